@@ -5,8 +5,9 @@ from __future__ import annotations
 from moorage.cli import app
 from moorage.demo import command as demo
 from moorage.server.commands import (
-    administration,
+    configuration,
     daemons,
+    database,
     doctor,
     join,
     scheduler,
@@ -16,7 +17,8 @@ from moorage.server.commands import (
 # Importing a command module registers its commands on ``app``.
 REGISTERED = (
     daemons,
-    administration,
+    database,
+    configuration,
     doctor,
     join,
     demo,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -59,6 +60,14 @@ CREATE TRIGGER record_loss AFTER UPDATE OF status ON agents FOR EACH ROW
 _TERMS = {"session_transition": 18, "agents_mark_silent": 4, "session_place": 0}
 
 
+# In an order in which rows can be deleted.
+TABLES = (
+    "session_dependencies", "session_history", "allocations", "kernels", "sessions", "endpoints",
+    "agent_slots", "agents", "leases", "managers",
+)  # fmt: skip
+_WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|nextval|setval)\b")
+
+
 class ManagerCrashed(Exception):
     """The manager process is gone: none of its operations continues."""
 
@@ -90,6 +99,7 @@ class Postgres:
         self._connection, self.time, self.offset, self._times_set = connection, 0.0, 0.0, (-1.0, 0.0)
         self._lock = asyncio.Lock()
         self.former_leaders: list[str] = []  # what former leaders have written
+        self._tail = self.crashes = 0  # statements whose commit has not reached the disk
 
     @classmethod
     async def prepare(cls, dsn: str) -> Postgres:
@@ -110,19 +120,46 @@ class Postgres:
         await prepare_connection(connection)
         return cls(connection)
 
-    async def fetch(self, sql: str, *args: Any) -> list[Any]:
+    async def fetch(self, sql: str, *args: Any, durable: bool = True) -> list[Any]:
+        """A statement that is not ``durable`` is lost in a crash, unless a durable one has written since."""
         async with self._lock:
+            if durable and self._tail and _WRITES.search(sql):
+                await self._connection.execute("COMMIT")
+                self._tail = 0
             if self._times_set != (self.time, self.offset):
                 now = EPOCH + timedelta(seconds=self.time + self.offset)
                 await self._connection.execute(
                     f"SET \"sim.now\" = '{now.isoformat()}'; SET \"sim.time\" = '{self.time}'"
                 )
                 self._times_set = self.time, self.offset
-            rows: list[Any] = await self._connection.fetch(sql, *args)
+            rows = await self._run(sql, args, durable)
             for name, position in _TERMS.items():
                 if rows and sql == SQL[name]:
                     await self._check_term(args[position])
             return rows
+
+    async def _run(self, sql: str, args: tuple[Any, ...], durable: bool) -> list[Any]:
+        if durable and not self._tail:
+            rows: list[Any] = await self._connection.fetch(sql, *args)
+            return rows
+        await self._connection.execute("SAVEPOINT s" if self._tail else "BEGIN; SAVEPOINT s")
+        self._tail += not durable
+        try:
+            rows = await self._connection.fetch(sql, *args)
+        except asyncpg.PostgresError:
+            await self._connection.execute("ROLLBACK TO s")
+            raise
+        return rows
+
+    async def crash(self) -> int:
+        """Lose the statements whose commit has not reached the disk. Returns how many."""
+        async with self._lock:
+            lost, self._tail = self._tail, 0
+            self.crashes += 1
+            if lost:
+                await self._connection.execute("ROLLBACK")
+                self._times_set = (-1.0, 0.0)
+            return lost
 
     async def _check_term(self, given: Any) -> None:
         terms = {term for term in (given if isinstance(given, list) else [given]) if term is not None}
@@ -131,14 +168,11 @@ class Postgres:
             self.former_leaders.append(f"a leader of term {terms} wrote, and the term is {lease}")
 
     async def clear(self, *, truncate: bool) -> None:
-        tables = (
-            "session_dependencies, session_history, allocations, kernels, sessions, endpoints, agent_slots, "
-            "agents, leases, managers"
-        )
+        await self.crash()
         if truncate:
-            await self._connection.execute(f"TRUNCATE {tables} CASCADE")
+            await self._connection.execute(f"TRUNCATE {', '.join(TABLES)} CASCADE")
         else:
-            for table in tables.split(", "):
+            for table in TABLES:
                 await self._connection.execute(f"DELETE FROM {table}")
         await self._connection.execute("UPDATE resource_groups SET options = '{}', cursors = '{}'")
         await self._connection.execute("ALTER SEQUENCE generations RESTART")
@@ -153,11 +187,15 @@ class Postgres:
 
 
 class SimulatedConnection(DedicatedConnection):
-    def __init__(self, database: SimulatedDatabase) -> None:
-        self._database, self.losses = database, 0
+    def __init__(self, database: SimulatedDatabase, durable: bool) -> None:
+        self._database, self._durable = database, durable
+
+    @property
+    def losses(self) -> int:  # type: ignore[override]
+        return self._database.postgres.crashes
 
     async def fetch(self, sql: str, *args: Any) -> list[Any]:
-        return await self._database.fetch(sql, *args)
+        return await self._database.run(sql, args, self._durable)
 
     async def close(self) -> None:
         pass
@@ -168,10 +206,10 @@ class SimulatedDatabase(Database):
 
     def __init__(self, postgres: Postgres) -> None:
         super().__init__("postgresql://nobody@nowhere/nothing")
-        self._postgres, self.crashed = postgres, False
+        self.postgres, self.crashed = postgres, False
 
     def dedicated_connection(self, *, durable: bool = True) -> DedicatedConnection:
-        return SimulatedConnection(self)
+        return SimulatedConnection(self, durable)
 
     async def __aenter__(self) -> Database:
         return self
@@ -180,6 +218,9 @@ class SimulatedDatabase(Database):
         pass
 
     async def fetch(self, sql: str, *args: Any) -> list[Any]:
+        return await self.run(sql, args, durable=True)
+
+    async def run(self, sql: str, args: tuple[Any, ...], durable: bool) -> list[Any]:
         operation = CURRENT.get()
         faulty = operation is not None and operation.fault is not None and operation.count == operation.at
         if operation is not None:
@@ -191,7 +232,7 @@ class SimulatedDatabase(Database):
             )
         if self.crashed:
             raise ManagerCrashed
-        rows = await self._postgres.fetch(sql, *args)
+        rows = await self.postgres.fetch(sql, *args, durable=durable)
         if faulty:
             assert operation is not None
             await self._inject(

@@ -100,11 +100,16 @@ class Stream:
 class ManagerProcess:
     """One manager process, from its start to its crash."""
 
-    def __init__(self, name: str, postgres: Postgres, rng: random.Random) -> None:
+    def __init__(
+        self, name: str, postgres: Postgres, rng: random.Random, *, keep_unknown: bool = True
+    ) -> None:
         self.name = name
         self.database = SimulatedDatabase(postgres)
         self.clock = SkewedClock(lambda: postgres.time, rng)
-        self.store = Store(self.database.dsn, self.clock, lost_grace_s=LOST_GRACE_S, database=self.database)
+        self.store = Store(
+            self.database.dsn, self.clock, lost_grace_s=LOST_GRACE_S, keep_unknown_kernels=keep_unknown,
+            database=self.database,
+        )  # fmt: skip
         self.leader = Leader(self.store, self.clock)
         self.deadlines = self.leader.deadlines
         self.terminator = SessionTerminator(self.store, LOST_GRACE_S)
@@ -191,7 +196,7 @@ class ManagerProcess:
             return
         requests, agent_stream.requests = agent_stream.requests, []
         stream.down.extend(r for r in requests if isinstance(r, FullReportRequest))
-        if (message := agent_stream.next_message()) is not None:
+        if (message := agent_stream.next_message(self.clock.monotonic())) is not None:
             stream.down.append(message)
 
     def disconnect(self, stream: Stream) -> None:

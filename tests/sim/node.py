@@ -80,6 +80,7 @@ class Node:
     stream: int = 0  # the number of its newest stream, stored with its identity
     applied_generation: int = 0  # by this process
     newest_generation: int = 0  # seen, in the checkpoint
+    refused_at: float = -1000.0  # when it last refused orders
     orders: Orders | None = None
     checkpoint: dict[KernelId, Entry] = field(default_factory=dict)
     runtime: dict[KernelId, NodeKernel] = field(default_factory=dict)
@@ -150,6 +151,7 @@ class Node:
 
     def take(self, orders: Orders) -> bool:
         if not policy.accepts(self.newest_generation, orders):
+            self.refused_at = self.now()
             return False
         self.applied_generation = self.newest_generation = orders.generation
         self.orders = orders
@@ -171,7 +173,10 @@ class Node:
             (SlotOffer("cpu", self.cpu), SlotOffer("mem", 64 * GIB), *devices), identity=self.identity,
             runtime_states=(RuntimeState("process", self.listed),),
         )  # fmt: skip
-        return Report(info, self.incarnation, self.applied_generation, self.observations())
+        return Report(
+            info, self.incarnation, self.applied_generation, self.observations(),
+            newest_generation=self.newest_generation,
+        )  # fmt: skip
 
     def observations(self) -> tuple[Observation, ...]:
         known = [self._observation(kernel_id, entry) for kernel_id, entry in self.checkpoint.items()]

@@ -19,6 +19,7 @@ from .invariants import Invariants
 from .manager import ManagerProcess, Stream
 from .node import Node
 from .programs import Programs
+from .restores import Backup, Restores
 from .workload import Workload
 
 STEPS = 45
@@ -26,7 +27,7 @@ CHECK_EVERY = 9
 FOREVER_S = 1e9
 
 
-class Simulation(Workload, Programs, Faults, Invariants):
+class Simulation(Workload, Programs, Faults, Restores, Invariants):
     """``log``: a text record of the run, the same for the same seed."""
 
     def __init__(self, seed: int, postgres: Postgres) -> None:
@@ -35,6 +36,9 @@ class Simulation(Workload, Programs, Faults, Invariants):
         self.log: list[str] = []
         # In a third of the seeds one kind of clock jumps: that of the database, or those of managers.
         self.clock_rng = random.Random(seed + 3) if seed % 3 == 1 else None
+        self.restore_rng = random.Random(seed + 4) if seed % 3 == 2 else None
+        self.backup: Backup | None = None
+        self.keep_unknown = True
         self.id_rng = random.Random(seed + 1)
         self.manager_count = 0
         self.managers = [self.new_manager(n) for n in range(self.rng.choice([1, 2, 2]))]
@@ -57,7 +61,9 @@ class Simulation(Workload, Programs, Faults, Invariants):
 
     def new_manager(self, n: int) -> ManagerProcess:
         self.manager_count += 1
-        return ManagerProcess(f"manager-{n}.{self.manager_count}", self.postgres, self.id_rng)
+        return ManagerProcess(
+            f"manager-{n}.{self.manager_count}", self.postgres, self.id_rng, keep_unknown=self.keep_unknown
+        )
 
     def record(self, text: str) -> None:
         self.log.append(f"{self.postgres.time:8.1f} s  {text}")
@@ -78,6 +84,8 @@ class Simulation(Workload, Programs, Faults, Invariants):
             await self.restart_crashed()
             if self.clock_rng is not None and self.clock_rng.random() < 0.1:
                 await self.jump_clock(self.clock_rng)
+            if self.restore_rng is not None and self.restore_rng.random() < 0.15:
+                await self.fault_database()
             for manager in self.managers:
                 if manager.paused and self.rng.random() < 0.15:
                     await self.resume(manager)
@@ -290,6 +298,7 @@ class Simulation(Workload, Programs, Faults, Invariants):
         self.streams = self.open_streams()
 
     async def converge(self) -> None:
+        await self.end_unknown_kernels()
         # Short steps first: only a manager that has run for long enough may declare an agent LOST.
         for seconds in (1, *(8,) * 9):
             await self.run_all(seconds)
@@ -304,6 +313,7 @@ class Simulation(Workload, Programs, Faults, Invariants):
         for seconds in (65, 65, 5, 5):
             await self.run_all(seconds)
         await self.check_always(60)
+        self.check_orders()
         await self.check_kernels()
         await self.check_sessions()
 

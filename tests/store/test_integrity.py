@@ -102,6 +102,9 @@ BREAKS: dict[str, tuple[str, ...]] = {
     "a wanted kernel of an earlier attempt": (
         "kernels", "UPDATE kernels SET attempt = 0 WHERE status = 'RUNNING'",
     ),
+    "a kernel without a row": (
+        "unknown", """UPDATE agents SET unknown_kernels = '[{"kernel_id": "k", "session_id": "s"}]'""",
+    ),
 }  # fmt: skip
 
 

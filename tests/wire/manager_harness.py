@@ -65,7 +65,7 @@ class Stream:
 
     def __init__(self, call: Any, stub: Any, name: str, incarnation: str, identity: str = "") -> None:
         self.call, self.stub, self.name, self.incarnation = call, stub, name, incarnation
-        self.identity = identity
+        self.identity, self.newest_generation = identity, 0
         self.stream = (int(incarnation) << 20) + next(_STREAMS)
         self.orders = Orders(0, ())
         self.seen: dict[str, Observation] = {}
@@ -74,7 +74,10 @@ class Stream:
     async def report(self, generation: int | None = None) -> None:
         info = replace(INFO, agent_id=AgentId(self.name), identity=self.identity)
         generation = self.orders.generation if generation is None else generation
-        full = Report(info, self.incarnation, generation, tuple(self.seen.values()), stream=self.stream)
+        full = Report(
+            info, self.incarnation, generation, tuple(self.seen.values()), stream=self.stream,
+            newest_generation=self.newest_generation,
+        )  # fmt: skip
         await self.call.write(self.report_sender.next_message(full))
 
     async def next(self) -> codec.ManagerMessage:
@@ -117,6 +120,7 @@ async def attach(
     incarnation: str = "1",
     identity: str = "",
     dialer: Dialer | None = None,
+    newest_generation: int = 0,
 ) -> AsyncIterator[Stream]:
     """Attach an agent. ``dialer``: replaces the default one, which authenticates with the link token."""
     dialer = dialer or Dialer(manager.link_address, token=token, clock=SystemClock())
@@ -124,6 +128,7 @@ async def attach(
         stub = agent_pb2_grpc.AgentLinkStub(channel)
         call = stub.Attach(metadata=dialer.metadata)
         stream = Stream(call, stub, name, incarnation, identity)
+        stream.newest_generation = newest_generation
         await stream.report()
         try:
             yield stream

@@ -90,6 +90,7 @@ REPORTS = st.builds(
     draining=st.booleans(),
     orders_wanted=st.booleans(),
     stream=INTEGERS,
+    newest_generation=INTEGERS,
 )
 REPORT_DELTAS = st.builds(
     m.ReportDelta,

@@ -14,6 +14,7 @@ from manager_harness import INFO, TOKEN, Stream, attach, client, manager, until
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import ManagerSettings
 from moorage.common.link import route_codec
+from moorage.common.link.dial import Dialer
 from moorage.common.link.messages import (
     FullReportRequest,
     LogRequest,
@@ -27,6 +28,7 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec, Probe, SessionSpec
 from moorage.common.model.status import ObservedState, Status
 from moorage.manager import Manager
+from moorage.manager.rpc import agent_stream
 from moorage.sdk import Client
 
 __all__ = ["client", "manager"]  # fixtures
@@ -243,3 +245,54 @@ async def test_report_with_a_wrong_digest_is_requested_in_full(manager: Manager,
         await client.create_session(SessionSpec(name="more", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(2)
         assert agent.deltas > 0, "no orders arrived as deltas"
+
+
+async def test_generations_continue_above_what_agents_have_seen(manager: Manager, client: Client) -> None:
+    async with attach(manager) as agent:
+        await client.create_session(SessionSpec(name="one", command=["x"], resources={"cpu": 1}))
+        seen = (await agent.orders_with(1)).generation + 1_000_000_000
+    # As after a restore: the agent, through a new stream, knows a higher generation than the database.
+    async with attach(manager, incarnation="2", newest_generation=seen) as agent:
+        assert (await agent.orders_with(1)).generation > seen
+        assert (await client.get_agent("node-1")).ready
+    async with attach(manager, "node-2") as other:
+        await other.next()
+        assert other.orders.generation > seen
+
+
+async def test_routes_continue_above_what_proxies_have_seen(manager: Manager, client: Client) -> None:
+    dialer = Dialer(manager.link_address, token=TOKEN, clock=SystemClock())
+    async with dialer.channel(()) as channel:
+        stub = routes_pb2_grpc.RouteFeedStub(channel)
+        seen = round(SystemClock().now().timestamp() * 1000) + 1_000_000_000
+        request = routes_pb2.WatchRequest(proxy_id="p", have_generation=seen)
+        async with asyncio.timeout(10):
+            table = await stub.Watch(request, metadata=dialer.metadata).read()
+        assert table.generation > seen
+
+
+async def test_agent_of_an_earlier_release_that_refuses_orders_gets_newer_ones(
+    manager: Manager, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reports neither what it has seen nor that it refuses, only that it has applied nothing."""
+    monkeypatch.setattr(agent_stream, "REFUSAL_S", 0.2)
+    now_ms = round(SystemClock().now().timestamp() * 1000)
+    async with attach(manager) as agent:
+        await agent.next()
+        assert agent.orders.generation < now_ms
+        await asyncio.sleep(0.3)
+        await agent.report(generation=0)
+
+        async def refusing() -> bool:
+            view = await client.get_agent("node-1")
+            return view.refuses_orders and not view.ready
+
+        async with asyncio.timeout(10):
+            while not await refusing():
+                await asyncio.sleep(0.02)
+        await agent.next()
+        assert agent.orders.generation >= now_ms
+        await agent.report()
+        async with asyncio.timeout(10):
+            while not (await client.get_agent("node-1")).ready:
+                await asyncio.sleep(0.02)

@@ -71,8 +71,9 @@ async def test_older_table_is_rejected_with_a_next_step(tmp_path, capsys):
             return "rejected a route table older" in log_output
 
         await until(is_rejected)
-        assert "delete" in log_output
-        assert "routes.json" in log_output
+        assert "upgrade the manager" in log_output
+        await until(lambda: len(client.manager.requests) > 1)
+        assert client.manager.requests[-1][1] == 7, "it tells the manager what it has"
         assert await client.metric(GENERATION) == 7
         assert await client.status() == 200
         await client.manager.publish(routes(8, tiny=[]))

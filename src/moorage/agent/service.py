@@ -169,6 +169,7 @@ class Agent:
             kernels.applied_generation,
             kernels.observations(),
             kernels.draining or self._shutting_down,
+            newest_generation=kernels.newest_generation,
         )
 
     async def _start(self, stack: AsyncExitStack) -> None:

@@ -111,11 +111,11 @@ def session_row(view: SessionView, now: datetime, *, wide: bool) -> list[str]:
 
 
 def agent_status(view: AgentView) -> str:
-    """Status and whether the agent takes new work, like ``ALIVE cordoned``. ``SUSPECT held``: it does not
-    become LOST, because too many agents of its group are silent."""
+    """Status and whether the agent takes new work, like ``ALIVE cordoned`` or ``ALIVE not-ready``. ``SUSPECT
+    held``: it does not become LOST, because too many agents of its group are silent."""
     closed = {"cordon": "cordoned", "drain": "draining"}.get(view.cordon, "leaving" if view.draining else "")
     held = "held" if view.loss_held_since else ""
-    return " ".join(filter(None, (view.status, closed, held)))
+    return " ".join(filter(None, (view.status, closed, held, "" if view.ready else "not-ready")))
 
 
 def manager_of(view: AgentView) -> str:

@@ -102,7 +102,8 @@ class Manager:
             await self._link_server.stop()
         await self._stack.aclose()
 
-    async def _start(self) -> None:
+    async def _open_store(self) -> Store:
+        """The store on the configured database, or on an embedded one, with the schema of this version."""
         settings, clock, enter = self._settings, self._clock, self._stack.enter_async_context
         if settings.dsn is None:
             embedded = EmbeddedPostgres(
@@ -112,8 +113,13 @@ class Manager:
         else:
             self.dsn = settings.dsn
         await migrate(self.dsn)
-        metrics = Metrics()
-        store = await enter(Store(self.dsn, clock, lost_grace_s=settings.lost_grace_s))
+        keep = settings.unknown_kernels == "keep"
+        store = Store(self.dsn, clock, lost_grace_s=settings.lost_grace_s, keep_unknown_kernels=keep)
+        return await enter(store)
+
+    async def _start(self) -> None:
+        settings, clock, enter = self._settings, self._clock, self._stack.enter_async_context
+        metrics, store = Metrics(), await self._open_store()
         self.first_key = await store.keys.create_first()
         if self.first_key is not None:
             write_secret(self._home / "admin-key", self.first_key)

@@ -294,7 +294,7 @@ HUGE_SILENT = agent("b", cpu=64, available=False)
             [HUGE_SILENT],
             pending_session("s"),
             Reason.NO_ELIGIBLE_AGENT,
-            ["1 agent: silent or disconnected: no new work"],
+            ["1 agent: silent, disconnected or not ready"],
         ),
         (
             [SMALL_BUSY],
@@ -306,14 +306,14 @@ HUGE_SILENT = agent("b", cpu=64, available=False)
             [SMALL_BUSY, HUGE_SILENT],
             pending_session("s"),
             Reason.INSUFFICIENT_RESOURCES,
-            ["1 agent: needs 1 cpu, 0 free", "1 agent: silent or disconnected: no new work"],
+            ["1 agent: needs 1 cpu, 0 free", "1 agent: silent, disconnected or not ready"],
         ),
         # The disconnected agent could run it later: the session stays pending.
         (
             [SMALL_BUSY, HUGE_SILENT],
             pending_session("s", {"cpu": 8000}),
             Reason.NO_ELIGIBLE_AGENT,
-            ["1 agent: needs 8 cpu, has 4 even when empty", "1 agent: silent or disconnected: no new work"],
+            ["1 agent: needs 8 cpu, has 4 even when empty", "1 agent: silent, disconnected or not ready"],
         ),
         (
             [SMALL_BUSY, HUGE_SILENT],

@@ -243,12 +243,15 @@ class LinkClient:
             self._report_due.set()
             return
         if not self._apply_orders(orders):
+            # The manager continues above the newest generation that a full report names.
             log.error(
                 "refusing orders that are older than those applied before",
                 generation=orders.generation,
-                next_step="if the manager's database was replaced, stop this agent, remove agent.json from "
-                "its state directory, and start it: kernels that are not ordered are then terminated",
+                next_step="if this repeats, upgrade the manager: this release continues above what its "
+                "agents have seen, as after the restore of a backup",
             )
+            self._reports.force_full()
+            self._report_due.set()
             return
         if not self._has_orders:
             self._has_orders = True

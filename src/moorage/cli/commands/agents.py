@@ -169,6 +169,7 @@ def print_agent(out: Console, view: AgentView, stats: AgentStats, now: datetime)
     facts = [
         ("agent", view.id),
         ("status", output.agent_status(view)),
+        ("not ready", _not_ready(view)),
         ("cordoned by", _cordoned_by(view)),
         ("group", view.resource_group),
         ("address", view.address),
@@ -183,6 +184,10 @@ def print_agent(out: Console, view: AgentView, stats: AgentStats, now: datetime)
     if stats.cpu is not None and stats.memory is not None:
         facts.append(("uses", f"cpu {stats.cpu / 1000:.2f}, mem {format_amount('mem', stats.memory)}"))
     output.print_facts(out, facts)
+    if view.unknown_kernels:
+        output.print_heading(out, "unknown kernels")
+        unknown = [(k.kernel_id, k.session_id) for k in view.unknown_kernels]
+        output.print_table(out, ("KERNEL", "SESSION"), unknown)
     output.print_heading(out, "offers")
     device_stats = {d.device_id: d for d in stats.devices}
     columns = ["SLOT", "DEVICE", "MODEL", "ALLOCATED", "BUSY", "MEMORY", "HEALTH"]
@@ -198,6 +203,18 @@ def print_agent(out: Console, view: AgentView, stats: AgentStats, now: datetime)
             row += ["" if o.numa is None else str(o.numa), o.nvlink_domain, o.parent]
         rows.append(row)
     output.print_table(out, columns + (["NUMA", "NVLINK", "SLICE OF"] if has_topology else []), rows)
+
+
+def _not_ready(view: AgentView) -> str:
+    """Why the agent gets no new work before it and the database agree."""
+    reasons = []
+    if view.restored_at is not None:
+        reasons.append(f"no report since a backup was restored at {view.restored_at:%Y-%m-%d %H:%M} UTC")
+    if view.refuses_orders:
+        reasons.append("it refuses its orders; its log says why")
+    if view.unknown_kernels:
+        reasons.append("it runs kernels that the database does not know, listed below")
+    return "; ".join(reasons)
 
 
 def _cordoned_by(view: AgentView) -> str:

@@ -121,6 +121,9 @@ class ManagerSettings(Section):
     lost_share: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Share of a resource group's agents that may be silent at once. While more are, none of them becomes
     LOST, and an alarm is raised. 1: no limit."""
+    unknown_kernels: Literal["keep", "end"] = "keep"
+    """What becomes of kernels that the database does not know, as after the restore of a backup. keep: they
+    continue, and their agents get no new kernels until they have ended. end: their agents end them."""
     stats_kept_days: Annotated[float, Field(gt=0, le=3650, allow_inf_nan=False)] = 7
     """Retention of hourly usage of sessions. Usage per minute is kept for two hours."""
     sessions_kept_days: Annotated[float, Field(gt=0, le=3650, allow_inf_nan=False)] = 30

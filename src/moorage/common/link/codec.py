@@ -71,7 +71,7 @@ def report_to_wire(report: m.Report | m.ReportDelta) -> a.Report:
         kernels=[_observation.encode(k).SerializeToString() for k in report.kernels],
     )
     if isinstance(report, m.Report):
-        wire.stream = report.stream
+        wire.stream, wire.newest_generation = report.stream, report.newest_generation
     else:
         wire.delta = True
         wire.removed.extend(sorted(report.removed))
@@ -88,6 +88,7 @@ def report_from_wire(wire: a.Report) -> m.Report | m.ReportDelta:
             draining=wire.draining,
             orders_wanted=wire.orders_wanted,
             stream=wire.stream,
+            newest_generation=wire.newest_generation,
             kernels=kernels,
         )
     return m.ReportDelta(

@@ -100,6 +100,10 @@ class Observation:
     apps: tuple[AppPort, ...] = ()
 
 
+# The highest generation that a peer may report. Generations are numbers of a sequence that ends at 2^63.
+HIGHEST_GENERATION = 1 << 62
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """Agent → manager: full report of every kernel that the agent has.
@@ -107,7 +111,8 @@ class Report:
     ``incarnation`` changes with every start of the agent process. ``orders_generation`` is the newest
     generation of orders that it has applied (0: none yet). ``stream`` exceeds the number of every earlier
     stream of the agent, over restarts and with any manager: a report with a smaller one is late (0:
-    unnumbered).
+    unnumbered). ``newest_generation`` is the newest generation that the agent has ever applied, over
+    restarts: it refuses older orders, and the manager continues above it.
     """
 
     info: AgentInfo
@@ -117,6 +122,13 @@ class Report:
     draining: bool = False
     orders_wanted: bool = False  # a delta of the orders did not match: send full orders
     stream: int = 0
+    newest_generation: int = 0
+
+    @property
+    def seen_generation(self) -> int:
+        """The agent refuses orders below this generation. Agents of earlier releases report only what they
+        have applied since their start."""
+        return max(self.newest_generation, self.orders_generation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +143,11 @@ class ReportDelta:
     info: AgentInfo | None = None
     draining: bool = False
     orders_wanted: bool = False
+
+    @property
+    def seen_generation(self) -> int:
+        """As of ``Report``."""
+        return self.orders_generation
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,6 +204,13 @@ class OfferView(View):
     unhealthy_reason: str = Field("", description="Why the device is unhealthy; empty for a healthy one.")
 
 
+class UnknownKernelView(View):
+    """A kernel that an agent runs and the database does not know, as after the restore of a backup."""
+
+    kernel_id: str
+    session_id: str
+
+
 class AgentView(View):
     id: str
     status: AgentStatus
@@ -215,6 +222,16 @@ class AgentView(View):
     engines: list[str]
     labels: dict[str, str]
     draining: bool = Field(description="Takes no new work: it is shutting down, or was cordoned.")
+    ready: bool = Field(
+        True,
+        description="False: it takes no new work, because it has not reported since a backup was restored, "
+        "refuses its orders, or runs kernels that the database does not know.",
+    )
+    restored_at: datetime | None = Field(
+        None, description="When a backup was restored, until the agent's next report."
+    )
+    refuses_orders: bool = False
+    unknown_kernels: list[UnknownKernelView] = []
     cordon: Literal["", "cordon", "drain"] = ""
     cordoned_by: str = ""
     cordoned_at: datetime | None = None

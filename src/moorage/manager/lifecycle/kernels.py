@@ -38,6 +38,7 @@ class AgentUpdate:
     the agent certainly does not have: it has removed them, was ordered to run them and has not, or must not
     run them and does not. ``unacknowledged``: kernels in orders that the agent has not acknowledged, so that
     it may still start them. ``info_changed``: ``info`` or ``draining`` may differ from what is stored.
+    ``refuses_orders``: the agent acknowledges none of its orders.
     """
 
     info: AgentInfo
@@ -49,6 +50,7 @@ class AgentUpdate:
     unacknowledged: frozenset[KernelId] = frozenset()
     whole: bool = True
     info_changed: bool = True
+    refuses_orders: bool = False
 
     @classmethod
     def of(cls, report: Report, absent: Iterable[KernelId] = ()) -> Self:

@@ -84,7 +84,7 @@ def find_binaries(
     Raises ``StartupError`` if there are none, or none of the required version.
     """
     found: list[Binaries] = []
-    for candidate in [bin_dir.expanduser().absolute()] if bin_dir else _candidates():
+    for candidate in [bin_dir.expanduser().absolute()] if bin_dir else binary_directories():
         if (candidate / "postgres").is_file() and (candidate / "initdb").is_file():
             binaries = Binaries(candidate, _major(candidate))
             if major in (None, binaries.major):
@@ -107,7 +107,8 @@ def find_binaries(
     )
 
 
-def _candidates() -> Iterator[Path]:
+def binary_directories() -> Iterator[Path]:
+    """The directories with Postgres programs on this machine, in order of preference."""
     if on_path := shutil.which("postgres"):
         yield Path(on_path).resolve().parent
     yield from sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=_number, reverse=True)

@@ -29,6 +29,7 @@ from moorage.manager.postgres.binaries import (
     find_binaries,
     server_user,
 )
+from moorage.manager.postgres.running import embedded_dsn
 
 log = structlog.get_logger("moorage.postgres")
 
@@ -96,7 +97,7 @@ class EmbeddedPostgres:
 
     @property
     def dsn(self) -> str:
-        return f"postgresql://moorage:{self._password}@127.0.0.1:{self.port}/postgres"
+        return embedded_dsn(self._password, self.port)
 
     @property
     def pid(self) -> int | None:

@@ -214,7 +214,12 @@ class AgentLinks:
         async with self._apply_locks.setdefault(stream.agent_id, asyncio.Lock()):
             if stream.established and self._streams.get(stream.agent_id) is not stream:
                 return False
-            update, begun = stream.update(message), self._clock.monotonic()
+            begun = self._clock.monotonic()
+            # The first report of a stream precedes its orders, so their generations are greater.
+            self._store.orders.note_generation(message.seen_generation)
+            update = stream.update(message, begun)
+            if update.refuses_orders:
+                self._overtake(stream)
             try:
                 changed = await self._store.reports.apply(update)
             except ReportRefused as refused:
@@ -233,6 +238,13 @@ class AgentLinks:
             stream.request_full_report(now)
         self._metrics.report_applied()
         return True
+
+    def _overtake(self, stream: AgentStream) -> None:
+        """Send orders that an agent of an earlier release accepts, which does not report what it has seen.
+        Generations begin with the creation of a database in milliseconds, and grow more slowly."""
+        log.error("an agent refuses its orders: sending newer ones", agent=stream.agent_id)
+        self._store.orders.note_generation(round(self._clock.now().timestamp() * 1000))
+        self.orders_changed([stream.agent_id])
 
     async def _read(self, stream: AgentStream, reports: AsyncIterator[agent_pb2.Report]) -> None:
         try:
@@ -253,7 +265,7 @@ class AgentLinks:
             requests, stream.requests = stream.requests, []
             for request in requests:
                 await context.write(codec.manager_message_to_wire(request))
-            message = stream.next_message()
+            message = stream.next_message(self._clock.monotonic())
             if message is not None:
                 wire = codec.manager_message_to_wire(message)
                 wire.report_pause_ms = round(1000 * self._report_interval.interval_s)

@@ -32,6 +32,8 @@ log = structlog.get_logger("moorage.link")
 
 # A full report is requested again only after this many seconds.
 FULL_REQUEST_S = 5.0
+# An agent that has acknowledged none of its stream's orders for so long refuses them.
+REFUSAL_S = 15.0
 
 
 class StreamRefused(Exception):
@@ -72,7 +74,9 @@ class AgentStream:
         self._unacknowledged: dict[KernelId, int] = {}
         # Kernels that the agent should not have and does not have, for the next update.
         self._absent: set[KernelId] = set()
-
+        # The first orders sent (generation, monotonic seconds), until the agent acknowledges any.
+        self._first_sent: tuple[int, float] | None = None
+        self._has_acknowledged = self.refuses_orders = False
         self._check(report)
 
     def send_request(self, request: LogRequest | ExecRequest | WorkspaceRequest | FullReportRequest) -> None:
@@ -98,8 +102,9 @@ class AgentStream:
             self._orders.force_full()
         return message
 
-    def update(self, message: Report | ReportDelta) -> AgentUpdate:
-        """What a report says, given the orders on their way to the agent."""
+    def update(self, message: Report | ReportDelta, now: float) -> AgentUpdate:
+        """What a report says, given the orders on their way to the agent. ``now``: monotonic seconds."""
+        refused, self.refuses_orders = self.refuses_orders, self._refuses(message.orders_generation, now)
         acknowledged = {k for k, first in self._unacknowledged.items() if first <= message.orders_generation}
         for kernel_id in acknowledged:
             del self._unacknowledged[kernel_id]
@@ -121,8 +126,21 @@ class AgentStream:
             frozenset(k for k in candidates if self._is_absent(k)),
             frozenset(self._unacknowledged),
             whole,
-            info_changed=whole or message.info is not None or message.draining != last.draining,
+            info_changed=whole
+            or message.info is not None
+            or (message.draining, self.refuses_orders) != (last.draining, refused),
+            refuses_orders=self.refuses_orders,
         )
+
+    def _refuses(self, acknowledged: int, now: float) -> bool:
+        """Whether the agent refuses what this stream sends; if so, full orders follow."""
+        if self._first_sent is not None and acknowledged >= self._first_sent[0]:
+            self._first_sent = None
+            self._has_acknowledged = True
+        refuses = self._first_sent is not None and now - self._first_sent[1] >= REFUSAL_S
+        if refuses:
+            self._orders.force_full()
+        return refuses
 
     def _check(self, message: Report | ReportDelta) -> None:
         """Check that a report is from the agent of this stream."""
@@ -155,10 +173,15 @@ class AgentStream:
         self._ordered, self._next = ordered, Orders(generation, found.kernels)
         self.wake.set()
 
-    def next_message(self) -> Orders | OrdersDelta | None:
-        """The message for the orders that were offered last; None if they have been sent."""
+    def next_message(self, now: float) -> Orders | OrdersDelta | None:
+        """The message for the orders that were offered last; None if they have been sent. ``now``: monotonic
+        seconds."""
         orders, self._next = self._next, None
-        return None if orders is None else self._orders.next_message(orders)
+        if orders is None:
+            return None
+        if self._first_sent is None and not self._has_acknowledged:
+            self._first_sent = orders.generation, now
+        return self._orders.next_message(orders)
 
 
 def _decode(receiver: ReportReceiver, wire: agent_pb2.Report) -> Report | ReportDelta | None:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from moorage.common.link.messages import AgentInfo, Observation, Report, ReportDelta, SlotOffer
+from moorage.common.link.messages import (
+    HIGHEST_GENERATION,
+    AgentInfo,
+    Observation,
+    Report,
+    ReportDelta,
+    SlotOffer,
+)
 from moorage.common.model import service_ports
 from moorage.common.model.service_ports import ServicePort
 from moorage.common.model.slots import WHOLE_DEVICE
@@ -23,6 +30,9 @@ def find_problem(message: Report | ReportDelta) -> str:
         return "a report needs an incarnation"
     if isinstance(message, Report) and message.stream > _MAX_INT64:
         return f"stream {message.stream} is above {_MAX_INT64}"
+    seen = message.seen_generation if isinstance(message, Report) else message.orders_generation
+    if seen > HIGHEST_GENERATION:
+        return f"generation {seen} is above {HIGHEST_GENERATION}"
     problem = _problem_of_info(info) if info is not None else ""
     return problem or next((w for k in message.kernels if (w := _problem_of_kernel(k))), "")
 

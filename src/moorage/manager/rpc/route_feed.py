@@ -14,7 +14,7 @@ import structlog
 
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
-from moorage.common.link.messages import RouteTable
+from moorage.common.link.messages import HIGHEST_GENERATION, RouteTable
 from moorage.common.link.pb import routes_pb2
 from moorage.common.link.route_codec import routes_to_wire
 from moorage.manager.store import Store, Topic
@@ -63,6 +63,8 @@ class RouteFeed:
         held, needed, sent = request.have_generation, 0, -1
         if held and (self._table is None or held != self._table.generation):
             self._newest_held, needed = max(self._newest_held, held), self._begun + 1
+            # The database may be behind it, as after the restore of a backup.
+            self._store.orders.note_generation(min(held, HIGHEST_GENERATION))
             self.loop.nudge()
         while True:
             async with self._read:

@@ -86,9 +86,10 @@ class AgentStore:
         while its kernels may still run."""
         view = await self.get(agent_id)
         rows = await self._connection.fetch(SQL["agent_forget"], agent_id, actor, destroyed)
-        if not rows and view.status is not AgentStatus.ALIVE and view.kernels and not destroyed:
+        if not rows and view.status is not AgentStatus.ALIVE and not destroyed:
+            restored = ", and has not reported since a backup was restored" if view.restored_at else ""
             raise Conflict(
-                f"agent {agent_id!r} has {view.kernels} kernels that are not known to have ended",
+                f"agent {agent_id!r} has {view.kernels} kernels that are not known to have ended{restored}",
                 next_step="if its node is gone for good, or was restarted since: --destroyed, after which "
                 "their sessions may start elsewhere; otherwise let the agent return",
             )
@@ -166,6 +167,10 @@ def _view(row: Row) -> resources.AgentView:
         engines=row["engines"],
         labels=row["labels"],
         draining=row["draining"],
+        ready=row["ready"],
+        restored_at=row["restored_at"],
+        refuses_orders=row["refuses_orders"],
+        unknown_kernels=row["unknown_kernels"],
         cordon=row["cordon"],
         cordoned_by=row["cordoned_by"],
         cordoned_at=row["cordoned_at"],

@@ -73,6 +73,7 @@ CHECKS = (
     ),
     Check("stuck", "a live session has a deadline or a live kernel", lambda s: (s,)),
     Check("orphans", "an ended session has no live kernel", cheap=False),
+    Check("unknown", "an agent runs no kernels that the database does not know"),
     Check("leaks", "a kernel that has ended has no allocations", lambda s: (s,), repairable=True),
     Check(
         "kernels",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import asyncpg
 import structlog
@@ -17,9 +19,12 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from moorage.common.model.errors import ConfigError, StartupError, StoreUnavailable
 
 log = structlog.get_logger("moorage.store.migrate")
+T = TypeVar("T")
 
 # Key of the advisory lock, any constant of ours. Held for the length of the migration's transaction.
 _LOCK = 0x6661_6972
+# Suffix of the revision of a restored database until it is prepared (``restored.py``).
+UNPREPARED = ":unprepared"
 # Longest wait for another process that migrates, and longest single step of a migration.
 _OTHER_PROCESS_S, _STEP_S = 600, 3600
 # A migration takes exclusive locks. While it waits for one, every later statement on that table waits behind
@@ -53,29 +58,46 @@ def _config() -> Config:
     return config
 
 
-def _upgrade(connection: Connection, revision: str) -> None:
+def check_revision(found: str) -> None:
+    """Raises ``StartupError`` for a schema revision that this version does not know."""
+    if found.endswith(UNPREPARED):
+        raise StartupError(
+            "the restore of this database was not finished",
+            next_step="run `moorage db restore FILE --overwrite` again, or `moorage db recover`",
+        )
+    if found not in {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}:
+        raise StartupError(
+            f"the schema {found} is newer than this version knows",
+            next_step="run the newer Moorage, or restore a backup",
+        )
+
+
+def upgrade(connection: Connection, revision: str) -> None:
+    """Upgrade under an advisory lock. Raises ``StartupError`` for a schema newer than ours."""
     connection.execute(text(f"SET LOCAL statement_timeout = '{_OTHER_PROCESS_S}s'"))
     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
     connection.execute(text(f"SET LOCAL statement_timeout = '{_STEP_S}s'"))
     connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'"))
     config = _config()
     config.attributes["connection"] = connection
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
     if connection.execute(text("SELECT to_regclass('alembic_version')")).scalar() is not None:
         found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
-        if found is not None and found not in known:
-            raise StartupError(
-                f"the database has schema {found}, which is newer than this version knows",
-                next_step="run the newer Moorage, or restore a backup",
-            )
+        if found is not None:
+            check_revision(found)
     command.upgrade(config, revision)
 
 
 async def migrate(dsn: str, revision: str = "head") -> None:
-    """Upgrade the schema under an advisory lock; a second process waits and finds nothing to do.
+    """Upgrade the schema under an advisory lock; a second process waits and finds nothing to do. Raises as
+    ``in_transaction``, and ``StartupError`` for a schema newer than ours."""
+    await in_transaction(dsn, lambda connection: upgrade(connection, revision))
 
-    Raises ``StartupError`` for a schema newer than ours and for a lock that another session keeps,
-    ``StoreUnavailable`` when Postgres cannot be reached, ``ConfigError`` for a wrong DSN.
+
+async def in_transaction(dsn: str, work: Callable[[Connection], T]) -> T:
+    """Run ``work`` in one transaction, again if it does not get its locks soon.
+
+    Raises ``StartupError`` for a lock that another session keeps, ``StoreUnavailable`` when Postgres cannot
+    be reached, ``ConfigError`` for a wrong DSN.
     """
     engine_url(dsn)  # raises for a wrong DSN
     # asyncpg reads the DSN itself: it may name several hosts, which SQLAlchemy's URLs cannot.
@@ -86,8 +108,7 @@ async def migrate(dsn: str, revision: str = "head") -> None:
         for attempt in range(1, LOCK_ATTEMPTS + 1):
             try:
                 async with engine.begin() as connection:
-                    await connection.run_sync(_upgrade, revision)
-                return
+                    return await connection.run_sync(work)
             except DBAPIError as error:
                 if getattr(error.orig, "sqlstate", "") != asyncpg.LockNotAvailableError.sqlstate:
                     raise

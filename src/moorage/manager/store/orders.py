@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
+
 from moorage.common.model.cluster import ClusterMember, ClusterMembership
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
 from moorage.common.model.kernel import DeviceGrant, KernelSpec
@@ -15,6 +17,8 @@ from moorage.manager.store import spec_kernels
 from moorage.manager.store.database import Database
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row, parse_spec
+
+log = structlog.get_logger("moorage.store")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +31,11 @@ class AgentOrders:
 
 
 class OrderStore:
-    def __init__(self, db: Database) -> None:
-        self._connection = db.dedicated_connection()
+    """``keep_unknown``: order also the kernels that agents run and the database does not know."""
+
+    def __init__(self, db: Database, *, keep_unknown: bool = True) -> None:
+        self._connection, self._keep_unknown = db.dedicated_connection(), keep_unknown
+        self._newest_generation = 0  # that a peer knows, or that was drawn here
         # Kernel specs by the agent that should run them. A kernel's spec never changes after its placement.
         self._known: dict[AgentId, dict[KernelId, KernelSpec]] = {}
 
@@ -47,16 +54,17 @@ class OrderStore:
         """
         wanted: dict[AgentId, list[KernelId]] = {agent_id: [] for agent_id in agent_ids}
         unwanted: dict[AgentId, list[KernelId]] = {agent_id: [] for agent_id in agent_ids}
-        for row in await self._connection.fetch(SQL["agent_kernels"], list(wanted), list(with_given_up)):
-            (wanted if row["wanted"] else unwanted)[AgentId(row["agent_id"])].append(KernelId(row["id"]))
-        known = {agent_id: self._known.get(agent_id, {}) for agent_id in wanted}
-        unknown = [k for agent_id, kernels in wanted.items() for k in kernels if k not in known[agent_id]]
         fresh: dict[KernelId, KernelSpec] = {}
-        if unknown:
-            fresh = {
-                KernelId(row["id"]): _kernel_spec(row)
-                for row in await self._connection.fetch(SQL["agent_orders"], unknown)
-            }
+        args = list(wanted), list(with_given_up), self._keep_unknown
+        for row in await self._connection.fetch(SQL["agent_kernels"], *args):
+            (wanted if row["wanted"] else unwanted)[AgentId(row["agent_id"])].append(KernelId(row["id"]))
+            if row["session_id"] is not None:
+                fresh[KernelId(row["id"])] = _unknown_spec(row)
+        known = {agent_id: self._known.get(agent_id, {}) for agent_id in wanted}
+        new = [k for agent_id, kernels in wanted.items() for k in kernels if k not in known[agent_id]]
+        if new := [k for k in new if k not in fresh]:
+            rows = await self._connection.fetch(SQL["agent_orders"], new)
+            fresh |= {KernelId(row["id"]): _kernel_spec(row) for row in rows}
         orders = {}
         for agent_id, kernels in wanted.items():
             specs = {k: spec for k in kernels if (spec := known[agent_id].get(k) or fresh.get(k))}
@@ -67,9 +75,23 @@ class OrderStore:
                 self._known.pop(agent_id, None)
         return orders
 
+    def note_generation(self, seen: int) -> None:
+        """A peer knows this generation, so every later one is greater. The database is behind it after the
+        restore of a backup, or after a failover to a standby that had not received every commit."""
+        self._newest_generation = max(self._newest_generation, seen)
+
     async def next_generation(self) -> int:
-        """A number greater than every one issued before, by any manager."""
-        return int((await self._connection.fetch(SQL["generation_next"]))[0]["generation"])
+        """A number greater than every one issued before, by any manager, and than those noted."""
+        [row] = await self._connection.fetch(SQL["generation_next"])
+        if row["generation"] <= (seen := self._newest_generation):
+            log.warning(
+                "the database is behind its peers: continuing above them",
+                generation=row["generation"],
+                seen=seen,
+            )
+            [row] = await self._connection.fetch(SQL["generation_raise"], seen)
+        self.note_generation(row["generation"])
+        return int(row["generation"])
 
 
 def _kernel_spec(row: Row) -> KernelSpec:
@@ -104,6 +126,19 @@ def _kernel_spec(row: Row) -> KernelSpec:
         stop_grace_s=spec.stop_grace_s,
         endpoint_id=EndpointId(row["endpoint_id"]) if row["endpoint_id"] else None,
         cluster=_membership(row, session_spec),
+    )
+
+
+def _unknown_spec(row: Row) -> KernelSpec:
+    """Of a kernel that its agent has: it keeps the kernel that it has under this id."""
+    return KernelSpec(
+        kernel_id=KernelId(row["id"]),
+        session_id=SessionId(row["session_id"]),
+        session_name="",
+        session_type=SessionType.BATCH,
+        runtime="",
+        engine="custom",
+        served_name="",
     )
 
 

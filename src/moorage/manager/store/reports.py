@@ -30,6 +30,7 @@ from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.report_fencing import ReportRefused, refusal_of
+from moorage.manager.store.unknown_kernels import UnknownKernels
 
 log = structlog.get_logger("moorage.store.reports")
 FULL_EVERY_S = 300.0
@@ -48,6 +49,7 @@ class ReportStore:
         self._heartbeat_connection = db.dedicated_connection(durable=False)
         self._reports: BatchWriter[AgentUpdate, int | ReportRefused]
         self._reports = BatchWriter("report", self._write_reports, clock)
+        self._unknown = UnknownKernels(self.connection)
         self._heartbeats: dict[AgentId, tuple[str, int]] = {}  # incarnation, stream
         # Until when an agent's full report is valid (monotonic seconds), and the losses of the connection
         # when it was applied.
@@ -148,7 +150,9 @@ class ReportStore:
         Returns the agents that are new, have returned or offer other slots; the refusals; and the stored
         kernels of the other agents.
         """
-        changed, refused = await self._register([i for i in items if i.whole or i.info_changed])
+        changed, refused = await self._register(
+            [i for i in items if i.whole or i.info_changed or self._unknown.have_ended(i)]
+        )
         stored = await self._touch([item for item in items if item.agent_id not in refused])
         if missing := [i for i in items if i.agent_id not in stored and i.agent_id not in refused]:
             # They were silent or forgotten, so more may have happened to them than this update says.
@@ -181,13 +185,13 @@ class ReportStore:
     async def _register(
         self, items: Sequence[AgentUpdate]
     ) -> tuple[set[AgentId], dict[AgentId, ReportRefused]]:
-        """Write the agents' info and slots. Returns the agents that are new, have returned or offer other
-        slots, and the refusals."""
+        """Write the agents' info and slots. Returns the agents that are new, have returned, offer other slots
+        or have become ready, and the refusals."""
         if not items:
             return set(), {}
-        rows = await self.connection.fetch(
-            SQL["agent_upsert"], [_columns(item) for item in items], self._manager_id
-        )
+        unknown = await self._unknown.of(items)
+        columns = [_columns(item) | {"unknown_kernels": unknown[item.agent_id]} for item in items]
+        rows = await self.connection.fetch(SQL["agent_upsert"], columns, self._manager_id)
         before = {AgentId(row["id"]): row for row in rows}
         refused = {
             item.agent_id: refusal_of(item, before[item.agent_id])
@@ -200,6 +204,7 @@ class ReportStore:
             for item in items
             if before[item.agent_id]["was_away"]
             or before[item.agent_id]["old_incarnation"] != item.incarnation
+            or before[item.agent_id]["readiness_changed"]
         }
         offers = [(item.agent_id, offer) for item in items for offer in item.info.offers]
         changed_slots = await self.connection.fetch(
@@ -332,4 +337,6 @@ def _columns(update: AgentUpdate) -> dict[str, object]:
         "report_interval_s": info.report_interval_s,
         "silence_grace_s": {r.name: r.silence_grace_s for r in info.runtime_states if r.silence_grace_s},
         "draining": update.draining,
+        "refuses_orders": update.refuses_orders,
+        "whole": update.whole,
     }

@@ -40,7 +40,13 @@ class Store:
     """
 
     def __init__(
-        self, dsn: str, clock: Clock, *, lost_grace_s: float = 120.0, database: Database | None = None
+        self,
+        dsn: str,
+        clock: Clock,
+        *,
+        lost_grace_s: float = 120.0,
+        keep_unknown_kernels: bool = True,
+        database: Database | None = None,
     ) -> None:
         self.database = db = database or Database(dsn)
         self.notifier = notifier = Notifier(dsn, clock)
@@ -52,7 +58,7 @@ class Store:
         self.managers = ManagerStore(db, notifier, clock.new_id())
         self.reports = ReportStore(db, notifier, clock, self.managers.own_id)
         self.agents = AgentStore(db, notifier, self.reports)
-        self.orders = OrderStore(db)
+        self.orders = OrderStore(db, keep_unknown=keep_unknown_kernels)
         self.endpoints = EndpointStore(db, notifier, clock)
         self.keys = KeyStore(db, notifier, clock)
         self.access_tokens = AccessTokenStore(db, notifier, clock)

@@ -58,6 +58,8 @@ api_keys = _table(
     },
 )
 
+_READINESS = {"restored_at": [_TZ], "refuses_orders": Boolean(), "unknown_kernels": JSONB()}
+_READINESS |= {"ready": Boolean(), "manager": [_ID], "detached_stream": [BigInteger()]}
 agents = _table(
     "agents",
     ("id",),
@@ -87,9 +89,8 @@ agents = _table(
         "draining": Boolean(),
         "report_interval_s": Float(),
         "silence_grace_s": JSONB(),
-        "manager": [_ID],
-        "detached_stream": [BigInteger()],
         "lease_runtimes": ARRAY(Text()),
+        **_READINESS,
     },
 )
 

@@ -110,24 +110,26 @@ class RouteFeedClient:
                     log.info("route feed connected", manager=self._dialer.target)
                     self._set_connected(True)
                     self._logged_causes.clear()
-                if not message.unchanged:
-                    self._apply(routes_from_wire(message))
+                if not message.unchanged and not self._apply(routes_from_wire(message)):
+                    return  # the next call names the newest generation, and the manager continues above it
 
-    def _apply(self, new: RouteTable) -> None:
+    def _apply(self, new: RouteTable) -> bool:
+        """False: the table is older than the one in use."""
         outcome = self._router.update_table(new)
         if isinstance(outcome, StaleTable):
             log.error(
                 "rejected a route table older than the one in use",
                 held=outcome.held,
                 offered=outcome.offered,
-                next_step="if the manager's database was reset or restored, stop this proxy, delete "
-                f"{self._saved_table.path} and start it again",
+                next_step="if this repeats, upgrade the manager: this release continues above what its "
+                "proxies have seen, as after the restore of a backup",
             )
-            return
+            return False
         # Saved in the background: a slow disk must not delay the tables that follow.
         self._unsaved = new
         if self._saving is None or self._saving.done:
             self._saving = SupervisedTask("proxy.save", self._save, finite=True)
+        return True
 
     async def _save(self) -> None:
         """Save the newest table, until there is no newer one."""

@@ -109,7 +109,12 @@ class SimulatedAgent:
             # An omitted kernel would count as GONE.
             observations += [Observation(k, SessionId(""), ObservedState.UNKNOWN) for k in self._orphans]
             self._report = Report(
-                self.info, self.incarnation, self._applied, tuple(observations), self._draining
+                self.info,
+                self.incarnation,
+                self._applied,
+                tuple(observations),
+                self._draining,
+                newest_generation=self._newest,
             )
         lossy = before is not None and before is not self._report and not self._draining
         if lossy and context.lose_report and self._rng.random() < context.lose_report:

@@ -122,7 +122,7 @@ class Observation(_message.Message):
     def __init__(self, kernel_id: _Optional[str] = ..., session_id: _Optional[str] = ..., state: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., log_tail: _Optional[str] = ..., apps: _Optional[_Iterable[_Union[AppPort, _Mapping]]] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("info", "incarnation", "orders_generation", "kernels", "draining", "delta", "removed", "orders_wanted", "stream", "content_digest")
+    __slots__ = ("info", "incarnation", "orders_generation", "kernels", "draining", "delta", "removed", "orders_wanted", "stream", "content_digest", "newest_generation")
     INFO_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     ORDERS_GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -133,6 +133,7 @@ class Report(_message.Message):
     ORDERS_WANTED_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
     CONTENT_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_GENERATION_FIELD_NUMBER: _ClassVar[int]
     info: AgentInfo
     incarnation: str
     orders_generation: int
@@ -143,7 +144,8 @@ class Report(_message.Message):
     orders_wanted: bool
     stream: int
     content_digest: int
-    def __init__(self, info: _Optional[_Union[AgentInfo, _Mapping]] = ..., incarnation: _Optional[str] = ..., orders_generation: _Optional[int] = ..., kernels: _Optional[_Iterable[bytes]] = ..., draining: _Optional[bool] = ..., delta: _Optional[bool] = ..., removed: _Optional[_Iterable[str]] = ..., orders_wanted: _Optional[bool] = ..., stream: _Optional[int] = ..., content_digest: _Optional[int] = ...) -> None: ...
+    newest_generation: int
+    def __init__(self, info: _Optional[_Union[AgentInfo, _Mapping]] = ..., incarnation: _Optional[str] = ..., orders_generation: _Optional[int] = ..., kernels: _Optional[_Iterable[bytes]] = ..., draining: _Optional[bool] = ..., delta: _Optional[bool] = ..., removed: _Optional[_Iterable[str]] = ..., orders_wanted: _Optional[bool] = ..., stream: _Optional[int] = ..., content_digest: _Optional[int] = ..., newest_generation: _Optional[int] = ...) -> None: ...
 
 class DeviceGrant(_message.Message):
     __slots__ = ("slot", "device_id", "amount")

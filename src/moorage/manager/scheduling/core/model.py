@@ -118,9 +118,9 @@ class PackedCapacity:
 class AgentState:
     """One agent at the time of the snapshot. ``free`` and ``capacity`` hold scalar slots (cpu, mem).
 
-    An agent that is not ``available`` is silent or lost; one that is ``draining`` is cordoned or being
-    emptied; on one that is ``fenced`` abandoned work may still use the devices. None of them gets new work,
-    but their capacity still separates "not now" from "never".
+    An agent that is not ``available`` is silent, lost or not ready; one that is ``draining`` is cordoned or
+    being emptied; on one that is ``fenced`` abandoned work may still use the devices. None of them gets new
+    work, but their capacity still separates "not now" from "never".
     """
 
     agent_id: AgentId

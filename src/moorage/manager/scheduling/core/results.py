@@ -43,7 +43,7 @@ class RefusalKind(StrEnum):
     """Why an agent refuses a session."""
 
     NO_ELIGIBLE_AGENT = "no-eligible-agent"  # the group has no agent
-    UNAVAILABLE = "unavailable"  # silent or lost
+    UNAVAILABLE = "unavailable"  # silent, lost or not ready
     DRAINING = "draining"  # cordoned or draining
     FENCED = "fenced"  # abandoned work may still use its devices
     RUNTIME = "runtime"  # the agent does not offer the runtime

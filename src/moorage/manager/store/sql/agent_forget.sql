@@ -4,9 +4,10 @@
 -- Counters are locked in the same order as in session_place.sql.
 WITH forgotten AS (
     UPDATE agents SET status = 'LOST', identity = '', incarnation = '', stream = 0,
-        cordon = '', cordoned_by = '', cordoned_at = NULL, stop_at = NULL
+        cordon = '', cordoned_by = '', cordoned_at = NULL, stop_at = NULL,
+        restored_at = NULL, refuses_orders = false, unknown_kernels = '[]'
     WHERE id = $1 AND status <> 'ALIVE' AND incarnation <> ''
-      AND ($3 OR NOT EXISTS (SELECT FROM kernels k WHERE k.agent_id = agents.id
+      AND ($3 OR restored_at IS NULL AND NOT EXISTS (SELECT FROM kernels k WHERE k.agent_id = agents.id
                                AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')))
     RETURNING id
 ), logged AS (

@@ -1,6 +1,7 @@
 -- The live kernels of these agents ($1), and whether each should run (index kernels_live_by_agent). agent_orders.sql
 -- returns their specs. Of some agents ($2) also the kernels that have been given up and still hold allocations (index
--- allocations_held): these must not run either.
+-- allocations_held): these must not run either. With $3 also those that the database does not know, with their session
+-- (index agents_not_ready): they are kept.
 WITH live AS (
     SELECT agent_id, id, status FROM kernels
     WHERE agent_id = ANY ($1::text[]) AND status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')
@@ -8,7 +9,11 @@ WITH live AS (
     SELECT agent_id, kernel_id AS id FROM allocations WHERE agent_id = ANY ($2::text[]) AND released_at IS NULL
     EXCEPT SELECT agent_id, id FROM live
 )
-SELECT agent_id, id, status IN ('SCHEDULED', 'PREPARING', 'CREATING', 'RUNNING') AS wanted FROM live
+SELECT agent_id, id, status IN ('SCHEDULED', 'PREPARING', 'CREATING', 'RUNNING') AS wanted, NULL::uuid AS session_id FROM live
 UNION ALL
-SELECT agent_id, id, FALSE FROM held
+SELECT agent_id, id, FALSE, NULL FROM held
+UNION ALL
+SELECT a.id, (u ->> 'kernel_id')::uuid, TRUE, (u ->> 'session_id')::uuid
+FROM agents a, jsonb_array_elements(a.unknown_kernels) u
+WHERE $3::boolean AND NOT a.ready AND a.id = ANY ($1::text[])
 ORDER BY id

@@ -1,5 +1,5 @@
 -- As agent_states.sql, for these agents ($1) of any group: the agents of a snapshot that may have changed.
-SELECT a.id, a.resource_group, a.status = 'ALIVE' AND a.detached_stream IS DISTINCT FROM a.stream AS available,
+SELECT a.id, a.resource_group, a.status = 'ALIVE' AND a.ready AND a.detached_stream IS DISTINCT FROM a.stream AS available,
        a.draining, a.runtimes, a.engines, a.arch, a.labels,
        s.slots, s.devices, s.offered, s.used, s.healthy, s.topology, a.max_kernels, a.share_quantum, a.share_minimum,
        CASE WHEN a.max_kernels IS NOT NULL THEN (

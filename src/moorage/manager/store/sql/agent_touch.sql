@@ -2,13 +2,13 @@
 -- $7, and read in the same round trip the kernels that may have to change. Of agents with a full report ($4): the live ones
 -- (index kernels_live_by_agent), and ended ones that still hold allocations (index allocations_held). Of the others: those
 -- that their reports name ($5, with their agents $6). One row for an agent without such kernels. No row for an agent that
--- is new, silent, detached, or known through another stream or manager: agent_upsert.sql handles those.
+-- is new, silent, detached, restored from a backup, or known through another stream or manager: agent_upsert.sql handles those.
 WITH input AS (
     SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[]) AS i(id, incarnation, stream)
 ), locked AS (
     SELECT a.id FROM agents a JOIN input i ON a.id = i.id
     WHERE a.incarnation = i.incarnation AND a.stream = i.stream AND a.status = 'ALIVE' AND a.manager = $7
-      AND a.detached_stream IS NULL ORDER BY a.id FOR NO KEY UPDATE OF a
+      AND a.detached_stream IS NULL AND a.restored_at IS NULL ORDER BY a.id FOR NO KEY UPDATE OF a
 ), touched AS (
     UPDATE agents a SET last_seen = now() FROM locked l WHERE a.id = l.id RETURNING a.id
 ), live AS MATERIALIZED (

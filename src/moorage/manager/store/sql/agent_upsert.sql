@@ -9,16 +9,18 @@ WITH input AS (
     SELECT * FROM jsonb_to_recordset($1::jsonb) AS i(
         id text, resource_group text, identity text, incarnation text, stream bigint, address text, version text,
         arch text, runtimes text[], engines text[], labels jsonb, draining boolean, max_kernels integer,
-        share_quantum integer, share_minimum integer, report_interval_s float8, silence_grace_s jsonb)
+        share_quantum integer, share_minimum integer, report_interval_s float8, silence_grace_s jsonb,
+        refuses_orders boolean, unknown_kernels jsonb, whole boolean)
 ), before AS (
     SELECT a.id, a.status, a.identity, a.incarnation, a.address,
-           a.status <> 'ALIVE' OR a.detached_stream IS NOT NULL AS away FROM agents a JOIN input i ON i.id = a.id
+           a.status <> 'ALIVE' OR a.detached_stream IS NOT NULL AS away, a.ready FROM agents a JOIN input i ON i.id = a.id
 ), registered AS (
     INSERT INTO agents AS a (id, resource_group, status, identity, incarnation, stream, address, version, arch,
                              runtimes, engines, labels, leaving, max_kernels, share_quantum, share_minimum,
-                             report_interval_s, silence_grace_s, manager)
+                             report_interval_s, silence_grace_s, manager, refuses_orders, unknown_kernels)
     SELECT id, resource_group, 'ALIVE', identity, incarnation, stream, address, version, arch, runtimes, engines,
-           labels, draining, max_kernels, share_quantum, share_minimum, report_interval_s, silence_grace_s, $2
+           labels, draining, max_kernels, share_quantum, share_minimum, report_interval_s, silence_grace_s, $2,
+           refuses_orders, unknown_kernels
     FROM input ORDER BY id
     ON CONFLICT (id) DO UPDATE SET
         resource_group = excluded.resource_group, status = 'ALIVE', identity = excluded.identity,
@@ -28,6 +30,9 @@ WITH input AS (
         share_quantum = excluded.share_quantum, share_minimum = excluded.share_minimum,
         report_interval_s = excluded.report_interval_s, silence_grace_s = excluded.silence_grace_s, last_seen = now(),
         manager = excluded.manager, detached_stream = NULL,
+        refuses_orders = excluded.refuses_orders, unknown_kernels = excluded.unknown_kernels,
+        -- What the agent runs is known from a full report only.
+        restored_at = CASE WHEN (SELECT i.whole FROM input i WHERE i.id = a.id) THEN NULL ELSE a.restored_at END,
         connected_at = CASE WHEN a.incarnation = excluded.incarnation THEN a.connected_at ELSE now() END
     WHERE CASE WHEN a.identity = excluded.identity OR '' IN (a.identity, excluded.identity)
           THEN excluded.stream = 0 OR a.stream < excluded.stream
@@ -36,8 +41,9 @@ WITH input AS (
                SELECT FROM kernels k WHERE k.agent_id = a.id
                  AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR'))
           END
-    RETURNING a.id
+    RETURNING a.id, a.ready
 )
 SELECT i.id, r.id IS NOT NULL AS accepted, coalesce(b.away, true) AS was_away, b.identity AS old_identity,
-       b.incarnation AS old_incarnation, b.address AS old_address
+       b.incarnation AS old_incarnation, b.address AS old_address,
+       r.ready IS DISTINCT FROM b.ready AS readiness_changed
 FROM input i LEFT JOIN registered r USING (id) LEFT JOIN before b USING (id)

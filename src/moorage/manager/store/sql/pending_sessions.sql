@@ -2,16 +2,21 @@
 -- time in the future, are left out.
 -- `avoid`: the agents on which this run could not be started (of a cluster: those on which a kernel failed). `subs`: the
 -- sub kernels of a cluster. `unmet_dependencies`: the dependencies that are not met, each with whether it still can be.
--- `earlier_agents`: agents on which a kernel of an earlier attempt may still run, unless the spec allows overlap.
+-- `earlier_agents`: agents on which a kernel of an earlier attempt may still run, unless the spec allows overlap; after the
+-- restore of a backup also those that may run the session without the database's knowledge (index agents_not_ready).
 SELECT s.id, s.resource_group, s.revision, s.priority, s.created_at, s.status_since, s.retries, s.bypassed, s.type, s.endpoint_id, s.spec ->> 'runtime' AS runtime,
        s.spec ->> 'engine' AS engine, s.slots, k.id AS kernel_id,
        ARRAY(SELECT DISTINCT p.agent_id FROM kernels p
              WHERE s.attempt > 1 AND p.session_id = s.id AND p.attempt > s.requeued_from
                AND p.agent_id IS NOT NULL AND (p.status = 'ERROR' OR NOT s.spec ? 'cluster')) AS avoid,
-       CASE WHEN s.attempt > 1 AND coalesce(s.spec ->> 'overlap', CASE WHEN s.endpoint_id IS NOT NULL THEN 'allowed' END)
-                                   IS DISTINCT FROM 'allowed' THEN ARRAY(
-           SELECT DISTINCT e.agent_id FROM kernels e WHERE e.session_id = s.id AND e.attempt < s.attempt
-             AND e.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR') ORDER BY e.agent_id) END AS earlier_agents,
+       CASE WHEN coalesce(s.spec ->> 'overlap', CASE WHEN s.endpoint_id IS NOT NULL THEN 'allowed' END)
+                 IS DISTINCT FROM 'allowed' THEN ARRAY(
+           SELECT e.agent_id FROM kernels e WHERE s.attempt > 1 AND e.session_id = s.id AND e.attempt < s.attempt
+             AND e.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
+           UNION
+           SELECT n.id FROM agents n WHERE NOT n.ready AND (n.restored_at >= s.created_at
+             OR n.unknown_kernels @> jsonb_build_array(jsonb_build_object('session_id', s.id)))
+           ORDER BY 1) END AS earlier_agents,
        s.owner, s.project, s.spec ->> 'arch' AS arch, nullif(s.spec -> 'labels', '{}') AS labels,
        nullif(s.spec -> 'agents', '[]') AS agents,
        least((s.spec ->> 'timeout_s')::float8, (s.spec ->> 'max_lifetime_s')::float8) AS runs_s,

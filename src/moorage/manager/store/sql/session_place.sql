@@ -26,14 +26,18 @@ WITH term AS (
         not_before = NULL
     FROM input i
     WHERE s.id = i.id AND s.status = i.old AND s.revision = i.revision AND EXISTS (SELECT FROM term)
-      AND (SELECT a.status = 'ALIVE' AND NOT a.draining AND a.detached_stream IS DISTINCT FROM a.stream
+      AND (SELECT a.status = 'ALIVE' AND a.ready AND NOT a.draining AND a.detached_stream IS DISTINCT FROM a.stream
            FROM agents a WHERE a.id = i.agent_id)
-      AND NOT EXISTS (SELECT FROM subs u LEFT JOIN agents a ON a.id = u.agent_id AND a.status = 'ALIVE' AND NOT a.draining
+      AND NOT EXISTS (SELECT FROM subs u LEFT JOIN agents a ON a.id = u.agent_id AND a.status = 'ALIVE' AND a.ready AND NOT a.draining
                       AND a.detached_stream IS DISTINCT FROM a.stream
                       WHERE u.id = i.id AND a.id IS NULL)
       AND (s.attempt = 1 OR coalesce(s.spec ->> 'overlap', CASE WHEN s.endpoint_id IS NOT NULL THEN 'allowed' END) = 'allowed'
            OR NOT EXISTS (SELECT FROM kernels e WHERE e.session_id = s.id AND e.attempt < s.attempt
                             AND e.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')))
+      -- After the restore of a backup an agent may run the session, and the database does not know it (agents_not_ready).
+      AND (coalesce(s.spec ->> 'overlap', CASE WHEN s.endpoint_id IS NOT NULL THEN 'allowed' END) = 'allowed'
+           OR NOT EXISTS (SELECT FROM agents n WHERE NOT n.ready AND (n.restored_at >= s.created_at
+                OR n.unknown_kernels @> jsonb_build_array(jsonb_build_object('session_id', s.id)))))
     RETURNING s.id, s.revision, i.kernel_id, i.agent_id, i.places, s.spec ->> 'runtime' AS runtime,
               coalesce(s.spec ->> 'overlap', CASE WHEN s.endpoint_id IS NOT NULL THEN 'allowed' END) = 'allowed' IS TRUE AS overlap,
               CASE WHEN coalesce(s.spec ->> 'on_lost_agent',

@@ -1,0 +1,27 @@
+-- Prepare a database for use that was restored to an older state, before a manager starts. Agents and proxies have seen
+-- higher numbers, and what has happened since the backup is unknown until they report.
+--
+-- Generations start with the time of their creation in milliseconds and grow more slowly than time, so the time is above all
+-- that were drawn; the same holds for terms in seconds. Agents get no new work before they have reported (`restored_at`), and
+-- are not silent before they could. A session that is PENDING may have been started since: its kernels get new ids, so that
+-- a report of the old one is recognized. A kernel that is SCHEDULED may have run and ended since: if its agent does not have
+-- it, it is gone, and is not started again under the same id. Starts and stops get two minutes from now.
+WITH generation AS MATERIALIZED (
+    SELECT setval('generations', greatest((SELECT last_value FROM generations),
+                                          (extract(epoch FROM now()) * 1000)::bigint)) AS at
+), lease AS (
+    UPDATE leases SET term = greatest(term, extract(epoch FROM now())::bigint) + 1, expires_at = now()
+), returning_agents AS (
+    UPDATE agents SET restored_at = now(), last_seen = now(), refuses_orders = false, unknown_kernels = '[]'
+    WHERE incarnation <> '' AND status <> 'LOST' RETURNING id
+), pending_kernels AS (
+    UPDATE kernels k SET id = md5(k.id::text || g.at)::uuid FROM generation g WHERE k.status = 'PENDING'
+), scheduled_kernels AS (
+    UPDATE kernels SET status = 'PREPARING' WHERE status = 'SCHEDULED'
+), moving AS (
+    UPDATE sessions SET deadline_at = greatest(deadline_at, now() + interval '2 minutes')
+    WHERE status IN ('SCHEDULED', 'PREPARING', 'CREATING', 'TERMINATING') AND deadline_at IS NOT NULL
+)
+SELECT g.at AS generation, (SELECT count(*) FROM returning_agents) AS agents,
+       (SELECT count(*) FROM sessions WHERE status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')) AS sessions
+FROM generation g

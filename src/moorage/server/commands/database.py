@@ -1,0 +1,269 @@
+"""Commands that administer the database: ``moorage db``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from moorage.cli import app
+from moorage.common.model.errors import Conflict
+from moorage.server.bootstrap import Bootstrap, bootstrap
+from moorage.server.commands.options import (
+    ConfigFile,
+    HomeDir,
+    OutputFormat,
+    Overrides,
+    check_output_format,
+    load_settings,
+    run_and_exit,
+)
+from moorage.server.process import missing_extra
+
+db = typer.Typer(help="Back up, restore, upgrade and check the database.", no_args_is_help=True)
+app.add_typer(db, name="db")
+
+Dsn = Annotated[str | None, typer.Option(help="The Postgres to use. Default: the embedded one.")]
+# What a backup of the database does not contain, and what it is needed for.
+_LEFT_OUT = (
+    ("ca-secret", "manager", "decrypts the CA key; without it every agent and proxy must join again"),
+    ("link-token", "manager", "admits agents and proxies on links without TLS"),
+    ("admin-key", "manager", "the first API key in plain text; the database has only its hash"),
+    ("moorage.toml", "each host", "settings"),
+    ("agent-ID", "each node", "identity and checkpoint of the agent, logs, workspaces"),
+)
+
+
+@db.command("backup")
+def db_backup(
+    file: Annotated[Path, typer.Argument(help="The file to write. It must not exist.")],
+    config: ConfigFile = None,
+    home: HomeDir = None,
+    sets: Overrides = None,
+    dsn: Dsn = None,
+    output: OutputFormat = "table",
+) -> None:
+    """Write the database to a file. Managers may run meanwhile.
+
+    It contains sessions, endpoints, agents, keys, quotas and the certificate authority of the links, whose
+    key is encrypted. What it leaves out is listed at the end.
+
+    \b
+    Examples:
+      moorage db backup /backups/moorage-$(date +%F).dump
+    """
+    check_output_format(output)
+    boot = bootstrap(load_settings(config, home, sets, manager__dsn=dsn))
+    try:
+        from moorage.manager.postgres import backup
+        from moorage.manager.postgres.clients import client_programs
+        from moorage.manager.store.database_state import database_state
+    except ImportError as error:
+        raise missing_extra("manager", error) from error
+
+    async def main() -> int:
+        async with _database(boot) as url:
+            programs = await client_programs(
+                url, (await database_state(url)).major, boot.loaded.settings.manager.postgres_bin
+            )
+            size = await backup.dump(programs, file)
+        _print_backup(file, size, output)
+        return 0
+
+    run_and_exit(main())
+
+
+def _print_backup(file: Path, size: int, output: str) -> None:
+    if output == "json":
+        left_out = [dict(zip(("name", "host", "purpose"), row, strict=True)) for row in _LEFT_OUT]
+        print(json.dumps({"file": str(file), "bytes": size, "left_out": left_out}, indent=2))
+        return
+    print(f"{file}: {size} bytes")
+    print("not in it, in the state directories:")
+    for name, host, purpose in _LEFT_OUT:
+        print(f"  {name:<21} {host:<10} {purpose}")
+
+
+@db.command("restore")
+def db_restore(
+    file: Annotated[Path, typer.Argument(help="A file that `moorage db backup` wrote.")],
+    config: ConfigFile = None,
+    home: HomeDir = None,
+    sets: Overrides = None,
+    dsn: Dsn = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace everything in a database that is not empty.")
+    ] = False,
+) -> None:
+    """Restore a backup, and prepare it for use. Stop every manager first.
+
+    The database must be empty, or --overwrite be given. A restore that fails changes nothing. Agents and
+    proxies keep running: kernels that the backup knows are adopted, others are listed by `moorage db check`
+    and `moorage agents describe`; `manager.unknown_kernels` decides whether they are kept. Keys, quotas and
+    cordons are those of the backup: what was revoked since is valid again.
+
+    \b
+    Examples:
+      moorage db restore /backups/moorage-2030-01-31.dump
+      moorage db restore --overwrite --dsn postgresql://moorage@db/moorage moorage.dump
+    """
+    boot = bootstrap(load_settings(config, home, sets, manager__dsn=dsn))
+    try:
+        from moorage.manager.postgres import backup
+        from moorage.manager.postgres.clients import client_programs
+        from moorage.manager.store import restored
+        from moorage.manager.store.database_state import database_state
+        from moorage.manager.store.migrate import UNPREPARED, check_revision
+        from moorage.manager.store.tables import metadata
+    except ImportError as error:
+        raise missing_extra("manager", error) from error
+
+    async def main() -> int:
+        async with _database(boot, stopped=True) as url:
+            state = await database_state(url)
+            programs = await client_programs(url, state.major, boot.loaded.settings.manager.postgres_bin)
+            archive = await backup.inspect(programs, file)
+            check_revision(archive.revision)
+            ours = {*metadata.tables, "alembic_version"}
+            backup.check_target(state.tables, state.clients, ours, overwrite=overwrite)
+            await backup.load(programs, archive, unprepared=UNPREPARED)
+            try:
+                found = await restored.prepare_restored(url)
+            except BaseException:
+                if not state.tables:
+                    await backup.clear(programs)
+                raise
+        print(f"restored the state of {archive.taken_at}")
+        _print_restored(found, boot)
+        return 0
+
+    run_and_exit(main())
+
+
+@db.command("recover")
+def db_recover(
+    config: ConfigFile = None, home: HomeDir = None, sets: Overrides = None, dsn: Dsn = None
+) -> None:
+    """Prepare a database for use that was restored by other means. Stop every manager first.
+
+    For point-in-time recovery, a snapshot of the volume, or a standby that was promoted and had not received
+    every commit. `moorage db restore` does this itself.
+    """
+    boot = bootstrap(load_settings(config, home, sets, manager__dsn=dsn))
+    try:
+        from moorage.manager.postgres import backup
+        from moorage.manager.store import restored
+        from moorage.manager.store.database_state import database_state
+    except ImportError as error:
+        raise missing_extra("manager", error) from error
+
+    async def main() -> int:
+        async with _database(boot, stopped=True) as url:
+            backup.check_unused((await database_state(url)).clients)
+            found = await restored.prepare_restored(url)
+        _print_restored(found, boot)
+        return 0
+
+    run_and_exit(main())
+
+
+def _print_restored(found: Any, boot: Bootstrap) -> None:
+    print(f"sessions that have not ended: {found.sessions}")
+    print(f"agents that must report before they get new work: {found.agents}")
+    secret = boot.home / "ca-secret"
+    if boot.loaded.settings.manager.ca_secret is None and not secret.exists():
+        print(f"note: there is no {secret}. If the links have TLS, copy it from the previous manager first.")
+    print("next: start the managers; `moorage db check` lists what agents run and the backup does not know")
+
+
+@db.command("upgrade")
+def db_upgrade(
+    config: ConfigFile = None,
+    home: HomeDir = None,
+    sets: Overrides = None,
+    dsn: Dsn = None,
+) -> None:
+    """Upgrade the schema to this version. The manager does this at start, too."""
+    boot = bootstrap(load_settings(config, home, sets, manager__dsn=dsn))
+    try:
+        from moorage.manager.store import migrate
+    except ImportError as error:
+        raise missing_extra("manager", error) from error
+
+    async def main() -> int:
+        async with _database(boot) as url:
+            await migrate(url)
+        print("the schema is up to date")
+        return 0
+
+    run_and_exit(main())
+
+
+@db.command("check")
+def db_check(
+    config: ConfigFile = None,
+    home: HomeDir = None,
+    sets: Overrides = None,
+    dsn: Dsn = None,
+    repair: Annotated[bool, typer.Option("--repair", help="Recompute derived rows that drifted.")] = False,
+    output: OutputFormat = "table",
+) -> None:
+    """Run the integrity checks. Exits with 1 if drift remains. Managers may run meanwhile."""
+    check_output_format(output)
+    boot = bootstrap(load_settings(config, home, sets, manager__dsn=dsn))
+    try:
+        from moorage.manager.store import Store
+    except ImportError as error:
+        raise missing_extra("manager", error) from error
+
+    async def main() -> int:
+        async with _database(boot) as url, Store(url, boot.clock) as store:
+            drifts = await (store.integrity.repair() if repair else store.integrity.check())
+        return _print_drifts([asdict(drift) for drift in drifts], output)
+
+    run_and_exit(main())
+
+
+def _print_drifts(drifts: list[dict[str, Any]], output: str) -> int:
+    """Print the drifts and return the exit code."""
+    remaining = sum(not drift["repaired"] for drift in drifts)
+    if output == "json":
+        print(json.dumps(drifts, indent=2))
+        return 1 if remaining else 0
+    for drift in drifts:
+        state = "repaired" if drift["repaired"] else "drift"
+        print(f"{state:<8} {drift['check']:<9} {drift['subject'].strip()}: {drift['detail']}")
+    for check, meaning in sorted({(drift["check"], drift["means"]) for drift in drifts}):
+        print(f"{'':<8} {check:<9} = {meaning}")
+    if drifts:
+        print(f"{len(drifts)} found, {len(drifts) - remaining} repaired")
+    else:
+        print("no drift: every check passes")
+    return 1 if remaining else 0
+
+
+@asynccontextmanager
+async def _database(boot: Bootstrap, *, stopped: bool = False) -> AsyncIterator[str]:
+    """The configured DSN, or that of the embedded Postgres: of the manager that runs it, or started for as
+    long as the context is open. ``stopped``: raise ``Conflict`` if a manager runs it."""
+    from moorage.manager.postgres import EmbeddedPostgres, running_dsn
+
+    settings = boot.loaded.settings.manager
+    if settings.dsn is not None:
+        yield settings.dsn
+        return
+    directory = boot.home / "postgres"
+    if (running := running_dsn(directory)) is not None:
+        if stopped:
+            raise Conflict(
+                f"a manager uses the database in {directory}", next_step="stop the manager, then try again"
+            )
+        yield running
+        return
+    async with EmbeddedPostgres(directory, bin_dir=settings.postgres_bin, clock=boot.clock) as embedded:
+        yield embedded.dsn

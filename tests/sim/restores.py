@@ -1,0 +1,103 @@
+"""Faults of the database in the deterministic simulation: restore of an older state, and loss of the commits
+that did not wait for the disk."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from moorage.manager.store.queries import SQL
+
+from .database import TABLES, Postgres
+from .manager import ManagerProcess, Stream
+
+
+@dataclass(frozen=True)
+class Backup:
+    """The rows of each table, the generation, and the sessions whose creation had been confirmed."""
+
+    tables: dict[str, Any]
+    generation: int
+    acknowledged: frozenset[str]
+
+
+async def _columns(postgres: Postgres, table: str) -> str:
+    rows = await postgres.fetch(
+        "SELECT attname AS name FROM pg_attribute WHERE attrelid = $1::text::regclass AND attnum > 0 "
+        "AND NOT attisdropped AND attgenerated = ''",
+        table,
+    )
+    return ", ".join(row["name"] for row in rows)
+
+
+class Restores:
+    """``restore_rng``: set in the seeds in which a backup is taken and restored. ``keep_unknown``: whether
+    managers keep kernels that the database does not know."""
+
+    postgres: Postgres
+    managers: list[ManagerProcess]
+    streams: list[Stream]
+    acknowledged: set[str]
+    restore_rng: random.Random | None
+    backup: Backup | None
+    keep_unknown: bool
+
+    def record(self, text: str) -> None:
+        raise NotImplementedError
+
+    async def restart_crashed(self) -> None:
+        raise NotImplementedError
+
+    async def fault_database(self) -> None:
+        rng = self.restore_rng
+        if rng is None:
+            return
+        if rng.random() < 0.5:
+            lost = await self.postgres.crash()
+            self.record(f"Postgres crashes, and loses {lost} statements")
+        elif self.backup is None:
+            self.backup = await self._back_up()
+            self.record("-- backup --")
+        elif rng.random() < 0.5:
+            await self._restore(self.backup)
+            self.backup = None
+
+    async def _back_up(self) -> Backup:
+        tables = {}
+        for table in (*TABLES, "sim.moves"):
+            [row] = await self.postgres.fetch(f"SELECT coalesce(jsonb_agg(t), '[]') AS rows FROM {table} t")
+            tables[table] = row["rows"]
+        [row] = await self.postgres.fetch("SELECT last_value FROM generations")
+        return Backup(tables, row["last_value"], frozenset(self.acknowledged))
+
+    async def _restore(self, backup: Backup) -> None:
+        """Every manager stops, the state of the backup is restored and prepared, and they start again."""
+        self.record("-- restore --")
+        for manager in self.managers:
+            await manager.crash()
+        for stream in self.streams:
+            stream.open = False
+            stream.up.clear()
+            stream.down.clear()
+        for table in (*TABLES, "sim.moves"):
+            await self.postgres.fetch(f"DELETE FROM {table}")
+        for table in (*reversed(TABLES), "sim.moves"):
+            if table == "sim.moves":  # the history that was restored has been recorded as new
+                await self.postgres.fetch("DELETE FROM sim.moves")
+            columns = await _columns(self.postgres, table)
+            rows = f"SELECT {columns} FROM jsonb_populate_recordset(NULL::{table}, $1)"
+            await self.postgres.fetch(f"INSERT INTO {table} ({columns}) {rows}", backup.tables[table])
+        await self.postgres.fetch("SELECT setval('generations', $1)", backup.generation)
+        await self.postgres.fetch(SQL["restored"])
+        self.acknowledged &= backup.acknowledged
+        await self.restart_crashed()
+
+    async def end_unknown_kernels(self) -> None:
+        """An administrator has seen what the backup did not know, and has it ended."""
+        if self.restore_rng is None:
+            return
+        self.keep_unknown = False
+        for manager in self.managers:
+            await manager.crash()
+        await self.restart_crashed()
