@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, permutations
+from typing import Literal
 
 from hypothesis import strategies as st
 from planner_snapshots import Amounts, add, can_be_helped, fit, free_amounts
@@ -16,7 +17,6 @@ from planner_snapshots import Amounts, add, can_be_helped, fit, free_amounts
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, Snapshot, plan
 from moorage.manager.scheduling.core.model import Allocation, KernelRequest, Running
-from moorage.manager.scheduling.core.order import is_overdue
 
 LONGEST, FAR = 4, 60
 _PROCESS = frozenset({"process"}), frozenset({"custom"})
@@ -147,25 +147,28 @@ def longest_wait(world: World, name: SessionId) -> int | None:
     snapshot, item, policy = world.snapshot(), world.pending[name], world.policy
     if not can_be_helped(snapshot, item):
         return None
+    agents = _agents(snapshot, item)
     ahead = sum(
-        other.queued_since <= item.queued_since
-        and other.session_id != name
+        other.session_id != name
+        and other.queued_since <= item.queued_since
         and can_be_helped(snapshot, other)
+        and (policy.head_blocks or bool(agents & _agents(snapshot, other)))
         for other in world.pending.values()
     )
-    patience = policy.max_skip_age or 0
-    limits = [running.ends_at for _, running, _ in world.live if running.ends_at is not None]
-    unlimited = [end for _, running, end in world.live if running.ends_at is None and end is not None]
-    known = _known_start(snapshot, item, world.now)
-    unknown = max([LONGEST, *(end - world.now for end in unlimited)]) + patience
-    if not ahead:
-        if _fits_without_unlimited(snapshot, item):
-            wait = unknown if known is None else min(known - world.now, unknown)
-        else:
-            last = max([world.now, *limits]) - world.now
-            wait = known - world.now if known is not None else last + unknown
-        return world.now + wait
-    return world.now + (1 + ahead) * (max([LONGEST, *(end - world.now for end in limits)]) + unknown)
+    limits = [running.ends_at - world.now for _, running, _ in world.live if running.ends_at is not None]
+    staying = {name for name, running, end in world.live if running.ends_at is None and stays(world, end)}
+    # The symbols of the formula.
+    m = 0 if not ahead and _fits_without_unlimited(snapshot, item) else max([LONGEST * bool(ahead), *limits])
+    u, n, patience = LONGEST, len(staying), policy.max_skip_age or 0
+    w = m + u + (1 + n) * patience
+    if not ahead and (known := _known_start(snapshot, item, world.now)) is not None:
+        w = min(known - world.now, w)
+    return world.now + (1 + ahead) * w
+
+
+def stays(world: World, end: int | None) -> bool:
+    """Whether work without a time limit turns out to stay. Nobody knows that."""
+    return end is not None and end - world.now > LONGEST
 
 
 def _known_start(snapshot: Snapshot, item: Pending, now: int) -> int | None:
@@ -207,14 +210,30 @@ def _fits_once(snapshot: Snapshot, item: Pending, gone: set[KernelId]) -> bool:
     )
 
 
+def _agents(snapshot: Snapshot, item: Pending) -> set[AgentId]:
+    """The agents that it may use."""
+    return {
+        a.agent_id
+        for a in snapshot.agents
+        if a.schedulable and a.agent_id in (item.designated or {a.agent_id})
+    }
+
+
 def overdue(world: World, name: SessionId) -> bool:
-    return is_overdue(world.pending[name], world.policy, world.now)
+    item, policy = world.pending[name], world.policy
+    if policy.max_bypasses is not None and item.bypassed >= policy.max_bypasses:
+        return True
+    return policy.max_skip_age is not None and world.now - item.created >= policy.max_skip_age
+
+
+Limits = Literal["known", "unknown", "mixed"]
 
 
 @st.composite
-def short_work(draw: st.DrawFn, gpus: int = 1, priorities: Sequence[int] = (10,)) -> Work:
+def short_work(draw: st.DrawFn, limits: Limits, gpus: int = 1, priorities: Sequence[int] = (10,)) -> Work:
     runs = draw(st.integers(1, LONGEST))
-    limit = draw(st.sampled_from([None, runs, LONGEST]))
+    known = st.sampled_from([runs, LONGEST])
+    limit = draw({"known": known, "unknown": st.none(), "mixed": st.none() | known}[limits])
     return Work(gpus, runs, limit, draw(st.sampled_from(priorities)), draw(st.sampled_from(["ann", "bob"])))
 
 
@@ -223,35 +242,37 @@ def service(priority: int = 10) -> Work:
 
 
 @st.composite
-def machines(draw: st.DrawFn, far: bool) -> Machine:
-    gpus = draw(st.integers(2, 4))
-    loads = [short_work(), short_work(), short_work(), st.just(service())]
-    loads += [st.just(Work(1, FAR, FAR))] * far
-    load = draw(st.lists(st.one_of(loads), min_size=gpus - 1, max_size=gpus))
+def machines(draw: st.DrawFn, limits: Limits, far: bool) -> Machine:
+    """Full, and rarely ill or draining."""
+    gpus = draw(st.integers(2, 3))
+    loads = [short_work(limits), short_work(limits), short_work(limits), st.just(service())]
+    loads += [st.just(Work(1, FAR, FAR))] * (2 * far)
+    load = draw(st.lists(st.one_of(loads), min_size=gpus, max_size=gpus))
     return Machine(gpus, tuple(load), draw(st.sampled_from([0, 0, 0, 1])), draw(st.integers(0, 7)) == 7)
 
 
 @st.composite
-def arrivals(draw: st.DrawFn) -> list[Work]:
+def arrivals(draw: st.DrawFn, limits: Limits) -> list[Work]:
     """What arrives in a tick: small work, and now and then something large, long, important or endless."""
     rare = [
-        short_work(2),
-        short_work(3, (10, 90)),
-        short_work(1, (90,)),
+        short_work(limits, 2),
+        short_work(limits, 3, (10, 90)),
+        short_work(limits, 1, (90,)),
         st.just(service()),
         st.just(service(90)),
         st.just(Work(1, FAR, FAR)),
         st.just(Work(2, FAR, FAR, 90)),
     ]
-    small = st.lists(short_work(), min_size=1, max_size=4)
+    small = st.lists(short_work(limits), min_size=2, max_size=5)
     return draw(small) + draw(st.lists(st.one_of(rare), max_size=1))
 
 
 @st.composite
-def large_work(draw: st.DrawFn, fleet: Sequence[Machine]) -> Work:
+def large_work(draw: st.DrawFn, limits: Limits, fleet: Sequence[Machine]) -> Work:
     """Of a size that most of these machines have once they are empty, or for one of them by name."""
     room = [m.gpus - m.ill - sum(w.runs is None for w in m.load) for m in fleet if not m.draining]
-    work = draw(short_work(draw(st.integers(1, max([1, *room]))), (0, 10, 10)))
+    most = max([1, *room])
+    work = draw(short_work(limits, draw(st.integers(max(1, most - 1), most)), (0, 10, 10)))
     clusters = [(1, "multi-node")] * 3 + [(2, "single-node"), (len(room), "multi-node")]
     kernels, mode = draw(st.sampled_from(clusters))
     if kernels > 1:

@@ -14,7 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.mutations.catalog import MUTATIONS, Mutation
+from tests.mutations.catalog import MUTATIONS
+from tests.mutations.mutation import Mutation
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,7 +29,11 @@ def run(mutation: Mutation, workspace: Path) -> str:
     target.write_text(original.replace(mutation.before, mutation.after))
     try:
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *mutation.tests]
-        environment = os.environ | {"PYTHONPATH": str(workspace / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+        environment = os.environ | {
+            "PYTHONPATH": str(workspace / "src"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "MOORAGE_SHRINK": "0",
+        }
         result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     finally:
         target.write_text(original)

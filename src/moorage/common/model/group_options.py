@@ -73,11 +73,13 @@ class GroupOptions(Model):
         "0: the head of the queue blocks.",
     )
     max_bypasses: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
-        100, description="How many sessions may start ahead of the blocked head; null: no limit."
+        100,
+        description="Sessions that may start ahead of the blocked head until it is overdue; null: no limit.",
     )
     max_skip_age_s: Annotated[float, Field(ge=0, le=31_536_000)] | None = Field(
         3600,
-        description="Waiting time after which no session may start ahead of it, in seconds; null: no limit.",
+        description="Waiting time after which a session is overdue, so that no younger one may delay it, "
+        "in seconds; null: no limit.",
     )
     agent_selection: Selection = Field(
         "concentrated", description="concentrated, dispersed, round-robin, or custom:NAME for an entry point."

@@ -71,6 +71,9 @@ SHAPES = {
     "heavy-user": Shape(
         "one user submits half of the jobs at once", ((1, 70), (2, 20), (4, 10)), (MINUTE, 4 * HOUR), heavy=50
     ),
+    "stream": Shape(
+        "a stream of small jobs, and a few that need a whole agent", ((1, 98), (8, 2)), (MINUTE, HOUR)
+    ),
 }
 
 

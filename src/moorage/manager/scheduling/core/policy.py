@@ -42,8 +42,8 @@ class Policy:
     refused ``num_retries_to_skip`` times (0: it ends the pass). backfill: it gets a reservation at the
     earliest known time, and sessions behind it start if they do not delay that.
 
-    skip and backfill are bounded: agents are held for a blocked head that was overtaken ``max_bypasses``
-    times, or that was refused and has waited for ``max_skip_age`` (microseconds). None: no bound.
+    The wait is bounded: a session is overdue when it was overtaken ``max_bypasses`` times as the head, or has
+    waited for ``max_skip_age`` (microseconds). Then no younger one may delay it. None: no bound.
     """
 
     hol: Literal["strict", "skip", "backfill"] = "backfill"

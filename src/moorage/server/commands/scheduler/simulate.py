@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def simulate(
     cli: Cli,
     trace: Annotated[
-        str, typer.Option(help="uniform, mixed, bursty, heavy-user, or a file of jobs: FILE.jsonl.")
+        str, typer.Option(help="uniform, mixed, bursty, heavy-user, stream, or a file of jobs: FILE.jsonl.")
     ] = "mixed",
     policy: Annotated[
         str, typer.Option(help="Separated by commas: strict, skip, greedy, backfill, lifo, drf.")

@@ -1,0 +1,184 @@
+"""Reservations by example: when room comes, who may start ahead of it, and whom nobody can help."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from planner_builders import NOW, cluster, hold, make_plan, node, placements, session
+
+from moorage.common.model.ids import DeviceId, EndpointId, KernelId, SessionId
+from moorage.common.model.reasons import Reason
+from moorage.manager.scheduling import AgentState, DeviceState, Pending, Plan
+from moorage.manager.scheduling.core.model import Allocation, Running
+
+HOUR = 3_600_000_000
+LATE: dict[str, Any] = {"max_bypasses": 1, "max_skip_age": None}
+
+
+def running(name: str, cpu: int, ends: int | None, **fields: Any) -> Running:
+    """``ends``: after ``NOW``."""
+    taken = (Allocation("cpu", DeviceId(""), cpu * 1000),)
+    return Running(SessionId(name), KernelId(name), taken, None if ends is None else NOW + ends, **fields)
+
+
+def busy(name: str, ends: int | None, cpu: int = 4, **fields: Any) -> AgentState:
+    return node(name, cpu, free_cpu=0, running=(running(f"on-{name}", cpu, ends, **fields),))
+
+
+def reserved(result: Plan) -> dict[str, list[tuple[list[str], int | None]]]:
+    """The agents of each reservation, and its start after ``NOW``."""
+    found: dict[str, list[tuple[list[str], int | None]]] = {}
+    for one in result.reservations:
+        starts = None if one.starts_at is None else one.starts_at - NOW
+        found.setdefault(one.session_id, []).append((list(one.agents), starts))
+    return found
+
+
+def late(name: str, cpu: int = 4, **fields: Any) -> Pending:
+    return session(name, cpu, bypassed=1, **fields)
+
+
+@pytest.mark.parametrize(
+    ("agents", "item", "expected"),
+    [
+        pytest.param([busy("a", 9), busy("b", 5)], late("s"), [(["b"], 5)], id="at the first known end"),
+        pytest.param([busy("a", None)], late("s"), [(["a"], None)], id="held without one"),
+        pytest.param(
+            [busy("a", None, endpoint_id=EndpointId("e")), busy("b", None)], late("s"), [(["b"], None)],
+            id="not behind a service",
+        ),
+        pytest.param([busy("a", None, endpoint_id=EndpointId("e"))], late("s"), [], id="only services"),
+        pytest.param(
+            [busy("a", None, started_at=7), busy("b", None, started_at=3)], late("s"), [(["b"], None)],
+            id="where the work has run longest",
+        ),
+        pytest.param(
+            [busy("a", 5), busy("b", 9), busy("c", 7)], cluster("s", 4, 4, mode="multi-node", bypassed=1),
+            [(["a", "c"], 7)], id="a cluster at the time of its last agent",
+        ),
+        pytest.param(
+            # Both kernels fit on b first, but the large one fits nowhere else.
+            [busy("a", 5, cpu=2), busy("b", 3, cpu=4)], cluster("s", 2, 4, mode="multi-node", bypassed=1),
+            [(["a", "b"], 5)], id="a cluster whose small kernel must move",
+        ),
+    ],
+)  # fmt: skip
+def test_reservations_of_an_overdue_session(
+    agents: Sequence[AgentState], item: Pending, expected: list[tuple[list[str], int | None]]
+) -> None:
+    options = {"max_bypasses": 1, "max_skip_age": HOUR}
+    assert reserved(make_plan(agents, [item], **options)).get("s", []) == expected
+
+
+def test_far_end_is_no_reason_not_to_hold_another_agent() -> None:
+    agents = [busy("far", 2 * HOUR), busy("unknown", None)]
+    result = make_plan(agents, [late("s")], max_bypasses=1, max_skip_age=HOUR)
+    assert reserved(result) == {"s": [(["far"], 2 * HOUR), (["unknown"], None)]}
+
+
+def test_one_more_agent_is_held_with_each_further_period() -> None:
+    agents = [busy(name, None) for name in "abcd"]
+    found = []
+    for waited in (1, 2, 3, 9):
+        item = session("s", 4, created=NOW - waited * 1000)
+        ((held, _),) = reserved(make_plan(agents, [item], max_skip_age=1000))["s"]
+        found.append(len(held))
+    assert found == [1, 2, 3, 4]
+
+
+def test_unhealthy_device_in_use_does_not_come_free() -> None:
+    names = [DeviceId(f"{n}") for n in range(3)]
+    ends = {names[1]: NOW + 50, names[2]: NOW + 5}
+    devices = (
+        DeviceState(names[0], "cuda.device", 1000),
+        DeviceState(names[1], "cuda.device", 0),
+        DeviceState(names[2], "cuda.device", 0, healthy=False),
+    )
+    work = tuple(
+        Running(SessionId(name), KernelId(name), (Allocation("cuda.device", name, 1000),), at)
+        for name, at in ends.items()
+    )
+    result = make_plan(
+        [node("a", devices=devices, running=work)], [session("s", 0, slots={"cuda.device": 2})]
+    )
+    assert reserved(result) == {"s": [(["a"], 50)]}
+
+
+def test_overdue_session_that_a_guard_refuses_gets_a_reservation_too() -> None:
+    agents = [node("a", 8, free_cpu=4, running=(running("r", 4, 50),)), busy("b", None)]
+    pending = [late("first", 8), late("second", 4, created=1)]
+    result = make_plan(agents, pending, **LATE)
+    assert hold(result, "second").reason is Reason.RESERVED
+    assert reserved(result) == {"first": [(["a"], 50)], "second": [(["b"], None)]}
+
+
+def test_overdue_session_behind_another_one_counts_what_that_takes() -> None:
+    """A service that fits beside the first one must not take what the second one needs after it."""
+    agents = [node("a", 8, free_cpu=4, running=(running("r", 4, None),))]
+    pending = [late("first", 6), late("second", 8, created=1), session("service", 1, created=2)]
+    result = make_plan(agents, pending, **LATE)
+    assert placements(result) == {}
+    assert reserved(result) == {"first": [(["a"], None)], "second": [(["a"], None)]}
+
+
+@pytest.mark.parametrize("hol", ["strict", "skip", "backfill"])
+@pytest.mark.parametrize("strategy", ["fifo", "lifo", "drf"])
+def test_overdue_sessions_go_first_in_the_order_of_their_age(hol: str, strategy: str) -> None:
+    pending = [
+        session("important", 2, created=5, priority=90),
+        late("younger", 2, created=3, priority=1, waiting_since=4),
+        late("older", 2, created=3, priority=0),
+    ]
+    result = make_plan([node("a", 4)], pending, hol=hol, strategy=strategy, **LATE)
+    assert list(placements(result)) == ["older", "younger"]
+
+
+@pytest.mark.parametrize("hol", ["strict", "skip", "backfill"])
+def test_head_that_nobody_can_help_blocks_nobody(hol: str) -> None:
+    """It names an agent with a service. The next one has its rights: it is counted as overtaken."""
+    services = busy("full", None, endpoint_id=EndpointId("e"))
+    pending = [
+        session("hopeless", 4, designated=frozenset({"full"})),
+        session("head", 8, created=1),
+        session("next", 1, created=2),
+    ]
+    result = make_plan([services, node("b", 8, free_cpu=4)], pending, hol=hol)
+    assert placements(result) == ({} if hol == "strict" else {"next": ["b"]})
+    assert hold(result, "hopeless").capacity
+    assert result.bypasses == ({} if hol == "strict" else {"head": 1})
+    alone = make_plan([services, node("b", 8)], [pending[0], pending[2]], hol=hol)
+    assert placements(alone) == {"next": ["b"]}
+
+
+@pytest.mark.parametrize(
+    ("time_limit", "expected"),
+    [
+        pytest.param(5, ["a", "b"], id="ends before the reservation starts"),
+        pytest.param(6, None, id="ends after that"),
+        pytest.param(None, None, id="has no known end"),
+    ],
+)
+def test_cluster_starts_on_reserved_agents_if_it_ends_in_time(
+    time_limit: int | None, expected: list[str] | None
+) -> None:
+    agents = [
+        node("a", 4, free_cpu=2, running=(running("r-a", 2, 5),)),
+        node("b", 4, free_cpu=2, running=(running("r-b", 2, 3),)),
+    ]
+    head = cluster("head", 4, 4, mode="multi-node")
+    others = cluster("s", 2, 2, mode="multi-node", created=1, time_limit=time_limit)
+    result = make_plan(agents, [head, others])
+    assert reserved(result) == {"head": [(["b", "a"], 5)]}
+    assert placements(result).get("s") == expected
+    if expected is None:
+        assert hold(result, "s").reason is Reason.RESERVED
+
+
+def test_want_of_an_agent_is_no_want_of_room_for_clusters() -> None:
+    agents = [node("a", 4), node("b", 4, draining=True)]
+    for mode, cpus in (("multi-node", (4, 4)), ("single-node", (4, 4))):
+        there = [*agents, node("c", 8, fenced=True)] if mode == "single-node" else agents
+        held = hold(make_plan(there, [cluster("s", *cpus, mode=mode)], hol="strict"), "s")
+        assert (held.reason, held.capacity) == (Reason.NO_ELIGIBLE_AGENT, False)
