@@ -51,11 +51,13 @@ class NodeKernel:
 
 @dataclass
 class Entry:
-    """A kernel in the agent's checkpoint, which survives the agent. ``started``: the runtime was called."""
+    """A kernel in the agent's checkpoint, which survives the agent. ``started``: the runtime was called.
+    ``new``: this agent process created it."""
 
     spec: KernelSpec
     created_at: float
     started: bool = False
+    new: bool = True
     ready: bool = False
     withdrawn: bool = False
     cause: TerminationCause | None = None
@@ -117,7 +119,7 @@ class Node:
         """The agent process starts again."""
         self.up, self.incarnation, self.listed = True, self.new_id(), False
         for entry in self.checkpoint.values():
-            entry.withdrawn = False
+            entry.withdrawn = entry.new = False
         self._list()
 
     def _list(self) -> None:
@@ -126,6 +128,8 @@ class Node:
             return
         self.listed = True
         for kernel_id, entry in self.checkpoint.items():
+            if entry.new:
+                continue
             exists = kernel_id in self.runtime
             if entry.outcome is None and not exists:
                 detail = (
@@ -208,7 +212,7 @@ class Node:
         return ObservedState.RUNNING if entry.ready else ObservedState.CREATING
 
     def _advance(self, kernel_id: KernelId, entry: Entry) -> None:
-        if entry.outcome is not None or not self.listed:
+        if entry.outcome is not None or not (self.listed or entry.new):
             return
         if not entry.started:
             if entry.withdrawn:

@@ -1,19 +1,15 @@
-"""Guards against jumping clocks, former leaders and silent runtimes. Each one, removed, is found by a named
+"""Guards against jumping clocks and former leaders. Each one, removed, is found by a named
 violation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import pytest
 
-from moorage.agent.kernel import reconcile as policy
-from moorage.common.link.messages import AgentInfo
 from moorage.common.model.status import AgentStatus
 from moorage.manager.lifecycle.silence import Contact, Mark, SilenceLimits, SilenceWatch, Verdict
-from moorage.manager.loops.deadline_clock import DeadlineClock
 from moorage.manager.store.queries import SQL
 
 from .database import Postgres
@@ -62,10 +58,6 @@ def lose_by_monotonic_clock(patch: Patch) -> None:
     change_sql(patch, "agents_mark_silent", DATABASE_AGREES, "TRUE")
 
 
-def trust_the_clock(patch: Patch) -> None:
-    patch.setattr(DeadlineClock, "now", lambda _: datetime.max.replace(tzinfo=UTC))
-
-
 def leave_deadlines(patch: Patch) -> None:
     change_sql(patch, "deadlines_move", "make_interval(secs => $1)", "make_interval(secs => 0 * $1)")
 
@@ -73,19 +65,6 @@ def leave_deadlines(patch: Patch) -> None:
 def former_leader_moves_sessions(patch: Patch) -> None:
     condition = "(i.term IS NULL OR i.term IN (SELECT term FROM lease))"
     change_sql(patch, "session_transition", condition, "TRUE")
-
-
-def former_leader_places(patch: Patch) -> None:
-    change_sql(patch, "session_place", "AND term = $1", "AND $1::bigint IS NOT NULL")
-
-
-def count_silence_as_absence(patch: Patch) -> None:
-    patch.setattr(AgentInfo, "lists", lambda self, runtime: True)
-
-
-def create_unseen(patch: Patch) -> None:
-    real = policy.reconcile
-    patch.setattr(policy, "reconcile", lambda orders, checkpoint, seen, _=(): real(orders, checkpoint, seen))
 
 
 # The seeds to search: where the clock of the database jumps, where monotonic clocks leap, or all.
