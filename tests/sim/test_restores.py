@@ -1,0 +1,31 @@
+"""Mutations of what protects a restored database, and of commits that wait for the disk. The simulation must
+detect each by the violation named. Each check begins shortly before a seed that finds it."""
+
+from __future__ import annotations
+
+import pytest
+
+from moorage.manager.store.queries import SQL
+
+from .database import Postgres, SimulatedConnection, SimulatedDatabase
+from .test_simulation import first_failure
+
+
+async def test_placing_on_agents_that_run_unknown_kernels_is_detected(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guard = "WHERE NOT EXISTS"
+    assert guard in SQL["kernels_unknown"], "the statement has changed: adapt the mutation"
+    statement = SQL["kernels_unknown"].replace(guard, "WHERE false AND NOT EXISTS")
+    monkeypatch.setitem(SQL, "kernels_unknown", statement)
+    assert "of 1000 shares of device" in await first_failure(postgres, start=11)
+
+
+async def test_acknowledging_commits_that_have_not_reached_the_disk_is_detected(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never_durable(self: SimulatedDatabase, *, durable: bool = True) -> SimulatedConnection:
+        return SimulatedConnection(self, False)
+
+    monkeypatch.setattr(SimulatedDatabase, "dedicated_connection", never_durable)
+    assert "acknowledged sessions are missing" in await first_failure(postgres, start=5)
