@@ -261,7 +261,7 @@ async def test_failed_start_is_retried_with_new_kernels_on_other_agents(store: S
     assert not {k.id for k in again} & {k.id for k in view.kernels if k.attempt == 1}
     assert await schedule(store) == 0, "main1 of the first attempt may still run"
     for agent in agents:
-        agent.accepted = frozenset()
+        agent.confirms = True
         await agent.report()
     await runs(agents, store)
     view = await store.sessions.get("c")

@@ -211,7 +211,7 @@ async def test_every_deadline_ends_the_session(store: Store) -> None:
     assert (late.status, late.reason) == (Status.TERMINATING, Reason.START_TIMEOUT)
     assert "not known to have ended" in late.detail
     assert "moorage agents forget node-1 --destroyed" in late.detail
-    agent.accepted = frozenset()
+    agent.confirms = True
     await agent.report()
     await reconcile_all(store)
     assert (await store.sessions.get("start")).status is Status.ERROR
