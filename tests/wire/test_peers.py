@@ -360,7 +360,7 @@ async def test_two_managers_share_one_ca(site: Site) -> None:
         joined = await join(
             other.url, token, kind="agent", name="node-1", home=site.home / "node-1", clock=SystemClock()
         )
-        assert joined.link == other.manager.link_address
+        assert joined.link == f"{other.manager.link_address},{site.manager.link_address}"
         for manager in (other.manager, site.manager):
             async with attach(manager, dialer=site.dialer(target=manager.link_address)) as stream:
                 await stream.next()

@@ -42,7 +42,7 @@ from moorage.agent.state.workspaces import Workspaces
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.aio.supervisor import SupervisedTask
-from moorage.common.link.dial import RENEWAL_CHECK_S, Dialer, dialer_for
+from moorage.common.link.dial import MAINTENANCE_S, Dialer, dialer_for
 from moorage.common.link.messages import AgentInfo, Report, RuntimeState, SlotOffer
 from moorage.common.model.errors import ConfigError
 from moorage.common.model.ids import AgentId
@@ -241,7 +241,7 @@ class Agent:
         loops: list[_LoopSpec] = [
             docker_gc,
             ("agent.kernel-scan", kernels.scan, KERNEL_SCAN_S),
-            ("agent.certificate", dialer.renew, RENEWAL_CHECK_S),
+            ("agent.certificate", dialer.maintain, MAINTENANCE_S),
             *await self._start_statistics(stack, kernels, link),
         ]
         if self._device_health is not None:

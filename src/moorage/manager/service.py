@@ -159,9 +159,10 @@ class Manager:
         )
         for loop in loops:
             await enter(loop)
-        self._registration = self._make_registration(store, authority)
-        await self._serve_links(store, certificate, links, logs, execs, workspaces, feed, usage)
-        await enter(Presence(store, clock, self._published_link(), self._connected_proxies))
+        presence = Presence(store, clock)
+        self._registration = self._make_registration(store, authority, presence)
+        await self._serve_links(store, certificate, presence, links, logs, execs, workspaces, feed, usage)
+        await enter(presence)
         self.api_address = await self._serve_api(store, terminator, logs, execs, workspaces, metrics)
         log.info(
             "manager started", api=self.api_address, link=self.link_address, embedded=settings.dsn is None
@@ -174,7 +175,9 @@ class Manager:
             raise ConfigError("the links of this manager have no TLS, so registration is not available")
         return (await self._registration.create_token(spec, actor="manager")).secret
 
-    def _make_registration(self, store: Store, authority: CertificateAuthority | None) -> Registration | None:
+    def _make_registration(
+        self, store: Store, authority: CertificateAuthority | None, presence: Presence
+    ) -> Registration | None:
         """None without TLS, where peers need no certificate."""
         if authority is None:
             return None
@@ -185,12 +188,14 @@ class Manager:
             self._clock,
             lifetime=timedelta(days=settings.certificate_days),
             link_address=lambda: settings.link_address or f":{split_address(self.link_address)[1]}",
+            other_links=lambda: [link for link in presence.managers if link != presence.link],
         )
 
     async def _serve_links(
         self,
         store: Store,
         certificate: ManagerCertificate | None,
+        presence: Presence,
         links: AgentLinks,
         logs: LogBroker,
         execs: CommandBroker,
@@ -206,6 +211,7 @@ class Manager:
             authenticator,
             self._registration,
             certificate,
+            presence,
             links,
             logs,
             execs,
@@ -219,6 +225,11 @@ class Manager:
                 "the links have no TLS: anyone on the network path can read and take over the connections",
                 link=server.address,
             )
+        presence.link = self._published_link()
+        presence.on_change += [
+            lambda: links.set_database(presence.has_database),
+            lambda: feed.set_database(presence.has_database),
+        ]
 
     def _published_link(self) -> str:
         """The address at which agents, proxies and other managers reach the links."""
@@ -227,11 +238,6 @@ class Manager:
             database = urlsplit(self.dsn)
             host = source_address(database.hostname or "127.0.0.1", database.port or 5432) or "127.0.0.1"
         return self._settings.link_address or f"{host}:{port}"
-
-    def _connected_proxies(self) -> list[str]:
-        return (
-            [name for name, calls in self._link_server.proxies.items() if calls] if self._link_server else []
-        )
 
     async def _authority(self, store: Store) -> CertificateAuthority:
         secret = self._settings.ca_secret

@@ -15,7 +15,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.aio.task_metrics import TaskCollector
 from moorage.common.config.settings import CommonSettings, ProxySettings
-from moorage.common.link.dial import RENEWAL_CHECK_S, dialer_for
+from moorage.common.link.dial import MAINTENANCE_S, dialer_for
 from moorage.common.model.addresses import split_address
 from moorage.common.model.errors import StartupError
 from moorage.proxy.control.feed import RouteFeedClient
@@ -97,7 +97,7 @@ class Proxy:
             self.address = await self._listen()
             stack.push_async_callback(self._plane.stop, self._timeouts.shutdown_s)
             await stack.enter_async_context(
-                Loop("proxy.certificate", dialer.renew, interval_s=RENEWAL_CHECK_S, clock=self._clock)
+                Loop("proxy.certificate", dialer.maintain, interval_s=MAINTENANCE_S, clock=self._clock)
             )
             await stack.enter_async_context(feed)
             self._stack = stack.pop_all()

@@ -22,7 +22,7 @@ async def join(
 ) -> Identity:
     """Register as ``name`` with the join token ``secret``, and store the identity below ``home``.
 
-    ``url`` is the manager's REST API. ``link`` overrides the gRPC address that the manager announces.
+    ``url`` is the manager's REST API. ``link`` overrides the gRPC addresses that the manager announces.
 
     Raises ``InvalidInput`` for a malformed token, ``ConfigError`` if this name has already registered from
     here or if the host at ``url`` is not the manager that issued the token, ``ApiError`` if the manager
@@ -44,7 +44,7 @@ async def join(
         reply,
         key=key,
         pinned=token.fingerprint,
-        link=link or _link_address(url, reply.link),
+        link=link or ",".join((_link_address(url, reply.link), *reply.other_links)),
         now=clock.now(),
     )
     file.store(identity)

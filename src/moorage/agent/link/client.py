@@ -20,7 +20,7 @@ from moorage.agent.execution.commands import RunCommand, no_commands, serve_exec
 from moorage.agent.execution.workspaces import HandleWorkspaceRequest, no_workspaces
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.pauses import AFTER_REPORT
-from moorage.common.aio.tasks import cancel_and_wait, raise_failure, spawn
+from moorage.common.aio.tasks import cancel_and_wait, cancel_requested, raise_failure, spawn
 from moorage.common.link import codec, usage_codec
 from moorage.common.link.dial import Dialer
 from moorage.common.link.messages import (
@@ -67,6 +67,7 @@ _LOG_TIMEOUT_S = 300.0  # for a log that is not followed
 _CALL_TIMEOUT_S = 4.0
 # A manager whose connection lives but which reads no reports for so long is left.
 _WRITE_TIMEOUT_S = 60.0
+_SEARCH_EVERY_S = 2.0  # for a manager that has its database
 _BROKEN = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
 
 
@@ -108,6 +109,7 @@ class LinkClient:
         self._logged_causes: dict[str, str] = {}  # by manager
         self._reports, self._orders, self._orders_wanted = ReportSender(), OrdersReceiver(), False
         self._requested_pause_s = 0.0
+        self._leaving = False  # for another manager
         self._stub: AgentLinkStub | None = None
 
     @property
@@ -195,6 +197,7 @@ class LinkClient:
             sender = spawn("link.send", self._send_reports(call))
             sender.add_done_callback(lambda task: _end_with(task, call))
             requests: set[asyncio.Task[None]] = set()
+            search: asyncio.Task[None] | None = None
             try:
                 async for wire in call:
                     message = _decode(wire)
@@ -205,14 +208,22 @@ class LinkClient:
                     elif isinstance(message, FullReportRequest):
                         self._reports.force_full()
                         self._report_due.set()
+                        if search is not None:
+                            search.cancel()
+                        if message.no_database:
+                            search = spawn("link.search", self._leave_for_better(call))
+                            requests.add(search)
+                            search.add_done_callback(requests.discard)
                     elif message is not None:
                         task = self._serve(stub, message)
                         requests.add(task)
                         task.add_done_callback(requests.discard)
             except asyncio.CancelledError:
                 raise_failure(sender)
-                raise
+                if not self._leaving or cancel_requested():
+                    raise
             finally:
+                self._leaving = False
                 self._stub, self._is_open = None, False
                 if self._has_orders:
                     self._on_disconnect()
@@ -220,6 +231,16 @@ class LinkClient:
                 call.cancel()
                 if self._shutting_down.is_set():
                     self._notice_sent.set()
+
+    async def _leave_for_better(self, call: Any) -> None:
+        """The manager has lost its database. End this connection once another manager that has it answers:
+        until then, nothing would be gained, and commands would be cut off."""
+        found = False
+        while not found:
+            await asyncio.sleep(_SEARCH_EVERY_S / 2 * self._clock.jitter(0.5))
+            found = await self._dialer.find_better(_CALL_TIMEOUT_S)
+        self._leaving = True
+        call.cancel()
 
     def _serve(
         self, stub: AgentLinkStub, request: ExecRequest | LogRequest | WorkspaceRequest

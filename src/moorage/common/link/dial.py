@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("moorage.link")
 
 LinkTls = Literal["auto", "on", "off"]
-RENEWAL_CHECK_S = 600.0
+MAINTENANCE_S = 600.0
 _RENEW_TIMEOUT_S = 10.0
 _REFUSED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 
@@ -91,6 +92,42 @@ class Dialer:
             cause = f"no answer from {target}" if is_unavailable else error.code().name
             raise StartupError(self.explain(error) or f"{cause}: {error.details()}") from error
         return reply.version, reply.now_ms / 1000 - (sent_at + received_at) / 2
+
+    async def find_better(self, timeout_s: float) -> bool:
+        """Ask the other managers whether they have their database. The first that has is dialed next. False
+        if there is none."""
+        for target in self.redial.others:
+            try:
+                async with self.channel((), target) as channel:
+                    stub = peers_pb2_grpc.PeersStub(channel)  # type: ignore[no-untyped-call]
+                    reply = await stub.Hello(
+                        peers_pb2.HelloRequest(), metadata=self.metadata, timeout=timeout_s
+                    )
+            except (grpc.aio.AioRpcError, ConfigError):
+                continue
+            if not reply.no_database:
+                self.redial.prefer(target)
+                return True
+        return False
+
+    async def maintain(self) -> None:
+        """Learn the addresses of managers that were added, and renew the certificate when it is due. A peer
+        that has joined keeps them with its identity."""
+        try:
+            async with self.channel(()) as channel:
+                stub = peers_pb2_grpc.PeersStub(channel)  # type: ignore[no-untyped-call]
+                reply = await stub.Hello(
+                    peers_pb2.HelloRequest(), metadata=self.metadata, timeout=_RENEW_TIMEOUT_S
+                )
+        except (grpc.aio.AioRpcError, ConfigError):
+            return  # it is away, or has its reason: the link's own connection logs it
+        here = is_loopback(split_address(self.target)[0])
+        known = [a for a in reply.managers if here or not is_loopback(split_address(a)[0])]
+        if self.redial.learn(known) and self._identity is not None:
+            identity = self._load(self._identity)
+            addresses = dict.fromkeys((*split_addresses(identity.link), *known))
+            self._identity.store(replace(identity, link=",".join(addresses)))
+        await self.renew()
 
     async def renew(self) -> None:
         """Renew the certificate once a third of its validity has passed.

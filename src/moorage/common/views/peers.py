@@ -70,6 +70,7 @@ class JoinReply(BaseModel):
     certificate: str = Field(description="The peer's certificate, in PEM.")
     authority: str = Field(description="Certificate of the CA for the links, in PEM.")
     link: str = Field(description="Address of the gRPC link. Without a host: the host of the REST API.")
+    other_links: list[str] = Field([], description="Addresses of the gRPC links of the other managers.")
     now: datetime = Field(description="Time of the manager's clock.")
 
 

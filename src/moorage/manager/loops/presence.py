@@ -7,7 +7,8 @@ Only this module decides that a manager is away, by its own monotonic clock.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 
 import structlog
 
@@ -47,20 +48,19 @@ class BeatWatch:
 
 
 class Presence:
-    """``link``: the address at which agents, proxies and other managers reach this one. ``proxies``: names of
-    those connected to it.
+    """``link``: the address at which agents, proxies and other managers reach this one, to be set before
+    entering. ``proxies``: how often each proxy is connected to it, by name.
 
     ``managers``: the addresses of all managers. ``has_database``: whether the last beat was written recently.
     ``on_change`` callbacks run when either of the two has changed.
     """
 
-    def __init__(
-        self, store: Store, clock: Clock, link: str, proxies: Callable[[], Collection[str]] = tuple
-    ) -> None:
-        self._store, self._clock, self._link, self._proxies = store, clock, link, proxies
+    def __init__(self, store: Store, clock: Clock, link: str = "") -> None:
+        self._store, self._clock, self.link = store, clock, link
+        self.proxies: Counter[str] = Counter()
         self._watch = BeatWatch()
         self._written_at = clock.monotonic()
-        self.managers: tuple[str, ...] = (link,)
+        self.managers: tuple[str, ...] = ()
         self.has_database = True
         self.on_change: list[Callable[[], None]] = []
         self.loop = Loop("presence", self._tick, interval_s=BEAT_S, clock=clock)
@@ -75,11 +75,13 @@ class Presence:
                 self._set(self.managers, has_database=False)
 
     async def run_once(self) -> None:
-        found = await self._store.managers.beat(self._link, self._proxies())
+        found = await self._store.managers.beat(
+            self.link, [name for name, calls in self.proxies.items() if calls]
+        )
         self._written_at = now = self._clock.monotonic()
         others = {row.id: beat for row, beat in found.items() if row.id != self._store.managers.own_id}
         away = self._watch.away(others, now)
-        links = {row.link for row in found if row.id not in away} | {self._link}
+        links = {row.link for row in found if row.id not in away} | {self.link}
         self._set(tuple(sorted(links)), has_database=True)
         if away:
             agents = await self._store.managers.remove(away)

@@ -19,7 +19,8 @@ _SEED_BYTES = 32
 
 class Registration:
     """``lifetime``: validity of a peer's certificate. ``link_address``: the gRPC address that peers should
-    dial; without a host, it is the host at which they reached the API."""
+    dial; without a host, it is the host at which they reached the API. ``other_links``: those of the other
+    managers."""
 
     def __init__(
         self,
@@ -29,9 +30,10 @@ class Registration:
         *,
         lifetime: timedelta,
         link_address: Callable[[], str],
+        other_links: Callable[[], list[str]] = list,
     ) -> None:
         self._store, self._authority, self._clock = store, authority, clock
-        self._lifetime, self._link_address = lifetime, link_address
+        self._lifetime, self._link_address, self._other_links = lifetime, link_address, other_links
 
     def now(self) -> datetime:
         """The current time, rounded down to a second as in certificates."""
@@ -65,6 +67,7 @@ class Registration:
             certificate=sign(signing_request, request.kind, request.name, joined.id, now, self._lifetime),
             authority=self._authority.certificate,
             link=self._link_address(),
+            other_links=self._other_links(),
             now=now,
         )
 

@@ -16,7 +16,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.aio.tasks import cancel_and_wait, raise_failure, spawn
 from moorage.common.link import codec
-from moorage.common.link.messages import Report, ReportDelta
+from moorage.common.link.messages import FullReportRequest, Report, ReportDelta
 from moorage.common.link.pb import agent_pb2
 from moorage.common.model.errors import StoreUnavailable
 from moorage.common.model.ids import AgentId
@@ -106,6 +106,11 @@ class AgentLinks:
         finally:
             for stream in streams.values():
                 stream.loading_orders = False
+
+    def set_database(self, available: bool) -> None:
+        """Tell the agents whether this manager has its database: without it, they may go to another one."""
+        for stream in self._streams.values():
+            stream.send_request(FullReportRequest(no_database=not available))
 
     async def _detach_ended(self) -> None:
         """Record which agents are no longer connected: nothing is placed on them."""

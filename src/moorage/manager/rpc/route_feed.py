@@ -17,6 +17,7 @@ from moorage.common.aio.loop import Loop
 from moorage.common.link.messages import HIGHEST_GENERATION, RouteTable
 from moorage.common.link.pb import routes_pb2
 from moorage.common.link.route_codec import routes_to_wire
+from moorage.common.model.errors import StoreUnavailable
 from moorage.manager.store import Store, Topic
 
 log = structlog.get_logger("moorage.feed")
@@ -35,10 +36,14 @@ class RouteFeed:
         self._begun = self._complete = 0
         self._newest_held = 0  # the newest generation that a proxy had when it connected
         self._read = asyncio.Condition()
+        self._has_database = True
         self.loop = Loop("feed", self._tick, interval_s=2.0, clock=clock)
         store.notifier.on(Topic.ROUTES, self.loop.nudge)
 
     async def _tick(self) -> None:
+        if not self._has_database:
+            async with self._read:
+                self._read.notify_all()
         self._begun += 1
         number = self._begun
         # Before the read: a delayed read must not give old content a newer generation.
@@ -57,9 +62,14 @@ class RouteFeed:
             ready = sum(bool(m.targets) for m in table.models)
             log.info("routes changed", generation=generation, models=len(table.models), ready=ready)
 
+    def set_database(self, available: bool) -> None:
+        """Without a database, all calls end: the proxies go to another manager, and try this one again."""
+        self._has_database = available
+        self.loop.nudge()
+
     async def watch(self, request: routes_pb2.WatchRequest) -> AsyncIterator[routes_pb2.RouteTable]:
         """The current table, unless the proxy has it, and every newer one; a slow watcher skips to the
-        newest."""
+        newest. Raises ``StoreUnavailable`` once the database is lost."""
         held, needed, sent = request.have_generation, 0, -1
         if held and (self._table is None or held != self._table.generation):
             self._newest_held, needed = max(self._newest_held, held), self._begun + 1
@@ -69,8 +79,12 @@ class RouteFeed:
         while True:
             async with self._read:
                 await self._read.wait_for(
-                    lambda: self._complete >= max(needed, 1) and self._changes != sent  # noqa: B023
+                    lambda last=sent: (  # type: ignore[misc]
+                        not self._has_database or (self._complete >= max(needed, 1) and self._changes != last)
+                    )
                 )
+                if not self._has_database:
+                    raise StoreUnavailable
                 message, sent = self._message, self._changes
             if message.generation == held and request.accepts_unchanged:
                 message = routes_pb2.RouteTable(generation=held, unchanged=True)

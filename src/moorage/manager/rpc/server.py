@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, suppress
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 import structlog
@@ -58,6 +58,14 @@ OPTIONS = [
 ]
 
 
+class ManagerState(Protocol):
+    """What this manager knows of itself and of others, and the connections of proxies to it, by name."""
+
+    proxies: Counter[str]
+    managers: tuple[str, ...]
+    has_database: bool
+
+
 class LinkServer(
     agent_pb2_grpc.AgentLinkServicer,
     routes_pb2_grpc.RouteFeedServicer,
@@ -73,6 +81,7 @@ class LinkServer(
         authenticator: LinkAuthenticator,
         registration: Registration | None,
         certificate: ManagerCertificate | None,
+        presence: ManagerState,
         links: AgentLinks,
         logs: LogBroker,
         execs: CommandBroker,
@@ -84,7 +93,7 @@ class LinkServer(
         self._authenticator, self._enrolment, self._certificate = authenticator, registration, certificate
         self._links, self._logs, self._execs, self._feed = links, logs, execs, feed
         self._workspaces = workspaces
-        self.proxies: Counter[str] = Counter()  # connected ones, by name
+        self._presence = presence
         self._server: grpc.aio.Server | None = None
 
     async def Attach(self, request_iterator: AsyncIterator[agent_pb2.Report], context: Any) -> None:
@@ -122,13 +131,15 @@ class LinkServer(
         if wrong := caller.refusal_to_act_as(request.proxy_id):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
         log.info("proxy connected", proxy=request.proxy_id)
-        self.proxies[request.proxy_id] += 1
+        self._presence.proxies[request.proxy_id] += 1
         try:
             async with self._authenticator.until_revoked(caller, context):
                 async for message in self._feed.watch(request):
                     await context.write(message)
+        except StoreUnavailable as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         finally:
-            self.proxies[request.proxy_id] -= 1
+            self._presence.proxies[request.proxy_id] -= 1
 
     async def ReadLog(self, request: managers_pb2.AgentRequest, context: Any) -> None:
         await self._authenticator.authenticate_manager(context)
@@ -200,7 +211,12 @@ class LinkServer(
     async def Hello(self, request: peers_pb2.HelloRequest, context: Any) -> peers_pb2.HelloReply:
         await self._authenticate(context, "agent", "proxy")
         now_ms = round(self._authenticator.now().timestamp() * 1000)
-        return peers_pb2.HelloReply(version=moorage.__version__, now_ms=now_ms)
+        return peers_pb2.HelloReply(
+            version=moorage.__version__,
+            now_ms=now_ms,
+            managers=self._presence.managers,
+            no_database=not self._presence.has_database,
+        )
 
     async def _authenticate(self, context: Any, *kinds: PeerKind) -> Caller:
         try:

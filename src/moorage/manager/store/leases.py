@@ -48,4 +48,5 @@ class LeaseStore:
         return rows[0]["now"] if rows else None
 
     async def release(self, holder: str, term: int) -> None:
-        await self._connection.fetch(SQL["lease_resign"], holder, term)
+        """End the lease now. A crash of Postgres that loses this leaves it to expire."""
+        await self._renewals.fetch(SQL["lease_resign"], holder, term)
