@@ -88,7 +88,10 @@ async def test_id_of_a_forgotten_agent_is_free_at_once(store: Store) -> None:
     with pytest.raises(Conflict, match="1 kernels that are not known to have ended") as caught:
         await store.agents.forget("node-1", actor="key:admin")
     assert "--destroyed" in caught.value.next_step
-    assert (await store.agents.forget("node-1", actor="key:admin", destroyed=True)).id == "node-1"
+    forgotten = await store.agents.forget("node-1", actor="key:admin", destroyed=True)
+    assert (forgotten.id, forgotten.ended_kernels, forgotten.ended_sessions) == ("node-1", 1, [session])
+    held = {offer.slot: offer.used for offer in forgotten.offers if offer.used and not offer.device_id}
+    assert forgotten.released == held != {}
     assert await store.agents.all() == []
     with pytest.raises(NotFound):
         await store.agents.forget("node-1", actor="key:admin")

@@ -107,4 +107,4 @@ async def test_forgotten_agent_is_deleted_with_its_last_session(store: Store) ->
 
 
 async def forget(store: Store, agent_id: str) -> None:
-    await store.agents.forget(agent_id, actor="t")
+    await store.agents.forget(agent_id, actor="t", destroyed=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moorage.common.views.resources import AgentEvent, AgentView, Cordon, Page
+from moorage.common.views.resources import AgentEvent, AgentView, Cordon, ForgottenAgent, Page
 from moorage.common.views.usage import AgentStats
 from moorage.sdk.transport import Transport, segment
 
@@ -31,10 +31,10 @@ class AgentCalls(Transport):
         return await self.call(AgentView, "PUT", path, body=cordon or Cordon())
 
     async def uncordon_agent(self, agent_id: str) -> AgentView:
-        return await self.call(AgentView, "DELETE", f"/v1/agents/{segment(agent_id)}/cordon")
+        return await self.call(ForgottenAgent, "DELETE", f"/v1/agents/{segment(agent_id)}/cordon")
 
-    async def forget_agent(self, agent_id: str, *, destroyed: bool = False) -> AgentView:
+    async def forget_agent(self, agent_id: str, *, destroyed: bool = False) -> ForgottenAgent:
         """Forget an agent that is SUSPECT or LOST. ``destroyed``: its node is gone for good, so its kernels
-        have ended; otherwise it must have none. Returns its last state."""
+        have ended; otherwise it must have none. Returns its last state, and what was released."""
         query = {"destroyed": "true"} if destroyed else None
-        return await self.call(AgentView, "DELETE", f"/v1/agents/{segment(agent_id)}", query=query)
+        return await self.call(ForgottenAgent, "DELETE", f"/v1/agents/{segment(agent_id)}", query=query)

@@ -151,6 +151,12 @@ def forget(
     if cli.json:
         cli.print_json(forgotten)
     else:
+        if forgotten.ended_kernels or forgotten.released:
+            slots = ", ".join(f"{format_amount(s, n)} {s}" for s, n in sorted(forgotten.released.items()))
+            cli.note(
+                f"released {slots or 'nothing'}; ended {forgotten.ended_kernels} kernels of "
+                f"{len(forgotten.ended_sessions)} sessions"
+            )
         print(forgotten.id)
 
 

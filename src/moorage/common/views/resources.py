@@ -268,6 +268,14 @@ class Cordon(Model):
         return self
 
 
+class ForgottenAgent(AgentView):
+    """An agent as it was when it was forgotten, and what that released."""
+
+    ended_kernels: int = Field(0, description="Kernels that were declared to have ended.")
+    ended_sessions: list[str] = Field([], description="The sessions of those kernels.")
+    released: dict[str, int] = Field({}, description="Released amounts by slot: milli-cpu, bytes, devices.")
+
+
 class AgentEvent(View):
     """An administrative change of an agent, and its actor."""
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from pydantic import Field
 
 from moorage.common.model.spec import Model, Name
-from moorage.common.views.resources import AgentEvent, AgentView, Cordon, GroupOptions, GroupView
+from moorage.common.views.resources import (
+    AgentEvent,
+    AgentView,
+    Cordon,
+    ForgottenAgent,
+    GroupOptions,
+    GroupView,
+)
 from moorage.manager import selector_plugins
 from moorage.manager.api.request import read_path
 from moorage.manager.api.route import Call, Items, NoQuery
@@ -29,7 +36,7 @@ class ForgetQuery(Model):
     )
 
 
-async def forget_agent(call: Call[None, ForgetQuery]) -> AgentView:
+async def forget_agent(call: Call[None, ForgetQuery]) -> ForgottenAgent:
     destroyed = call.query.destroyed
     return await call.deps.store.agents.forget(call.path("id"), actor=call.actor, destroyed=destroyed)
 

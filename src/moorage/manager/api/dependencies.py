@@ -29,6 +29,7 @@ from moorage.common.views.resources import (
     AgentEvent,
     AgentView,
     EndpointView,
+    ForgottenAgent,
     GroupOptions,
     GroupView,
     HistoryEntry,
@@ -83,7 +84,7 @@ class Agents(Protocol):
 
     async def uncordon(self, agent_id: str, *, actor: str) -> AgentView: ...
     async def history(self, agent_id: str, limit: int = 50) -> list[AgentEvent]: ...
-    async def forget(self, agent_id: str, *, actor: str, destroyed: bool = False) -> AgentView: ...
+    async def forget(self, agent_id: str, *, actor: str, destroyed: bool = False) -> ForgottenAgent: ...
 
 
 class Usage(Protocol):

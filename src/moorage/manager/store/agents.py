@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 from moorage.common.model.errors import Conflict, NotFound
@@ -10,6 +10,7 @@ from moorage.common.model.ids import AgentId, SessionId
 from moorage.common.model.status import AgentStatus
 from moorage.common.views import resources
 from moorage.manager.lifecycle.silence import Contact, Mark
+from moorage.manager.scheduling.core.demand import DEVICE_SUFFIX, SHARES_SUFFIX, in_request_units
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
@@ -80,16 +81,17 @@ class AgentStore:
         affected = await self._connection.fetch(SQL["sessions_of_lost_agents"], list(silent))
         self._notifier.notify_kernels({SessionId(row["session_id"]) for row in affected})
 
-    async def forget(self, agent_id: str, *, actor: str, destroyed: bool = False) -> resources.AgentView:
-        """Forget a silent agent; its id is free afterwards. Returns it as it was. ``destroyed``: its node is
-        gone for good, so its kernels have ended. Raises ``NotFound``, or ``Conflict`` while it is ALIVE, or
-        while its kernels may still run."""
+    async def forget(self, agent_id: str, *, actor: str, destroyed: bool = False) -> resources.ForgottenAgent:
+        """Forget a silent agent; its id is free afterwards. Returns it as it was, with what was released.
+        ``destroyed``: its node is gone for good, so its kernels have ended. Raises ``NotFound``, or
+        ``Conflict`` while it is ALIVE, or while its kernels may still run."""
         view = await self.get(agent_id)
         rows = await self._connection.fetch(SQL["agent_forget"], agent_id, actor, destroyed)
         if not rows and view.status is not AgentStatus.ALIVE and not destroyed:
+            held = f"{view.kernels} kernels" if view.kernels else "allocations of kernels"
             restored = ", and has not reported since a backup was restored" if view.restored_at else ""
             raise Conflict(
-                f"agent {agent_id!r} has {view.kernels} kernels that are not known to have ended{restored}",
+                f"agent {agent_id!r} has {held} that are not known to have ended{restored}",
                 next_step="if its node is gone for good, or was restarted since: --destroyed, after which "
                 "their sessions may start elsewhere; otherwise let the agent return",
             )
@@ -103,7 +105,12 @@ class AgentStore:
         self._notifier.notify_kernels(sessions)
         await self._announce_silent([AgentId(agent_id)])
         self._notifier.notify([Topic.PEERS])
-        return view
+        return resources.ForgottenAgent(
+            **dict(view),
+            ended_kernels=rows[0]["kernels"],
+            ended_sessions=sorted(sessions),
+            released=_in_request_units(rows[0]["released"]),
+        )
 
     async def cordon(
         self, agent_id: str, *, actor: str, drain: bool = False, stop_after_s: float | None = None
@@ -149,6 +156,16 @@ class AgentStore:
             f"{r['device_id']} of {r['agent_id']}: {r['unhealthy_reason'] or 'it reports errors'}"
             for r in rows
         ]
+
+
+def _in_request_units(released: Mapping[str, int]) -> dict[str, int]:
+    """Devices are allocated in 1/1000: as a count where they are whole, else as shares."""
+    family = DEVICE_SUFFIX
+    shares = {
+        slot.removesuffix(family) + SHARES_SUFFIX if slot.endswith(family) else slot: amount
+        for slot, amount in released.items()
+    }
+    return {slot: amount for slot, (amount,) in (in_request_units(*each) for each in shares.items())}
 
 
 def _not_found(agent_id: str) -> NotFound:

@@ -24,6 +24,7 @@ from moorage.common.model.status import AgentStatus
 from moorage.common.views.pending import KernelPlaceView, PlanView, WhyView
 from moorage.common.views.resources import (
     AgentView,
+    ForgottenAgent,
     GroupOptions,
     GroupView,
     QuotaView,
@@ -91,12 +92,12 @@ class MemoryAgents:
                 return view
         raise NotFound(f"no agent {agent_id!r}")
 
-    async def forget(self, agent_id: str, *, actor: str, destroyed: bool = False) -> AgentView:
+    async def forget(self, agent_id: str, *, actor: str, destroyed: bool = False) -> ForgottenAgent:
         view = await self.get(agent_id)
         if view.status is AgentStatus.ALIVE:
             raise Conflict(f"agent {agent_id!r} is ALIVE")
         self.views.remove(view)
-        return view
+        return ForgottenAgent(**dict(view))
 
 
 class MemoryGroups:

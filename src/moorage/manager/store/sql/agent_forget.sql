@@ -7,8 +7,10 @@ WITH forgotten AS (
         cordon = '', cordoned_by = '', cordoned_at = NULL, stop_at = NULL,
         restored_at = NULL, refuses_orders = false, unknown_kernels = '[]'
     WHERE id = $1 AND status <> 'ALIVE' AND incarnation <> ''
-      AND ($3 OR restored_at IS NULL AND NOT EXISTS (SELECT FROM kernels k WHERE k.agent_id = agents.id
-                               AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')))
+      AND ($3 OR restored_at IS NULL
+             AND NOT EXISTS (SELECT FROM kernels k WHERE k.agent_id = agents.id
+                               AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR'))
+             AND NOT EXISTS (SELECT FROM allocations h WHERE h.agent_id = agents.id AND h.released_at IS NULL))
     RETURNING id
 ), logged AS (
     INSERT INTO agent_history (agent_id, event, actor, detail)
@@ -36,4 +38,7 @@ WITH forgotten AS (
     UPDATE agent_slots c SET used = c.used - l.amount
     FROM locked l WHERE (c.agent_id, c.slot, c.device_id) = (l.agent_id, l.slot, l.device_id)
 )
-SELECT f.id, ARRAY(SELECT DISTINCT session_id::text FROM ended) AS sessions FROM forgotten f
+SELECT f.id, ARRAY(SELECT DISTINCT session_id::text FROM ended) AS sessions, (SELECT count(*) FROM ended) AS kernels,
+       (SELECT coalesce(jsonb_object_agg(t.slot, t.amount), '{}')
+        FROM (SELECT slot, sum(amount)::bigint AS amount FROM freed GROUP BY slot) t) AS released
+FROM forgotten f
