@@ -49,7 +49,7 @@ async def test_other_identity_is_refused_until_the_agent_is_lost(store: Store) -
 async def test_other_identity_replaces_a_lost_agent_without_kernels(store: Store) -> None:
     known = FakeAgent(store, stream=2**40, identity="known")
     await known.report()
-    newcomer = FakeAgent(store, stream=1, identity="newcomer", incarnation="other", accepted=frozenset())
+    newcomer = FakeAgent(store, stream=1, identity="newcomer", incarnation="other", confirms=True)
     await mark_silent(store)
     await reconcile_all(store)
     assert await newcomer.report() == 0
