@@ -1,8 +1,7 @@
 """Route table of the REST API, the single source of handlers, validation and ``/openapi.json``.
 
-Names may contain slashes, which clients may send as they are or as %2F. Longer paths therefore precede
-shorter ones, and a resource whose name ends in ``/logs`` or the like is reachable only with an encoded slash.
-"""
+Names may contain slashes, sent as they are or as %2F. Longer paths therefore precede shorter ones, and a
+resource whose name ends in ``/logs`` or the like is reachable only with an encoded slash."""
 
 from __future__ import annotations
 
