@@ -263,11 +263,13 @@ async def test_oom_kill_is_recorded(small_cgroup: Path, tmp_path: Path) -> None:
         str(tmp_path),
         str(tmp_path),
         "10000",
-        "1",
-        "1",
+        *("1", "1"),
+        *("0", "0", ""),  # no lease
     ]
     into = f"echo $$ > {small_cgroup}/cgroup.procs && exec "
     command = into + shlex.join([*argv, *engine]) + " 3>/dev/null"
     shim = await asyncio.create_subprocess_shell(command)
     assert await asyncio.wait_for(shim.wait(), 20) == 0
-    assert json.loads((tmp_path / "exit").read_text()) == {"code": -9, "oom": 1, "forced": 0, "exec": 0}
+    assert json.loads((tmp_path / "exit").read_text()) == {
+        "code": -9, "oom": 1, "forced": 0, "exec": 0, "lease": 0,
+    }  # fmt: skip

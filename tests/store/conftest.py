@@ -70,6 +70,7 @@ class FakeAgent:
     group: str = "default"
     labels: dict[str, str] = field(default_factory=dict)
     runtime_states: tuple[RuntimeState, ...] = ()
+    lease_runtimes: tuple[str, ...] = ()
 
     def full_report(self) -> Report:
         gpus = tuple(
@@ -80,7 +81,7 @@ class FakeAgent:
         info = AgentInfo(
             AgentId(self.name), self.group, "127.0.0.1", "0.1.0", self.arch, ("process",),
             ("custom", "llamacpp", "vllm"), offers, self.labels, self.identity,
-            runtime_states=self.runtime_states,
+            runtime_states=self.runtime_states, lease_runtimes=self.lease_runtimes,
         )  # fmt: skip
         kernels = tuple(self.seen.values())
         return Report(info, self.incarnation, self.generation, kernels, stream=self.stream)

@@ -139,6 +139,7 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer):
                         kernels=tuple(kernels.values()),
                         draining=message.draining,
                         orders_wanted=message.orders_wanted,
+                        sent_at=message.sent_at,
                     )
                 else:
                     kernels = {k.kernel_id: k for k in message.kernels}

@@ -56,6 +56,7 @@ INFOS = st.builds(
     max_kernels=st.none() | st.integers(1, 2**31 - 1),
     share_quantum=st.integers(1, 1000),
     share_minimum=st.integers(1, 1000),
+    lease_runtimes=TEXTS,
     report_interval_s=st.floats(0, 1e6),
     runtime_states=st.lists(RUNTIMES, max_size=3).map(tuple),
 )
@@ -91,6 +92,7 @@ REPORTS = st.builds(
     orders_wanted=st.booleans(),
     stream=INTEGERS,
     newest_generation=INTEGERS,
+    sent_at=st.integers(0, 2**63),
 )
 REPORT_DELTAS = st.builds(
     m.ReportDelta,
@@ -101,6 +103,7 @@ REPORT_DELTAS = st.builds(
     info=st.none() | INFOS,
     draining=st.booleans(),
     orders_wanted=st.booleans(),
+    sent_at=st.integers(0, 2**63),
 )
 MEMBERSHIPS = st.builds(
     ClusterMembership,
@@ -139,6 +142,7 @@ KERNELS = st.builds(
     image=TEXT,
     container_user=TEXT,
     workspace=st.sampled_from(["", "keep", "drop"]),
+    lease_s=SECONDS,
     cluster=st.none() | MEMBERSHIPS,
     ports=st.lists(
         st.builds(

@@ -30,6 +30,7 @@ from moorage.agent.devices.usage import UsageSampler
 from moorage.agent.execution.workspaces import WorkspaceRequestHandler
 from moorage.agent.kernel import preflight
 from moorage.agent.kernel.context import AgentContext
+from moorage.agent.kernel.leases import KernelLeases
 from moorage.agent.kernel.manager import KernelManager
 from moorage.agent.link.client import LinkClient
 from moorage.agent.runtimes import FakeRuntime, ProcessRuntime, Runtime, RuntimeFailed
@@ -56,6 +57,8 @@ KERNEL_SCAN_S = 60.0
 _INVENTORY_S, _DOCKER_GC_S, _DEVICE_HEALTH_S = 30.0, 60.0, 5.0
 # Name, tick, interval in seconds.
 _LoopSpec = tuple[str, Callable[[], Awaitable[None]], float]
+# Runtimes whose supervisors end kernels by their lease.
+_LEASE_RUNTIMES = frozenset({"process"})
 _ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
 
 
@@ -162,6 +165,7 @@ class Agent:
                 RuntimeState(name, name in kernels.listed, runtime.silence_grace_s)
                 for name, runtime in self._runtimes.items()
             ),
+            lease_runtimes=tuple(name for name in self._offered_runtimes if name in _LEASE_RUNTIMES),
         )
         return Report(
             info,
@@ -200,6 +204,7 @@ class Agent:
             self._runtimes[docker.name] = docker
             self._docker = RuntimeAvailability(docker, clock)
             stack.push_async_callback(docker.close)
+        leases = KernelLeases(self.state, clock, lambda: link.schedule_report())
         context = AgentContext(
             clock=clock,
             checkpoint=checkpoint,
@@ -211,6 +216,7 @@ class Agent:
             host=settings.address,
             work_dir=process.work_dir,
             workspaces=Workspaces(self.state),
+            leases=leases,
             contained=frozenset({"docker"}),
             devices=self._devices if self._device_health else None,
             memory_release=self._device_health.memory_release if self._device_health else None,
@@ -219,7 +225,7 @@ class Agent:
         kernels = self._kernels = KernelManager(
             context, on_change=lambda within_s: link.schedule_report(within_s)
         )
-        link = self._link = self._make_link(dialer, kernels, start)
+        link = self._link = self._make_link(dialer, kernels, start, leases)
         stack.push_async_callback(kernels.close)
         await kernels.recover()
         stack.push_async_callback(SupervisedTask("agent.link", link.run).close)
@@ -251,7 +257,9 @@ class Agent:
         for name, tick, interval_s in loops:
             await stack.enter_async_context(Loop(name, tick, interval_s=interval_s, clock=self._clock))
 
-    def _make_link(self, dialer: Dialer, kernels: KernelManager, start: AgentStart) -> LinkClient:
+    def _make_link(
+        self, dialer: Dialer, kernels: KernelManager, start: AgentStart, leases: KernelLeases
+    ) -> LinkClient:
         return LinkClient(
             dialer,
             clock=self._clock,
@@ -263,6 +271,7 @@ class Agent:
             run_command=kernels.run_command,
             handle_workspace_request=WorkspaceRequestHandler(Workspaces(self.state), kernels.sessions).handle,
             on_connect=self._ready,
+            leases=leases,
         )
 
     def _monitor_devices(self) -> DeviceHealthMonitor:

@@ -35,6 +35,7 @@ from moorage.manager.loops import (
     StartCalibrator,
     UsageWriter,
 )
+from moorage.manager.loops.lease_controller import LeaseController
 from moorage.manager.loops.presence import Presence
 from moorage.manager.metrics import Metrics
 from moorage.manager.pki.authority import CertificateAuthority
@@ -153,6 +154,7 @@ class Manager:
             ).loop,
             DrainController(store, leader, clock, settings.lost_grace_s).loop,
             StartCalibrator(store, leader, metrics, clock, settings.expected_starts_kept_days * 86_400).loop,
+            LeaseController(store, leader, clock).loop,
             usage.loop,
             links.loop,
             feed.loop,

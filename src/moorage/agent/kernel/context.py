@@ -8,6 +8,7 @@ from pathlib import Path
 
 from moorage.agent.devices import DeviceManager, MemoryReleaseCheck
 from moorage.agent.engines import NodeInfo
+from moorage.agent.kernel.leases import KernelLeases
 from moorage.agent.runtimes import Runtime
 from moorage.agent.state.checkpoint import Checkpoint
 from moorage.agent.state.logs import LogStore
@@ -34,6 +35,7 @@ class AgentContext:
     host: str
     work_dir: Callable[[KernelId], Path]
     workspaces: Workspaces
+    leases: KernelLeases
     contained: frozenset[str] = frozenset()
     devices: DeviceManager | None = None
     memory_release: MemoryReleaseCheck | None = None

@@ -68,6 +68,8 @@ class KernelTask:
         self.state = ObservedState.RUNNING if record.ready else ObservedState.CREATING
         if record.outcome is not None:
             self.state = record.outcome.state
+        else:
+            context.leases.hold(record.spec)
         self._activity = ""  # current step of a kernel that does not run yet, for users
         self._observed: tuple[object, Observation] | None = None  # with what it was derived from
         self._record_unsaved = False
@@ -216,6 +218,13 @@ class KernelTask:
             return self._outcome_of(RuntimeObservation(ObservedState.GONE))
         if spec.workspace and not context.is_simulated(spec):
             await create.create_workspace(context, spec)
+        if spec.lease_s:
+            leases = context.leases.acquire(spec.lease_s)
+            name = f"lease.{spec.kernel_id}"
+            lease = await create.run_while(name, leases, self._wakeup, lambda: not self._must_end())
+            if self._must_end():
+                return self._outcome_of(RuntimeObservation(ObservedState.GONE))
+            launch = replace(launch, lease=lease)
         self._set_state(ObservedState.CREATING)
         handle = await create.start(runtime, launch)
         if isinstance(handle, CreateFailed):
@@ -332,6 +341,7 @@ class KernelTask:
             # Whatever fails here, the kernel has ended.
             self.record = replace(self.record, outcome=outcome, log_tail=tail)
             self._record_unsaved = True
+            self._context.leases.release(self.record.kernel_id)
             self._set_state(outcome.state)
         self._log.info(
             "kernel ended", reason=outcome.reason.value, exit_code=outcome.exit_code, detail=outcome.detail
@@ -352,6 +362,7 @@ class KernelTask:
             refused=observed.never_started,
             detail=observed.detail,
             cause=cause,
+            lease_expired=observed.lease_expired,
         )
 
     def _set_state(self, state: ObservedState) -> None:

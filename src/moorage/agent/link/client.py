@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Never
 
 import grpc
@@ -18,12 +19,14 @@ import structlog
 
 from moorage.agent.execution.commands import RunCommand, no_commands, serve_exec
 from moorage.agent.execution.workspaces import HandleWorkspaceRequest, no_workspaces
+from moorage.agent.kernel.leases import KernelLeases
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.pauses import AFTER_REPORT
 from moorage.common.aio.tasks import cancel_and_wait, cancel_requested, raise_failure, spawn
 from moorage.common.link import codec, usage_codec
 from moorage.common.link.dial import Dialer
 from moorage.common.link.messages import (
+    Contact,
     ExecRequest,
     FullReportRequest,
     LogRequest,
@@ -77,7 +80,8 @@ class LinkClient:
 
     ``stream_numbers`` numbers the streams (``Report.stream``). ``make_report`` returns the current full
     report. ``apply_orders`` returns False for orders that it refuses. ``on_connect`` is called when the first
-    orders of a stream have been applied, and ``on_disconnect`` when that stream has ended.
+    orders of a stream have been applied, and ``on_disconnect`` when that stream has ended. ``leases`` ask for
+    contact, and are renewed by it.
     """
 
     def __init__(
@@ -94,12 +98,14 @@ class LinkClient:
         handle_workspace_request: HandleWorkspaceRequest = no_workspaces,
         on_connect: Callable[[], None] = lambda: None,
         on_disconnect: Callable[[], None] = lambda: None,
+        leases: KernelLeases | None = None,
     ) -> None:
         self._dialer, self._clock, self._interval_s = dialer, clock, interval_s
         self._make_report, self._apply_orders, self._open_log = make_report, apply_orders, open_log
         self._run_command, self._handle_workspace_request = run_command, handle_workspace_request
         self._stream_numbers, self._stream_number = stream_numbers, 0
         self._on_connect, self._on_disconnect = on_connect, on_disconnect
+        self._leases = leases or KernelLeases(Path(), clock)  # without kernels it does nothing
         self._report_due = asyncio.Event()
         self._report_timer: asyncio.TimerHandle | None = None
         self._shutting_down = asyncio.Event()
@@ -205,6 +211,8 @@ class LinkClient:
                         self._requested_pause_s = min(wire.report_pause_ms / 1000, _MAX_REQUESTED_PAUSE_S)
                         self._reports.deltas = wire.report_deltas
                         self._receive_orders(message)
+                    elif isinstance(message, Contact):
+                        self._leases.renew(message.sent_at)
                     elif isinstance(message, FullReportRequest):
                         self._reports.force_full()
                         self._report_due.set()
@@ -291,7 +299,10 @@ class LinkClient:
                 self._cancel_timer()
                 shutting_down, started_at = self._shutting_down.is_set(), self._clock.monotonic()
                 report = replace(
-                    self._make_report(), stream=self._stream_number, orders_wanted=self._orders_wanted
+                    self._make_report(),
+                    stream=self._stream_number,
+                    orders_wanted=self._orders_wanted,
+                    sent_at=self._leases.request(),
                 )
                 message = self._reports.next_message(report)
                 async with asyncio.timeout(_WRITE_TIMEOUT_S):
@@ -301,7 +312,7 @@ class LinkClient:
                     return
                 sent_at = self._clock.monotonic()
                 try:
-                    async with asyncio.timeout(self._interval_s):
+                    async with asyncio.timeout(min(self._interval_s, self._leases.due_in())):
                         await self._report_due.wait()
                 except TimeoutError:
                     continue

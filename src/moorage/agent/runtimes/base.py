@@ -78,6 +78,16 @@ class File:
 
 
 @dataclass(frozen=True, slots=True)
+class Lease:
+    """The supervisor of the kernel ends it ``seconds`` after the last contact with a manager: ``contact``, or
+    a later one in ``file`` (``Clock.boottime``, in seconds)."""
+
+    seconds: float
+    contact: float
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """Specification of a kernel to start.
 
@@ -90,7 +100,8 @@ class Launch:
     of the node that is mounted at ``WORKSPACE``, "" for none.
 
     For clusters: the ``hostname``; the id of the ``network`` shared with the kernels on this node, "" for
-    none; ``hosts``: the addresses of the kernels on other nodes by hostname.
+    none; ``hosts``: the addresses of the kernels on other nodes by hostname. ``lease``: None if the kernel
+    needs no contact with a manager.
     """
 
     kernel_id: KernelId
@@ -110,6 +121,7 @@ class Launch:
     hosts: Mapping[str, str] = field(default_factory=dict)
     apps: tuple[AppPort, ...] = ()
     workspace: str = ""
+    lease: Lease | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +147,8 @@ class RuntimeObservation:
     UNKNOWN.
 
     ``exit_code`` is negative for a signal, None if unknown. ``all_exited``: no process of an EXITED kernel
-    remains. ``never_started``: the program never ran; ``detail`` has the reason.
+    remains. ``never_started``: the program never ran; ``detail`` has the reason. ``lease_expired``: its
+    supervisor ended it.
     """
 
     state: ObservedState
@@ -144,6 +157,7 @@ class RuntimeObservation:
     all_exited: bool = True
     never_started: bool = False
     detail: str = ""
+    lease_expired: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,10 @@ class Clock(Protocol):
         """Seconds since an arbitrary start; never decreases. For durations within one process."""
         ...
 
+    def boottime(self) -> float:
+        """Seconds since the machine booted, suspended time included: the same for all its processes."""
+        ...
+
     def new_id(self) -> str:
         """Return a new UUIDv7 in canonical form. Identifiers sort by creation time to the millisecond."""
         ...
@@ -52,6 +56,9 @@ class SystemClock:
     def monotonic(self) -> float:
         return time.monotonic()
 
+    def boottime(self) -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
     def new_id(self) -> str:
         return _uuid7(time.time_ns() // 1_000_000, secrets.randbits(74))
 
@@ -79,6 +86,9 @@ class ManualClock:
 
     def monotonic(self) -> float:
         return self._mono
+
+    def boottime(self) -> float:
+        return self.monotonic()
 
     def new_id(self) -> str:
         return _uuid7(int(self._now.timestamp() * 1000), self._rng.getrandbits(74))

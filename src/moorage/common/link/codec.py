@@ -68,6 +68,7 @@ def report_to_wire(report: m.Report | m.ReportDelta) -> a.Report:
         orders_generation=report.orders_generation,
         draining=report.draining,
         orders_wanted=report.orders_wanted,
+        sent_at=report.sent_at,
         kernels=[_observation.encode(k).SerializeToString() for k in report.kernels],
     )
     if isinstance(report, m.Report):
@@ -89,6 +90,7 @@ def report_from_wire(wire: a.Report) -> m.Report | m.ReportDelta:
             orders_wanted=wire.orders_wanted,
             stream=wire.stream,
             newest_generation=wire.newest_generation,
+            sent_at=wire.sent_at,
             kernels=kernels,
         )
     return m.ReportDelta(
@@ -99,11 +101,18 @@ def report_from_wire(wire: a.Report) -> m.Report | m.ReportDelta:
         info=_info.decode(wire.info) if wire.HasField("info") else None,
         draining=wire.draining,
         orders_wanted=wire.orders_wanted,
+        sent_at=wire.sent_at,
     )
 
 
 ManagerMessage = (
-    m.Orders | m.OrdersDelta | m.LogRequest | m.ExecRequest | m.WorkspaceRequest | m.FullReportRequest
+    m.Orders
+    | m.OrdersDelta
+    | m.LogRequest
+    | m.ExecRequest
+    | m.WorkspaceRequest
+    | m.FullReportRequest
+    | m.Contact
 )
 
 
@@ -125,6 +134,8 @@ def manager_message_to_wire(message: ManagerMessage) -> a.ManagerMessage:
             )
         case m.FullReportRequest():
             return a.ManagerMessage(full_report=a.FullReportRequest(no_database=message.no_database))
+        case m.Contact():
+            return a.ManagerMessage(contact=a.Contact(sent_at=message.sent_at))
         case m.WorkspaceRequest():
             return a.ManagerMessage(workspaces=_workspace_request.encode(message))
         case m.ExecRequest():
@@ -149,6 +160,8 @@ def manager_message_from_wire(wire: a.ManagerMessage) -> ManagerMessage | None:
             return _workspace_request.decode(wire.workspaces)
         case "exec":
             return _exec_request.decode(wire.exec)
+        case "contact":
+            return m.Contact(wire.contact.sent_at)
         case "full_report":
             return m.FullReportRequest(wire.full_report.no_database)
         case _:

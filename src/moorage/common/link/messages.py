@@ -55,7 +55,8 @@ class AgentInfo:
     a different agent. "" for none.
 
     ``max_kernels``: limit of concurrent kernels; None: unlimited. A share of a device is a multiple of
-    ``share_quantum`` and at least ``share_minimum``, both in 1/1000.
+    ``share_quantum`` and at least ``share_minimum``, both in 1/1000. ``lease_runtimes``: the runtimes whose
+    kernels end by their lease, even if the agent is dead.
 
     ``report_interval_s``: the longest pause between two reports; 0: unknown. ``runtime_states``: of every
     runtime that the agent knows, offered or not; empty for an agent of an earlier release, which counts as if
@@ -77,6 +78,7 @@ class AgentInfo:
     share_minimum: int = 1
     report_interval_s: float = 0.0
     runtime_states: tuple[RuntimeState, ...] = ()
+    lease_runtimes: tuple[str, ...] = ()
 
     def lists(self, runtime: str) -> bool:
         """Whether a kernel of ``runtime`` that a report lacks does not exist."""
@@ -113,6 +115,7 @@ class Report:
     stream of the agent, over restarts and with any manager: a report with a smaller one is late (0:
     unnumbered). ``newest_generation`` is the newest generation that the agent has ever applied, over
     restarts: it refuses older orders, and the manager continues above it.
+    ``sent_at``: wants a ``Contact`` with this value once the report is stored (0: none).
     """
 
     info: AgentInfo
@@ -122,6 +125,7 @@ class Report:
     draining: bool = False
     orders_wanted: bool = False  # a delta of the orders did not match: send full orders
     stream: int = 0
+    sent_at: int = 0
     newest_generation: int = 0
 
     @property
@@ -143,6 +147,7 @@ class ReportDelta:
     info: AgentInfo | None = None
     draining: bool = False
     orders_wanted: bool = False
+    sent_at: int = 0
 
     @property
     def seen_generation(self) -> int:
@@ -178,6 +183,13 @@ class FullReportRequest:
     was away. ``no_database``: it is away now, and another manager serves the agent better."""
 
     no_database: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """Manager → agent: the report with this ``sent_at`` is stored. Leases of kernels count from then."""
+
+    sent_at: int
 
 
 @dataclass(frozen=True, slots=True)

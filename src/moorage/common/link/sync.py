@@ -42,6 +42,7 @@ class ReportSender:
                 report.info if report.info != last.info else None,
                 report.draining,
                 report.orders_wanted,
+                report.sent_at,
             )
         wire = codec.report_to_wire(message)
         _follow(self._digest, message, wire)

@@ -60,6 +60,7 @@ class KernelSpec:
     cluster: ClusterMembership | None = None  # None: the only kernel of its session
     workspace: str = ""  # keep, drop, or "": the default of the runtime
     ports: tuple[ServicePort, ...] = ()
+    lease_s: float = 0.0  # its node ends it after so many seconds without contact with a manager; 0: never
 
     @property
     def answers_requests(self) -> bool:

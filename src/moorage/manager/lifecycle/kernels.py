@@ -39,6 +39,7 @@ class AgentUpdate:
     run them and does not. ``unacknowledged``: kernels in orders that the agent has not acknowledged, so that
     it may still start them. ``info_changed``: ``info`` or ``draining`` may differ from what is stored.
     ``refuses_orders``: the agent acknowledges none of its orders.
+    ``contact``: the agent waits until it is stored.
     """
 
     info: AgentInfo
@@ -51,6 +52,7 @@ class AgentUpdate:
     whole: bool = True
     info_changed: bool = True
     refuses_orders: bool = False
+    contact: bool = False
 
     @classmethod
     def of(cls, report: Report, absent: Iterable[KernelId] = ()) -> Self:
@@ -70,7 +72,7 @@ class AgentUpdate:
     @property
     def is_heartbeat(self) -> bool:
         """Nothing has changed."""
-        return not (self.whole or self.info_changed or self.observed or self.absent)
+        return not (self.whole or self.info_changed or self.observed or self.absent or self.contact)
 
     def with_unknown(self, kernels: Iterable[KernelId]) -> AgentUpdate:
         """The update with these kernels UNKNOWN, although it lacks them."""

@@ -16,7 +16,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.aio.tasks import cancel_and_wait, raise_failure, spawn
 from moorage.common.link import codec
-from moorage.common.link.messages import FullReportRequest, Report, ReportDelta
+from moorage.common.link.messages import Contact, FullReportRequest, Report, ReportDelta
 from moorage.common.link.pb import agent_pb2
 from moorage.common.model.errors import StoreUnavailable
 from moorage.common.model.ids import AgentId
@@ -231,6 +231,8 @@ class AgentLinks:
                 raise _refusal(refused) from None
             if not stream.established:
                 self._take_over(stream)
+        if message.sent_at:
+            stream.send_request(Contact(message.sent_at))
         now = self._clock.monotonic()
         if changed:
             self._report_interval.record(now - begun)

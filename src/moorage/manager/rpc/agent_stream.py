@@ -11,6 +11,7 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from moorage.common.link.messages import (
+    Contact,
     ExecRequest,
     FullReportRequest,
     LogRequest,
@@ -59,7 +60,7 @@ class AgentStream:
         self.refused: StreamRefused | None = None
         self.wake = asyncio.Event()
         self.wake.set()
-        self.requests: list[LogRequest | ExecRequest | WorkspaceRequest | FullReportRequest] = []
+        self.requests: list[LogRequest | ExecRequest | WorkspaceRequest | FullReportRequest | Contact] = []
         self.established = False  # its first report has been applied
         self.loading_orders = False  # its orders are being read, and their kernels are not known yet
         # The next read of its orders looks for kernels that were given up, too.
@@ -79,7 +80,9 @@ class AgentStream:
         self._has_acknowledged = self.refuses_orders = False
         self._check(report)
 
-    def send_request(self, request: LogRequest | ExecRequest | WorkspaceRequest | FullReportRequest) -> None:
+    def send_request(
+        self, request: LogRequest | ExecRequest | WorkspaceRequest | FullReportRequest | Contact
+    ) -> None:
         self.requests.append(request)
         self.wake.set()
 
@@ -130,6 +133,7 @@ class AgentStream:
             or message.info is not None
             or (message.draining, self.refuses_orders) != (last.draining, refused),
             refuses_orders=self.refuses_orders,
+            contact=message.sent_at > 0,
         )
 
     def _refuses(self, acknowledged: int, now: float) -> bool:

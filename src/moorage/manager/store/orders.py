@@ -126,6 +126,7 @@ def _kernel_spec(row: Row) -> KernelSpec:
         stop_grace_s=spec.stop_grace_s,
         endpoint_id=EndpointId(row["endpoint_id"]) if row["endpoint_id"] else None,
         cluster=_membership(row, session_spec),
+        lease_s=row["lease_s"] or 0.0,
     )
 
 

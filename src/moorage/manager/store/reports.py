@@ -58,7 +58,8 @@ class ReportStore:
     async def apply(self, update: AgentUpdate) -> int:
         """Returns how many kernels changed. Repeating an update changes nothing.
 
-        Raises ``ReportRefused``, and changes nothing, for a stream that does not represent its agent.
+        An update that is a ``contact`` is stored when this returns. Raises ``ReportRefused``, and changes
+        nothing, for a stream that does not represent its agent.
         """
         if update.is_heartbeat:
             self._heartbeats[update.agent_id] = (update.incarnation, update.stream)
@@ -339,4 +340,5 @@ def _columns(update: AgentUpdate) -> dict[str, object]:
         "draining": update.draining,
         "refuses_orders": update.refuses_orders,
         "whole": update.whole,
+        "lease_runtimes": list(info.lease_runtimes),
     }

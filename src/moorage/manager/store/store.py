@@ -15,6 +15,7 @@ from moorage.manager.store.endpoints import EndpointStore
 from moorage.manager.store.expected_starts import ExpectedStartStore
 from moorage.manager.store.groups import GroupStore
 from moorage.manager.store.integrity import IntegrityStore
+from moorage.manager.store.kernel_leases import KernelLeaseStore
 from moorage.manager.store.keys import KeyStore
 from moorage.manager.store.leases import LeaseStore
 from moorage.manager.store.lifecycle import LifecycleStore
@@ -66,6 +67,7 @@ class Store:
         self.peers = PeerStore(db, notifier, clock)
         self.leases = LeaseStore(db)
         self.deadlines = DeadlineStore(db)
+        self.kernel_leases = KernelLeaseStore(db, notifier)
         self.usage = UsageStore(db, self.sessions)
         self.decisions = DecisionStore(db)
         self.retention = RetentionStore(db)

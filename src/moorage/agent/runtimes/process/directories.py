@@ -100,7 +100,10 @@ class KernelDirectories:
                 never_started=True,
                 detail=f"cannot run the program: {os.strerror(status['exec'])}",
             )
-        return RuntimeObservation(ObservedState.EXITED, status["code"], oom=bool(status["oom"]))
+        # A shim of an earlier release knows no leases.
+        expired = bool(status.get("lease"))
+        oom = bool(status["oom"])
+        return RuntimeObservation(ObservedState.EXITED, status["code"], oom=oom, lease_expired=expired)
 
     def find(self) -> dict[KernelId, Handle]:
         """All kernels that have a directory or a process."""

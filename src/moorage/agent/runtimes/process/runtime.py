@@ -29,6 +29,7 @@ from moorage.agent.runtimes.base import (
     File,
     Handle,
     Launch,
+    Lease,
     OnProgress,
     RuntimeFailed,
     RuntimeObservation,
@@ -48,6 +49,7 @@ from moorage.common.model.status import ObservedState
 
 log = structlog.get_logger("moorage.agent.process")
 _SHIM_EXIT_S = 3.0
+_NO_LEASE = Lease(0, 0, "")
 # Not at once, because its start would compete for the CPU with the kernel that has just started.
 _PRESTART_DELAY_S = 0.2
 
@@ -249,7 +251,9 @@ class ProcessRuntime:
         status_r, status_w = os.pipe2(os.O_CLOEXEC)
         try:
             logs = self._logs.folder(launch.kernel_id)
-            arguments = [str(folder), str(logs), *self._log_limits, str(launch.stop_grace_s), *launch.argv]
+            lease = launch.lease or _NO_LEASE
+            arguments = [str(folder), str(logs), *self._log_limits, str(launch.stop_grace_s)]
+            arguments += [str(lease.seconds), str(lease.contact), lease.file, *launch.argv]
             variables = {
                 KERNEL_ID_VAR: launch.kernel_id,
                 OWNER_VAR: self._directories.owner,

@@ -1,19 +1,19 @@
 """Shim: supervisor process of one process kernel. Outlives the agent, writes the log, records the exit.
 
 Run by the process runtime as ``python -I -S process_shim.pyc STATE_DIR LOG_DIR LOG_MAX_BYTES LOG_KEEP GRACE_S
-PROGRAM [ARG ...]``, in the environment of the kernel. It writes one status line to descriptor 3: ``started
-PID START``, ``exec ERRNO`` or ``busy``. With ``--prestarted`` alone it reads its arguments and environment
-from descriptor 4 (``prestarted_shim.py``), and exits if none arrive.
+LEASE_S CONTACT LEASE_FILE PROGRAM [ARG ...]``, in the environment of the kernel. It writes one status line to
+descriptor 3: ``started PID START``, ``exec ERRNO`` or ``busy``. With ``--prestarted`` alone it reads its
+arguments and environment from descriptor 4 (``prestarted_shim.py``), and exits if none arrive.
 
-It takes the place of systemd-run, supervisord or tini, none of which keeps the log and the exit code for a
-restarted agent on every node (decision 3). It uses little of the standard library, because every import
-delays the start of every kernel: without prestarting, the interpreter and its imports take 10 ms and more of
-a start (decision 15).
+It takes the place of systemd-run, supervisord or tini (decision 3). It uses little of the standard library,
+because every import delays the start of every kernel (decision 15).
 
 * It is a child subreaper, so no process of the kernel can escape it. When the main program exits, all other
   processes are killed before the exit is recorded.
 * It forwards SIGTERM to the main program, and kills everything after the grace period (the file ``grace`` in
   STATE_DIR, else GRACE_S). Each further SIGTERM reads the grace period again, which shortens a stop.
+* With LEASE_S it ends the program, as after SIGTERM, when so many seconds have passed since the last contact
+  of the node with a manager: CONTACT, or a later one in LEASE_FILE, both in seconds since boot.
 * It writes ``pids`` and ``exit`` in STATE_DIR by atomic rename, without fsync: after a crash of the machine
   the processes have ended too, and the boot id in ``pids`` reveals that.
 """
@@ -28,8 +28,9 @@ import fcntl
 import os
 import select
 import sys
+import time
 
-STATUS_FD = 3
+STATUS_FD, LEASE_POLL_S = 3, 30
 PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
 SHIM_VAR, ENV_PADDING, ORDER_END = "MOORAGE_SHIM", "MOORAGE_ENV_PADDING", "end of order"
 _prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]
@@ -78,6 +79,13 @@ def _read(path: str) -> str:
         pass  # a file of /proc whose process has exited
     os.close(fd)
     return os.fsdecode(b"".join(pieces))
+
+
+def _number(path: str, default: float) -> float:
+    try:
+        return float(_read(path) or default)
+    except ValueError:
+        return default
 
 
 def _ignored_signals() -> list[int]:
@@ -143,27 +151,22 @@ class Log:
 
 
 class Shim:
-    def __init__(self, state: str, grace_s: float) -> None:
+    def __init__(self, state: str, grace_s: float, lease_s: float, contact: float, lease_file: str) -> None:
         self.state, self.grace_s = state, grace_s
+        self.lease_s, self.contact, self.lease_file = lease_s, contact, lease_file
         self.main = 0
         self.status: int | None = None  # of the main program, as waitpid gives it
-        self.terminate = self.expired = self.stopping = self.killed = False
+        self.terminate = self.expired = self.stopping = self.killed = self.lease_expired = False
         self.wake_r, self.wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.log_r, self.log_w = os.pipe2(os.O_CLOEXEC)
 
     def handle_signals(self) -> None:
         signal.set_wakeup_fd(self.wake_w)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.signal(signal.SIGTERM, self._on_term)
-        signal.signal(signal.SIGALRM, self._on_alarm)
+        signal.signal(signal.SIGTERM, lambda *_: setattr(self, "terminate", True))
+        signal.signal(signal.SIGALRM, lambda *_: setattr(self, "expired", True))
         for number in (signal.SIGHUP, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
-
-    def _on_term(self, *_: object) -> None:
-        self.terminate = True
-
-    def _on_alarm(self, *_: object) -> None:
-        self.expired = True
 
     def start(self, argv: list[str], env: dict[str, str], log: tuple[str, int, int]) -> int:
         """Start the main program. Returns 0 or the errno of the exec. ``log``: arguments of ``Log``."""
@@ -230,10 +233,7 @@ class Shim:
             if fd == self.log_r:
                 self.copy_output()
             else:
-                try:
-                    os.read(self.wake_r, 512)
-                except BlockingIOError:
-                    pass
+                os.read(self.wake_r, 512)
 
     def reap(self) -> bool:
         """Reap all exited children. False: no child is left."""
@@ -258,8 +258,7 @@ class Shim:
             pass
 
     def kill_children(self) -> None:
-        """Send SIGKILL to every child. Their children are reparented to this process, so repeated calls kill
-        the whole tree."""
+        """Send SIGKILL to every child. Orphans are reparented here: repeated calls kill the whole tree."""
         own_pid = str(os.getpid())
         for name in os.listdir("/proc"):
             if name.isdigit() and _read(f"/proc/{name}/stat").rpartition(")")[2].split()[1:2] == [own_pid]:
@@ -276,18 +275,27 @@ class Shim:
                 os.kill(self.main, signal.SIGTERM)
             except OSError:
                 pass
-        grace = self.grace_s
-        try:
-            grace = float(_read(f"{self.state}/grace") or grace)
-        except ValueError:
-            pass
+        grace = _number(f"{self.state}/grace", self.grace_s)
         # Repeated, because a signal that arrives between the check of the flag and the poll would be lost.
         signal.setitimer(signal.ITIMER_REAL, max(grace, 0.0001), 0.1)
+
+    def check_lease(self) -> int | None:
+        """End the program if its lease has run out. Returns the milliseconds until the next check."""
+        if not self.lease_s or self.stopping:
+            return None
+        left = self.contact + self.lease_s - time.clock_gettime(time.CLOCK_BOOTTIME)
+        if left <= 0:
+            newest = _number(self.lease_file, self.contact)
+            self.contact, left = newest, left + newest - self.contact
+        if left <= 0:
+            self.lease_expired = self.terminate = True
+        # The poll does not count suspended time: look again before long.
+        return max(0, int(min(left, LEASE_POLL_S) * 1000) + 1)
 
     def watch(self) -> None:
         """Supervise until the main program has exited and no other process of the kernel is left."""
         while self.status is None:
-            self.wait_for_event(None)
+            self.wait_for_event(self.check_lease())
             self.reap()
             if self.status is None and self.terminate:
                 self.on_terminate()
@@ -306,7 +314,8 @@ class Shim:
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         code = -number if number else os.WEXITSTATUS(status)
         oom = number == 9 and not self.killed and _oom_kills() > self.oom_before
-        text = f'{{"code": {code}, "oom": {int(oom)}, "forced": {int(self.killed)}, "exec": 0}}'
+        text = f'{{"code": {code}, "oom": {int(oom)}, "forced": {int(self.killed)}, "exec": 0, '
+        text += f'"lease": {int(self.lease_expired)}}}'
         _replace(f"{self.state}/exit", text)
 
 
@@ -342,8 +351,7 @@ def _await_order() -> tuple[list[str], dict[str, str]]:
 
 
 def _overwrite_environ(variables: list[str]) -> None:
-    """Replace the content of /proc/PID/environ, which is the memory that held the environment at the
-    start."""
+    """Replace the content of /proc/PID/environ, the memory that held the environment at the start."""
     start, end = (int(field) for field in _read("/proc/self/stat").rpartition(")")[2].split()[47:49])
     size = end - start
     text = os.fsencode("".join(f"{variable}\0" for variable in [*variables, f"{SHIM_VAR}=1"]))
@@ -363,7 +371,7 @@ def main() -> None:
     else:
         arguments = sys.argv[1:]
         env = {name: value for name, value in os.environ.items() if name != SHIM_VAR}
-    state, logs, max_bytes, keep, grace, *argv = arguments
+    state, logs, max_bytes, keep, grace, lease, contact, lease_file, *argv = arguments
     lock = os.open(f"{state}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -373,7 +381,7 @@ def main() -> None:
         return _report("busy\n")  # it was started before; a kernel is never started twice
     _prctl_set(PR_SET_NAME, b"moorage-shim")
     _prctl_set(PR_SET_CHILD_SUBREAPER, 1)
-    shim = Shim(state, float(grace))
+    shim = Shim(state, float(grace), float(lease), float(contact), lease_file)
     shim.handle_signals()
     failure = shim.start(argv, env, (logs, int(max_bytes), int(keep)))
     if failure:

@@ -31,7 +31,7 @@ class SlotOffer(_message.Message):
     def __init__(self, slot: _Optional[str] = ..., device_id: _Optional[str] = ..., capacity: _Optional[int] = ..., model: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., healthy: _Optional[bool] = ..., numa: _Optional[int] = ..., nvlink_domain: _Optional[str] = ..., parent: _Optional[str] = ..., unhealthy_reason: _Optional[str] = ...) -> None: ...
 
 class AgentInfo(_message.Message):
-    __slots__ = ("agent_id", "resource_group", "address", "version", "arch", "runtimes", "engines", "offers", "labels", "identity", "max_kernels", "share_quantum", "share_minimum", "report_interval_s", "runtime_states")
+    __slots__ = ("agent_id", "resource_group", "address", "version", "arch", "runtimes", "engines", "offers", "labels", "identity", "max_kernels", "share_quantum", "share_minimum", "report_interval_s", "runtime_states", "lease_runtimes")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -54,6 +54,7 @@ class AgentInfo(_message.Message):
     SHARE_MINIMUM_FIELD_NUMBER: _ClassVar[int]
     REPORT_INTERVAL_S_FIELD_NUMBER: _ClassVar[int]
     RUNTIME_STATES_FIELD_NUMBER: _ClassVar[int]
+    LEASE_RUNTIMES_FIELD_NUMBER: _ClassVar[int]
     agent_id: str
     resource_group: str
     address: str
@@ -69,7 +70,8 @@ class AgentInfo(_message.Message):
     share_minimum: int
     report_interval_s: float
     runtime_states: _containers.RepeatedCompositeFieldContainer[RuntimeState]
-    def __init__(self, agent_id: _Optional[str] = ..., resource_group: _Optional[str] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., arch: _Optional[str] = ..., runtimes: _Optional[_Iterable[str]] = ..., engines: _Optional[_Iterable[str]] = ..., offers: _Optional[_Iterable[_Union[SlotOffer, _Mapping]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., identity: _Optional[str] = ..., max_kernels: _Optional[int] = ..., share_quantum: _Optional[int] = ..., share_minimum: _Optional[int] = ..., report_interval_s: _Optional[float] = ..., runtime_states: _Optional[_Iterable[_Union[RuntimeState, _Mapping]]] = ...) -> None: ...
+    lease_runtimes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, agent_id: _Optional[str] = ..., resource_group: _Optional[str] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., arch: _Optional[str] = ..., runtimes: _Optional[_Iterable[str]] = ..., engines: _Optional[_Iterable[str]] = ..., offers: _Optional[_Iterable[_Union[SlotOffer, _Mapping]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., identity: _Optional[str] = ..., max_kernels: _Optional[int] = ..., share_quantum: _Optional[int] = ..., share_minimum: _Optional[int] = ..., report_interval_s: _Optional[float] = ..., runtime_states: _Optional[_Iterable[_Union[RuntimeState, _Mapping]]] = ..., lease_runtimes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RuntimeState(_message.Message):
     __slots__ = ("name", "listed", "silence_grace_s")
@@ -122,7 +124,7 @@ class Observation(_message.Message):
     def __init__(self, kernel_id: _Optional[str] = ..., session_id: _Optional[str] = ..., state: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., log_tail: _Optional[str] = ..., apps: _Optional[_Iterable[_Union[AppPort, _Mapping]]] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("info", "incarnation", "orders_generation", "kernels", "draining", "delta", "removed", "orders_wanted", "stream", "content_digest", "newest_generation")
+    __slots__ = ("info", "incarnation", "orders_generation", "kernels", "draining", "delta", "removed", "orders_wanted", "sent_at", "stream", "content_digest", "newest_generation")
     INFO_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     ORDERS_GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -131,6 +133,7 @@ class Report(_message.Message):
     DELTA_FIELD_NUMBER: _ClassVar[int]
     REMOVED_FIELD_NUMBER: _ClassVar[int]
     ORDERS_WANTED_FIELD_NUMBER: _ClassVar[int]
+    SENT_AT_FIELD_NUMBER: _ClassVar[int]
     STREAM_FIELD_NUMBER: _ClassVar[int]
     CONTENT_DIGEST_FIELD_NUMBER: _ClassVar[int]
     NEWEST_GENERATION_FIELD_NUMBER: _ClassVar[int]
@@ -142,10 +145,11 @@ class Report(_message.Message):
     delta: bool
     removed: _containers.RepeatedScalarFieldContainer[str]
     orders_wanted: bool
+    sent_at: int
     stream: int
     content_digest: int
     newest_generation: int
-    def __init__(self, info: _Optional[_Union[AgentInfo, _Mapping]] = ..., incarnation: _Optional[str] = ..., orders_generation: _Optional[int] = ..., kernels: _Optional[_Iterable[bytes]] = ..., draining: _Optional[bool] = ..., delta: _Optional[bool] = ..., removed: _Optional[_Iterable[str]] = ..., orders_wanted: _Optional[bool] = ..., stream: _Optional[int] = ..., content_digest: _Optional[int] = ..., newest_generation: _Optional[int] = ...) -> None: ...
+    def __init__(self, info: _Optional[_Union[AgentInfo, _Mapping]] = ..., incarnation: _Optional[str] = ..., orders_generation: _Optional[int] = ..., kernels: _Optional[_Iterable[bytes]] = ..., draining: _Optional[bool] = ..., delta: _Optional[bool] = ..., removed: _Optional[_Iterable[str]] = ..., orders_wanted: _Optional[bool] = ..., sent_at: _Optional[int] = ..., stream: _Optional[int] = ..., content_digest: _Optional[int] = ..., newest_generation: _Optional[int] = ...) -> None: ...
 
 class DeviceGrant(_message.Message):
     __slots__ = ("slot", "device_id", "amount")
@@ -186,7 +190,7 @@ class ClusterMembership(_message.Message):
     def __init__(self, hostname: _Optional[str] = ..., role: _Optional[str] = ..., index: _Optional[int] = ..., mode: _Optional[str] = ..., group: _Optional[str] = ..., members: _Optional[_Iterable[_Union[ClusterMember, _Mapping]]] = ..., private_key: _Optional[str] = ..., public_key: _Optional[str] = ...) -> None: ...
 
 class KernelSpec(_message.Message):
-    __slots__ = ("kernel_id", "session_id", "session_name", "session_type", "runtime", "engine", "served_name", "model", "args", "command", "env", "probe_path", "probe_period_s", "slots", "devices", "secret", "start_timeout_s", "stop_grace_s", "endpoint_id", "image", "cluster", "ports", "container_user", "workspace")
+    __slots__ = ("kernel_id", "session_id", "session_name", "session_type", "runtime", "engine", "served_name", "model", "args", "command", "env", "probe_path", "probe_period_s", "slots", "devices", "secret", "start_timeout_s", "stop_grace_s", "endpoint_id", "image", "cluster", "ports", "container_user", "workspace", "lease_s")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -225,6 +229,7 @@ class KernelSpec(_message.Message):
     PORTS_FIELD_NUMBER: _ClassVar[int]
     CONTAINER_USER_FIELD_NUMBER: _ClassVar[int]
     WORKSPACE_FIELD_NUMBER: _ClassVar[int]
+    LEASE_S_FIELD_NUMBER: _ClassVar[int]
     kernel_id: str
     session_id: str
     session_name: str
@@ -249,7 +254,8 @@ class KernelSpec(_message.Message):
     ports: _containers.RepeatedCompositeFieldContainer[AppPort]
     container_user: str
     workspace: str
-    def __init__(self, kernel_id: _Optional[str] = ..., session_id: _Optional[str] = ..., session_name: _Optional[str] = ..., session_type: _Optional[str] = ..., runtime: _Optional[str] = ..., engine: _Optional[str] = ..., served_name: _Optional[str] = ..., model: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., probe_path: _Optional[str] = ..., probe_period_s: _Optional[float] = ..., slots: _Optional[_Mapping[str, int]] = ..., devices: _Optional[_Iterable[_Union[DeviceGrant, _Mapping]]] = ..., secret: _Optional[str] = ..., start_timeout_s: _Optional[float] = ..., stop_grace_s: _Optional[float] = ..., endpoint_id: _Optional[str] = ..., image: _Optional[str] = ..., cluster: _Optional[_Union[ClusterMembership, _Mapping]] = ..., ports: _Optional[_Iterable[_Union[AppPort, _Mapping]]] = ..., container_user: _Optional[str] = ..., workspace: _Optional[str] = ...) -> None: ...
+    lease_s: float
+    def __init__(self, kernel_id: _Optional[str] = ..., session_id: _Optional[str] = ..., session_name: _Optional[str] = ..., session_type: _Optional[str] = ..., runtime: _Optional[str] = ..., engine: _Optional[str] = ..., served_name: _Optional[str] = ..., model: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., probe_path: _Optional[str] = ..., probe_period_s: _Optional[float] = ..., slots: _Optional[_Mapping[str, int]] = ..., devices: _Optional[_Iterable[_Union[DeviceGrant, _Mapping]]] = ..., secret: _Optional[str] = ..., start_timeout_s: _Optional[float] = ..., stop_grace_s: _Optional[float] = ..., endpoint_id: _Optional[str] = ..., image: _Optional[str] = ..., cluster: _Optional[_Union[ClusterMembership, _Mapping]] = ..., ports: _Optional[_Iterable[_Union[AppPort, _Mapping]]] = ..., container_user: _Optional[str] = ..., workspace: _Optional[str] = ..., lease_s: _Optional[float] = ...) -> None: ...
 
 class Orders(_message.Message):
     __slots__ = ("generation", "kernels", "delta", "base", "withdrawn", "digest")
@@ -272,6 +278,12 @@ class FullReportRequest(_message.Message):
     NO_DATABASE_FIELD_NUMBER: _ClassVar[int]
     no_database: bool
     def __init__(self, no_database: _Optional[bool] = ...) -> None: ...
+
+class Contact(_message.Message):
+    __slots__ = ("sent_at",)
+    SENT_AT_FIELD_NUMBER: _ClassVar[int]
+    sent_at: int
+    def __init__(self, sent_at: _Optional[int] = ...) -> None: ...
 
 class LogRequest(_message.Message):
     __slots__ = ("request_id", "kernel_id", "tail_lines", "follow")
@@ -343,12 +355,13 @@ class ExecRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., tty: _Optional[bool] = ..., stdin: _Optional[bool] = ..., rows: _Optional[int] = ..., cols: _Optional[int] = ..., env: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class ManagerMessage(_message.Message):
-    __slots__ = ("orders", "logs", "full_report", "exec", "workspaces", "report_pause_ms", "report_deltas")
+    __slots__ = ("orders", "logs", "full_report", "exec", "workspaces", "contact", "report_pause_ms", "report_deltas")
     ORDERS_FIELD_NUMBER: _ClassVar[int]
     LOGS_FIELD_NUMBER: _ClassVar[int]
     FULL_REPORT_FIELD_NUMBER: _ClassVar[int]
     EXEC_FIELD_NUMBER: _ClassVar[int]
     WORKSPACES_FIELD_NUMBER: _ClassVar[int]
+    CONTACT_FIELD_NUMBER: _ClassVar[int]
     REPORT_PAUSE_MS_FIELD_NUMBER: _ClassVar[int]
     REPORT_DELTAS_FIELD_NUMBER: _ClassVar[int]
     orders: Orders
@@ -356,9 +369,10 @@ class ManagerMessage(_message.Message):
     full_report: FullReportRequest
     exec: ExecRequest
     workspaces: WorkspaceRequest
+    contact: Contact
     report_pause_ms: int
     report_deltas: bool
-    def __init__(self, orders: _Optional[_Union[Orders, _Mapping]] = ..., logs: _Optional[_Union[LogRequest, _Mapping]] = ..., full_report: _Optional[_Union[FullReportRequest, _Mapping]] = ..., exec: _Optional[_Union[ExecRequest, _Mapping]] = ..., workspaces: _Optional[_Union[WorkspaceRequest, _Mapping]] = ..., report_pause_ms: _Optional[int] = ..., report_deltas: _Optional[bool] = ...) -> None: ...
+    def __init__(self, orders: _Optional[_Union[Orders, _Mapping]] = ..., logs: _Optional[_Union[LogRequest, _Mapping]] = ..., full_report: _Optional[_Union[FullReportRequest, _Mapping]] = ..., exec: _Optional[_Union[ExecRequest, _Mapping]] = ..., workspaces: _Optional[_Union[WorkspaceRequest, _Mapping]] = ..., contact: _Optional[_Union[Contact, _Mapping]] = ..., report_pause_ms: _Optional[int] = ..., report_deltas: _Optional[bool] = ...) -> None: ...
 
 class LogChunk(_message.Message):
     __slots__ = ("request_id", "data", "error")

@@ -4,7 +4,7 @@ SELECT k.id, k.agent_id, k.session_id, k.secret, s.name, s.type, s.spec::text AS
        e.name AS endpoint_name, g.options ->> 'container_user' AS container_user,
        (SELECT coalesce(jsonb_agg(jsonb_build_array(a.slot, a.device_id, a.amount) ORDER BY a.device_id), '[]')
         FROM allocations a WHERE a.kernel_id = k.id AND a.device_id <> '') AS devices,
-       k.hostname, k.cluster_role, k.cluster_index,
+       k.hostname, k.cluster_role, k.cluster_index, k.lease_s,
        CASE WHEN s.spec ? 'cluster' THEN (
            SELECT jsonb_agg(jsonb_build_array(p.id, p.hostname, n.address) ORDER BY p.cluster_role, p.cluster_index)
            FROM kernels p JOIN agents n ON n.id = p.agent_id

@@ -1,0 +1,88 @@
+"""Leases of kernels: ask managers for contact in time, and tell the supervisors of the kernels.
+
+A kernel with a lease runs no longer than ``lease_s`` after the last contact. A contact is a report that a
+manager has stored; it counts from when the report was sent, so the manager, who counts from when it was
+stored, is always later. Its time (``Clock.boottime``) is in one file for all kernels. Their supervisors read
+it when a lease is about to run out, and end the kernel if there was no later contact. So a lease holds
+without the agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import structlog
+
+from moorage.agent.runtimes.base import Lease
+from moorage.common.aio.clock import Clock
+from moorage.common.model.ids import KernelId
+from moorage.common.model.kernel import KernelSpec
+
+log = structlog.get_logger("moorage.agent.leases")
+# Fractions of the shortest lease: contact is asked for after the first, and again after the second.
+_RENEW_AFTER, _RETRY_AFTER = 0.25, 0.05
+
+
+class KernelLeases:
+    """``on_due``: called when a report should ask for contact now."""
+
+    def __init__(self, state: Path, clock: Clock, on_due: Callable[[], None] = lambda: None) -> None:
+        self._file, self._clock, self.on_due = state / "lease", clock, on_due
+        self._held: dict[KernelId, float] = {}
+        self._shortest: float | None = None
+        self._contact = self._requested = -float("inf")
+        self._renewed = asyncio.Event()
+
+    def hold(self, spec: KernelSpec) -> None:
+        """A kernel with this spec exists. Without a lease nothing happens."""
+        if spec.lease_s:
+            self._held[spec.kernel_id] = spec.lease_s
+            self._shortest = min(self._held.values())
+
+    def release(self, kernel_id: KernelId) -> None:
+        """The kernel has ended."""
+        if self._held.pop(kernel_id, None) is not None:
+            self._shortest = min(self._held.values(), default=None)
+
+    def due_in(self) -> float:
+        """Seconds until a report should ask for contact; infinite if no kernel has a lease."""
+        if self._shortest is None:
+            return float("inf")
+        at = max(
+            self._contact + _RENEW_AFTER * self._shortest, self._requested + _RETRY_AFTER * self._shortest
+        )
+        return max(0.0, at - self._clock.boottime())
+
+    def request(self) -> int:
+        """``Report.sent_at`` of a report that is sent now: 0 unless contact is due."""
+        if self.due_in() > 0:
+            return 0
+        self._requested = self._clock.boottime()
+        return int(self._requested * 1000)
+
+    def renew(self, sent_at: int) -> None:
+        """A manager has stored the report with this ``sent_at``."""
+        contact = sent_at / 1000
+        if contact <= self._contact:
+            return
+        self._contact = contact
+        temporary = self._file.with_suffix(".tmp")
+        try:
+            temporary.write_text(f"{contact:.3f}")  # no fsync: no supervisor outlives a crash of the machine
+            temporary.replace(self._file)
+        except OSError as error:
+            log.error("cannot renew the leases of kernels; they end unless this succeeds", error=str(error))
+        self._renewed.set()
+
+    async def acquire(self, lease_s: float) -> Lease | None:
+        """The lease of a kernel that is about to start, once half of it is left; None for a kernel without
+        one."""
+        if not lease_s:
+            return None
+        while self._contact + lease_s / 2 < self._clock.boottime():
+            self._renewed.clear()
+            self.on_due()
+            await self._renewed.wait()
+        return Lease(lease_s, self._contact, str(self._file))

@@ -1,0 +1,36 @@
+"""Lease controller: ends kernels in the records when their lease has ended them on a silent agent's node."""
+
+from __future__ import annotations
+
+import structlog
+
+from moorage.common.aio.clock import Clock
+from moorage.common.aio.loop import Loop
+from moorage.manager.lifecycle.kernel_leases import LeaseWatch
+from moorage.manager.loops.leader import Leader
+from moorage.manager.store import Store
+
+log = structlog.get_logger("moorage.leases")
+INTERVAL_S = 2.0
+
+
+class LeaseController:
+    """Counts only silence that it has observed itself while leading."""
+
+    def __init__(self, store: Store, leader: Leader, clock: Clock) -> None:
+        self._store, self._leader, self._clock = store, leader, clock
+        self._term: int | None = None
+        self._watch = LeaseWatch()
+        self.loop = Loop("leases", self.run_once, interval_s=INTERVAL_S, clock=clock)
+
+    async def run_once(self) -> None:
+        term = self._leader.term
+        if term is None or term != self._term:
+            self._term, self._watch = term, LeaseWatch()
+        if term is None:
+            return
+        leased = await self._store.kernel_leases.on_silent_agents()
+        # The time after the look: a contact that it shows is no later. One after the look prevents the write.
+        expired = self._watch.expired(leased, self._clock.monotonic())
+        if expired and (ended := await self._store.kernel_leases.expire(expired, term)):
+            log.warning("leases of kernels have run out", kernels=ended)

@@ -1,0 +1,40 @@
+"""Leases of kernels in Postgres: those on silent agents, and the end of kernels whose lease has run out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from moorage.common.model.ids import AgentId, KernelId, SessionId
+from moorage.manager.lifecycle.kernel_leases import LeasedKernel
+from moorage.manager.store.database import Database
+from moorage.manager.store.notifier import Notifier
+from moorage.manager.store.queries import SQL
+
+
+class KernelLeaseStore:
+    def __init__(self, db: Database, notifier: Notifier) -> None:
+        self._connection, self._notifier = db.dedicated_connection(), notifier
+
+    async def on_silent_agents(self) -> list[LeasedKernel]:
+        """Live kernels with a lease on agents that are SUSPECT or LOST."""
+        return [
+            LeasedKernel(
+                KernelId(row["id"]), AgentId(row["agent_id"]), row["last_seen"], row["lease_s"], row["stop_s"]
+            )
+            for row in await self._connection.fetch(SQL["kernel_leases"])
+        ]
+
+    async def expire(self, kernels: Sequence[LeasedKernel], term: int) -> int:
+        """Record that these kernels were ended by their lease, unless their agent has reported since. Under
+        the leader's term. Returns how many ended."""
+        rows = await self._connection.fetch(
+            SQL["kernel_leases_expire"],
+            [k.kernel_id for k in kernels],
+            [k.agent_id for k in kernels],
+            [k.contact for k in kernels],
+            term,
+        )
+        sessions = {SessionId(row["session_id"]) for row in rows}
+        self._notifier.notify_kernels(sessions)
+        self._notifier.notify_pending(sessions)  # a new attempt may have waited for this
+        return len(rows)

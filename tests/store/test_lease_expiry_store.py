@@ -1,0 +1,76 @@
+"""Leases of kernels in the store: who gets one, and when the program runs again."""
+
+from __future__ import annotations
+
+from moorage.common.model.ids import AgentId
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import ObservedState, Status
+from moorage.manager.store import Store
+
+from .conftest import FakeAgent, mark_silent, reconcile_all, schedule
+
+NODE = AgentId("node-1")
+
+
+async def running(store: Store, **more: object) -> FakeAgent:
+    agent = FakeAgent(store, lease_runtimes=("process",))
+    await agent.report()
+    base: dict[str, object] = {"name": "job", "command": ["x"], "resources": {"cpu": 1}}
+    await store.sessions.create(SessionSpec.model_validate(base | more), actor="t")
+    assert await schedule(store) == 1
+    agent.see((await store.sessions.get("job")).kernels[0].id, ObservedState.RUNNING)
+    await agent.report()
+    await reconcile_all(store)
+    return agent
+
+
+async def leases_in_orders(store: Store) -> list[float]:
+    rows = await store.database.fetch("SELECT coalesce(lease_s, 0) AS lease_s FROM kernels")
+    return [row["lease_s"] for row in rows]
+
+
+async def expire(store: Store) -> int:
+    """End every lease on a silent agent, whatever its age."""
+    term = await store.leases.acquire("test", 60)
+    assert term is not None
+    return await store.kernel_leases.expire(await store.kernel_leases.on_silent_agents(), term)
+
+
+async def test_only_programs_that_run_again_have_a_lease(store: Store) -> None:
+    await running(store, retries=1, lease_s=30)
+    assert await leases_in_orders(store) == [30]
+
+
+async def test_program_without_retries_has_no_lease(store: Store) -> None:
+    await running(store)
+    assert await leases_in_orders(store) == [0]
+
+
+async def test_expired_lease_requeues_the_session(store: Store) -> None:
+    await running(store, retries=1)
+    await mark_silent(store)
+    await reconcile_all(store)
+    assert (await store.sessions.get("job")).status is Status.RUNNING
+    assert await expire(store) == 1
+    await reconcile_all(store)
+    view = await store.sessions.get("job")
+    assert (view.status, view.reason, view.requeues) == (Status.PENDING, Reason.LEASE_EXPIRED, 1)
+    assert await store.integrity.check() == []
+
+
+async def test_contact_after_the_look_keeps_the_kernel(store: Store) -> None:
+    agent = await running(store, retries=1)
+    await mark_silent(store, lost=False)
+    found = await store.kernel_leases.on_silent_agents()
+    assert [one.lease_s for one in found] == [600]
+    await agent.report()
+    term = await store.leases.acquire("test", 60)
+    assert term is not None
+    assert await store.kernel_leases.expire(found, term) == 0
+
+
+async def test_former_leader_expires_nothing(store: Store) -> None:
+    await running(store, retries=1)
+    await mark_silent(store)
+    assert await store.kernel_leases.expire(await store.kernel_leases.on_silent_agents(), -1) == 0

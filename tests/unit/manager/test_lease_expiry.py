@@ -1,0 +1,56 @@
+"""Expiry of leases: never before the node has ended the program, whatever the clocks do."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moorage.common.model.ids import AgentId, KernelId
+from moorage.manager.lifecycle.kernel_leases import LONGEST_PAUSE_S, LeasedKernel, LeaseWatch
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def kernel(contact: datetime = T0, lease_s: float = 60) -> LeasedKernel:
+    return LeasedKernel(KernelId("k"), AgentId("node-1"), contact, lease_s, stop_grace_s=10)
+
+
+def expires_after(watch: LeaseWatch, one: LeasedKernel, start: float, step: float = 2) -> float:
+    """How long after ``start`` the watch lets the lease expire."""
+    at = start
+    while not watch.expired([one], at):
+        at += step
+    return at - start
+
+
+def test_lease_expires_after_its_time_the_grace_period_and_a_margin() -> None:
+    assert 60 + 10 < expires_after(LeaseWatch(), kernel(), 100) < 60 + 10 + 20
+
+
+def test_contact_starts_it_again() -> None:
+    watch = LeaseWatch()
+    for at in range(0, 70, 2):
+        assert not watch.expired([kernel()], at)
+    assert expires_after(watch, kernel(T0 + timedelta(seconds=1)), 70) > 60
+
+
+def test_pause_or_leap_of_the_clock_starts_it_again() -> None:
+    watch = LeaseWatch()
+    watch.expired([kernel()], 0)
+    assert not watch.expired([kernel()], 10_000)
+    assert expires_after(watch, kernel(), 10_002) > 60
+
+
+@given(st.lists(st.tuples(st.floats(0, 30), st.booleans()), max_size=60))
+def test_never_expires_before_the_node_has_ended_it(looks: list[tuple[float, bool]]) -> None:
+    """``looks``: real seconds until each look, and whether there was a contact since the one before."""
+    watch, now, contact, at = LeaseWatch(), 0.0, T0, 0.0
+    for pause, contacted in looks:
+        if contacted:  # as late as possible: just before the look
+            contact, at = contact + timedelta(seconds=1), now + pause
+        now += pause
+        if watch.expired([kernel(contact)], now):
+            assert now - at >= 60 + 10
+    assert LONGEST_PAUSE_S < 30
