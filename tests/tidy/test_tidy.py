@@ -176,3 +176,11 @@ def test_duplicate_names_are_found() -> None:
     twin = "tests/wire/test_x.py"
     assert m.duplicate_names(["tests/unit/test_x.py", twin]) != []
     assert m.duplicate_names(["tests/unit/test_x.py", twin, "tests/wire/__init__.py"]) == []
+
+
+def test_decision_records_are_numbered_once_and_by_their_title() -> None:
+    records = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    numbers = [int(record.name[:4]) for record in records]
+    assert numbers == list(range(1, len(records) + 1))
+    titles = [record.read_text().partition("\n")[0] for record in records]
+    assert [title.partition(". ")[0] for title in titles] == [f"# {number}" for number in numbers]
