@@ -22,7 +22,11 @@ ROOT_VERBS = {
 # Daemons, and what sets them up on their node.
 DAEMONS = {"manager": set[str](), "agent": {"join", "doctor"}, "proxy": {"join"}}
 # Subjects of one installation, of which there is only one.
-SINGULAR = {"config": {"show"}, "db": {"upgrade", "check"}, "scheduler": {"simulate", "log", "replay"}}
+SINGULAR = {
+    "config": {"show"},
+    "db": {"upgrade", "check", "backup", "restore", "recover"},
+    "scheduler": {"simulate", "log", "replay"},
+}
 NOUNS = {
     "agents", "endpoints", "groups", "join-tokens", "keys", "peers", "quotas", "sessions", "workspaces",
 }  # fmt: skip

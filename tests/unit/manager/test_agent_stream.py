@@ -27,7 +27,7 @@ class Link:
     def __init__(self, *has: KernelId) -> None:
         self.has, self.sender = set(has), ReportSender(deltas=True)
         self.stream = AgentStream(self.sender.next_message(self.report(0)), Caller())
-        self.first = self.stream.update(self.stream.first)
+        self.first = self.stream.update(self.stream.first, 0.0)
 
     def report(self, generation: int) -> Report:
         kernels = tuple(Observation(k, SessionId("s"), ObservedState.RUNNING) for k in sorted(self.has))
@@ -42,7 +42,7 @@ class Link:
         """The agent reports, and has applied this generation."""
         message = self.stream.receive(self.sender.next_message(self.report(generation)), 0.0)
         assert message is not None
-        return self.stream.update(message)
+        return self.stream.update(message, 0.0)
 
 
 def test_first_report_is_whole_and_an_unchanged_one_is_a_heartbeat() -> None:
