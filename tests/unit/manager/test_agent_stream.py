@@ -36,7 +36,7 @@ class Link:
     def orders(self, generation: int, *wanted: KernelId, unwanted: tuple[KernelId, ...] = ()) -> bool:
         """Read and send orders. Returns whether there is a message for the agent."""
         self.stream.offer(AgentOrders(tuple(SPECS[k] for k in wanted), unwanted), generation)
-        return self.stream.next_message() is not None
+        return self.stream.next_message(0.0) is not None
 
     def update(self, generation: int) -> AgentUpdate:
         """The agent reports, and has applied this generation."""
@@ -126,7 +126,7 @@ def test_full_report_lists_the_kernels_on_their_way() -> None:
 def test_unchanged_orders_are_not_sent_again() -> None:
     link = Link()
     link.stream.offer(AgentOrders((SPECS[A],), ()), 5)
-    first = link.stream.next_message()
+    first = link.stream.next_message(0.0)
     assert not isinstance(first, OrdersDelta)
     assert not link.orders(6, A)
     assert link.orders(7, A, B)
