@@ -20,8 +20,8 @@ async def test_ending_kernels_that_are_still_ordered_is_detected(
     """Orders that name a kernel are on their way, so that the agent starts it after it counted as absent."""
     real = AgentStream.update
 
-    def mutated(stream: AgentStream, message: Report | ReportDelta) -> AgentUpdate:
-        update = real(stream, message)
+    def mutated(stream: AgentStream, message: Report | ReportDelta, now: float) -> AgentUpdate:
+        update = real(stream, message, now)
         missing = update.unacknowledged - update.observed.keys()
         return replace(update, absent=update.absent | missing)
 
@@ -35,8 +35,8 @@ async def test_forgetting_what_is_absent_is_detected(
     """A kernel that must not run, and does not, is never released."""
     real = AgentStream.update
 
-    def mutated(stream: AgentStream, message: Report | ReportDelta) -> AgentUpdate:
-        return replace(real(stream, message), absent=frozenset())
+    def mutated(stream: AgentStream, message: Report | ReportDelta, now: float) -> AgentUpdate:
+        return replace(real(stream, message, now), absent=frozenset())
 
     monkeypatch.setattr(AgentStream, "update", mutated)
     assert "remaining: " in await first_failure(postgres)
