@@ -88,10 +88,12 @@ SQL_MUTATIONS = {
 
 
 async def first_failure(postgres: Postgres, seeds: int = 400, *, start: int = 0, step: int = 1) -> str:
-    for seed in range(start, start + seeds * step, step):
+    """The first violation, which is printed with the number of seeds that it took; empty if there is none."""
+    for count, seed in enumerate(range(start, start + seeds * step, step), 1):
         try:
             await run_seed(seed, postgres)
         except Violation as violation:
+            print(f"\nseed {seed}, after {count}: {str(violation).splitlines()[-2]}", flush=True)
             return str(violation)
     return ""
 
