@@ -78,11 +78,14 @@ RELEASE_AT_END = """), freed AS (
     WHERE (c.agent_id, c.slot, c.device_id) = (x.agent_id, x.slot, x.device_id)
 ), fresh AS ("""
 
-# Mutations of SQL: the statement, a part of it, and its replacement.
+# Mutations of SQL: the statement, a part of it, its replacement, and the violation.
 SQL_MUTATIONS = {
-    "devices are released when a session ends": ("session_transition", "), fresh AS (", RELEASE_AT_END),
+    "devices are released when a session ends": (
+        "session_transition", "), fresh AS (", RELEASE_AT_END, "was freed",
+    ),
     "a transition sets no deadline": (
         "session_transition", "now() + make_interval(secs => i.deadline_s)", "NULL::timestamptz",
+        "without a deadline",
     ),
 }  # fmt: skip
 
@@ -102,10 +105,10 @@ async def first_failure(postgres: Postgres, seeds: int = 400, *, start: int = 0,
 async def test_sql_mutation_is_detected(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch, mutation: str
 ) -> None:
-    name, part, replacement = SQL_MUTATIONS[mutation]
+    name, part, replacement, violation = SQL_MUTATIONS[mutation]
     assert part in SQL[name], "the statement has changed: adapt the mutation"
     monkeypatch.setitem(SQL, name, SQL[name].replace(part, replacement))
-    assert "reproduce: MOORAGE_SEED=" in await first_failure(postgres)
+    assert violation in await first_failure(postgres)
 
 
 # The fence in each statement: the report came through the newest stream of its agent.
@@ -140,7 +143,7 @@ async def test_treating_unknown_as_gone_is_detected(
         return real(stored, replace(update, observed=seen, absent=update.absent | gone))
 
     monkeypatch.setattr(reports, "kernel_changes", mutated)
-    assert await first_failure(postgres)
+    assert "is stored as GONE" in await first_failure(postgres)
 
 
 async def test_treating_an_omitted_kernel_as_gone_is_detected(
@@ -153,7 +156,7 @@ async def test_treating_an_omitted_kernel_as_gone_is_detected(
         return real(stored, replace(update, absent=update.absent | omitted))
 
     monkeypatch.setattr(reports, "kernel_changes", mutated)
-    assert await first_failure(postgres)
+    assert "is stored as GONE" in await first_failure(postgres)
 
 
 async def test_recreating_an_exited_kernel_is_detected(
@@ -162,9 +165,9 @@ async def test_recreating_an_exited_kernel_is_detected(
     """An agent that creates a kernel again although its checkpoint has it."""
     real = reconcile.reconcile
 
-    def mutated(orders: Any, checkpoint: Any, observed: Any) -> Any:
+    def mutated(orders: Any, checkpoint: Any, observed: Any, *rest: Any) -> Any:
         known = {k: v for k, v in checkpoint.items() if observed.get(k) is not ObservedState.EXITED}
-        return real(orders, known, {k: v for k, v in observed.items() if k in known})
+        return real(orders, known, {k: v for k, v in observed.items() if k in known}, *rest)
 
     monkeypatch.setattr(reconcile, "reconcile", mutated)
     assert "was started on" in await first_failure(postgres)
