@@ -67,13 +67,14 @@ def former_leader_moves_sessions(patch: Patch) -> None:
     change_sql(patch, "session_transition", condition, "TRUE")
 
 
-# The seeds to search: where the clock of the database jumps, where monotonic clocks leap, or all.
-JUMPS, LEAPS, ALL = (4, 6), (1, 6), (0, 1)
+# The seeds to search: where the clock of the database jumps, where monotonic clocks leap, or from shortly
+# before one that finds it.
+JUMPS, LEAPS, RARE = (4, 6), (1, 6), (125, 1)
 GUARDS: list[tuple[Callable[[Patch], None], str, tuple[int, int]]] = [
     (lose_by_database_clock, "s of silence", JUMPS),
     (lose_by_monotonic_clock, "s of silence", LEAPS),
     (leave_deadlines, "passed its deadline early", JUMPS),
-    (former_leader_moves_sessions, "a leader of term", ALL),
+    (former_leader_moves_sessions, "a leader of term", RARE),
 ]
 
 
