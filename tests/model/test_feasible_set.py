@@ -50,10 +50,16 @@ def test_diagnosis_counts_each_agent_once_with_what_it_has(snapshot: Snapshot) -
         counts: Counter[tuple[str, str]] = Counter()
         most: dict[tuple[str, str], int] = {}
         for node in feasible.nodes:
-            for kind, amounts in (("never", node.capacity), ("capacity", node.free)):
+            for kind, amounts in (
+                ("never", node.capacity),
+                ("unhealthy", node.healthy),
+                ("capacity", node.free),
+            ):
                 short = next((slot for slot, amount in demand if amounts.get(slot, 0) < amount), None)
-                if kind == "capacity" and not (node.agent.schedulable and accepts_node(item, node, False)):
+                if kind != "never" and not (node.agent.schedulable and accepts_node(item, node, False)):
                     break
+                if kind == "unhealthy":
+                    short = None if node.fits_when_empty(demand) else short or ""
                 if short is not None:
                     name = ("kernels", "") if (kind, short) == ("capacity", "kernels") else (kind, short)
                     counts[name] += 1
@@ -62,7 +68,7 @@ def test_diagnosis_counts_each_agent_once_with_what_it_has(snapshot: Snapshot) -
         found = {(kind.value, slot): count for (kind, slot), count in infeasibility.counts.items()}
         assert sum(count.agents for count in found.values()) == len(snapshot.agents)
         for name in found.keys() | counts.keys():
-            if name[0] in ("never", "capacity", "kernels"):
+            if name[0] in ("never", "unhealthy", "capacity", "kernels"):
                 assert found[name].agents == counts[name]
             if name[0] in ("never", "capacity"):
                 assert found[name].available == most[name]

@@ -21,9 +21,9 @@ from .database import Postgres
 from .node import Violation
 from .simulation import Simulation
 
-SEEDS = int(os.environ.get("MOORAGE_SEEDS", "400"))
+SEEDS = int(os.environ.get("MOORAGE_SEEDS", "200"))
 # Many seeds run in parts, which can run in parallel.
-COUNT = 4 if SEEDS >= 400 else 1
+COUNT = 4 if SEEDS >= 200 else 1
 PARTS = [range(SEEDS * part // COUNT, SEEDS * (part + 1) // COUNT) for part in range(COUNT)]
 TRUNCATE_EVERY = 50
 

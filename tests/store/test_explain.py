@@ -175,7 +175,8 @@ async def test_dry_run_rejects_an_unknown_group(store: Store) -> None:
     ("needs", "error"),
     [
         ("nobody", NotFound),
-        ("theirs", Forbidden),
+        ("theirs", NotFound),  # names are those of the own project
+        ("id of theirs", Forbidden),
         ({"session": "shell", "on": "success"}, InvalidInput),
         ({"session": "shell", "on": "any"}, None),
     ],
@@ -185,7 +186,9 @@ async def test_dry_run_and_create_reject_the_same_dependencies(
 ) -> None:
     for name, owner in (("theirs", Owner("bob", "other")), ("shell", Owner("ann"))):
         spec = SessionSpec.model_validate({"name": name, "type": "interactive", "command": ["x"]})
-        await store.sessions.create(spec, actor="t", owner=owner)
+        made = await store.sessions.create(spec, actor="t", owner=owner)
+        if needs == f"id of {name}":
+            needs = made.id
     spec = SessionSpec.model_validate({"command": ["x"], "depends_on": [needs]})
     said = []
     for asked in (
