@@ -111,27 +111,6 @@ async def test_sql_mutation_is_detected(
     assert violation in await first_failure(postgres)
 
 
-# The fence in each statement: the report came through the newest stream of its agent.
-STREAM_FENCES = {
-    "agent_upsert": "excluded.stream = 0",
-    "agent_touch": "a.stream = i.stream",
-    "agent_slots_put": "a.stream = s.stream",
-    "kernel_observe": "a.stream = i.stream",
-    "allocation_release": "a.stream = i.stream",
-}
-
-
-async def test_applying_reports_of_an_older_stream_is_detected(
-    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, fence in STREAM_FENCES.items():
-        assert fence in SQL[name], "the statement has changed: adapt the mutation"
-        monkeypatch.setitem(SQL, name, SQL[name].replace(fence, "TRUE"))
-    # Reports of two streams of one agent must overtake each other, which happens in one seed of two hundred:
-    # start shortly before such a seed.
-    assert "is stored as GONE" in await first_failure(postgres, start=330)
-
-
 async def test_treating_unknown_as_gone_is_detected(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -127,20 +128,23 @@ async def test_inventory_of_an_older_stream_is_not_written(store: Store, other: 
     assert len([o for o in (await store.agents.get(agent.name)).offers if o.device_id]) == 2
 
 
+@pytest.mark.parametrize("statement", ["agent_upsert", "agent_touch"])
 async def test_stream_replaced_between_two_statements_changes_nothing(
-    store: Store, other: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, other: Store, monkeypatch: pytest.MonkeyPatch, statement: str
 ) -> None:
-    """The stream was the newest when its kernels were read, and is not when they are written."""
+    """The stream is replaced right after this statement."""
     agent = FakeAgent(store, stream=1)
     await agent.report()
     kernel = await running(store, agent)
     agent.seen.clear()
+    agent.gpus = 0
     late = agent.full_report()
+    agent.gpus = 2
     fetch = DedicatedConnection.fetch
 
     async def fetch_then_reconnect(connection: DedicatedConnection, sql: str, *args: Any) -> list[Any]:
         rows = await fetch(connection, sql, *args)
-        if sql == SQL["agent_touch"] and agent.store is store:
+        if sql == SQL[statement] and agent.store is store:
             agent.see(kernel, ObservedState.RUNNING, port=21000)
             agent.reconnect(other)
             await agent.report()
@@ -148,10 +152,13 @@ async def test_stream_replaced_between_two_statements_changes_nothing(
 
     monkeypatch.setattr(DedicatedConnection, "fetch", fetch_then_reconnect)
     held = await used(store)
-    await store.reports.apply(AgentUpdate.of(late))
+    with suppress(ReportRefused):
+        await store.reports.apply(AgentUpdate.of(late))
     assert agent.store is other, "the agent reconnected between the two statements"
     assert await status(store, kernel) == Status.RUNNING
     assert await used(store) == held
+    if statement == "agent_upsert":
+        assert len([o for o in (await store.agents.get(agent.name)).offers if o.device_id]) == 2
 
 
 async def test_every_manager_refuses_a_replaced_process(store: Store, other: Store) -> None:
