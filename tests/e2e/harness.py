@@ -35,10 +35,11 @@ def processes() -> dict[int, dict[str, str]]:
 
 
 def kernels_below(home: Path) -> dict[int, str]:
-    """Kernel processes with a working directory below ``home``, by pid, with their kernel id."""
+    """Programs of kernels, without their shims, with a working directory below ``home``, by pid, with their
+    kernel id."""
     found = {}
     for pid, env in processes().items():
-        if "MOORAGE_KERNEL_ID" in env:
+        if "MOORAGE_KERNEL_ID" in env and "MOORAGE_SHIM" not in env:
             try:
                 below = os.readlink(f"/proc/{pid}/cwd").startswith(str(home))
             except OSError:
