@@ -13,6 +13,7 @@ import pytest_asyncio
 from moorage.agent.engines import NodeInfo
 from moorage.agent.kernel import teardown
 from moorage.agent.kernel.context import AgentContext
+from moorage.agent.kernel.leases import KernelLeases
 from moorage.agent.kernel.manager import KernelManager
 from moorage.agent.runtimes import FakeRuntime, Handle, Launch, RuntimeObservation
 from moorage.agent.runtimes.fake import FakeNode
@@ -100,6 +101,7 @@ class Node:
                 host="127.0.0.1",
                 work_dir=lambda kernel_id: state / kernel_id,
                 workspaces=Workspaces(state),
+                leases=KernelLeases(state, CLOCK),
             ),
             on_change=lambda within_s: self._changed.set(),
         )
