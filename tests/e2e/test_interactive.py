@@ -117,6 +117,7 @@ def use_a_terminal(platform: Platform) -> None:
         terminal.until("begun")
         terminal.type("\x03")
         terminal.until("interrupted")
+        terminal.until("> ")  # the shell discards what is typed before its prompt
         terminal.type("exit 7\r")
         assert terminal.end() == 7
     finally:
