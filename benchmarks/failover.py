@@ -1,4 +1,5 @@
-"""How long is nothing placed when the leading manager or Postgres fails, and do chat requests fail meanwhile?
+"""Failover benchmark: the time without placement, and the failed chat requests, when the leading manager or
+Postgres fails.
 
 Two managers on one durable Postgres, simulated agents for batch sessions, and an agent with a model behind
 a proxy. Sessions are created 20 times a second through the manager that does not lead, and chat requests are

@@ -1,4 +1,4 @@
-"""What changed between a plan and its commit, and codes of other releases."""
+"""Checks at commit of what changed since the plan, and codes of other releases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a leader writes: only under its term, and only what it has observed itself."""
+"""Writes of a leader: only under its term, and only from its own observations."""
 
 from __future__ import annotations
 

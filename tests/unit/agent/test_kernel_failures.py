@@ -1,4 +1,4 @@
-"""What becomes of a kernel and its devices when the agent's own task for it fails, at one step or always."""
+"""Failures of the agent's task for a kernel, at one step or always: the kernel and its devices."""
 
 from __future__ import annotations
 

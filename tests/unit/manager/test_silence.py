@@ -1,4 +1,4 @@
-"""Which agents become SUSPECT and LOST: only from what this leader has observed by its own clock."""
+"""Silence of agents: SUSPECT and LOST follow only from observations of this leader by its own clock."""
 
 from __future__ import annotations
 
