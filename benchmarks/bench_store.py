@@ -163,7 +163,8 @@ async def naive_round(dsn: str, postgres: int, n: int) -> dict[str, float]:
         "release": lambda i: lambda c: naive.end(c, made[i][1], agents[i]),
     }
     for step, of in work.items():
-        seconds[step] = await each(range(n), lambda i, of=of: using(of(i)), len(pool))  # type: ignore[misc]
+        statements = [of(i) for i in range(n)]
+        seconds[step] = await each(statements, using, len(pool))
     for connection in pool:
         await connection.close()
     return seconds

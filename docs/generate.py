@@ -40,8 +40,8 @@ def settings() -> Iterator[tuple[str, str]]:
 
 
 def metrics() -> Iterator[tuple[str, str]]:
-    usage = SimpleNamespace(latest=SimpleNamespace(devices={}, kernels={}, node=(0, 0)), dropped=0)
-    agent: Any = AgentMetrics(sampler=usage, offers=list, kernels=dict, connected=bool)  # type: ignore[arg-type]
+    usage: Any = SimpleNamespace(latest=SimpleNamespace(devices={}, kernels={}, node=(0, 0)), dropped=0)
+    agent = AgentMetrics(sampler=usage, offers=list, kernels=dict, connected=bool)
     found: dict[str, str] = {}
     for text in (ManagerMetrics().render(), agent.text(), ProxyMetrics().text()):
         found |= re.findall(r"^# HELP (moorage_\S+) (.*)$", text.decode(), re.MULTILINE)

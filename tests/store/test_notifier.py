@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
+import asyncpg
+
+from moorage.common.aio.clock import SystemClock
 from moorage.common.model.ids import AgentId
 from moorage.common.model.spec import SessionSpec
 from moorage.manager.store import Store, Topic
+from moorage.manager.store.notifier import Notifier
 
 from .conftest import FakeAgent, open_store, schedule, stop
 
@@ -44,6 +48,31 @@ async def test_order_notifications_name_the_changed_agents(store: Store, empty_d
         assert plain.is_set()
         await stop(store, made.id, actor="test")
         await own.until(str(agent))
+
+
+async def test_closing_under_notifications_raises_nothing(empty_database: str) -> None:
+    """asyncpg calls a listener in a later turn of the loop, when the connection may be closed."""
+    errors: list[dict[str, object]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: errors.append(context))
+    sender = await asyncpg.connect(empty_database)
+
+    async def send() -> None:
+        while True:
+            await sender.execute("SELECT pg_notify('moorage', n::text) FROM generate_series(1, 100) AS n")
+
+    sending = asyncio.create_task(send())
+    received = asyncio.Event()
+    for _ in range(100):
+        received.clear()
+        async with Notifier(empty_database, SystemClock()) as notifier:
+            notifier.on(Topic.ROUTES, received.set)
+            async with asyncio.timeout(30):
+                await received.wait()
+    sending.cancel()
+    await asyncio.wait([sending])
+    sender.terminate()
+    assert errors == []
 
 
 async def test_too_many_agents_for_a_payload_mean_any_agent(store: Store, empty_database: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, BinaryIO
 
 import typer
@@ -135,6 +136,15 @@ def _run(cli: Cli, spec: SessionSpec, wait: bool, strict: bool) -> None:
         raise typer.Exit(_exit_code(cli, view))
 
 
+def _has_log(copied: int, view: SessionView) -> bool:
+    """Whether an attempt after ``copied`` has run or runs."""
+    return view.status not in _BEFORE_RUNNING or view.attempt > copied + 1
+
+
+def _is_over(attempt: int, view: SessionView) -> bool:
+    return view.attempt > attempt or has_ended(view)
+
+
 async def _follow(cli: Cli, client: Client, created: SessionView) -> SessionView:
     """Copy the log of each attempt to stdout until the session has ended."""
     sink = (sys.stdout if cli.output is Output.TABLE else sys.stderr).buffer
@@ -144,7 +154,7 @@ async def _follow(cli: Cli, client: Client, created: SessionView) -> SessionView
             view = await until_session(
                 client,
                 created.id,
-                lambda view, copied=copied: view.status not in _BEFORE_RUNNING or view.attempt > copied + 1,  # type: ignore[misc]
+                partial(_has_log, copied),
                 clock=cli.clock,
                 progress=progress,
             )
@@ -159,7 +169,7 @@ async def _follow(cli: Cli, client: Client, created: SessionView) -> SessionView
         view = await until_session(
             client,
             created.id,
-            lambda view, copied=copied: view.attempt > copied or has_ended(view),  # type: ignore[misc]
+            partial(_is_over, copied),
             clock=cli.clock,
         )
         if view.attempt == copied:

@@ -13,6 +13,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -130,9 +131,12 @@ class Notifier:
             for nudge in list(self._callbacks[topic]):
                 nudge()
 
-    def _on_notify(self, connection: asyncpg.Connection, pid: int, channel: str, payload: str) -> None:
-        if pid == connection.get_server_pid():
-            return  # our own: subscribers in this process were called at once
+    def _on_notify(
+        self, own_pid: int, connection: asyncpg.Connection, pid: int, channel: str, payload: str
+    ) -> None:
+        # The connection may be closed by now (asyncpg calls this later), so it is not asked for its pid.
+        if pid == own_pid:
+            return  # subscribers in this process were called at once
         try:
             changes = {Topic(key): ids for key, ids in json.loads(payload).items() if key in set(Topic)}
         except (ValueError, AttributeError):
@@ -152,7 +156,8 @@ class Notifier:
             if self._listener is None or self._listener.is_closed():
                 listener = await open_connection(self._dsn, command_timeout=_COMMAND_TIMEOUT_S)
                 try:
-                    await listener.add_listener(_CHANNEL, self._on_notify)
+                    on_notify = partial(self._on_notify, listener.get_server_pid())
+                    await listener.add_listener(_CHANNEL, on_notify)
                 except BaseException:
                     listener.terminate()
                     raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from moorage.agent.devices.vendor import DeviceMeasurement
 from moorage.agent.runtimes.base import Counters
@@ -95,6 +96,6 @@ class MinuteAggregator:
 def _aggregate(kernel_id: KernelId, at: int, samples: list[Use]) -> KernelMinute:
     columns = [[getattr(sample, name) for sample in samples] for name in Use.__dataclass_fields__]
     known = [[value for value in column if value is not None] for column in columns]
-    mean = Use(*(round(sum(column) / len(column)) if column else None for column in known))  # type: ignore[arg-type]
-    peak = Use(*(max(column, default=None) for column in known))  # type: ignore[arg-type]
-    return KernelMinute(kernel_id, at, len(samples), mean, peak)
+    mean: list[Any] = [round(sum(column) / len(column)) if column else None for column in known]
+    peak: list[Any] = [max(column, default=None) for column in known]
+    return KernelMinute(kernel_id, at, len(samples), Use(*mean), Use(*peak))
