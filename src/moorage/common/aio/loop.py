@@ -38,7 +38,7 @@ class Loop:
         bursts: bool = False,
     ) -> None:
         self.name, self.ticks = name, 0
-        self._tick, self.interval_s, self._clock, self._bursts = tick, interval_s, clock, bursts
+        self.tick, self.interval_s, self._clock, self._bursts = tick, interval_s, clock, bursts
         self._nudged = asyncio.Event()
         self._ticked = asyncio.Condition()
         self._task: SupervisedTask | None = None
@@ -73,7 +73,7 @@ class Loop:
             started_at = self._clock.monotonic()
             self._task.begin_step()
             try:
-                await self._tick()
+                await self.tick()
                 self._task.end_step()
             finally:
                 async with self._ticked:

@@ -1,0 +1,166 @@
+"""Cost of the manager by the size of what it manages: it must grow with what changes, not with what exists.
+
+    python benchmarks/scale.py [--only sessions endpoints] [--sessions 30000 300000] [--check]
+
+Each case builds two databases that differ tenfold in one dimension, on a Postgres of its own, and does the
+same in both by turns: an iteration of every loop while nothing changes, a scheduling pass that starts
+nothing, a change of the routes, a report of one change. Costs are CPU time of this process and of Postgres,
+so that they hardly depend on what else the machine does. Prints a table with the ratios, and writes JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import asyncpg
+import structlog
+
+import scale_leader
+import scale_loops
+import scale_reports
+from measuring import machine, machine_line
+from moorage.common.aio.clock import SystemClock
+from moorage.manager.postgres import EmbeddedPostgres
+from moorage.manager.store import migrate
+from scale_meter import Case, Meter
+
+HERE = Path(__file__).parent
+GOAL_RATIO, CHECKED_RATIO = 1.5, 3.0
+# What costs less than this at the larger size is noise beside the fixed costs of a loop.
+NOISE_MS, CHECKED_NOISE_MS = 0.5, 5.0
+BLOCKED_MS, CHECKED_BLOCKED_MS = 50.0, 250.0
+# Without them a background worker would add its cost to whichever step it met.
+SETTINGS = {"autovacuum": "off", "max_wal_size": "8GB", "checkpoint_timeout": "1h", "shared_buffers": "512MB"}
+
+CASES: dict[str, Case] = {**scale_loops.CASES, **scale_reports.CASES}
+
+
+@dataclass(frozen=True)
+class Row:
+    """Medians over the rounds: milliseconds of CPU by size (``unit``: per step, or per second of idleness),
+    and for how long the event loop was blocked at most."""
+
+    case: str
+    step: str
+    unit: str
+    small_ms: float
+    large_ms: float
+    blocked_ms: float
+
+    @property
+    def ratio(self) -> float:
+        return self.large_ms / self.small_ms if self.small_ms else float("inf")
+
+    def meets(self, ratio: float, noise_ms: float, blocked_ms: float) -> bool:
+        return (self.ratio <= ratio or self.large_ms <= noise_ms) and self.blocked_ms <= blocked_ms
+
+
+@asynccontextmanager
+async def database(postgres: EmbeddedPostgres, name: str) -> AsyncIterator[str]:
+    """The DSN of a new migrated database."""
+    admin = await asyncpg.connect(postgres.dsn)
+    try:
+        await admin.execute(f'CREATE DATABASE "{name}"')
+        dsn = urlunsplit(urlsplit(postgres.dsn)._replace(path=f"/{name}"))
+        await migrate(dsn)
+        yield dsn
+        await admin.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+    finally:
+        await admin.close()
+
+
+async def measure(
+    postgres: EmbeddedPostgres, name: str, sizes: Sequence[int], rounds: int, *, managers: bool
+) -> tuple[list[Row], list[scale_leader.Share]]:
+    case, meters = CASES[name], [Meter(postgres.pid or 0) for _ in sizes]
+    async with AsyncExitStack() as stack:
+        dsns = [await stack.enter_async_context(database(postgres, f"{name}_{size}")) for size in sizes]
+        shares = []
+        async with AsyncExitStack() as subjects:
+            made = [case.subject(dsn, size) for dsn, size in zip(dsns, sizes, strict=True)]
+            for subject in made:
+                await subjects.enter_async_context(subject)
+            for number in range(rounds + 1):
+                for subject, meter in zip(made, meters, strict=True):
+                    async with meter.round(kept=number > 0):  # the first one warms caches and prepares
+                        await subject.round(meter)
+        if case.has_leader and managers:
+            shares = await scale_leader.shares(dsns[-1], name)
+    small, large = meters[0].medians_ms(), meters[-1].medians_ms()
+    rows = [
+        Row(name, step, case.unit(step), small[step], large[step], meters[-1].blocked_ms.get(step, 0.0))
+        for step in large
+    ]
+    return rows, shares
+
+
+def table(rows: Sequence[Row], sizes: dict[str, Sequence[int]]) -> str:
+    lines = [
+        "| by | step | | smaller, ms | larger, ms | ratio | blocked, ms |",
+        "|---|---|---|---:|---:|---:|---:|",
+    ]
+    for row in rows:
+        mark = "" if row.meets(GOAL_RATIO, NOISE_MS, BLOCKED_MS) else " **"
+        by = f"{row.case} {' → '.join(map(str, sizes[row.case]))}"
+        lines.append(
+            f"| {by} | {row.step} | {row.unit} | {row.small_ms:.2f} | {row.large_ms:.2f} "
+            f"| {row.ratio:.2f}{mark} | {row.blocked_ms:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="CASE")
+    for name, case in CASES.items():
+        parser.add_argument(f"--{name}", type=int, nargs=2, metavar="N", help=f"default: {case.sizes}")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--check", action="store_true", help="short form; fails on gross loss only")
+    parser.add_argument("--json", type=Path, default=HERE / "results" / "scale.json")
+    return parser.parse_args()
+
+
+async def main() -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    args, host, directory = arguments(), machine(), Path(tempfile.mkdtemp(prefix="moorage-scale-"))
+    directory.chmod(0o711)
+    sizes = {
+        name: getattr(args, name) or (CASES[name].short if args.check else CASES[name].sizes)
+        for name in args.only
+    }
+    rows: list[Row] = []
+    shares: list[scale_leader.Share] = []
+    try:
+        async with EmbeddedPostgres(directory / "pg", clock=SystemClock(), extra=SETTINGS) as postgres:
+            for name, of_case in sizes.items():
+                found = await measure(
+                    postgres, name, of_case, 2 if args.check else args.rounds, managers=not args.check
+                )
+                rows, shares = rows + found[0], shares + found[1]
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    print(machine_line(host))
+    print(table(rows, sizes))
+    print(scale_leader.table(shares))
+    args.json.parent.mkdir(exist_ok=True)
+    written = {"machine": host, "sizes": sizes, "rows": list(map(asdict, rows))}
+    args.json.write_text(json.dumps(written | {"shares": list(map(asdict, shares))}, indent=1))
+    if args.check:
+        lost = [r for r in rows if not r.meets(CHECKED_RATIO, CHECKED_NOISE_MS, CHECKED_BLOCKED_MS)]
+        if lost:
+            sys.exit("grows with what exists: " + ", ".join(f"{r.case}: {r.step}" for r in lost))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,201 @@
+"""Loops of a manager in the scale benchmark: all iterations of an idle minute, and those after one
+change.
+
+The loops run in this process, by a clock that skips the time between two iterations. A minute of idleness
+therefore takes as long as the work in it, and what is done once a minute is part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from heapq import heapify, heapreplace
+
+from moorage.common.aio.clock import SystemClock
+from moorage.common.aio.loop import Loop
+from moorage.common.model.ids import SessionId
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import SessionSpec
+from moorage.manager.loops import (
+    AgentMonitor,
+    DecisionRecorder,
+    DrainController,
+    GarbageCollector,
+    Leader,
+    ReplicaController,
+    Scheduler,
+    SessionController,
+    StartCalibrator,
+    UsageWriter,
+)
+from moorage.manager.loops.lease_controller import LeaseController
+from moorage.manager.loops.presence import Presence
+from moorage.manager.metrics import Metrics
+from moorage.manager.rpc import AgentLinks, RouteFeed
+from moorage.manager.store import Store
+from moorage.manager.termination import SessionTerminator
+from scale_meter import Case, Meter
+from scale_worlds import World, fill
+
+IDLE_S = 60.0
+DAY_S = 86_400.0
+CHANGES = 3  # changes per round
+NEVER_S = 1e6
+
+
+class SkippingClock(SystemClock):
+    """``skipped_s``: by how much its monotonic time is ahead."""
+
+    skipped_s = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.skipped_s
+
+
+class Loops:
+    """All loops of a leader on one database."""
+
+    def __init__(self, dsn: str, world: World) -> None:
+        self.dsn, self._world = dsn, world
+        self.clock = SkippingClock()
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Loops:
+        await fill(self.dsn, self._world)
+        clock, metrics, grace_s = self.clock, Metrics(), 90.0
+        self.store = store = await self._stack.enter_async_context(Store(self.dsn, clock))
+        self.leader = leader = Leader(store, clock)
+        self.terminator = SessionTerminator(store, grace_s)
+        recorder = DecisionRecorder(store, metrics, clock)
+        self.feed = RouteFeed(store, clock)
+        presence = Presence(store, clock, "127.0.0.1:1")
+        self.scheduler = Scheduler(store, leader, self.terminator, metrics, clock, recorder)
+        self.sessions = SessionController(store, leader, clock, grace_s)
+        self.replicas = ReplicaController(store, leader, self.terminator, clock)
+        monitor = AgentMonitor(store, leader, metrics, clock, NEVER_S, NEVER_S)
+        collector = GarbageCollector(store, leader, metrics, clock, (7 * DAY_S, 1 << 28))
+        self._loops = [
+            leader.loop,
+            leader.deadlines.loop,
+            presence.loop,
+            self.scheduler.loop,
+            recorder.loop,
+            self.sessions.loop,
+            self.replicas.loop,
+            monitor.loop,
+            collector.loop,
+            DrainController(store, leader, clock, grace_s).loop,
+            StartCalibrator(store, leader, metrics, clock, 90 * DAY_S).loop,
+            LeaseController(store, leader, clock).loop,
+            UsageWriter(store, metrics, clock).loop,
+            AgentLinks(store, metrics, clock).loop,
+            self.feed.loop,
+        ]
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._stack.aclose()
+
+    async def round(self, meter: Meter) -> None:
+        """A minute of idleness, each loop at its interval."""
+        start = self.clock.monotonic()
+        due: list[tuple[float, int, Loop]] = [(start, n, loop) for n, loop in enumerate(self._loops)]
+        heapify(due)
+        while due[0][0] < start + IDLE_S:
+            at, number, loop = due[0]
+            self.clock.skipped_s += max(0.0, at - self.clock.monotonic())
+            with meter.step(f"{loop.name}: idle", of_s=IDLE_S):
+                await loop.tick()
+            heapreplace(due, (max(at, self.clock.monotonic()) + loop.interval_s, number, loop))
+
+    async def change(
+        self, meter: Meter, step: str, change: Callable[[], Awaitable[object]], *loops: Loop
+    ) -> None:
+        """Change something, then run the loops that it concerns once."""
+        self.clock.skipped_s += 0.1
+        await self.leader.run_once()
+        await change()
+        with meter.step(step):
+            for loop in loops:
+                await loop.tick()
+
+
+class Sessions(Loops):
+    """By the number of sessions that run."""
+
+    def __init__(self, dsn: str, size: int) -> None:
+        super().__init__(dsn, World(running=size))
+        self._next = 0
+
+    async def round(self, meter: Meter) -> None:
+        await super().round(meter)
+        for _ in range(CHANGES):
+            await self.change(meter, "sessions: a kernel ends", self._end_kernel, self.sessions.loop)
+
+    async def _end_kernel(self) -> None:
+        self._next += 1
+        rows = await self.store.database.fetch(
+            "UPDATE kernels SET status = 'TERMINATED', observed = 'EXITED', reason = 'exit-zero', "
+            "status_since = now() WHERE id = md5('kr' || $1::int)::uuid RETURNING session_id",
+            self._next,
+        )
+        self.store.notifier.notify_kernels([SessionId(rows[0]["session_id"])])
+
+
+class Endpoints(Loops):
+    """By the number of endpoints with 20 ready replicas each."""
+
+    def __init__(self, dsn: str, size: int) -> None:
+        super().__init__(dsn, World(endpoints=size))
+        self._next = 0
+
+    async def round(self, meter: Meter) -> None:
+        await super().round(meter)
+        for _ in range(CHANGES):
+            await self.change(meter, "feed: a replica stops", self._stop_replica, self.feed.loop)
+            await self.change(meter, "replicas: a replica stops", self._stop_replica, self.replicas.loop)
+
+    async def _stop_replica(self) -> None:
+        self._next += 1
+        rows = await self.store.database.fetch("SELECT md5('s' || $1::int)::uuid AS id", self._next)
+        await self.terminator.stop(SessionId(rows[0]["id"]), actor="scale", reason=Reason.USER_REQUESTED)
+
+
+class Pending(Loops):
+    """By the number of sessions that wait, on agents without free capacity."""
+
+    def __init__(self, dsn: str, size: int) -> None:
+        super().__init__(dsn, World(pending=size, running=2_000, full=True))
+
+    async def round(self, meter: Meter) -> None:
+        await super().round(meter)
+        for _ in range(CHANGES):
+            await self.change(meter, "scheduler: one more session", self._create, self.scheduler.loop)
+            await self.change(meter, "scheduler: too little is freed", self._free, self.scheduler.loop)
+
+    async def _create(self) -> None:
+        spec = SessionSpec(name=f"new-{self.clock.new_id()}", command=["true"])
+        await self.store.sessions.create(spec, actor="scale")
+
+    async def _free(self) -> None:
+        rows = await self.store.database.fetch("SELECT id FROM agents ORDER BY random() LIMIT 1")
+        self.store.notifier.notify_capacity([rows[0]["id"]])
+
+
+class Agents(Loops):
+    """By the number of agents."""
+
+    def __init__(self, dsn: str, size: int) -> None:
+        super().__init__(dsn, World(agents=size, running=10_000))
+
+
+def _unit(step: str) -> str:
+    return "per second" if step.endswith(": idle") else "each"
+
+
+CASES = {
+    "sessions": Case(Sessions, (30_000, 300_000), (5_000, 50_000), _unit, has_leader=True),
+    "endpoints": Case(Endpoints, (100, 1_000), (30, 300), _unit, has_leader=True),
+    "pending": Case(Pending, (5_000, 50_000), (1_000, 10_000), _unit, has_leader=True),
+    "agents": Case(Agents, (1_000, 10_000), (200, 2_000), _unit),
+}

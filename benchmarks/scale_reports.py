@@ -1,0 +1,109 @@
+"""Reports in the scale benchmark: the cost of a report of one change, by the number of kernels of its agent.
+
+Both ends of the agent link: the agent's from its kernels to the encoded message, and the manager's from that
+message to the commit in Postgres.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any
+
+from moorage.common.aio.clock import SystemClock
+from moorage.common.link.messages import AgentInfo, Observation, Report, SlotOffer
+from moorage.common.link.sync import ReportSender
+from moorage.common.model.ids import AgentId, KernelId, SessionId
+from moorage.common.model.status import ObservedState
+from moorage.manager.metrics import Metrics
+from moorage.manager.rpc.agent_link import AgentLinks
+from moorage.manager.rpc.agent_stream import AgentStream
+from moorage.manager.rpc.authentication import Caller
+from moorage.manager.store import Store
+from scale_meter import Case, Meter
+
+REPORTS = 20  # per round
+
+# Kernels that pull their image: each progress text is a change that is written.
+INSERT = (
+    "INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots, created_by, owner) "
+    "SELECT md5('s' || $1 || n)::uuid, $1 || n, 'batch', 'PREPARING', 'default', 10, "
+    "'{\"command\": [\"x\"]}', '{}', 'scale', 'scale' FROM generate_series(1, $2) n",
+    "INSERT INTO kernels (id, session_id, attempt, status, agent_id, secret) "
+    "SELECT md5('k' || $1 || n)::uuid, md5('s' || $1 || n)::uuid, 1, 'PREPARING', $1, 's' "
+    "FROM generate_series(1, $2) n",
+    "INSERT INTO allocations (kernel_id, agent_id, slot, device_id, amount) "
+    "SELECT md5('k' || $1 || n)::uuid, $1, slot, '', 1 "
+    "FROM generate_series(1, $2) n, (VALUES ('cpu'), ('mem')) AS s(slot)",
+    "SELECT md5('k' || $1 || n)::uuid AS id FROM generate_series(1, $2) n",
+)
+
+
+class ReportingAgent:
+    """An agent with ``count`` kernels, attached to a manager's links."""
+
+    def __init__(self, store: Store, links: AgentLinks, count: int) -> None:
+        self.name, self._store, self._links, self.count = f"scale-{count}", store, links, count
+        offers = tuple(SlotOffer(slot, 1 << 40) for slot in ("cpu", "mem"))
+        info = AgentInfo(
+            AgentId(self.name), "default", "127.0.0.1", "0", "x86_64", ("docker",), ("custom",), offers
+        )
+        self._report, self._sender = Report(info, "1", 0, (), stream=1), ReportSender(deltas=True)
+        self._kernels: list[Observation] = []
+
+    async def attach(self) -> None:
+        first = AgentStream(ReportSender().next_message(self._report), Caller())
+        await self._links.apply_report(first, first.first)
+        rows: list[Any] = []
+        for sql in INSERT:
+            rows = await self._store.database.fetch(sql, self.name, self.count)
+        preparing = ObservedState.PREPARING
+        self._kernels = [Observation(KernelId(row["id"]), SessionId("s"), preparing) for row in rows]
+        self._report = replace(self._report, stream=2)
+        self._stream = AgentStream(self._sender.next_message(self._full()), Caller())
+        await self._links.apply_report(self._stream, self._stream.first)
+
+    def _full(self) -> Report:
+        return replace(self._report, kernels=tuple(self._kernels))
+
+    async def report(self, number: int, meter: Meter) -> None:
+        """Report one change."""
+        index = number % self.count
+        self._kernels[index] = replace(self._kernels[index], detail=f"pulling: {number} MB")
+        with meter.step("agent: encode a report of one change"):
+            wire = self._sender.next_message(self._full())
+        await asyncio.sleep(0.03)  # the ends of a real link do not share a process
+        message = self._stream.receive(wire, time.monotonic())
+        assert message is not None
+        with meter.step("manager: apply a report of one change"):
+            await self._links.apply_report(self._stream, message)
+
+
+class Reports:
+    """One agent with ``size`` kernels."""
+
+    def __init__(self, dsn: str, size: int) -> None:
+        self._dsn, self._size, self._number = dsn, size, 0
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Reports:
+        clock = SystemClock()
+        store = await self._stack.enter_async_context(Store(self._dsn, clock))
+        self._agent = ReportingAgent(store, AgentLinks(store, Metrics(), clock), self._size)
+        await self._agent.attach()
+        await store.database.fetch("ANALYZE")
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._stack.aclose()
+
+    async def round(self, meter: Meter) -> None:
+        for _ in range(REPORTS):
+            self._number += 1
+            await self._agent.report(self._number, meter)
+            await asyncio.sleep(0.03)  # past the batch writer's pause
+
+
+CASES = {"kernels": Case(Reports, (100, 10_000), (100, 1_000))}

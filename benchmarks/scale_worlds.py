@@ -1,0 +1,135 @@
+"""Databases of the scale benchmark: agents, sessions, endpoints and a queue, filled by SQL in bulk."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import asyncpg
+
+from moorage.common.model.spec import EndpointSpec, SessionSpec
+
+MIB = 1 << 20
+_USERS = 100
+_SHAPES = 20  # different requests of the pending sessions
+_SPEC = SessionSpec(name="scale", command=["sleep", "1000000"])
+
+
+@dataclass(frozen=True)
+class World:
+    """``full``: the agents have no capacity left, so that nothing that is pending can start."""
+
+    agents: int = 100
+    running: int = 0
+    endpoints: int = 0
+    replicas: int = 20
+    pending: int = 0
+    full: bool = False
+
+
+AGENTS = """
+INSERT INTO agents (id, resource_group, status, identity, incarnation, stream, address, version, arch,
+                    runtimes, engines)
+SELECT 'node-' || n, 'default', 'ALIVE', 'i', 'i', 1, '127.0.0.1', '1', 'x86_64', '{process}', '{custom,vllm}'
+FROM generate_series(1, $1) n
+"""
+ENDPOINTS = """
+INSERT INTO endpoints (id, name, spec, replicas, created_by, owner)
+SELECT md5('e' || n)::uuid, 'model-' || n, $2::jsonb || jsonb_build_object('name', 'model-' || n), $3,
+       'scale', 'user-' || n % 100
+FROM generate_series(1, $1) n
+"""
+# $1: a prefix, $2: how many, $3: type, $4: the spec, $5: replicas per endpoint, or NULL.
+RUNNING = """
+INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots, endpoint_id, created_by,
+                      owner, deadline_at, ready_at, revision)
+SELECT md5($1 || n)::uuid, $1 || n, $3, 'RUNNING', 'default', 10, $4::jsonb, '{"cpu": 1000, "mem": 1048576}',
+       md5('e' || (n - 1) / $5 + 1)::uuid, 'scale', 'user-' || n % 100,
+       CASE WHEN n % 2 = 0 THEN now() + interval '1 day' END, now(), 5
+FROM generate_series(1, $2) n
+"""
+KERNELS = """
+INSERT INTO kernels (id, session_id, attempt, status, agent_id, secret, host, port, observed)
+SELECT md5('k' || $1 || n)::uuid, md5($1 || n)::uuid, 1, 'RUNNING', 'node-' || n % $3 + 1, 's', '127.0.0.1',
+       CASE WHEN $4 THEN 20000 + n / $3 ELSE 0 END, 'RUNNING'
+FROM generate_series(1, $2) n
+"""
+# After the slots: these refer to them.
+ALLOCATIONS = """
+INSERT INTO allocations (kernel_id, agent_id, slot, device_id, amount)
+SELECT k.id, k.agent_id, s.slot, '', s.amount
+FROM kernels k, (VALUES ('cpu', 1000), ('mem', 1048576)) s(slot, amount)
+WHERE k.status = 'RUNNING'
+"""
+USAGE = """
+INSERT INTO kernel_usage (kernel_id, at, cpu, memory)
+SELECT id, now() + interval '1 hour', 100, 1048576 FROM kernels WHERE status = 'RUNNING'
+"""
+SLOTS = """
+INSERT INTO agent_slots (agent_id, slot, offered, capacity, used)
+SELECT 'node-' || n, s.slot, greatest(u.used, CASE WHEN $2 THEN 0 ELSE 1 << 50 END),
+       greatest(u.used, CASE WHEN $2 THEN 0 ELSE 1 << 50 END), u.used
+FROM generate_series(1, $1) n, (VALUES ('cpu', 1000), ('mem', 1048576)) s(slot, amount),
+     LATERAL (SELECT count(*) * s.amount AS used FROM kernels k
+              WHERE k.agent_id = 'node-' || n AND k.status = 'RUNNING') u
+"""
+# Every tenth is in backoff for another hour; every fourth has been told when it may start.
+PENDING = """
+INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots, created_by, owner,
+                      created_at, status_since, not_before)
+SELECT md5('p' || n)::uuid, 'p' || n, 'batch', 'PENDING', 'default', n % 10, $2::jsonb,
+       jsonb_build_object('cpu', 1000 * (n % $3 + 1), 'mem', 1048576), 'scale', 'user-' || n % 100,
+       now() - n * interval '1 ms', now() - n * interval '1 ms',
+       CASE WHEN n % 10 = 0 THEN now() + interval '1 hour' END
+FROM generate_series(1, $1) n
+"""
+PENDING_KERNELS = """
+INSERT INTO kernels (id, session_id, attempt, status, secret)
+SELECT md5('kp' || n)::uuid, md5('p' || n)::uuid, 1, 'PENDING', 's' FROM generate_series(1, $1) n
+"""
+EXPECTED = """
+INSERT INTO expected_starts (session_id, attempt, expected_at, kind, resource_group)
+SELECT md5('p' || 4 * n)::uuid, 1, now() + interval '1 hour', 'reservation', 'default'
+FROM generate_series(1, $1::int / 4) n
+"""
+
+
+async def fill(dsn: str, world: World) -> None:
+    """Fill a migrated database, and leave it as autovacuum would."""
+    connection = await asyncpg.connect(dsn, command_timeout=3600)
+    try:
+        # Foreign keys hold by construction; checking each would take most of the time.
+        await connection.execute("SET session_replication_role = replica; SET synchronous_commit = off")
+        await connection.execute(AGENTS, world.agents)
+        await _running(connection, "r", world.running, "batch", _SPEC.model_dump_json(), world.agents)
+        if world.endpoints:
+            spec = EndpointSpec(name="model", model="scale/model", engine="vllm", replicas=world.replicas)
+            await connection.execute(ENDPOINTS, world.endpoints, spec.model_dump_json(), world.replicas)
+            count = world.endpoints * world.replicas
+            one = json.dumps(spec.session("replica").model_dump(mode="json"))
+            await _running(connection, "s", count, "inference", one, world.agents, world.replicas)
+        if world.pending:
+            await connection.execute(PENDING, world.pending, _SPEC.model_dump_json(), _SHAPES)
+            await connection.execute(PENDING_KERNELS, world.pending)
+            await connection.execute(EXPECTED, world.pending)
+        await connection.execute(SLOTS, world.agents, world.full)
+        await connection.execute(ALLOCATIONS)
+        await connection.execute(USAGE)
+        await connection.execute("VACUUM ANALYZE")
+        await connection.execute("CHECKPOINT")
+    finally:
+        await connection.close()
+
+
+async def _running(
+    connection: asyncpg.Connection,
+    prefix: str,
+    count: int,
+    kind: str,
+    spec: str,
+    agents: int,
+    replicas: int | None = None,
+) -> None:
+    if count:
+        await connection.execute(RUNNING, prefix, count, kind, spec, replicas)
+        await connection.execute(KERNELS, prefix, count, agents, kind == "inference")
