@@ -26,6 +26,13 @@ def pairs(given: Sequence[str], option: str, example: str) -> dict[str, str]:
     return parsed
 
 
+def secret_env(given: Sequence[str]) -> dict[str, str]:
+    """``VARIABLE=SECRET`` texts; ``VARIABLE`` alone names a secret of the same name."""
+    return pairs(
+        [text if "=" in text else f"{text}={text}" for text in given], "--secret", "HF_TOKEN=hf-token"
+    )
+
+
 def resources(given: Sequence[str], gpus: int | None) -> dict[str, str | int | float] | None:
     """Requested slots over ``BASE_RESOURCES``; None when none were given."""
     requested = pairs(given, "--resources", "cpu=2 or mem=4GiB")

@@ -21,6 +21,10 @@ Name = Annotated[str | None, typer.Option(help="Name of the session. Default: a 
 Resources = Annotated[list[str] | None, typer.Option(help="SLOT=AMOUNT, like cpu=2 or mem=4GiB; repeatable.")]
 Gpus = Annotated[int | None, typer.Option(min=0, help="Short for cuda.device=N.")]
 Env = Annotated[list[str] | None, typer.Option(help="Environment variable NAME=VALUE; repeatable.")]
+Secrets = Annotated[
+    list[str] | None,
+    typer.Option("--secret", help="VARIABLE=SECRET: a stored secret as environment variable; repeatable."),
+]
 Ports = Annotated[
     list[str] | None,
     typer.Option(
@@ -92,6 +96,7 @@ def session_spec(kind: SessionType, given: Mapping[str, Any], own: Mapping[str, 
         "name": given["name"],
         "resources": parse.resources(given["resources"] or [], given["gpus"]),
         "env": parse.pairs(given["env"], "--env", "SEED=1") if given["env"] else None,
+        "secret_env": parse.secret_env(given["secret"]) if given["secret"] else None,
         "resource_group": given["group"],
         "cluster": _cluster(given),
         "workspace": given["workspace"],

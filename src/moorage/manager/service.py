@@ -51,6 +51,7 @@ from moorage.manager.rpc import (
     RouteFeed,
     WorkspaceBroker,
 )
+from moorage.manager.secrets import Keyring
 from moorage.manager.serving.endpoints import EndpointService
 from moorage.manager.store import Store, migrate
 from moorage.manager.termination import SessionTerminator
@@ -115,8 +116,17 @@ class Manager:
             self.dsn = settings.dsn
         await migrate(self.dsn)
         keep = settings.unknown_kernels == "keep"
-        store = Store(self.dsn, clock, lost_grace_s=settings.lost_grace_s, keep_unknown_kernels=keep)
-        return await enter(store)
+        store = await enter(
+            Store(
+                self.dsn,
+                clock,
+                lost_grace_s=settings.lost_grace_s,
+                keep_unknown_kernels=keep,
+                keyring=Keyring(settings.secrets_key_file or self._home / "secrets-keys", clock),
+            )
+        )
+        await store.secrets.check_keys()
+        return store
 
     async def _start(self) -> None:
         settings, clock, enter = self._settings, self._clock, self._stack.enter_async_context

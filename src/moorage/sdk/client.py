@@ -9,11 +9,20 @@ from moorage.sdk.groups import GroupCalls
 from moorage.sdk.keys import KeyCalls
 from moorage.sdk.peers import PeerCalls
 from moorage.sdk.scheduler import SchedulerCalls
+from moorage.sdk.secrets import SecretCalls
 from moorage.sdk.sessions import SessionCalls
 
 
 class Client(
-    SessionCalls, EndpointCalls, AgentCalls, GroupCalls, AppCalls, KeyCalls, PeerCalls, SchedulerCalls
+    SessionCalls,
+    EndpointCalls,
+    AgentCalls,
+    GroupCalls,
+    AppCalls,
+    KeyCalls,
+    PeerCalls,
+    SchedulerCalls,
+    SecretCalls,
 ):
     """Typed calls to one manager: ``async with Client(url, key) as client``.
 

@@ -32,6 +32,7 @@ from moorage.cli.session_options import (
     Ports,
     Priority,
     Resources,
+    Secrets,
     Strict,
     Workspace,
     create_session,
@@ -56,6 +57,7 @@ def run(
     resources: Resources = None,
     gpus: Gpus = None,
     env: Env = None,
+    secret: Secrets = None,
     port: Ports = None,
     group: Group = None,
     timeout: Annotated[

@@ -27,6 +27,7 @@ from moorage.cli.session_options import (
     Priority,
     Resources,
     Runtime,
+    Secrets,
     Timeout,
     placement_fields,
 )
@@ -56,6 +57,7 @@ def serve(
     gpus: Gpus = None,
     arg: Annotated[list[str] | None, typer.Option(help="An argument for the engine; repeatable.")] = None,
     env: Env = None,
+    secret: Secrets = None,
     probe: Annotated[str, typer.Option(help="For --engine custom: path that answers 2xx when ready.")] = "/",
     group: Group = None,
     image: Image = None,
@@ -83,6 +85,7 @@ def serve(
         "resource_group": group,
         "args": arg,
         "env": parse.pairs(env, "--env", "HF_HOME=/models") if env else None,
+        "secret_env": parse.secret_env(secret) if secret else None,
         **placement_fields(arch, label, on, priority, image, runtime),
     }
     spec = _spec(model, name, engine, command or [], probe, fields)

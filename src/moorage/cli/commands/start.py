@@ -27,6 +27,7 @@ from moorage.cli.session_options import (
     Ports,
     Priority,
     Resources,
+    Secrets,
     Strict,
     Timeout,
     Workspace,
@@ -53,6 +54,7 @@ def start(
     resources: Resources = None,
     gpus: Gpus = None,
     env: Env = None,
+    secret: Secrets = None,
     port: Ports = None,
     group: Group = None,
     lifetime: Annotated[

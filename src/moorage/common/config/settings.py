@@ -104,6 +104,9 @@ class ManagerSettings(Section):
     ca_secret: str | None = Field(None, repr=False)
     """Passphrase of the CA key, which is stored in Postgres. All managers of one database need the same.
     None: generated once and kept in the state directory. Also ``ca_secret_file``."""
+    secrets_key_file: Path | None = None
+    """File with the keys that encrypt stored secrets, one per line, the newest first. All managers of one
+    database need the same. None: ``secrets-keys`` in the state directory, made with the first secret."""
     certificate_days: Annotated[float, Field(gt=0, le=3650, allow_inf_nan=False)] = 90
     """Validity of agent and proxy certificates; they are renewed after a third of it."""
     dsn: str | None = Field(None, repr=False)

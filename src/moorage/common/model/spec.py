@@ -133,6 +133,9 @@ class Workload(Model):
     )
     probe: Probe | None = Field(None, description="Readiness probe of custom engines that serve requests.")
     env: Env = {}
+    secret_env: Annotated[dict[str, Name], AfterValidator(_check_env)] = Field(
+        {}, description="Variables whose values are stored secrets of the project: {variable: secret}."
+    )
     runtime: Literal["process", "docker", "fake"] = Field(
         "process", description="Runtime on the node. docker requires `image`, except for engine vllm."
     )
@@ -175,6 +178,12 @@ class Workload(Model):
     def _may_run_idle(self) -> bool:
         """Return whether the kernel may run without a program (interactive sessions)."""
         return False
+
+    @model_validator(mode="after")
+    def _check_secret_env(self) -> Self:
+        if twice := sorted(self.env.keys() & self.secret_env.keys()):
+            raise ValueError(f"`env` and `secret_env` both set {twice[0]}; leave it out of one of them")
+        return self
 
     @model_validator(mode="after")
     def _check_engine(self) -> Self:

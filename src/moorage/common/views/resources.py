@@ -9,12 +9,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, model_validator
 
 from moorage.common.model.group_options import GroupOptions as GroupOptions
 from moorage.common.model.group_options import Scope
 from moorage.common.model.reasons import Reason
-from moorage.common.model.spec import EndpointSpec, Model, SessionSpec
+from moorage.common.model.secret_names import mask_secrets
+from moorage.common.model.spec import EndpointSpec, Model, SessionSpec, Workload
 from moorage.common.model.status import (
     AgentStatus,
     EndpointStatus,
@@ -31,6 +32,15 @@ class View(BaseModel):
     """Base of answers. Clients ignore unknown fields, so a newer manager may add some."""
 
     model_config = ConfigDict(frozen=True)
+
+
+def _masked_spec(spec: Workload) -> dict[str, Any]:
+    """The spec as answers show it: without the values of variables that look like secrets."""
+    shown = spec.model_dump(mode="json")
+    for part in (shown, (shown.get("cluster") or {}).get("sub") or {}):
+        if "env" in part:
+            part["env"] = mask_secrets(part["env"])
+    return shown
 
 
 class Problem(View):
@@ -118,7 +128,7 @@ class SessionView(View):
         None, description="End of the backoff before the next run; null outside of one."
     )
     slots: dict[str, int]
-    spec: SessionSpec
+    spec: Annotated[SessionSpec, PlainSerializer(_masked_spec)]
     kernels: list[KernelView] = []
     hold: Hold | None = None
     warnings: list[str] = Field([], description="Set in the answer to its creation only.")
@@ -180,7 +190,7 @@ class EndpointView(View):
     created_at: datetime
     user: str = Field("", description="Owner: the user of the API key that created it.")
     project: str = ""
-    spec: EndpointSpec
+    spec: Annotated[EndpointSpec, PlainSerializer(_masked_spec)]
     sessions: list[ReplicaView] = Field([], description="Live replicas, and the last ones that ended.")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -38,6 +38,7 @@ from moorage.common.views.resources import (
     SessionView,
     WorkspaceList,
 )
+from moorage.common.views.secrets import SecretView
 from moorage.common.views.usage import AgentStats, SessionStats, SessionUsage
 from moorage.manager.identity.keys import ApiKey, IdempotencyKey, Owner
 
@@ -107,6 +108,13 @@ class Quotas(Protocol):
     async def delete(self, scope: Scope, name: str) -> QuotaView: ...
 
 
+class Secrets(Protocol):
+    async def put(self, project: str, name: str, value: str, *, actor: str) -> SecretView: ...
+    async def all(self, project: str) -> list[SecretView]: ...
+    async def delete(self, project: str, name: str) -> SecretView: ...
+    async def check_exist(self, project: str, names: Collection[str]) -> None: ...
+
+
 class Decisions(Protocol):
     async def page(
         self, group: str, since: datetime, until: datetime, *, cursor: str | None, limit: int
@@ -166,6 +174,8 @@ class ApiStore(Protocol):
     def groups(self) -> Groups: ...
     @property
     def quotas(self) -> Quotas: ...
+    @property
+    def secrets(self) -> Secrets: ...
     @property
     def decisions(self) -> Decisions: ...
     @property

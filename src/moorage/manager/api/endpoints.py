@@ -6,10 +6,12 @@ from moorage.common.model.spec import EndpointSpec
 from moorage.common.views.resources import EndpointView, Page, Scale
 from moorage.manager.api import authorization
 from moorage.manager.api.route import Call, NoQuery
+from moorage.manager.api.secrets import check_secrets
 from moorage.manager.api.sessions import PageQuery
 
 
 async def create_endpoint(call: Call[EndpointSpec, NoQuery]) -> EndpointView:
+    await check_secrets(call)
     return await call.deps.endpoints.create(call.body, actor=call.actor, owner=call.owner)
 
 

@@ -35,6 +35,7 @@ from moorage.common.views.resources import (
     SessionView,
     WorkspaceList,
 )
+from moorage.common.views.secrets import SecretSpec, SecretView
 from moorage.common.views.usage import AgentStats, SessionStats, SessionUsage
 from moorage.manager.api import (
     agents,
@@ -46,6 +47,7 @@ from moorage.manager.api import (
     keys,
     peers,
     quotas,
+    secrets,
     service_ports,
     sessions,
     usage,
@@ -58,6 +60,7 @@ _ACCESS_TOKENS = f"{_SESSION}/apps/{{app}}/access-tokens"
 _ENDPOINT = "/v1/endpoints/{name:.+}"
 _GROUP = "/v1/groups/{name:.+}"
 _KEY = "/v1/keys/{name:.+}"
+_SECRET = "/v1/secrets/{name:.+}"
 _QUOTA = "/v1/quotas/{scope}/{name:.+}"
 
 ROUTES: tuple[Route, ...] = (
@@ -324,6 +327,16 @@ ROUTES: tuple[Route, ...] = (
     route("GET", "/v1/keys", keys.list_keys, "List API keys", Items[KeyView], access="admin"),
     route("GET", _KEY, keys.get_key, "Get an API key", KeyView, access="admin"),
     route("DELETE", _KEY, keys.revoke_key, "Revoke an API key", KeyView, access="admin"),
+    route("GET", "/v1/secrets", secrets.list_secrets, "List the secrets of the project", Items[SecretView]),
+    route(
+        "PUT",
+        _SECRET,
+        secrets.put_secret,
+        "Create a secret of the project, or replace its value",
+        SecretView,
+        body=SecretSpec,
+    ),
+    route("DELETE", _SECRET, secrets.delete_secret, "Delete a secret", SecretView),
     route(
         "POST",
         "/v1/join-tokens",

@@ -19,6 +19,7 @@ from moorage.common.views.pending import PlanView
 from moorage.common.views.resources import HistoryEntry, Page, SessionView
 from moorage.manager.api import authorization
 from moorage.manager.api.route import Call, Items, NoQuery
+from moorage.manager.api.secrets import check_secrets
 
 # After this time the status is sent even if the log is empty, so that a following client knows it is
 # connected.
@@ -77,6 +78,7 @@ class CreateQuery(Model):
 
 async def create_session(call: Call[SessionSpec, CreateQuery]) -> SessionView | PlanView:
     idempotency_key, store = call.idempotency_key, call.deps.store
+    await check_secrets(call)
     if call.query.dry_run:
         return await call.deps.explanations.plan_session(call.body, owner=call.owner)
     if call.query.strict and (why := await call.deps.explanations.infeasible(call.body)):

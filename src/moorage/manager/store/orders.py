@@ -9,14 +9,17 @@ from typing import Any
 import structlog
 
 from moorage.common.model.cluster import ClusterMember, ClusterMembership
+from moorage.common.model.errors import ConfigError
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
 from moorage.common.model.kernel import DeviceGrant, KernelSpec
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import SessionType
+from moorage.manager.secrets.keyring import Keyring
 from moorage.manager.store import spec_kernels
 from moorage.manager.store.database import Database
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row, parse_spec
+from moorage.manager.store.secrets import decrypt_env
 
 log = structlog.get_logger("moorage.store")
 
@@ -31,9 +34,11 @@ class AgentOrders:
 
 
 class OrderStore:
-    """``keep_unknown``: order also the kernels that agents run and the database does not know."""
+    """``keep_unknown``: order also the kernels that agents run and the database does not know. ``keyring``
+    decrypts the secrets of ``secret_env``."""
 
-    def __init__(self, db: Database, *, keep_unknown: bool = True) -> None:
+    def __init__(self, db: Database, keyring: Keyring, *, keep_unknown: bool = True) -> None:
+        self._keyring = keyring
         self._connection, self._keep_unknown = db.dedicated_connection(), keep_unknown
         self._newest_generation = 0  # that a peer knows, or that was drawn here
         # Kernel specs by the agent that should run them. A kernel's spec never changes after its placement.
@@ -64,7 +69,7 @@ class OrderStore:
         new = [k for agent_id, kernels in wanted.items() for k in kernels if k not in known[agent_id]]
         if new := [k for k in new if k not in fresh]:
             rows = await self._connection.fetch(SQL["agent_orders"], new)
-            fresh |= {KernelId(row["id"]): _kernel_spec(row) for row in rows}
+            fresh |= {KernelId(row["id"]): spec for row in rows if (spec := self._readable_spec(row))}
         orders = {}
         for agent_id, kernels in wanted.items():
             specs = {k: spec for k in kernels if (spec := known[agent_id].get(k) or fresh.get(k))}
@@ -74,6 +79,14 @@ class OrderStore:
             else:
                 self._known.pop(agent_id, None)
         return orders
+
+    def _readable_spec(self, row: Row) -> KernelSpec | None:
+        """None if a secret cannot be decrypted: the kernel is ordered as soon as it can be."""
+        try:
+            return _kernel_spec(row, decrypt_env(self._keyring, row["project"], row["secrets"]))
+        except ConfigError as error:
+            log.error("a kernel waits for a secret", kernel_id=row["id"], error=str(error))
+            return None
 
     def note_generation(self, seen: int) -> None:
         """A peer knows this generation, so every later one is greater. The database is behind it after the
@@ -94,8 +107,8 @@ class OrderStore:
         return int(row["generation"])
 
 
-def _kernel_spec(row: Row) -> KernelSpec:
-    """From a row of ``agent_orders.sql``."""
+def _kernel_spec(row: Row, secret_env: Mapping[str, str]) -> KernelSpec:
+    """From a row of ``agent_orders.sql``, and the values of its ``secret_env``."""
     session_spec = parse_spec(row["spec"])
     is_main = row["cluster_role"] == "main"
     spec = session_spec if is_main else spec_kernels.sub_kernel_spec(session_spec)
@@ -116,7 +129,7 @@ def _kernel_spec(row: Row) -> KernelSpec:
         model=spec.model or "",
         args=tuple(spec.args),
         command=tuple(spec.command),
-        env=dict(spec.env),
+        env={**secret_env, **spec.env},
         probe_path=probe.path if probe else "",
         probe_period_s=probe.period_s if probe else 0.5,
         slots=slots,

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
+from moorage.manager.secrets.keyring import Keyring
 from moorage.manager.store.access_tokens import AccessTokenStore
 from moorage.manager.store.agents import AgentStore
 from moorage.manager.store.database import Database
@@ -29,6 +30,7 @@ from moorage.manager.store.reports import HEARTBEATS_EVERY_S, ReportStore
 from moorage.manager.store.retention import RetentionStore
 from moorage.manager.store.routes import RouteStore
 from moorage.manager.store.scheduling import SchedulingStore
+from moorage.manager.store.secrets import SecretStore
 from moorage.manager.store.sessions import SessionStore
 from moorage.manager.store.usage import UsageStore
 
@@ -37,6 +39,7 @@ class Store:
     """Reads and writes rows and decides nothing. All methods raise ``StoreUnavailable`` while Postgres is
     down.
 
+    ``keyring``: the keys of stored secrets; None: no keys.
     ``database``: connections other than those to ``dsn``, for simulations with scripted faults.
     """
 
@@ -47,6 +50,7 @@ class Store:
         *,
         lost_grace_s: float = 120.0,
         keep_unknown_kernels: bool = True,
+        keyring: Keyring | None = None,
         database: Database | None = None,
     ) -> None:
         self.database = db = database or Database(dsn)
@@ -59,7 +63,9 @@ class Store:
         self.managers = ManagerStore(db, notifier, clock.new_id())
         self.reports = ReportStore(db, notifier, clock, self.managers.own_id)
         self.agents = AgentStore(db, notifier, self.reports)
-        self.orders = OrderStore(db, keep_unknown=keep_unknown_kernels)
+        keyring = keyring or Keyring(None, clock)
+        self.secrets = SecretStore(db, keyring)
+        self.orders = OrderStore(db, keyring, keep_unknown=keep_unknown_kernels)
         self.endpoints = EndpointStore(db, notifier, clock)
         self.keys = KeyStore(db, notifier, clock)
         self.access_tokens = AccessTokenStore(db, notifier, clock)

@@ -141,6 +141,23 @@ endpoints = _table(
     },
 )
 
+secrets = _table(
+    "secrets",
+    ("project", "name"),
+    {
+        "project": Text(),
+        "name": Text(),
+        "version": BigInteger(),
+        "key_id": Text(),
+        "sealed": LargeBinary(),
+        "created_at": _TZ,
+        "created_by": Text(),
+        "changed_at": _TZ,
+        "changed_by": Text(),
+        "deleted_at": [_TZ],
+    },
+)
+
 sessions = _table(
     "sessions",
     ("id",),

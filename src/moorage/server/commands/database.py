@@ -32,6 +32,7 @@ Dsn = Annotated[str | None, typer.Option(help="The Postgres to use. Default: the
 # What a backup of the database does not contain, and what it is needed for.
 _LEFT_OUT = (
     ("ca-secret", "manager", "decrypts the CA key; without it every agent and proxy must join again"),
+    ("secrets-keys", "manager", "decrypts stored secrets; without it they must be set again"),
     ("link-token", "manager", "admits agents and proxies on links without TLS"),
     ("admin-key", "manager", "the first API key in plain text; the database has only its hash"),
     ("moorage.toml", "each host", "settings"),
@@ -199,6 +200,60 @@ def db_upgrade(
         async with _database(boot) as url:
             await migrate(url)
         print("the schema is up to date")
+        return 0
+
+    run_and_exit(main())
+
+
+@db.command("rotate-secrets-key")
+def db_rotate_secrets_key(
+    config: ConfigFile = None,
+    home: HomeDir = None,
+    sets: Overrides = None,
+    dsn: Dsn = None,
+    add_only: Annotated[
+        bool, typer.Option("--add-only", help="Add a new key to the file, and encrypt nothing with it yet.")
+    ] = False,
+    keep_old: Annotated[
+        bool, typer.Option("--keep-old", help="Keep the old keys in the file, to read old backups.")
+    ] = False,
+    discard_unreadable: Annotated[
+        bool, typer.Option("--discard-unreadable", help="Delete secrets whose key is lost.")
+    ] = False,
+) -> None:
+    """Encrypt all stored secrets with a new key. Managers may run meanwhile.
+
+    With managers on several hosts: run it with --add-only on one, copy the file secrets-keys to the others,
+    then run it without. It encrypts with the newest key of the file, and makes a new one if all secrets are
+    encrypted with that one already.
+
+    \b
+    Examples:
+      moorage db rotate-secrets-key
+      moorage db rotate-secrets-key --discard-unreadable
+    """
+    boot = bootstrap(load_settings(config, home, sets, manager__dsn=dsn))
+    try:
+        from moorage.manager.secrets import Keyring
+        from moorage.manager.store import Store
+    except ImportError as error:
+        raise missing_extra("manager", error) from error
+
+    async def main() -> int:
+        path = boot.loaded.settings.manager.secrets_key_file or boot.home / "secrets-keys"
+        keyring = Keyring(path, boot.clock)
+        async with _database(boot) as url, Store(url, boot.clock, keyring=keyring) as store:
+            if add_only or await store.secrets.use_newest_key():
+                keyring.add_key()
+            if add_only:
+                print(f"{path}: new key {keyring.ids()[0]}; copy the file to every manager")
+                return 0
+            resealed, lost = await store.secrets.reseal(discard_unreadable=discard_unreadable)
+        if not keep_old:
+            keyring.keep_newest()
+        print(f"{resealed} secrets are encrypted with {keyring.ids()[0]}, in {path}")
+        for name in lost:
+            print(f"deleted, because its key is lost: {name}")
         return 0
 
     run_and_exit(main())

@@ -12,6 +12,7 @@ from memory_access_tokens import MemoryAccessTokens
 from memory_keys import ADMIN_KEY as ADMIN_KEY
 from memory_keys import MEMBER_KEY as MEMBER_KEY
 from memory_keys import MemoryKeys
+from memory_secrets import MemorySecrets
 from memory_sessions import MemoryEndpoints, MemorySessions
 from memory_usage import MemoryUsage
 
@@ -172,6 +173,7 @@ class MemoryStore:
         self.agents = MemoryAgents(self.database, clock)
         self.groups = MemoryGroups(self.database)
         self.quotas = MemoryQuotas(self.database, clock)
+        self.secrets = MemorySecrets(self.database.check, clock)
         self.keys = MemoryKeys(self.database.check, clock)
         self.access_tokens = MemoryAccessTokens(self.sessions.get, clock)
         self.explanations = MemoryExplanations(self)

@@ -42,6 +42,8 @@ EXPECTED = {
     "/v1/stats/sessions": {"get"},
     "/v1/groups": {"get"},
     "/v1/groups/{name}": {"get", "put"},
+    "/v1/secrets": {"get"},
+    "/v1/secrets/{name}": {"put", "delete"},
     "/v1/quotas": {"get"},
     "/v1/quotas/{scope}/{name}": {"get", "put", "delete"},
     "/v1/scheduler/decisions": {"get"},

@@ -1,9 +1,13 @@
 -- What an agent must know to run these kernels: spec and devices. For a cluster also the addresses of its kernels and the
 -- SSH key pair that they share.
-SELECT k.id, k.agent_id, k.session_id, k.secret, s.name, s.type, s.spec::text AS spec, s.slots, s.endpoint_id,
+SELECT k.id, k.agent_id, k.session_id, k.secret, s.name, s.project, s.type, s.spec::text AS spec, s.slots, s.endpoint_id,
        e.name AS endpoint_name, g.options ->> 'container_user' AS container_user,
        (SELECT coalesce(jsonb_agg(jsonb_build_array(a.slot, a.device_id, a.amount) ORDER BY a.device_id), '[]')
         FROM allocations a WHERE a.kernel_id = k.id AND a.device_id <> '') AS devices,
+       CASE WHEN s.spec -> 'secret_env' <> '{}' THEN (
+           SELECT jsonb_agg(jsonb_build_array(v.key, x.name, x.key_id, encode(x.sealed, 'hex')))
+           FROM jsonb_each_text(s.spec -> 'secret_env') v
+           JOIN secrets x ON x.project = s.project AND x.name = v.value) END AS secrets,
        k.hostname, k.cluster_role, k.cluster_index, k.lease_s,
        CASE WHEN s.spec ? 'cluster' THEN (
            SELECT jsonb_agg(jsonb_build_array(p.id, p.hostname, n.address) ORDER BY p.cluster_role, p.cluster_index)

@@ -1,0 +1,95 @@
+"""``moorage secrets``: values that sessions receive as environment variables and nobody can read back."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from moorage.cli import output
+from moorage.cli.app import list_command, noun
+from moorage.cli.context import Cli, Output, command
+from moorage.common.model.errors import InvalidInput
+from moorage.common.views.secrets import SecretView
+
+secrets = noun("secrets", help="Values for sessions that nobody can read back, such as access tokens.")
+
+Name = Annotated[str, typer.Argument(help="Name of the secret.")]
+
+
+@command(secrets, "set")
+def set_secret(
+    cli: Cli,
+    name: Name,
+    from_file: Annotated[
+        Path | None, typer.Option(help="Read the value from this file, unchanged. Default: from stdin.")
+    ] = None,
+) -> None:
+    """Store a secret of the key's project, or replace its value. It is encrypted and never shown again.
+
+    The value is read from stdin, without its last newline, or typed at a prompt. Sessions receive it by
+    `--secret VARIABLE=NAME`; those that run keep the value with which they started.
+
+    \b
+    Examples:
+      moorage secrets set hf-token < token.txt
+      moorage secrets set deploy-key --from-file id_ed25519
+      moorage run --secret HF_TOKEN=hf-token -- python train.py
+    """
+    value = _read_value(name, from_file)
+    view = cli.run(lambda client: client.set_secret(name, value))
+    if cli.json:
+        cli.print_json(view)
+    else:
+        print(view.name)
+
+
+@list_command(secrets)
+def list_secrets(cli: Cli) -> None:
+    """List the secrets of the key's project, without their values."""
+    found = cli.run(lambda client: client.list_secrets())
+    if cli.json:
+        cli.print_json({"secrets": found})
+    elif cli.output is Output.NAME:
+        for view in found:
+            print(view.name)
+    else:
+        columns = ("NAME", "PROJECT", "VERSION", "CHANGED", "CHANGED BY")
+        output.print_table(cli.out, columns, [_row(cli, view) for view in found])
+
+
+@command(secrets, "delete")
+def delete_secret(cli: Cli, name: Name) -> None:
+    """Delete a secret. New sessions cannot use it; those that exist receive it until they have ended."""
+    deleted = cli.run(lambda client: client.delete_secret(name))
+    if cli.json:
+        cli.print_json(deleted)
+    else:
+        print(deleted.name)
+
+
+def _read_value(name: str, file: Path | None) -> str:
+    """Raises ``InvalidInput`` for a value that is empty or no UTF-8 text, or a file that cannot be read."""
+    try:
+        if file is not None:
+            value = file.read_bytes().decode()
+        elif sys.stdin.isatty():
+            value = str(typer.prompt(f"value of {name}", hide_input=True, err=True))
+        else:
+            value = sys.stdin.buffer.read().decode().removesuffix("\n")
+    except OSError as error:
+        raise InvalidInput(f"--from-file {file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InvalidInput(
+            "the value is not UTF-8 text", next_step="encode it, for example with base64"
+        ) from None
+    if not value:
+        raise InvalidInput("the value is empty", next_step="give it on stdin or with --from-file")
+    return value
+
+
+def _row(cli: Cli, view: SecretView) -> tuple[str, ...]:
+    changed = f"{output.format_age(cli.clock.now(), view.changed_at)} ago"
+    return view.name, view.project, str(view.version), changed, view.changed_by

@@ -1,0 +1,31 @@
+"""REST models of stored secrets. No answer contains a value."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from moorage.common.model.spec import Model
+
+
+class SecretSpec(Model):
+    """The body of ``PUT /v1/secrets/{name}``."""
+
+    value: str = Field(
+        min_length=1, max_length=65_536, pattern=r"^[^\x00]*$", repr=False, description="Never shown again."
+    )
+
+
+class SecretView(BaseModel):
+    """A stored secret without its value."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    project: str
+    version: int = Field(description="Grows each time that the secret is set.")
+    created_at: datetime
+    created_by: str
+    changed_at: datetime
+    changed_by: str

@@ -1,0 +1,41 @@
+"""Handlers for stored secrets. No answer contains a value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moorage.common.model.errors import InvalidInput
+from moorage.common.model.secret_names import MASK
+from moorage.common.model.spec import Model, Name, Workload
+from moorage.common.views.secrets import SecretSpec, SecretView
+from moorage.manager.api.request import read_path
+from moorage.manager.api.route import Call, Items, NoQuery
+
+
+class _SecretPath(Model):
+    name: Name
+
+
+async def put_secret(call: Call[SecretSpec, NoQuery]) -> SecretView:
+    name = read_path({"name": call.path("name")}, _SecretPath).name
+    return await call.deps.store.secrets.put(call.owner.project, name, call.body.value, actor=call.actor)
+
+
+async def list_secrets(call: Call[None, NoQuery]) -> Items[SecretView]:
+    return Items[SecretView](items=await call.deps.store.secrets.all(call.owner.project))
+
+
+async def delete_secret(call: Call[None, NoQuery]) -> SecretView:
+    return await call.deps.store.secrets.delete(call.owner.project, call.path("name"))
+
+
+async def check_secrets(call: Call[Any, Any]) -> None:
+    """Raises ``InvalidInput`` for a masked value, which would replace the secret by its mask, and for a
+    secret that the project does not have."""
+    spec: Workload = call.body
+    if masked := sorted(name for name, value in spec.env.items() if value == MASK):
+        raise InvalidInput(
+            f"env.{masked[0]} is {MASK!r}, the mask of a value that is not shown",
+            next_step="give the value, or a stored secret in `secret_env`",
+        )
+    await call.deps.store.secrets.check_exist(call.owner.project, set(spec.secret_env.values()))

@@ -1,0 +1,1 @@
+SELECT DISTINCT key_id FROM secrets ORDER BY key_id

@@ -1,0 +1,10 @@
+-- Deleted secrets to which no live session or endpoint refers. The hour covers a session whose creation had found the
+-- secret when it was deleted.
+DELETE FROM secrets x WHERE deleted_at < now() - interval '1 hour'
+  AND NOT EXISTS (
+    SELECT FROM sessions s WHERE s.project = x.project AND s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
+      AND EXISTS (SELECT FROM jsonb_each_text(s.spec -> 'secret_env') e WHERE e.value = x.name))
+  AND NOT EXISTS (
+    SELECT FROM endpoints p WHERE p.project = x.project AND p.deleted_at IS NULL
+      AND EXISTS (SELECT FROM jsonb_each_text(p.spec -> 'secret_env') e WHERE e.value = x.name))
+RETURNING name

@@ -1,0 +1,2 @@
+-- Delete the secrets that none of the keys $1 decrypts.
+DELETE FROM secrets WHERE key_id <> ALL ($1::text[]) RETURNING project, name

@@ -1,0 +1,48 @@
+"""Secrets of a store in memory, unencrypted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from moorage.common.aio.clock import Clock
+from moorage.common.model.errors import InvalidInput, NotFound
+from moorage.common.views.secrets import SecretView
+
+
+class MemorySecrets:
+    """``values``: by project and name."""
+
+    def __init__(self, check: Callable[[], None], clock: Clock) -> None:
+        self._check, self._clock = check, clock
+        self.values: dict[tuple[str, str], str] = {}
+        self._views: dict[tuple[str, str], SecretView] = {}
+
+    async def put(self, project: str, name: str, value: str, *, actor: str) -> SecretView:
+        self._check()
+        old, now = self._views.get((project, name)), self._clock.now()
+        self.values[project, name] = value
+        self._views[project, name] = SecretView(
+            name=name,
+            project=project,
+            version=old.version + 1 if old else 1,
+            created_at=old.created_at if old else now,
+            created_by=old.created_by if old else actor,
+            changed_at=now,
+            changed_by=actor,
+        )
+        return self._views[project, name]
+
+    async def all(self, project: str) -> list[SecretView]:
+        self._check()
+        return [view for key, view in sorted(self._views.items()) if key[0] == project]
+
+    async def delete(self, project: str, name: str) -> SecretView:
+        self._check()
+        if (project, name) not in self._views:
+            raise NotFound(f"project {project!r} has no secret {name!r}")
+        return self._views.pop((project, name))
+
+    async def check_exist(self, project: str, names: Collection[str]) -> None:
+        for name in names:
+            if (project, name) not in self._views:
+                raise InvalidInput(f"secret_env: project {project!r} has no secret {name!r}")
