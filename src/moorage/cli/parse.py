@@ -26,11 +26,9 @@ def pairs(given: Sequence[str], option: str, example: str) -> dict[str, str]:
     return parsed
 
 
-def secret_env(given: Sequence[str]) -> dict[str, str]:
-    """``VARIABLE=SECRET`` texts; ``VARIABLE`` alone names a secret of the same name."""
-    return pairs(
-        [text if "=" in text else f"{text}={text}" for text in given], "--secret", "HF_TOKEN=hf-token"
-    )
+def secret_env(given: Sequence[str] | None) -> dict[str, str] | None:
+    """``VARIABLE=SECRET`` texts; None when none were given."""
+    return pairs(given, "--secret", "HF_TOKEN=hf-token") if given else None
 
 
 def resources(given: Sequence[str], gpus: int | None) -> dict[str, str | int | float] | None:

@@ -24,11 +24,12 @@ DAEMONS = {"manager": set[str](), "agent": {"join", "doctor"}, "proxy": {"join"}
 # Subjects of one installation, of which there is only one.
 SINGULAR = {
     "config": {"show"},
-    "db": {"upgrade", "check", "backup", "restore", "recover"},
+    "db": {"upgrade", "check", "backup", "restore", "recover", "rotate-secrets-key"},
     "scheduler": {"simulate", "log", "replay"},
 }
 NOUNS = {
-    "agents", "endpoints", "groups", "join-tokens", "keys", "peers", "quotas", "sessions", "workspaces",
+    "agents", "endpoints", "groups", "join-tokens", "keys", "peers", "quotas", "secrets", "sessions",
+    "workspaces",
 }  # fmt: skip
 NOUN_VERBS = {
     "cordon", "create", "delete", "describe", "drain", "forget", "history", "list", "revoke", "set",
@@ -107,7 +108,7 @@ def test_malformed_duration_names_the_option_and_the_grammar(moorage: Run, value
 
 
 def test_noun_without_a_verb_lists(moorage: Run) -> None:
-    for noun in ("agents", "groups", "keys", "quotas", "sessions", "endpoints"):
+    for noun in ("agents", "groups", "keys", "quotas", "secrets", "sessions", "endpoints"):
         alone, listed = moorage(noun, "-o", "json"), moorage(noun, "ls", "-o", "json")
         assert (alone.exit_code, alone.stdout) == (0, listed.stdout)
 

@@ -85,7 +85,7 @@ def serve(
         "resource_group": group,
         "args": arg,
         "env": parse.pairs(env, "--env", "HF_HOME=/models") if env else None,
-        "secret_env": parse.secret_env(secret) if secret else None,
+        "secret_env": parse.secret_env(secret),
         **placement_fields(arch, label, on, priority, image, runtime),
     }
     spec = _spec(model, name, engine, command or [], probe, fields)
@@ -94,9 +94,7 @@ def serve(
     try:
         outcome = cli.run(lambda client: _serve(cli, client, spec, timeout, wait and replicas > 0, keep))
     except KeyboardInterrupt:
-        cli.note(
-            f"moorage: {spec.name} keeps starting; `moorage ps` shows it, `moorage stop {spec.name}` ends it"
-        )
+        cli.note(f"moorage: {spec.name} keeps starting; `moorage stop {spec.name}` ends it")
         raise typer.Exit(INTERRUPTED) from None
     if isinstance(outcome, ReplicaView):
         raise typer.Exit(FAILURE)

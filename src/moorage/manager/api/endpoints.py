@@ -6,8 +6,8 @@ from moorage.common.model.spec import EndpointSpec
 from moorage.common.views.resources import EndpointView, Page, Scale
 from moorage.manager.api import authorization
 from moorage.manager.api.route import Call, NoQuery
-from moorage.manager.api.secrets import check_secrets
 from moorage.manager.api.sessions import PageQuery
+from moorage.manager.api.stored_secrets import check_secrets
 
 
 async def create_endpoint(call: Call[EndpointSpec, NoQuery]) -> EndpointView:

@@ -9,15 +9,6 @@ from moorage.common.model.group_options import QuotaLimits
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.views.access_tokens import AccessTokenSpec, AccessTokenView, AppView, NewAccessTokenView
 from moorage.common.views.decisions import DecisionPage, RunView
-from moorage.common.views.keys import KeySpec, KeyView, NewKeyView
-from moorage.common.views.peers import (
-    JoinReply,
-    JoinRequest,
-    JoinTokenSpec,
-    JoinTokenView,
-    NewJoinTokenView,
-    PeerView,
-)
 from moorage.common.views.pending import PlanView, WhyView
 from moorage.common.views.resources import (
     AgentEvent,
@@ -35,7 +26,6 @@ from moorage.common.views.resources import (
     SessionView,
     WorkspaceList,
 )
-from moorage.common.views.secrets import SecretSpec, SecretView
 from moorage.common.views.usage import AgentStats, SessionStats, SessionUsage
 from moorage.manager.api import (
     agents,
@@ -44,23 +34,19 @@ from moorage.manager.api import (
     endpoints,
     explain,
     health,
-    keys,
-    peers,
     quotas,
-    secrets,
     service_ports,
     sessions,
     usage,
     workspaces,
 )
+from moorage.manager.api.identity_routes import IDENTITY_ROUTES
 from moorage.manager.api.route import Items, Route, route
 
 _SESSION = "/v1/sessions/{ref:.+}"
 _ACCESS_TOKENS = f"{_SESSION}/apps/{{app}}/access-tokens"
 _ENDPOINT = "/v1/endpoints/{name:.+}"
 _GROUP = "/v1/groups/{name:.+}"
-_KEY = "/v1/keys/{name:.+}"
-_SECRET = "/v1/secrets/{name:.+}"
 _QUOTA = "/v1/quotas/{scope}/{name:.+}"
 
 ROUTES: tuple[Route, ...] = (
@@ -313,81 +299,7 @@ ROUTES: tuple[Route, ...] = (
         query=decisions.TimeRangeQuery,
         access="admin",
     ),
-    route(
-        "POST",
-        "/v1/keys",
-        keys.create_key,
-        "Create an API key. The secret is returned only once.",
-        NewKeyView,
-        body=KeySpec,
-        status=201,
-        location="/v1/keys/{name}",
-        access="admin",
-    ),
-    route("GET", "/v1/keys", keys.list_keys, "List API keys", Items[KeyView], access="admin"),
-    route("GET", _KEY, keys.get_key, "Get an API key", KeyView, access="admin"),
-    route("DELETE", _KEY, keys.revoke_key, "Revoke an API key", KeyView, access="admin"),
-    route("GET", "/v1/secrets", secrets.list_secrets, "List the secrets of the project", Items[SecretView]),
-    route(
-        "PUT",
-        _SECRET,
-        secrets.put_secret,
-        "Create a secret of the project, or replace its value",
-        SecretView,
-        body=SecretSpec,
-    ),
-    route("DELETE", _SECRET, secrets.delete_secret, "Delete a secret", SecretView),
-    route(
-        "POST",
-        "/v1/join-tokens",
-        peers.create_join_token,
-        "Create a join token. The secret is returned only once.",
-        NewJoinTokenView,
-        body=JoinTokenSpec,
-        status=201,
-        access="admin",
-    ),
-    route(
-        "GET",
-        "/v1/join-tokens",
-        peers.list_join_tokens,
-        "List the join tokens that are still valid",
-        Items[JoinTokenView],
-        access="admin",
-    ),
-    route(
-        "DELETE",
-        "/v1/join-tokens/{id}",
-        peers.delete_join_token,
-        "Delete a join token, so that no agent or proxy can join with it",
-        JoinTokenView,
-        access="admin",
-    ),
-    route(
-        "POST",
-        "/v1/join",
-        peers.join,
-        "Register an agent or a proxy with a request signed by a join token",
-        JoinReply,
-        body=JoinRequest,
-        access="open",
-    ),
-    route(
-        "GET",
-        "/v1/peers",
-        peers.list_peers,
-        "List the registered agents and proxies",
-        Items[PeerView],
-        access="admin",
-    ),
-    route(
-        "DELETE",
-        "/v1/peers/{kind}/{name}",
-        peers.revoke_peer,
-        "Revoke the certificates of an agent or a proxy and close its links",
-        PeerView,
-        access="admin",
-    ),
+    *IDENTITY_ROUTES,
     route("GET", "/livez", health.livez, "Liveness: the process responds", Health, access="open"),
     route(
         "GET",

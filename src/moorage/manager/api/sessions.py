@@ -19,7 +19,7 @@ from moorage.common.views.pending import PlanView
 from moorage.common.views.resources import HistoryEntry, Page, SessionView
 from moorage.manager.api import authorization
 from moorage.manager.api.route import Call, Items, NoQuery
-from moorage.manager.api.secrets import check_secrets
+from moorage.manager.api.stored_secrets import check_secrets
 
 # After this time the status is sent even if the log is empty, so that a following client knows it is
 # connected.

@@ -5,62 +5,28 @@ A test holds this and the migrated schema equal. Constraints and partial indexes
 
 from __future__ import annotations
 
-from typing import Any
+from sqlalchemy import BigInteger, Boolean, Float, Integer, LargeBinary, Text
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
-from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, LargeBinary, MetaData, Table, Text
-from sqlalchemy.dialects.postgresql import ARRAY, JSONB, TIMESTAMP, UUID
+from moorage.manager.store import identity_tables as identity_tables
+from moorage.manager.store.schema import ID, TIME, table
+from moorage.manager.store.schema import metadata as metadata
 
-metadata = MetaData()
-_TZ = TIMESTAMP(timezone=True)
-_ID = UUID(as_uuid=False)
-
-
-def _table(name: str, key: tuple[str, ...], columns: dict[str, Any]) -> Table:
-    """Columns by type; ``[type]`` marks a nullable one."""
-    made: list[Column[Any]] = []
-    for column, kind in columns.items():
-        nullable = isinstance(kind, list)
-        made.append(
-            Column(column, kind[0] if nullable else kind, primary_key=column in key, nullable=nullable)
-        )
-    return Table(name, metadata, *made)
-
-
-resource_groups = _table(
+resource_groups = table(
     "resource_groups",
     ("name",),
     {
         "name": Text(),
         "options": JSONB(),
-        "created_at": _TZ,
+        "created_at": TIME,
         "cursors": JSONB(),
-        "losses_held_since": [_TZ],
+        "losses_held_since": [TIME],
     },
 )
 
-api_keys = _table(
-    "api_keys",
-    ("id",),
-    {
-        "id": _ID,
-        "name": Text(),
-        "role": Text(),
-        "owner": Text(),
-        "project": Text(),
-        "prefix": Text(),
-        "sha256": Text(),
-        "created_at": _TZ,
-        "expires_at": [_TZ],
-        "revoked_at": [_TZ],
-        "last_used_at": [_TZ],
-        "created_by": Text(),
-        "revoked_by": Text(),
-    },
-)
-
-_READINESS = {"restored_at": [_TZ], "refuses_orders": Boolean(), "unknown_kernels": JSONB()}
-_READINESS |= {"ready": Boolean(), "manager": [_ID], "detached_stream": [BigInteger()]}
-agents = _table(
+_READINESS = {"restored_at": [TIME], "refuses_orders": Boolean(), "unknown_kernels": JSONB()}
+_READINESS |= {"ready": Boolean(), "manager": [ID], "detached_stream": [BigInteger()]}
+agents = table(
     "agents",
     ("id",),
     {
@@ -77,15 +43,15 @@ agents = _table(
         "engines": ARRAY(Text()),
         "labels": JSONB(),
         "leaving": Boolean(),
-        "connected_at": _TZ,
-        "last_seen": _TZ,
+        "connected_at": TIME,
+        "last_seen": TIME,
         "max_kernels": [Integer()],
         "share_quantum": Integer(),
         "share_minimum": Integer(),
         "cordon": Text(),
         "cordoned_by": Text(),
-        "cordoned_at": [_TZ],
-        "stop_at": [_TZ],
+        "cordoned_at": [TIME],
+        "stop_at": [TIME],
         "draining": Boolean(),
         "report_interval_s": Float(),
         "silence_grace_s": JSONB(),
@@ -94,16 +60,16 @@ agents = _table(
     },
 )
 
-_MANAGER = {"id": _ID, "link": Text(), "version": Text(), "beat": BigInteger(), "proxies": ARRAY(Text())}
-managers = _table("managers", ("id",), _MANAGER | {"started_at": _TZ})
+_MANAGER = {"id": ID, "link": Text(), "version": Text(), "beat": BigInteger(), "proxies": ARRAY(Text())}
+managers = table("managers", ("id",), _MANAGER | {"started_at": TIME})
 
-agent_history = _table(
+agent_history = table(
     "agent_history",
     ("agent_id", "at"),
-    {"agent_id": Text(), "at": _TZ, "event": Text(), "actor": Text(), "detail": Text()},
+    {"agent_id": Text(), "at": TIME, "event": Text(), "actor": Text(), "detail": Text()},
 )
 
-agent_slots = _table(
+agent_slots = table(
     "agent_slots",
     ("agent_id", "slot", "device_id"),
     {
@@ -123,11 +89,11 @@ agent_slots = _table(
     },
 )
 
-endpoints = _table(
+endpoints = table(
     "endpoints",
     ("id",),
     {
-        "id": _ID,
+        "id": ID,
         "name": Text(),
         "spec": JSONB(),
         "replicas": Integer(),
@@ -135,34 +101,17 @@ endpoints = _table(
         "created_by": Text(),
         "owner": Text(),
         "project": Text(),
-        "created_at": _TZ,
-        "changed_at": _TZ,
-        "deleted_at": [_TZ],
+        "created_at": TIME,
+        "changed_at": TIME,
+        "deleted_at": [TIME],
     },
 )
 
-secrets = _table(
-    "secrets",
-    ("project", "name"),
-    {
-        "project": Text(),
-        "name": Text(),
-        "version": BigInteger(),
-        "key_id": Text(),
-        "sealed": LargeBinary(),
-        "created_at": _TZ,
-        "created_by": Text(),
-        "changed_at": _TZ,
-        "changed_by": Text(),
-        "deleted_at": [_TZ],
-    },
-)
-
-sessions = _table(
+sessions = table(
     "sessions",
     ("id",),
     {
-        "id": _ID,
+        "id": ID,
         "name": Text(),
         "type": Text(),
         "status": Text(),
@@ -173,33 +122,33 @@ sessions = _table(
         "priority": Integer(),
         "spec": JSONB(),
         "slots": JSONB(),
-        "endpoint_id": [_ID],
+        "endpoint_id": [ID],
         "attempt": Integer(),
         "revision": Integer(),
         "created_by": Text(),
-        "created_at": _TZ,
-        "status_since": _TZ,
-        "deadline_at": [_TZ],
-        "ready_at": [_TZ],
+        "created_at": TIME,
+        "status_since": TIME,
+        "deadline_at": [TIME],
+        "ready_at": [TIME],
         "retries": Integer(),
         "bypassed": Integer(),
         "requeues": Integer(),
         "requeued_from": Integer(),
-        "not_before": [_TZ],
+        "not_before": [TIME],
         "owner": Text(),
         "project": Text(),
-        "starts_at": [_TZ],
+        "starts_at": [TIME],
         "dependencies": Integer(),
         "hold": [JSONB()],
     },
 )
 
-kernels = _table(
+kernels = table(
     "kernels",
     ("id",),
     {
-        "id": _ID,
-        "session_id": _ID,
+        "id": ID,
+        "session_id": ID,
         "hostname": Text(),
         "attempt": Integer(),
         "status": Text(),
@@ -212,7 +161,7 @@ kernels = _table(
         "reason": Text(),
         "detail": Text(),
         "log_tail": Text(),
-        "status_since": _TZ,
+        "status_since": TIME,
         "cluster_role": Text(),
         "cluster_index": Integer(),
         "overlap": Boolean(),
@@ -220,31 +169,31 @@ kernels = _table(
     },
 )
 
-session_keys = _table(
-    "session_keys", ("session_id",), {"session_id": _ID, "private_key": Text(), "public_key": Text()}
+session_keys = table(
+    "session_keys", ("session_id",), {"session_id": ID, "private_key": Text(), "public_key": Text()}
 )
 
-allocations = _table(
+allocations = table(
     "allocations",
     ("kernel_id", "slot", "device_id"),
     {
-        "kernel_id": _ID,
+        "kernel_id": ID,
         "agent_id": Text(),
         "slot": Text(),
         "device_id": Text(),
         "amount": BigInteger(),
-        "taken_at": _TZ,
-        "released_at": [_TZ],
+        "taken_at": TIME,
+        "released_at": [TIME],
     },
 )
 
-service_ports = _table(
+service_ports = table(
     "service_ports",
     ("agent_id", "port"),
     {
         "agent_id": Text(),
         "port": Integer(),
-        "kernel_id": _ID,
+        "kernel_id": ID,
         "name": Text(),
         "protocol": Text(),
         "base_path": Boolean(),
@@ -253,30 +202,30 @@ service_ports = _table(
     },
 )
 
-access_tokens = _table(
+access_tokens = table(
     "access_tokens",
     ("id",),
     {
-        "id": _ID,
-        "session_id": _ID,
+        "id": ID,
+        "session_id": ID,
         "app": Text(),
         "prefix": Text(),
         "sha256": Text(),
-        "created_at": _TZ,
+        "created_at": TIME,
         "created_by": Text(),
-        "expires_at": _TZ,
-        "revoked_at": [_TZ],
+        "expires_at": TIME,
+        "revoked_at": [TIME],
         "revoked_by": Text(),
     },
 )
 
-session_history = _table(
+session_history = table(
     "session_history",
     ("session_id", "revision"),
     {
-        "session_id": _ID,
+        "session_id": ID,
         "revision": Integer(),
-        "at": _TZ,
+        "at": TIME,
         "event": Text(),
         "from_status": [Text()],
         "to_status": Text(),
@@ -286,13 +235,13 @@ session_history = _table(
     },
 )
 
-session_dependencies = _table(
+session_dependencies = table(
     "session_dependencies",
     ("session_id", "depends_on", "condition"),
-    {"session_id": _ID, "depends_on": _ID, "condition": Text()},
+    {"session_id": ID, "depends_on": ID, "condition": Text()},
 )
 
-quotas = _table(
+quotas = table(
     "quotas",
     ("scope", "name"),
     {
@@ -301,39 +250,39 @@ quotas = _table(
         "slots": JSONB(),
         "sessions": [Integer()],
         "pending": [Integer()],
-        "changed_at": _TZ,
+        "changed_at": TIME,
         "changed_by": Text(),
     },
 )
 
-leases = _table(
+leases = table(
     "leases",
     ("name",),
     {
         "name": Text(),
         "holder": Text(),
         "term": BigInteger(),
-        "expires_at": _TZ,
+        "expires_at": TIME,
         "clock_jumps": Integer(),
     },
 )
 
-idempotency_keys = _table(
+idempotency_keys = table(
     "idempotency_keys",
     ("scope", "key"),
-    {"scope": Text(), "key": Text(), "request_digest": Text(), "session_id": _ID, "created_at": _TZ},
+    {"scope": Text(), "key": Text(), "request_digest": Text(), "session_id": ID, "created_at": TIME},
 )
 
-decisions = _table(
+decisions = table(
     "decisions",
     ("id",),
     {
         "id": BigInteger(),
         "resource_group": Text(),
-        "from_at": _TZ,
-        "to_at": _TZ,
+        "from_at": TIME,
+        "to_at": TIME,
         "term": BigInteger(),
-        "run": _ID,
+        "run": ID,
         "number": Integer(),
         "format": Integer(),
         "whole": Boolean(),
@@ -344,18 +293,18 @@ decisions = _table(
     },
 )
 
-expected_starts = _table(
+expected_starts = table(
     "expected_starts",
     ("session_id", "attempt", "expected_at"),
     {
-        "session_id": _ID,
+        "session_id": ID,
         "attempt": Integer(),
-        "expected_at": _TZ,
-        "told_at": _TZ,
+        "expected_at": TIME,
+        "told_at": TIME,
         "kind": Text(),
         "resource_group": Text(),
         "outcome": Text(),
-        "started_at": [_TZ],
+        "started_at": [TIME],
     },
 )
 
@@ -363,55 +312,16 @@ _USE = {"cpu": BigInteger(), "memory": BigInteger(), "rx": [BigInteger()], "tx":
 _USE |= {"gpu": [BigInteger()], "gpu_memory": [BigInteger()]}
 _PEAKS = {f"{name}_peak": kind for name, kind in _USE.items()}
 
-kernel_usage = _table("kernel_usage", ("kernel_id",), {"kernel_id": _ID, "at": _TZ, **_USE})
+kernel_usage = table("kernel_usage", ("kernel_id",), {"kernel_id": ID, "at": TIME, **_USE})
 
-kernel_usage_spans = _table(
+kernel_usage_spans = table(
     "kernel_usage_spans",
     ("kernel_id", "seconds", "at"),
-    {"kernel_id": _ID, "seconds": Integer(), "at": _TZ, "samples": Integer(), **_USE, **_PEAKS},
+    {"kernel_id": ID, "seconds": Integer(), "at": TIME, "samples": Integer(), **_USE, **_PEAKS},
 )
 
-agent_usage = _table(
+agent_usage = table(
     "agent_usage",
     ("agent_id",),
-    {"agent_id": Text(), "at": _TZ, "cpu": BigInteger(), "memory": BigInteger(), "devices": JSONB()},
-)
-
-link_authority = _table(
-    "link_authority", ("name",), {"name": Text(), "certificate": Text(), "key": Text(), "created_at": _TZ}
-)
-
-join_tokens = _table(
-    "join_tokens",
-    ("id",),
-    {
-        "id": _ID,
-        "verifier": Text(),
-        "kind": Text(),
-        "resource_group": [Text()],
-        "uses": Integer(),
-        "used": Integer(),
-        "expires_at": _TZ,
-        "created_at": _TZ,
-        "created_by": Text(),
-        "removed_at": [_TZ],
-        "removed_by": Text(),
-    },
-)
-
-link_peers = _table(
-    "link_peers",
-    ("id",),
-    {
-        "id": _ID,
-        "kind": Text(),
-        "name": Text(),
-        "resource_group": [Text()],
-        "token_id": [_ID],
-        "public_key": Text(),
-        "joined_at": _TZ,
-        "certificate_until": _TZ,
-        "revoked_at": [_TZ],
-        "revoked_by": Text(),
-    },
+    {"agent_id": Text(), "at": TIME, "cpu": BigInteger(), "memory": BigInteger(), "devices": JSONB()},
 )
