@@ -56,7 +56,11 @@ def commands() -> Iterator[tuple[str, str]]:
                 yield " ".join((*path, name)), child.get_short_help_str(limit=200)
                 yield from walk(child, (*path, name))
 
-    return walk(typer.main.get_command(app), ("moorage",))
+    root: Any = typer.main.get_command(app)
+    context = typer.Context(root)
+    for name in root.list_commands(context):
+        root.get_command(context, name)  # imports it
+    return walk(root, ("moorage",))
 
 
 def glossary() -> str:

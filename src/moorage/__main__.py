@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-from moorage.cli import app
-from moorage.demo import command as demo
-from moorage.server.commands import (
-    configuration,
-    daemons,
-    database,
-    doctor,
-    join,
-    scheduler,
-    simulate,
-)
+from moorage.cli import add_commands, app
+from moorage.server.commands import COMMANDS
 
-# Importing a command module registers its commands on ``app``.
-REGISTERED = (
-    daemons,
-    database,
-    configuration,
-    doctor,
-    join,
-    demo,
-    scheduler,
-    simulate,
+add_commands(COMMANDS)
+add_commands(
+    {"demo": ("Start every component, serve a tiny model, and ask it a question.", "moorage.demo.command")}
 )
 
 

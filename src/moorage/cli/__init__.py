@@ -1,7 +1,9 @@
 """Command line. ``moorage.server.commands`` adds the commands that run the components."""
 
-from moorage.cli.app import app
-from moorage.cli.commands import registered
+from moorage.cli.app import add_commands, app
+from moorage.cli.commands import COMMANDS
 from moorage.cli.context import Cli, command, duration_option
 
-__all__ = ["Cli", "app", "command", "duration_option", "registered"]
+add_commands(COMMANDS)
+
+__all__ = ["Cli", "add_commands", "app", "command", "duration_option"]

@@ -1,4 +1,4 @@
-"""The root command and its groups. Command modules register themselves here.
+"""The root command and its groups. Command modules register themselves here, when their command runs.
 
 Grammar: short verbs at the root act on sessions and endpoints (``run``, ``stop``, ``describe``). All other
 commands are ``moorage NOUN VERB`` with a plural noun; the noun alone lists. ``manager``, ``agent`` and
@@ -7,7 +7,8 @@ commands are ``moorage NOUN VERB`` with a plural noun; the noun alone lists. ``m
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any
 
 import typer
@@ -17,16 +18,39 @@ import moorage
 from moorage.cli.context import Cli, command, with_shared_options
 from moorage.cli.errors import ErrorReportingGroup
 
-app = typer.Typer(
-    name="moorage",
-    cls=ErrorReportingGroup,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    help="Run models and jobs on GPUs, behind one OpenAI-compatible address.",
-    epilog="First steps: `moorage demo`, then `moorage serve MODEL`. Every command has --help with examples.",
-)
 _ALIASES = {"ls": "list", "rm": "delete"}
+_HELP: dict[str, str] = {}
+_MODULES: dict[str, tuple[str, ...]] = {}
+
+
+def add_commands(commands: Mapping[str, tuple[str, ...]]) -> None:
+    """Add commands and groups of the root: its line in ``moorage --help``, and the modules that register it.
+
+    The modules are imported when the command runs: one command needs a fraction of what all need.
+    """
+    for name, (help, *modules) in commands.items():
+        _HELP[name], _MODULES[name] = help, tuple(modules)
+
+
+class _RootGroup(ErrorReportingGroup):
+    """The root command. ``commands`` holds what was imported so far."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted({*super().list_commands(ctx), *_MODULES})
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.commands:
+            # For an unknown name, all: typer looks for a similar one among ``commands``.
+            for name in (cmd_name,) if cmd_name in _MODULES else _MODULES:
+                for module in _MODULES[name]:
+                    import_module(module)
+            self.commands.update(typer.main.get_group(app).commands)
+        return super().get_command(ctx, cmd_name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        own = {name: command.get_short_help_str(200) for name, command in self.commands.items()}
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted((own | _HELP).items()))
 
 
 class _NounGroup(TyperGroup):
@@ -34,6 +58,17 @@ class _NounGroup(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         return super().get_command(ctx, _ALIASES.get(cmd_name, cmd_name))
+
+
+app = typer.Typer(
+    name="moorage",
+    cls=_RootGroup,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Run models and jobs on GPUs, behind one OpenAI-compatible address.",
+    epilog="First steps: `moorage demo`, then `moorage serve MODEL`. Every command has --help with examples.",
+)
 
 
 def noun(name: str, help: str) -> typer.Typer:

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
 import os
 import sys
 from collections.abc import Callable, Coroutine
 from enum import StrEnum
-from typing import Annotated, Any, Concatenate, ParamSpec, TypeVar, get_type_hints
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVar, get_type_hints
 
 import typer
-from pydantic import BaseModel
-from rich.console import Console
 
 from moorage.cli.connection import Connection, find_connection
 from moorage.common.aio.clock import Clock, SystemClock
 from moorage.common.model.durations import format_duration, parse_duration
-from moorage.sdk import Client
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from moorage.sdk import Client
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -64,9 +66,15 @@ class Cli:
         self.clock = clock or SystemClock()
         self.output = Output(given.get("output") or Output.TABLE)
         self._given = given
-        plain = True if given.get("no_color") or os.environ.get("NO_COLOR") else None
-        self.out = _console(sys.stdout, plain)
-        self.err = _console(sys.stderr, plain)
+        self._plain = True if given.get("no_color") or os.environ.get("NO_COLOR") else None
+
+    @cached_property
+    def out(self) -> Console:
+        return _console(sys.stdout, self._plain)
+
+    @cached_property
+    def err(self) -> Console:
+        return _console(sys.stderr, self._plain)
 
     @property
     def json(self) -> bool:
@@ -83,6 +91,10 @@ class Cli:
 
     def run(self, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
         """Run ``work`` with a connected client to its end."""
+        # Here and not above: most of the time that a command takes goes into imports.
+        import asyncio
+
+        from moorage.sdk import Client
 
         async def main() -> T:
             at = self.connection
@@ -154,6 +166,8 @@ def with_shared_options(function: Callable[Concatenate[Cli, P], None]) -> Callab
 
 
 def _console(stream: Any, plain: bool | None) -> Console:
+    from rich.console import Console
+
     # Markup, emoji codes and highlighting stay off: most of the output is text that users wrote.
     console = Console(file=stream, markup=False, emoji=False, highlight=False, no_color=plain)
     if not console.is_terminal:
@@ -164,8 +178,9 @@ def _console(stream: Any, plain: bool | None) -> Console:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
+    """``value`` as JSON has it: views, also within lists and dicts, as dicts."""
     if isinstance(value, dict):
         return {name: _plain(inner) for name, inner in value.items()}
-    return [_plain(inner) for inner in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    return value.model_dump(mode="json") if hasattr(value, "model_dump") else value

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
-from pydantic import ValidationError
 from typer.core import TyperGroup
 
 from moorage.cli.output import printable
@@ -21,7 +20,10 @@ from moorage.common.model.errors import (
     NotFound,
     Unauthenticated,
 )
-from moorage.sdk import ApiError
+from moorage.sdk.errors import ApiError
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 FAILURE, USAGE, NOT_FOUND, AUTH, TIMEOUT, INTERRUPTED = 1, 2, 3, 4, 124, 130
 
@@ -37,7 +39,7 @@ class WaitTimeout(MoorageError):
 def exit_code(error: Exception) -> int:
     if isinstance(error, ApiError):
         return _BY_HTTP.get(error.status, FAILURE)
-    if isinstance(error, InvalidInput | MalformedBody | BodyTooLarge | ConfigError | ValidationError):
+    if isinstance(error, InvalidInput | MalformedBody | BodyTooLarge | ConfigError):
         return USAGE
     if isinstance(error, NotFound):
         return NOT_FOUND
@@ -48,7 +50,7 @@ def exit_code(error: Exception) -> int:
 
 def one_line(error: MoorageError | ValidationError) -> str:
     """The error and its next step as one line without control characters."""
-    if isinstance(error, ValidationError):
+    if not isinstance(error, MoorageError):
         problems = [
             ": ".join(part for part in (".".join(map(str, e["loc"])), e["msg"]) if part)
             for e in error.errors()
@@ -85,8 +87,15 @@ class ErrorReportingGroup(TyperGroup):
             where = getattr(error, "ctx", None)
             path = where.command_path if where else "moorage"
             _report(f"{error.format_message().rstrip('.')}; try `{path} --help`")
-        except (MoorageError, ValidationError) as error:
+        except MoorageError as error:
             code = exit_code(error)
+            _report(one_line(error))
+        except ValueError as error:
+            from pydantic import ValidationError  # a plain start does not need it
+
+            if not isinstance(error, ValidationError):
+                raise
+            code = USAGE
             _report(one_line(error))
         except typer.Abort:
             code = INTERRUPTED

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from moorage.common.model.errors import NotFound
 from moorage.common.model.status import LIVE, Status
-from moorage.common.views.resources import EndpointView, SessionView
-from moorage.sdk import ApiError, Client
+from moorage.sdk import ApiError
+
+if TYPE_CHECKING:
+    from moorage.common.views.resources import EndpointView, SessionView
+    from moorage.sdk import Client
 
 
 async def find(client: Client, name: str) -> EndpointView | SessionView:

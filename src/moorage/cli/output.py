@@ -5,14 +5,16 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from moorage.common.model.durations import format_duration
 from moorage.common.model.slots import WHOLE_DEVICE, format_amount, format_slots
-from moorage.common.views.resources import AgentView, EndpointView, KernelView, SessionView
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from moorage.common.views.resources import AgentView, EndpointView, KernelView, SessionView
 
 _STYLES = {
     **dict.fromkeys(("RUNNING", "ready", "ALIVE", "SUCCESS"), "green"),
@@ -47,6 +49,9 @@ def print_table(console: Console, columns: Sequence[str], rows: Iterable[Sequenc
 
 
 def make_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
         table.add_column(column, no_wrap=True)
@@ -57,6 +62,8 @@ def make_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
 
 def print_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
     """One name and value per line; empty values are left out."""
+    from rich.text import Text
+
     for name, value in facts:
         if value:
             style = _STYLES.get(value.split(" ")[0], "")
@@ -66,6 +73,8 @@ def print_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
 
 def print_heading(console: Console, title: str) -> None:
     """An empty line and a bold title."""
+    from rich.text import Text
+
     console.print()
     console.print(Text(printable(title, one_line=True), "bold"))
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-from pydantic import BaseModel
+from typing import TYPE_CHECKING, Any
 
 from moorage.common.model.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 # Defaults for a workload that names only some of its resources.
 BASE_RESOURCES = {"cpu": "1", "mem": "1GiB"}

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from rich.console import Console
 from rich.status import Status as Spinner
 from rich.text import Text
 
 from moorage.cli.output import printable
-from moorage.cli.summary import Stage
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from moorage.cli.summary import Stage
 
 
 class Progress:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,9 +13,12 @@ from moorage.cli.output import printable
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.service_ports import parse_port
 from moorage.common.model.spec import SessionSpec
-from moorage.common.model.status import SessionType
-from moorage.common.views.resources import SessionView
-from moorage.sdk import Client, Unreachable
+from moorage.sdk import Unreachable
+
+if TYPE_CHECKING:
+    from moorage.common.model.status import SessionType
+    from moorage.common.views.resources import SessionView
+    from moorage.sdk import Client
 
 Name = Annotated[str | None, typer.Option(help="Name of the session. Default: a generated one.")]
 Resources = Annotated[list[str] | None, typer.Option(help="SLOT=AMOUNT, like cpu=2 or mem=4GiB; repeatable.")]

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from moorage.common.model.reasons import REASONS, Reason
-from moorage.common.model.spec import Port
 from moorage.common.model.status import LIVE, TERMINAL, SessionType, Status
-from moorage.common.views.resources import EndpointView, HistoryEntry, ReplicaView, SessionView
+
+if TYPE_CHECKING:
+    from moorage.common.model.spec import Port
+    from moorage.common.views.resources import EndpointView, HistoryEntry, ReplicaView, SessionView
 
 _STAGE_NAMES = {
     Status.PENDING: "queued",

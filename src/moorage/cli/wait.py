@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING
 
 from moorage.cli.errors import WaitTimeout
-from moorage.cli.progress import Progress
 from moorage.cli.summary import (
     current_activity,
     failed_replica,
@@ -15,11 +15,15 @@ from moorage.cli.summary import (
     leading_replica,
     stages,
 )
-from moorage.common.aio.clock import Clock
 from moorage.common.model.durations import format_duration
 from moorage.common.model.errors import Conflict
-from moorage.common.views.resources import EndpointView, ReplicaView, SessionView
-from moorage.sdk import ApiError, Client, Unreachable
+from moorage.sdk import ApiError, Unreachable
+
+if TYPE_CHECKING:
+    from moorage.cli.progress import Progress
+    from moorage.common.aio.clock import Clock
+    from moorage.common.views.resources import EndpointView, ReplicaView, SessionView
+    from moorage.sdk import Client
 
 POLL_S = 0.2
 # A wait survives a restart of the manager.

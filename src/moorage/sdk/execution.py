@@ -24,7 +24,8 @@ from moorage.common.model.commands import (
     frame,
     unframe,
 )
-from moorage.sdk.errors import ApiError, Unreachable, not_moorage, problem_of
+from moorage.sdk.errors import ApiError, Unreachable
+from moorage.sdk.transport import not_moorage, problem_of
 
 _CLOSE_S = 3.0
 

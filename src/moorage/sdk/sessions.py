@@ -13,9 +13,9 @@ from moorage.common.model.status import SessionType, Status
 from moorage.common.views.pending import PlanView, WhyView
 from moorage.common.views.resources import HistoryEntry, Page, SessionView, View, WorkspaceList
 from moorage.common.views.usage import SessionStats, SessionUsage
-from moorage.sdk.errors import ApiError, problem_of
+from moorage.sdk.errors import ApiError
 from moorage.sdk.execution import RunningCommand, run_command
-from moorage.sdk.transport import Transport, segment
+from moorage.sdk.transport import Transport, problem_of, segment
 
 
 class _History(View):

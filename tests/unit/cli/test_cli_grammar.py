@@ -11,7 +11,7 @@ import pytest
 import typer
 from invoke import Run
 
-from moorage.__main__ import REGISTERED
+from moorage import __main__
 from moorage.cli import app
 
 # Act on sessions and endpoints, or run the platform.
@@ -40,7 +40,18 @@ DURATIONS = {
     "--timeout",
 }  # fmt: skip
 
-ROOT: Any = typer.main.get_command(app)
+
+def root() -> Any:
+    """The root command with all its commands, which it imports one by one."""
+    found: Any = typer.main.get_command(app)
+    context = typer.Context(found)
+    for name in found.list_commands(context):
+        found.get_command(context, name)
+    return found
+
+
+assert __main__.main  # it adds the commands of the components
+ROOT = root()
 
 
 def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -51,8 +62,18 @@ def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[s
 
 
 def test_root_has_short_verbs_daemons_and_nouns() -> None:
-    assert REGISTERED
     assert set(ROOT.commands) == ROOT_VERBS | DAEMONS.keys() | SINGULAR.keys() | NOUNS
+
+
+def test_help_of_the_root_has_the_first_line_of_each_command(moorage: Run) -> None:
+    shown = " ".join(moorage("--help", COLUMNS="400").stdout.split())
+    for name, command in ROOT.commands.items():
+        assert f" {name} {command.get_short_help_str(200)}" in shown
+
+
+def test_misspelled_command_gets_a_suggestion(moorage: Run) -> None:
+    result = moorage("worspaces")
+    assert (result.exit_code, "Did you mean 'workspaces'?" in result.stderr) == (2, True)
 
 
 def test_nouns_are_plural_and_take_known_verbs() -> None:

@@ -6,7 +6,7 @@ import pytest
 from fake_manager import KEY, FakeManager
 
 from moorage.sdk import ApiError, Message, Unreachable, chat
-from moorage.sdk.chat import EventReader
+from moorage.sdk.chat_completions import EventReader
 
 ASK: list[Message] = [{"role": "user", "content": "Hello"}]
 

@@ -1,57 +1,61 @@
 """One module per command or noun. Importing a module registers its commands on ``moorage.cli.app``."""
 
-from moorage.cli.commands import (
-    agents,
-    chat,
-    cp,
-    describe,
-    exec,
-    groups,
-    join_tokens,
-    keys,
-    list,
-    logs,
-    open,
-    peers,
-    plan,
-    port_forward,
-    quotas,
-    run,
-    scale,
-    secrets,
-    serve,
-    start,
-    stop,
-    top,
-    why,
-    workspaces,
-)
-
-registered = (
-    agents,
-    chat,
-    cp,
-    describe,
-    exec,
-    groups,
-    join_tokens,
-    keys,
-    list,
-    logs,
-    open,
-    peers,
-    plan,
-    port_forward,
-    quotas,
-    run,
-    scale,
-    secrets,
-    serve,
-    start,
-    stop,
-    top,
-    why,
-    workspaces,
-)
-
-__all__ = ["registered"]
+# The line in `moorage --help`, and the module. A test compares the lines with the help of the commands.
+COMMANDS = {
+    "agents": (
+        "Agents: what their nodes offer, and whether they take new work.",
+        "moorage.cli.commands.agents",
+    ),
+    "chat": ("Ask a served model.", "moorage.cli.commands.chat"),
+    "cp": (
+        "Copy a file or directory into or out of a running session: completely, or not at all.",
+        "moorage.cli.commands.cp",
+    ),
+    "describe": (
+        "Show an endpoint or session in full: state, history, why it waits or failed, last log lines.",
+        "moorage.cli.commands.describe",
+    ),
+    "endpoints": ("Endpoints.", "moorage.cli.commands.list"),
+    "exec": ("Run a command in a running session, and exit with its exit code.", "moorage.cli.commands.exec"),
+    "groups": ("Resource groups and their scheduling options.", "moorage.cli.commands.groups"),
+    "join-tokens": ("Tokens by which agents and proxies join.", "moorage.cli.commands.join_tokens"),
+    "keys": ("API keys, their users and projects.", "moorage.cli.commands.keys"),
+    "logs": (
+        "Print the log of a session, or of the newest replica of an endpoint.",
+        "moorage.cli.commands.logs",
+    ),
+    "open": (
+        "Print the address of an app of a session, with a new access token in it.",
+        "moorage.cli.commands.open",
+    ),
+    "peers": ("Agents and proxies that have joined.", "moorage.cli.commands.peers"),
+    "plan": (
+        "Show where `moorage run` with these options would start now, or what is missing.",
+        "moorage.cli.commands.plan",
+    ),
+    "port-forward": (
+        "Forward a local port to a service port of a session, until Ctrl-C.",
+        "moorage.cli.commands.port_forward",
+    ),
+    "ps": ("List endpoints and sessions.", "moorage.cli.commands.list"),
+    "quotas": ("Limits for users, projects and resource groups.", "moorage.cli.commands.quotas"),
+    "run": (
+        "Run a program as a batch session, print its log, and exit with its exit code.",
+        "moorage.cli.commands.run",
+    ),
+    "scale": ("Set the number of replicas of an endpoint.", "moorage.cli.commands.scale"),
+    "secrets": (
+        "Values for sessions that nobody can read back, such as access tokens.",
+        "moorage.cli.commands.secrets",
+    ),
+    "serve": ("Serve a model behind one stable OpenAI-compatible address.", "moorage.cli.commands.serve"),
+    "sessions": ("Sessions.", "moorage.cli.commands.list"),
+    "start": ("Start an interactive session, which runs until it is stopped.", "moorage.cli.commands.start"),
+    "stop": ("Stop a session, or delete an endpoint with all its replicas.", "moorage.cli.commands.stop"),
+    "top": ("Show what sessions use now: processors, memory, GPUs, network.", "moorage.cli.commands.top"),
+    "why": (
+        "Explain why a session waits: its conditions, what agents lack, its place in the queue.",
+        "moorage.cli.commands.why",
+    ),
+    "workspaces": ("Directories that sessions have kept on their nodes.", "moorage.cli.commands.workspaces"),
+}

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from moorage.cli import output, times
 from moorage.cli.app import list_command, noun
@@ -15,8 +14,12 @@ from moorage.cli.context import Cli, Output, command
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.slots import WHOLE_DEVICE, format_amount
 from moorage.common.views.resources import AgentView, Cordon
-from moorage.common.views.usage import AgentStats, DeviceStats
-from moorage.sdk import Client
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from moorage.common.views.usage import AgentStats, DeviceStats
+    from moorage.sdk import Client
 
 agents = noun("agents", help="Agents: what their nodes offer, and whether they take new work.")
 AgentId = Annotated[str, typer.Argument(metavar="AGENT", help="An agent's id, as `agents list` shows it.")]

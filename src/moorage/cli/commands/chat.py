@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,8 +13,10 @@ from moorage.cli.errors import INTERRUPTED
 from moorage.cli.lookup import all_endpoints
 from moorage.cli.output import printable
 from moorage.common.model.errors import InvalidInput, NotFound
-from moorage.sdk import Client, Message
 from moorage.sdk import chat as ask
+
+if TYPE_CHECKING:
+    from moorage.sdk import Client, Message
 
 
 @command(app)

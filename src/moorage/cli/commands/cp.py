@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
@@ -24,7 +24,9 @@ from moorage.cli.output import printable
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.commands import Channel, ExecSpec
 from moorage.common.model.errors import Conflict, InvalidInput, MoorageError, NotFound
-from moorage.sdk import Client, RunningCommand
+
+if TYPE_CHECKING:
+    from moorage.sdk import Client, RunningCommand
 
 _MISSING, _NO_PROGRAM = 3, (126, 127)
 # How tar programs report a full disk; some report the last, short write.

@@ -6,10 +6,9 @@ import asyncio
 import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
 from moorage.cli.app import app
@@ -28,18 +27,22 @@ from moorage.cli.summary import current_activity, explain_failure, next_steps
 from moorage.common.model.durations import format_duration
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.slots import format_slots
-from moorage.common.model.spec import SessionSpec, Workload
 from moorage.common.model.status import LIVE, Status
 from moorage.common.views.resources import EndpointView, HistoryEntry, SessionView
-from moorage.common.views.usage import SessionStats
-from moorage.sdk import Client
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from moorage.common.model.spec import SessionSpec, Workload
+    from moorage.common.views.usage import SessionStats
+    from moorage.sdk import Client
 
 
 @command(app)
 def describe(
     cli: Cli, name: Annotated[str, typer.Argument(help="An endpoint, or a session's name or id.")]
 ) -> None:
-    """Show everything about one endpoint or session: state, history, why it waits or failed, last log lines.
+    """Show an endpoint or session in full: state, history, why it waits or failed, last log lines.
 
     \b
     Examples:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import ExitStack, suppress
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +17,9 @@ from moorage.cli.output import printable
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.commands import ExecEnd, ExecSpec, Size
 from moorage.common.model.errors import InvalidInput
-from moorage.sdk import Client, RunningCommand
+
+if TYPE_CHECKING:
+    from moorage.sdk import Client, RunningCommand
 
 _BROKEN_PIPE = 141  # as of a program that SIGPIPE ended
 

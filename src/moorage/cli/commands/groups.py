@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
@@ -12,8 +12,10 @@ from moorage.cli.app import list_command, noun
 from moorage.cli.context import Cli, Output, command
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.group_options import GroupOptions
-from moorage.common.views.resources import GroupView
-from moorage.sdk import Client
+
+if TYPE_CHECKING:
+    from moorage.common.views.resources import GroupView
+    from moorage.sdk import Client
 
 groups = noun("groups", help="Resource groups and their scheduling options.")
 

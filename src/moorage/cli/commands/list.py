@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,8 +12,10 @@ from moorage.cli import output
 from moorage.cli.app import app, list_command, noun
 from moorage.cli.context import Cli, Output, command
 from moorage.cli.lookup import all_endpoints, all_sessions, live_sessions
-from moorage.common.views.resources import EndpointView, SessionView
-from moorage.sdk import Client
+
+if TYPE_CHECKING:
+    from moorage.common.views.resources import EndpointView, SessionView
+    from moorage.sdk import Client
 
 sessions = noun(
     "sessions", help="Sessions. `ps` lists them with the endpoints; the short commands act on them."

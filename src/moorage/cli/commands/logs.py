@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +13,9 @@ from moorage.cli.errors import INTERRUPTED
 from moorage.cli.lookup import find
 from moorage.common.model.errors import NotFound
 from moorage.common.views.resources import EndpointView
-from moorage.sdk import Client
+
+if TYPE_CHECKING:
+    from moorage.sdk import Client
 
 
 @command(app)

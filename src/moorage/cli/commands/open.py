@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import webbrowser
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,7 +11,9 @@ from moorage.cli.app import app
 from moorage.cli.context import Cli, command, duration_option
 from moorage.common.model.errors import InvalidInput, NotFound
 from moorage.common.views.access_tokens import MONTH_S, WORKING_DAY_S, AccessTokenSpec, AppView
-from moorage.sdk import Client
+
+if TYPE_CHECKING:
+    from moorage.sdk import Client
 
 Session = Annotated[str, typer.Argument(help="The session's name or id.")]
 Lifetime = Annotated[

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,7 +10,9 @@ from moorage.cli import output
 from moorage.cli.app import list_command, noun
 from moorage.cli.context import Cli, Output, command
 from moorage.common.model.errors import InvalidInput
-from moorage.common.views.peers import PeerKind, PeerView
+
+if TYPE_CHECKING:
+    from moorage.common.views.peers import PeerKind, PeerView
 
 peers = noun("peers", help="Agents and proxies that have joined. For administrators.")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from types import TracebackType
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 import aiohttp
 import typer
@@ -18,8 +18,11 @@ from moorage.cli.output import printable
 from moorage.common.aio.sockets import keep_alive_socket, reset
 from moorage.common.aio.tasks import cancel_and_wait
 from moorage.common.model.errors import InvalidInput, MoorageError
-from moorage.common.views.access_tokens import AppView, NewAccessTokenView
-from moorage.sdk import ApiError, Client, forward_connection
+from moorage.sdk import ApiError, forward_connection
+
+if TYPE_CHECKING:
+    from moorage.common.views.access_tokens import AppView, NewAccessTokenView
+    from moorage.sdk import Client
 
 _UNAUTHORIZED = 401
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -12,8 +12,11 @@ from moorage.cli.context import Cli, Output, command
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.group_options import QuotaLimits, Scope
 from moorage.common.model.slots import format_amount
-from moorage.common.views.resources import QuotaView
-from moorage.sdk import ApiError, Client
+from moorage.sdk import ApiError
+
+if TYPE_CHECKING:
+    from moorage.common.views.resources import QuotaView
+    from moorage.sdk import Client
 
 quotas = noun("quotas", help="Limits for users, projects and resource groups.")
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
-from typing import Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 from rich.text import Text
@@ -41,10 +41,13 @@ from moorage.cli.session_options import (
 from moorage.cli.summary import explain_failure, has_ended
 from moorage.cli.wait import until_session
 from moorage.common.model.reasons import Reason
-from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import LIVE, STARTING, Result, SessionType, Status
-from moorage.common.views.resources import SessionView
-from moorage.sdk import ApiError, Client, Unreachable
+from moorage.sdk import ApiError, Unreachable
+
+if TYPE_CHECKING:
+    from moorage.common.model.spec import SessionSpec
+    from moorage.common.views.resources import SessionView
+    from moorage.sdk import Client
 
 _BEFORE_RUNNING = frozenset({Status.PENDING, *STARTING})
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +12,9 @@ from moorage.cli import output
 from moorage.cli.app import list_command, noun
 from moorage.cli.context import Cli, Output, command
 from moorage.common.model.errors import InvalidInput
-from moorage.common.views.secrets import SecretView
+
+if TYPE_CHECKING:
+    from moorage.common.views.secrets import SecretView
 
 secrets = noun("secrets", help="Values for sessions that nobody can read back, such as access tokens.")
 

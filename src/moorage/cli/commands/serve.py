@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -36,7 +36,10 @@ from moorage.cli.wait import until_ready
 from moorage.common.model.kernel import ENGINES
 from moorage.common.model.spec import EndpointSpec
 from moorage.common.views.resources import EndpointView, ReplicaView
-from moorage.sdk import ApiError, Client, Unreachable
+from moorage.sdk import ApiError, Unreachable
+
+if TYPE_CHECKING:
+    from moorage.sdk import Client
 
 
 @command(app)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
@@ -37,8 +37,10 @@ from moorage.cli.session_options import (
 from moorage.cli.summary import explain_failure, next_steps
 from moorage.cli.wait import until_session
 from moorage.common.model.status import STARTING, SessionType, Status
-from moorage.common.views.resources import SessionView
-from moorage.sdk import Client
+
+if TYPE_CHECKING:
+    from moorage.common.views.resources import SessionView
+    from moorage.sdk import Client
 
 _BEFORE_RUNNING = frozenset({Status.PENDING, *STARTING})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +13,9 @@ from moorage.cli.lookup import find, live_sessions
 from moorage.cli.session_options import Timeout
 from moorage.cli.wait import until_ended
 from moorage.common.views.resources import EndpointView, SessionView
-from moorage.sdk import Client
+
+if TYPE_CHECKING:
+    from moorage.sdk import Client
 
 
 @command(app)

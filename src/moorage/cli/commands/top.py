@@ -6,18 +6,21 @@ import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.live import Live
-from rich.table import Table
 
 from moorage.cli.app import app
 from moorage.cli.context import Cli, Output, command, duration_option
 from moorage.cli.output import format_age, make_table, print_table
 from moorage.common.model.slots import WHOLE_DEVICE, format_amount
-from moorage.common.views.usage import AgentStats, SessionUsage, UsageView
-from moorage.sdk import Client
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from moorage.common.views.usage import AgentStats, SessionUsage, UsageView
+    from moorage.sdk import Client
 
 
 class Sort(StrEnum):

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from moorage.cli import output
 from moorage.cli.app import app
 from moorage.cli.context import Cli, Output, command
 from moorage.common.model.durations import format_duration
 from moorage.common.model.status import Status
-from moorage.common.views.pending import PendingExplanation
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from moorage.common.views.pending import PendingExplanation
 
 
 @command(app)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,7 +10,9 @@ from moorage.cli import output
 from moorage.cli.app import list_command, noun
 from moorage.cli.context import Cli, Output, command
 from moorage.common.model.slots import format_amount
-from moorage.common.views.resources import WorkspaceView
+
+if TYPE_CHECKING:
+    from moorage.common.views.resources import WorkspaceView
 
 workspaces = noun("workspaces", help="Directories that sessions have kept on their nodes.")
 

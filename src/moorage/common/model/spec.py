@@ -73,7 +73,7 @@ NoNul = Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=32_768)]
 class Model(BaseModel):
     """Base of request models: unknown fields are errors, values are immutable."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,126}[A-Za-z0-9])?$")]

@@ -19,7 +19,7 @@ WORKING_DAY_S, MONTH_S = 28_800.0, 2_592_000.0
 class AppView(BaseModel):
     """A service port of a session. ``ready``: the session runs, so proxies have a route to it."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     name: str
     protocol: Protocol
@@ -39,7 +39,7 @@ class AccessTokenSpec(Model):
 class AccessTokenView(BaseModel):
     """An access token without its secret. Its bearer reaches one app of one session."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     id: str
     session_id: str

@@ -30,7 +30,7 @@ class KeySpec(Model):
 class KeyView(BaseModel):
     """A key without its secret."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     id: str
     name: str

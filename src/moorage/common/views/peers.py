@@ -28,7 +28,7 @@ class JoinTokenSpec(Model):
 class JoinTokenView(BaseModel):
     """A join token without its secret."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     id: str
     kind: PeerKind
@@ -61,7 +61,7 @@ class JoinRequest(Model):
 class JoinReply(BaseModel):
     """The identity of a new peer, for it to store."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     id: str
     kind: PeerKind
@@ -77,7 +77,7 @@ class JoinReply(BaseModel):
 class PeerView(BaseModel):
     """An agent or proxy that has joined. ``certificate_until``: expiry of its newest certificate."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     id: str
     kind: PeerKind

@@ -31,7 +31,7 @@ T = TypeVar("T")
 class View(BaseModel):
     """Base of answers. Clients ignore unknown fields, so a newer manager may add some."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
 
 def _masked_spec(spec: Workload) -> dict[str, Any]:

@@ -14,12 +14,12 @@ import typer
 from moorage.cli import Cli, command, duration_option, output, times
 from moorage.common.model.errors import InvalidInput, NotFound
 from moorage.common.views.decisions import DecisionPage, SegmentView
-from moorage.sdk import Client
 from moorage.server.commands.scheduler.group import scheduler
 from moorage.server.process import missing_extra
 
 if TYPE_CHECKING:
     from moorage.manager.decision_log import Decision, Gap
+    from moorage.sdk import Client
 
 From = Annotated[
     str | None,

@@ -14,7 +14,6 @@ from moorage.cli import Cli, command, output, parse
 from moorage.common.model.errors import InvalidInput, NotFound
 from moorage.common.model.group_options import GroupOptions
 from moorage.common.views.decisions import RunView
-from moorage.sdk import Client
 from moorage.server.commands.scheduler.comparison import print_comparison, save_plot
 from moorage.server.commands.scheduler.group import scheduler
 from moorage.server.commands.scheduler.log import (
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from moorage.manager.decision_log import Decision, Gap
     from moorage.manager.decision_log.timeline import Difference
     from moorage.manager.scheduling import Policy
+    from moorage.sdk import Client
     from moorage.simulator.scheduler.trace import Trace
 
 _MAX_DIFFERENCES = 20  # shown in the table
