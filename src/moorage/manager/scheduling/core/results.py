@@ -110,8 +110,8 @@ class UnmetCondition:
 class Hold(NamedTuple):
     """A session that was not placed.
 
-    ``attempted``: agents were considered for it. ``capacity``: it wants room on an agent that could take it
-    if it were empty, which counts one retry. To want an agent (all drain, or are ill) is no want of room.
+    ``attempted``: agents were considered for it. ``capacity``: an agent could take it if that agent were
+    empty, which counts one retry. It is false when no agent takes new work (all are draining or unhealthy).
     ``blocked_by``: the session at which the pass ended before this one, or whose reservation it would delay.
     """
 

@@ -105,7 +105,7 @@ def diagnose_gang(pool: NodePool, item: Pending, fraction: str) -> tuple[Infeasi
     if infeasibility.reason is Reason.INSUFFICIENT_RESOURCES:
         usable = [node for node in feasible.schedulable if accepts_node(item, node, pool.quantized)]
         if not _would_fit(usable, demands, single_node, fraction, False):
-            # It wants room only if agents that take new work suffice once they are empty.
+            # Only capacity is missing if the agents that take new work suffice once they are empty.
             anywhere = replace(item, avoid=frozenset())
             nodes = [node for node in feasible.nodes if accepts_node(anywhere, node, pool.quantized)]
             possible = _would_fit(nodes, demands, single_node, fraction, True)

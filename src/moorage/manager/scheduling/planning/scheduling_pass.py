@@ -65,7 +65,7 @@ class SchedulingPass:
         self.holds = Holds()
         self.victims: list[Victim] = []
         self._blocker: SessionId | None = None  # the session that ended the pass
-        # Of the sessions that wait for room, can be helped and are not overdue: the first by queue key.
+        # The first by queue key of the sessions that wait for capacity, can be helped and are not overdue.
         self._head: Pending | None = None
         self._placed_keys: list[tuple[int, int, str]] = []
         self._any_blocked = False
@@ -266,7 +266,7 @@ class SchedulingPass:
         self._placed_keys.append(item.queue_key)
 
     def _blocked(self, item: Pending, overdue: bool) -> None:
-        """It wants room: it may end the pass, preempt others, or get a reservation."""
+        """Capacity is missing: the session may end the pass, preempt others, or get a reservation."""
         policy, found = self.policy, None
         if self._preempter is not None and (found := self._preempter.search(item)) is not None:
             self._keep(found[0], found[1])
@@ -326,7 +326,7 @@ class SchedulingPass:
 
     @property
     def has_head(self) -> bool:
-        """Whether a session that is not overdue waits for room and can be helped."""
+        """Whether a session that is not overdue waits for capacity and can be helped."""
         return self._head is not None
 
     def plan(self) -> Plan:
