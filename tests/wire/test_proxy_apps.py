@@ -88,9 +88,15 @@ async def test_app_has_its_own_host_name_with_a_domain(tmp_path):
         async with client.session.get(
             f"{url}/a?x=1&access_token={ACCESS_TOKEN}", allow_redirects=False
         ) as response:
-            assert response.headers["Location"] == f"http://{host}/a?x=1&access_token={ACCESS_TOKEN}"
+            assert response.headers["Location"] == f"//{host}/a?x=1&access_token={ACCESS_TOKEN}"
             assert "Set-Cookie" not in response.headers
         options = {"headers": {"Host": host}, "allow_redirects": False}
+        async with client.session.get(
+            aiohttp.client.URL(f"{client.url}//evil.example/?access_token={ACCESS_TOKEN}", encoded=True),
+            headers={"Host": host, "X-Forwarded-Proto": "https://evil.example/?"},
+            allow_redirects=False,
+        ) as response:
+            assert response.headers["Location"] == "/evil.example/", "not another host"
         async with client.session.get(
             f"{client.url}/v1/models?access_token={ACCESS_TOKEN}", **options
         ) as response:

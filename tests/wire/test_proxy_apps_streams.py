@@ -96,7 +96,9 @@ async def test_slow_reader_slows_a_websocket_down(tmp_path):
 
     async with serving_app(tmp_path, pour) as (client, _):
         reader, writer = await asyncio.open_connection(*client.proxy.address)
-        head = f"GET /apps/{ID}/lab/ws HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ACCESS_TOKEN}\r\n"
+        head = (
+            f"GET /apps/{ID}/lab/ws HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ACCESS_TOKEN}\r\n"
+        )
         head += "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
         head += "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
         writer.write(head.encode())

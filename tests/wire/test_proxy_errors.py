@@ -17,7 +17,7 @@ from moorage.common.model.errors import StartupError
 from moorage.proxy import Timeouts
 
 TEN_MB = 10 * 1024 * 1024
-HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer client-key\r\n"
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer client-key\r\n"
 
 
 async def unreachable_engine(request: web.Request) -> web.Response:
@@ -177,8 +177,8 @@ async def test_expect_continue(tmp_path):
     ("sent", "status"),
     [
         (b"nonsense\r\n\r\n", 400),
-        (b"GET /%s HTTP/1.1\r\nHost: x\r\n\r\n" % (b"a" * 17_000), 414),
-        (b"GET / HTTP/1.1\r\nHost: x\r\nX: %s\r\n\r\n" % (b"a" * 33_000), 431),
+        (b"GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n" % (b"a" * 17_000), 414),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nX: %s\r\n\r\n" % (b"a" * 33_000), 431),
         (HEAD + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
         (HEAD + b"Content-Length: -5\r\n\r\n", 400),
         (HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n", 400),

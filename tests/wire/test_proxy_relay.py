@@ -199,7 +199,9 @@ async def test_slow_client_slows_its_replica_down(tmp_path):
 
     async with serving_one(tmp_path, respond) as client:
         reader, writer = await asyncio.open_connection(*client.proxy.address, limit=1024)
-        writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer client-key\r\n")
+        writer.write(
+            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer client-key\r\n"
+        )
         writer.write(b'Content-Length: 16\r\n\r\n{"model":"tiny"}')
         await until(lambda: sent)
         last, since = -1, time.monotonic()
@@ -238,7 +240,7 @@ async def test_http_1_0_and_an_upgrade_offer_are_served(tmp_path):
     async with serving_one(tmp_path, respond) as client:
         for version, extra in (("1.0", ""), ("1.1", "Connection: Upgrade, close\r\nUpgrade: h2c\r\n")):
             reader, writer = await asyncio.open_connection(*client.proxy.address)
-            head = f"POST /v1/completions HTTP/{version}\r\nHost: x\r\n{extra}"
+            head = f"POST /v1/completions HTTP/{version}\r\nHost: localhost\r\n{extra}"
             writer.write(head.encode() + b"Authorization: Bearer client-key\r\n")
             writer.write(b'Content-Length: 16\r\n\r\n{"model":"tiny"}')
             response = await asyncio.wait_for(reader.read(), 5)
@@ -262,7 +264,9 @@ async def test_client_that_accepts_no_data_is_disconnected(tmp_path):
 
     async with serving_one(tmp_path, endless, timeouts=Timeouts(unread_s=1.0)) as client:
         reader, writer = await asyncio.open_connection(*client.proxy.address, limit=1024)
-        writer.write(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer client-key\r\n")
+        writer.write(
+            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer client-key\r\n"
+        )
         writer.write(b'Content-Length: 16\r\n\r\n{"model":"tiny"}')
         await reader.readuntil(b"\r\n")  # and nothing more
         async with asyncio.timeout(60):

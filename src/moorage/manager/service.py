@@ -11,7 +11,6 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 import structlog
-from aiohttp import web
 
 import moorage
 from moorage.common.aio.clock import Clock
@@ -21,7 +20,7 @@ from moorage.common.config.settings import ManagerSettings
 from moorage.common.model.addresses import is_loopback, split_address
 from moorage.common.model.errors import ConfigError, StartupError, StoreUnavailable
 from moorage.common.views.peers import JoinTokenSpec
-from moorage.manager.api import ApiServices, build_runner
+from moorage.manager.api import ApiServices, serve_api
 from moorage.manager.explain.service import ExplanationService
 from moorage.manager.loops import (
     AgentMonitor,
@@ -273,29 +272,24 @@ class Manager:
                 return {"postgres": str(error)}
             return {"postgres": "ok"}
 
-        runner = build_runner(
-            ApiServices(
-                store=store,
-                endpoints=EndpointService(store.endpoints, self._clock),
-                terminator=terminator,
-                explanations=ExplanationService(store, self._clock),
-                registration=self._registration,
-                logs=logs,
-                execs=execs,
-                workspaces=workspaces,
-                checks=checks,
-                metrics=metrics.render,
-                max_body_bytes=self._settings.max_body_bytes,
-                version=moorage.__version__,
-                clock=self._clock,
-            )
+        services = ApiServices(
+            store=store,
+            endpoints=EndpointService(store.endpoints, self._clock),
+            terminator=terminator,
+            explanations=ExplanationService(store, self._clock),
+            registration=self._registration,
+            logs=logs,
+            execs=execs,
+            workspaces=workspaces,
+            checks=checks,
+            metrics=metrics.render,
+            max_body_bytes=self._settings.max_body_bytes,
+            version=moorage.__version__,
+            clock=self._clock,
         )
-        await runner.setup()
-        self._stack.push_async_callback(runner.cleanup)
         host, port = split_address(self._settings.listen)
-        site = web.TCPSite(runner, host, port, reuse_port=False)
         try:
-            await site.start()
+            runner = await serve_api(services, host, port, names=self._settings.allowed_hosts)
         except OSError as error:
             if error.errno not in (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES):
                 raise
@@ -303,6 +297,7 @@ class Manager:
                 f"cannot listen on manager.listen = {self._settings.listen}: {os.strerror(error.errno)}",
                 next_step="stop the process that uses it, or set MOORAGE_MANAGER__LISTEN to another address",
             ) from error
+        self._stack.push_async_callback(runner.cleanup)
         return f"{host}:{runner.addresses[0][1]}"
 
 

@@ -15,11 +15,13 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.aio.task_metrics import TaskCollector
 from moorage.common.config.settings import CommonSettings, ProxySettings
+from moorage.common.http.head import HeadGuard
+from moorage.common.http.server import GuardedSite, Listener
 from moorage.common.link.dial import MAINTENANCE_S, dialer_for
 from moorage.common.model.addresses import split_address
 from moorage.common.model.errors import StartupError
 from moorage.proxy.control.feed import RouteFeedClient
-from moorage.proxy.control.health import health_app
+from moorage.proxy.control.health import health_app, malformed
 from moorage.proxy.control.saved_table import SavedTable
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.metrics import Metrics
@@ -116,12 +118,13 @@ class Proxy:
 
     async def _listen_health(self, stack: AsyncExitStack, feed: RouteFeedClient) -> tuple[str, int]:
         host, port = self.internal_address
-        app = health_app(self._router, feed)
+        names = self._settings.allowed_hosts
+        app = health_app(self._router, feed, HeadGuard(host, names, setting="proxy.allowed_hosts"))
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
         try:
-            await web.TCPSite(runner, host, port).start()
+            await GuardedSite(runner, host, port, Listener(malformed)).start()
         except OSError as error:
             raise _cannot_listen("proxy.internal_listen", host, port, error) from error
         bound = runner.addresses[0]

@@ -9,8 +9,14 @@ from dataclasses import dataclass
 class Timeouts:
     """All values are in seconds."""
 
+    head_s: float = 15.0
+    """From accepting a connection, or from the first byte of a later request, to the end of its head."""
+    idle_s: float = 75.0
+    """Longest pause between two requests of a connection. Longer than what web servers in front of it keep
+    idle connections for (60 s), so that they close first."""
     body_s: float = 60.0
-    """From the head of a request to the end of its body."""
+    """From the head of a request to the end of its body. Bodies for apps have no limit of size: they may take
+    a second longer for each KiB."""
     linger_s: float = 10.0
     """Time for which the rest of a body is read and dropped after an error response.
 

@@ -136,6 +136,8 @@ def test_single_model_with_a_slash_in_its_name():
         (b'{"model":"tiny"}', Forward("tiny", CHAT, False)),
         (b' {"stream":true,"model":"org/Big-7B","x":[1]} ', Forward("org/Big-7B", CHAT, True)),
         (b'{"model":"tiny","stream":1}', Forward("tiny", CHAT, False)),
+        (b'{"model":"tiny","tools":[{"model":"a"},{"model":"b","model":"c"}]}', Forward("tiny", CHAT, False)),
+        (b'{"model":"t\\u0069ny","messages":"\\"model\\""}', Forward("tiny", CHAT, False)),
     ],
 )
 def test_admitted_bodies(body, expected):
@@ -160,6 +162,9 @@ def test_admitted_bodies(body, expected):
         (b'{"model":""}', 400, None, "model", "an empty string"),
         (b'{"model":["tiny"]}', 400, None, "model", "an array"),
         (b'{"model":{}}', 400, None, "model", "an object"),
+        (b'{"model":"tiny","model":"tiny"}', 400, None, "model", "more than one"),
+        (b'{"mod\\u0065l":"tiny","x":1,"model":"org/Big-7B"}', 400, None, "model", "more than one"),
+        ('{"model":"tiny","model":"asleep"}'.encode("utf-16"), 400, None, "model", "more than one"),
         (b'{"model":"nope"}', 404, "model_not_found", "model", "tiny, org/Big-7B, asleep, leaving."),
     ],
 )

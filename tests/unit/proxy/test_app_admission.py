@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from moorage.common.link.messages import AccessTokenGrant, AppRoute, KeyGrant, RouteTable
 from moorage.common.model.ids import SessionId
 from moorage.proxy.apps import error_response, headers
-from moorage.proxy.apps.address import AppAddress, Credentials, parse_address, read_credentials
+from moorage.proxy.apps.address import (
+    AppAddress,
+    Credentials,
+    TrustedProxies,
+    client_scheme,
+    local_path,
+    parse_address,
+    read_credentials,
+)
 from moorage.proxy.apps.admission import AppGrant, admit, is_still_granted
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.routes import IndexedTable
@@ -205,9 +213,10 @@ def to_app(
     address: AppAddress = BY_PATH,
     granted: AppGrant | None = None,
     upgrade: bool = False,
+    forwarded: bool = False,
 ) -> list[tuple[str, str]]:
     context = {"host": "proxy:8800", "peer": "192.0.2.9", "scheme": "http", "upgrade": upgrade}
-    return headers.to_app(pairs, address, granted or grant(), **context)  # type: ignore[arg-type]
+    return headers.to_app(pairs, address, granted or grant(), forwarded=forwarded, **context)  # type: ignore[arg-type]
 
 
 def test_access_tokens_never_reach_the_app() -> None:
@@ -230,8 +239,10 @@ def test_app_gets_forwarded_headers() -> None:
     sent = dict(to_app([("Host", "x"), ("X-Forwarded-Prefix", "/evil"), ("X-Forwarded-For", "198.51.100.1")]))
     assert sent["Host"] == sent["X-Forwarded-Host"] == "proxy:8800"
     assert sent["X-Forwarded-Prefix"] == f"/apps/{ID}/lab"
-    assert sent["X-Forwarded-For"] == "198.51.100.1, 192.0.2.9"
+    assert sent["X-Forwarded-For"] == "192.0.2.9", "only a trusted web server's word counts"
     assert sent["X-Forwarded-Proto"] == "http"
+    sent = dict(to_app([("X-Forwarded-For", "198.51.100.1")], forwarded=True))
+    assert sent["X-Forwarded-For"] == "198.51.100.1, 192.0.2.9"
     assert "X-Forwarded-Prefix" not in dict(to_app([("X-Forwarded-Prefix", "/evil")], BY_HOST))
 
 
@@ -264,6 +275,29 @@ def test_only_the_upgrade_header_of_the_hop_by_hop_headers_crosses() -> None:
         (BY_PATH, False, "Set-Cookie", "moorage-access-token=mine; Path=/", None),
         (BY_HOST, False, "Set-Cookie", " Moorage-Access-Token=mine", None),
         (BY_HOST, False, "Connection", "close", None),
+        # Confined to the app: no path above it, no other host, no name that could be read as ours.
+        (BY_PATH, True, "Set-Cookie", "a=1; Path=/", f"a=1; Path=/apps/{ID}/lab/"),
+        (
+            BY_PATH,
+            True,
+            "Set-Cookie",
+            f"a=1; path=/apps/{ID}/labs",
+            f"a=1; Path=/apps/{ID}/lab/apps/{ID}/labs",
+        ),
+        (BY_PATH, True, "Set-Cookie", f"a=1; Path=/apps/{ID}/lab; Path=/", f"a=1; Path=/apps/{ID}/lab/"),
+        (BY_PATH, False, "Set-Cookie", "a=1; Secure", f"a=1; Path=/apps/{ID}/lab; Secure"),
+        (BY_HOST, False, "Set-Cookie", "a=1; Domain=apps.x; Path=/b; DOMAIN=.x", "a=1; Path=/b"),
+        (BY_HOST, False, "Set-Cookie", "=moorage-access-token=mine", None),
+        (BY_HOST, False, "Set-Cookie", "moorage-access-token", None),
+        (BY_HOST, False, "Set-Cookie", "\tmoorage-access-token=mine", None),
+        (BY_HOST, False, "Set-Cookie", "a=1\x00; Domain=x", None),
+        (BY_HOST, False, "Clear-Site-Data", '"cookies"', None),
+        (BY_PATH, False, "Service-Worker-Allowed", "/", None),
+        (BY_PATH, False, "Strict-Transport-Security", "max-age=9; includeSubDomains", None),
+        (BY_PATH, False, "NEL", "{}", None),
+        (BY_PATH, False, "Alt-Svc", 'h2=":21000"', None),
+        (BY_PATH, False, "X-Accel-Redirect", "/internal/", None),
+        (BY_PATH, False, "X-Moorage-Error", "forged", None),
     ],
 )
 def test_location_and_cookie_path_get_the_prefix(
@@ -293,3 +327,46 @@ def test_browsers_get_error_pages_with_the_next_step() -> None:
     )
     assert error_response.render(error, "*/*")[1] == "application/json"
     assert "2 min ago" in error_response.access_token_expired(address, 121).message
+
+
+KEY, TOKEN, JOIN = (f"{prefix}{'x' * 43}" for prefix in ("mg-", "mga-", "mgj-"))
+
+
+@pytest.mark.parametrize("secret", [KEY, TOKEN, JOIN])
+def test_no_credential_reaches_an_app_in_any_header(secret: str) -> None:
+    """Beside the credential that admitted the request: a second bearer, other names, cookies, addresses."""
+    pairs = [
+        ("Authorization", f"Bearer {secret}"),
+        ("X-Api-Key", secret),
+        ("api-key", secret),
+        ("X-Anything", f"key={secret}"),
+        ("Referer", f"http://proxy:8800/apps/x/?access_token={secret}"),
+        ("Cookie", f"moorage-access-token =good; theirs={secret}; a=1"),
+        ("Sec-WebSocket-Protocol", f"base64url.bearer.{secret}"),
+    ]
+    for address in (BY_PATH, BY_HOST):
+        sent = to_app(pairs, address)
+        assert secret not in str(sent)
+        assert dict(sent)["Cookie"] == "a=1"
+        assert {"Authorization", "X-Anything"}.isdisjoint(dict(sent))
+
+
+def test_no_credential_reaches_an_app_in_the_query() -> None:
+    query = f"access%5Ftoken={TOKEN}&k=mg%2D{'x' * 43}&a=1"
+    address = AppAddress(ID, "lab", "/p", "/p", query)
+    assert read_credentials(address, {}, []).address.query == "a=1"
+
+
+def test_only_a_trusted_web_server_changes_the_scheme_and_only_to_one_of_two() -> None:
+    trusted = TrustedProxies(["127.0.0.0/8", "::1/128", "100.65.0.0/16"])
+    assert all(trusted.contains(peer) for peer in ("127.0.0.1", "::1", "::ffff:100.65.2.3"))
+    assert not any(trusted.contains(peer) for peer in ("198.18.0.1", "", None))
+    assert client_scheme("http", "https", trusted=True) == "https"
+    assert client_scheme("http", "https", trusted=False) == "http"
+    assert client_scheme("http", "https://evil.example/?", trusted=True) == "http"
+    assert client_scheme("https", "", trusted=True) == "https"
+
+
+@pytest.mark.parametrize("path", ["//evil.example/x", "/\\evil.example/x", "///evil.example/x"])
+def test_redirects_stay_on_the_host(path: str) -> None:
+    assert local_path(path) == "/evil.example/x"

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.proxy.core.headers import is_event_stream, to_client, to_replica, valid_request_id
+from moorage.proxy.core.headers import (
+    is_event_stream,
+    printable_reason,
+    query_to_replica,
+    to_client,
+    to_replica,
+    valid_request_id,
+)
 
 
 def test_replica_gets_its_key_and_no_hop_by_hop_headers():
@@ -12,6 +19,8 @@ def test_replica_gets_its_key_and_no_hop_by_hop_headers():
         ("Host", "models.example"),
         ("authorization", "Bearer client-secret"),
         ("X-API-Key", "client-secret"),
+        ("api-key", "client-secret"),
+        ("Cookie", "moorage-access-token=client-secret"),
         ("Connection", "keep-alive, X-Private"),
         ("X-Private", "1"),
         ("Keep-Alive", "timeout=5"),
@@ -46,11 +55,12 @@ def test_client_gets_proxy_headers_and_no_hop_by_hop_headers():
         ("X-Request-Id", "engine's"),
         ("Set-Cookie", "a=1"),
         ("Set-Cookie", "b=2"),
+        ("Clear-Site-Data", "*"),
+        ("X-Accel-Redirect", "/internal"),
+        ("x-moorage-replica", "forged"),
     ]
     assert to_client(replica, "0123456789abcdef", 0.0015, "id-1") == [
         ("Content-Type", "application/json"),
-        ("Set-Cookie", "a=1"),
-        ("Set-Cookie", "b=2"),
         ("x-request-id", "id-1"),
         ("x-moorage-replica", "0123456789ab"),
         ("x-moorage-overhead-ms", "1.500"),
@@ -64,6 +74,26 @@ def test_event_streams_disable_buffering_unless_the_replica_decides():
     explicit = to_client([("content-type", "text/event-stream"), ("cache-control", "no-store")], "k", 0, "id")
     assert [value for name, value in explicit if name.lower() == "cache-control"] == ["no-store"]
     assert ("X-Accel-Buffering", "no") in explicit
+
+
+@pytest.mark.parametrize(
+    ("query", "sent"),
+    [
+        ("", ""),
+        ("a=1&b", "a=1&b"),
+        ("access_token=x", ""),
+        ("a=1&access%5ftoken=x&%61ccess_token=y", "a=1"),
+    ],
+)
+def test_replica_gets_no_access_token_in_the_query(query, sent):
+    assert query_to_replica(query) == sent
+
+
+@pytest.mark.parametrize(
+    ("reason", "passed"), [("OK", "OK"), ("", ""), (None, None), ("O\rK", None), ("\udcff", None)]
+)
+def test_reason_phrase_passes_only_if_it_is_printable(reason, passed):
+    assert printable_reason(reason) == passed
 
 
 @pytest.mark.parametrize(
@@ -81,7 +111,15 @@ def test_is_event_stream(content_type, expected):
 
 @pytest.mark.parametrize(
     ("value", "valid"),
-    [("abc-1", True), ("x" * 128, True), ("x" * 129, False), ("", False), ("a b", False), ("ü", False)],
+    [
+        ("abc-1", True),
+        ("x" * 128, True),
+        ("x" * 129, False),
+        ("", False),
+        ("a b", False),
+        ("a\n", False),
+        ("ü", False),
+    ],
 )
 def test_valid_request_id(value, valid):
     assert valid_request_id(value) == (value if valid else None)

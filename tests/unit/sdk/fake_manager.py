@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from scripted_session import START, ScriptedSession
 
 from moorage.common.aio.clock import SystemClock
+from moorage.common.http.head import HeadGuard
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.status import Status
 from moorage.manager.api import ApiServices, build_runner
@@ -105,7 +106,7 @@ class FakeManager:
 
     async def _main(self, started: threading.Event) -> None:
         self._loop, self._stopped = asyncio.get_running_loop(), asyncio.Event()
-        api = build_runner(self._services)
+        api = build_runner(self._services, HeadGuard("127.0.0.1", setting="manager.allowed_hosts"))
         assert api.app is not None
         api.app.middlewares.insert(0, self._inject_faults)
         openai = web.Application(middlewares=[self._inject_faults])

@@ -5,6 +5,7 @@ Addresses are ``host:port``. Paths may start with ``~``. A setting of ``None`` i
 
 from __future__ import annotations
 
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -66,8 +67,20 @@ def _check_share(value: float) -> float:
 
 
 AbsolutePath = Annotated[str, AfterValidator(_check_absolute)]
+
+
+def _check_network(value: str) -> str:
+    try:
+        ip_network(value)
+    except ValueError:
+        raise ValueError(f"{value!r} is not a network: write it like 2001:db8::/32 or 192.0.2.7") from None
+    return value
+
+
 Address = Annotated[str, AfterValidator(_check_address)]
 Addresses = Annotated[str, BeforeValidator(_join_addresses), AfterValidator(_check_addresses)]
+HostName = Annotated[str, Field(pattern=r"^\.?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$")]
+Network = Annotated[str, AfterValidator(_check_network)]
 PortRange = Annotated[str, AfterValidator(_check_port_range)]
 Share = Annotated[float, Field(ge=0.001, le=1), AfterValidator(_check_share)]
 
@@ -95,6 +108,9 @@ class CommonSettings(Section):
 class ManagerSettings(Section):
     listen: Address = "127.0.0.1:8700"
     """Address of the REST API."""
+    allowed_hosts: tuple[HostName, ...] = ()
+    """Further names in the Host header that the REST API answers to while it listens on loopback; beside them
+    only names of this machine are answered. A name that starts with a dot stands for its subdomains."""
     link_listen: Address = "127.0.0.1:8701"
     """Address of the gRPC link for agents and proxies."""
     link_address: Address | None = None
@@ -237,6 +253,12 @@ class AgentSettings(Section):
 class ProxySettings(Section):
     listen: Address = "127.0.0.1:8800"
     """OpenAI-compatible address."""
+    allowed_hosts: tuple[HostName, ...] = ()
+    """Further names in the Host header that the proxy answers to while it listens on loopback; beside them
+    only names of this machine and of ``apps_domain`` are answered. A name that starts with a dot stands for
+    its subdomains."""
+    trusted_proxies: tuple[Network, ...] = ("127.0.0.0/8", "::1/128")
+    """Addresses of web servers in front of this proxy, whose X-Forwarded-For and X-Forwarded-Proto count."""
     internal_listen: Address = "127.0.0.1:8801"
     """Address of health and metrics."""
     manager: Addresses = "127.0.0.1:8701"

@@ -1,6 +1,6 @@
 """REST API: a route table from which handlers, validation and the OpenAPI description are generated."""
 
-from moorage.manager.api.app import build_runner
+from moorage.manager.api.app import build_runner, serve_api
 from moorage.manager.api.dependencies import ApiServices, ApiStore, LogSource
 
-__all__ = ["ApiServices", "ApiStore", "LogSource", "build_runner"]
+__all__ = ["ApiServices", "ApiStore", "LogSource", "build_runner", "serve_api"]

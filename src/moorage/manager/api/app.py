@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable
+import ssl
+from collections.abc import Awaitable, Callable, Iterable
 from functools import cache
 from string import Formatter
 from urllib.parse import quote
@@ -14,12 +15,20 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from moorage.common.http.head import HeadGuard
+from moorage.common.http.server import GuardedSite, Listener, find_problem
 from moorage.common.model.errors import MoorageError, NotFound, Unauthenticated
 from moorage.manager.api.authentication import Authenticator, require_admin
 from moorage.manager.api.dependencies import ApiServices
 from moorage.manager.api.health import DESCRIPTION
 from moorage.manager.api.openapi import describe
-from moorage.manager.api.problems import InternalError, MethodNotAllowed, did_you_mean, problem_response
+from moorage.manager.api.problems import (
+    InternalError,
+    MalformedRequest,
+    MethodNotAllowed,
+    did_you_mean,
+    problem_response,
+)
 from moorage.manager.api.request import is_within_limit, read_body, read_query
 from moorage.manager.api.route import Call, Route
 from moorage.manager.api.routes import ROUTES
@@ -30,20 +39,44 @@ log = structlog.get_logger("moorage.api")
 # When the manager stops: how long responses may take to finish, and then how long to be aborted, in seconds.
 _SHUTDOWN_S = 2.0
 _REQUEST_ID = web.RequestKey("moorage.request_id", str)
-_VALID_REQUEST_ID = re.compile(r"^[A-Za-z0-9._:-]{1,128}$")
+_VALID_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
-def build_runner(deps: ApiServices) -> web.AppRunner:
+def build_runner(deps: ApiServices, guard: HeadGuard) -> web.AppRunner:
     """A runner for the application. Its ``cleanup`` takes at most twice ``_SHUTDOWN_S``, whatever the clients
     do."""
     # Handlers are cancelled when the client disconnects: nobody reads a followed log any more.
     return web.AppRunner(
-        _build_app(deps), handler_cancellation=True, access_log=None, shutdown_timeout=_SHUTDOWN_S
+        _build_app(deps, guard), handler_cancellation=True, access_log=None, shutdown_timeout=_SHUTDOWN_S
     )
 
 
-def _build_app(deps: ApiServices) -> web.Application:
-    app = web.Application(middlewares=[_error_middleware(deps)], client_max_size=deps.max_body_bytes)
+async def serve_api(
+    deps: ApiServices, host: str, port: int, *, names: Iterable[str] = (), tls: ssl.SSLContext | None = None
+) -> web.AppRunner:
+    """Listen, and return the runner with its ``addresses``. Raises ``OSError``.
+
+    ``names``: the setting ``manager.allowed_hosts``.
+    """
+    runner = build_runner(deps, HeadGuard(host, names, setting="manager.allowed_hosts"))
+    await runner.setup()
+    try:
+        await GuardedSite(runner, host, port, Listener(_malformed, deps.limits, tls)).start()
+    except OSError:
+        await runner.cleanup()
+        raise
+    return runner
+
+
+def _malformed(status: int, detail: str) -> web.Response:
+    error = MalformedRequest(
+        f"malformed HTTP request: {detail}", next_step="send a request that all HTTP/1.1 servers read alike"
+    )
+    return problem_response(error, status=status)
+
+
+def _build_app(deps: ApiServices, guard: HeadGuard) -> web.Application:
+    app = web.Application(middlewares=[_error_middleware(deps, guard)], client_max_size=deps.max_body_bytes)
     app[DESCRIPTION] = _description(deps.version)
     app.on_response_prepare.append(_set_headers)
     authenticator = Authenticator(deps.store, deps.clock)
@@ -73,7 +106,7 @@ def _serve(row: Route, deps: ApiServices, authenticator: Authenticator) -> Handl
         if "\0" in "".join(request.match_info.values()):
             raise NotFound("names cannot contain a NUL character")
         query = read_query(request, row.query)
-        body = await read_body(request, row.body, deps.max_body_bytes) if row.body is not None else None
+        body = await read_body(request, row.body, deps) if row.body is not None else None
         call = Call(request, deps, key, body, query)
         answer = await row.handler(call)
         if isinstance(answer, web.StreamResponse):
@@ -114,12 +147,16 @@ async def _set_headers(request: web.Request, response: web.StreamResponse) -> No
         response.force_close()
 
 
-def _error_middleware(deps: ApiServices) -> Middleware:
+def _error_middleware(deps: ApiServices, guard: HeadGuard) -> Middleware:
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         given = request.headers.get("x-request-id", "")
-        request_id = given if _VALID_REQUEST_ID.match(given) else deps.clock.new_id()
+        request_id = given if _VALID_REQUEST_ID.fullmatch(given) else deps.clock.new_id()
         request[_REQUEST_ID] = request_id
+        if refusal := find_problem(guard, request):
+            response = _malformed(refusal.status, refusal.detail)
+            response.force_close()  # what follows may be misread, too
+            return response
         try:
             return await handler(request)
         except (web.HTTPNotFound, web.HTTPMethodNotAllowed) as refused:

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Protocol
 
 from moorage.common.aio.clock import Clock
+from moorage.common.http.server import DEFAULT_LIMITS, Limits
 from moorage.common.model.commands import Channel, ExecEnd, ExecSpec, Size
 from moorage.common.model.group_options import QuotaLimits, Scope
 from moorage.common.model.spec import EndpointSpec, SessionSpec
@@ -288,4 +289,5 @@ class ApiServices:
     max_body_bytes: int
     version: str
     clock: Clock
+    limits: Limits = DEFAULT_LIMITS
     registration: RegistrationSource | None = None

@@ -42,24 +42,40 @@ class MethodNotAllowed(MoorageError):
     code, http = "method-not-allowed", 405
 
 
+class MalformedRequest(MoorageError):
+    """The request violates HTTP, or a limit of this server."""
+
+    code, http = "malformed-request", 400
+
+
+class RequestTimeout(MoorageError):
+    """The body did not arrive in time."""
+
+    code, http = "request-timeout", 408
+
+
 class InternalError(MoorageError):
     """The manager failed to process the request."""
 
     code, http = "internal-error", 500
 
 
-def problem_response(error: MoorageError, headers: Mapping[str, str] | None = None) -> web.Response:
-    """The response for ``error``, with ``Retry-After`` if the error is temporary."""
+def problem_response(
+    error: MoorageError, headers: Mapping[str, str] | None = None, status: int | None = None
+) -> web.Response:
+    """The response for ``error``, with ``Retry-After`` if the error is temporary. ``status``: in place of its
+    own."""
+    status = status or error.http
     problem = Problem(
-        title=HTTPStatus(error.http).phrase,
-        status=error.http,
+        title=HTTPStatus(status).phrase,
+        status=status,
         detail=error.message,
         code=error.code,
         next_step=error.next_step,
         errors=error.errors if isinstance(error, InvalidFields) else [],
     )
     response = web.Response(
-        status=error.http, body=problem.model_dump_json().encode(), content_type=PROBLEM_JSON, headers=headers
+        status=status, body=problem.model_dump_json().encode(), content_type=PROBLEM_JSON, headers=headers
     )
     if error.retry_after_s is not None:
         response.headers["Retry-After"] = str(error.retry_after_s)

@@ -7,8 +7,10 @@ from typing import Any, TypeVar
 from aiohttp import web
 from pydantic import BaseModel, ValidationError
 
+from moorage.common.http.server import read_in_time
 from moorage.common.model.errors import BodyTooLarge, InvalidInput, MalformedBody
-from moorage.manager.api.problems import UnsupportedMediaType, invalid_fields
+from moorage.manager.api.dependencies import ApiServices
+from moorage.manager.api.problems import RequestTimeout, UnsupportedMediaType, invalid_fields
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 KEY_MAX = 255
@@ -16,10 +18,11 @@ KEY_MAX = 255
 M = TypeVar("M", bound=BaseModel)
 
 
-async def read_body(request: web.Request, model: type[M], max_bytes: int) -> M:
+async def read_body(request: web.Request, model: type[M], deps: ApiServices) -> M:
     """The JSON body, validated as ``model``.
 
-    Raises ``UnsupportedMediaType``, ``BodyTooLarge``, ``MalformedBody`` or ``InvalidFields``. After the
+    Raises ``UnsupportedMediaType``, ``BodyTooLarge``, ``MalformedBody``, ``RequestTimeout`` or
+    ``InvalidFields``. After the
     response, the server drains the rest of a body that is too large. A client that sends everything before it
     reads then receives the response instead of a connection reset.
     """
@@ -29,7 +32,7 @@ async def read_body(request: web.Request, model: type[M], max_bytes: int) -> M:
             f"the body must be JSON in UTF-8; its Content-Type is {given!r}",
             next_step="send 'Content-Type: application/json'",
         )
-    raw = await _read(request, max_bytes)
+    raw = await _read(request, deps)
     if not raw.strip():
         raise MalformedBody("the body is empty", next_step=f"send a {model.__name__} as a JSON object")
     try:
@@ -44,15 +47,22 @@ async def read_body(request: web.Request, model: type[M], max_bytes: int) -> M:
         raise invalid_fields(error, model, "body") from None
 
 
-async def _read(request: web.Request, max_bytes: int) -> bytes:
-    if not is_within_limit(request, max_bytes):
-        raise _too_large(max_bytes)
+async def _read(request: web.Request, deps: ApiServices) -> bytes:
+    body, limit = bytearray(), deps.max_body_bytes
+    if not is_within_limit(request, limit):
+        raise _too_large(limit)
     try:
-        return await request.read()
-    except web.HTTPRequestEntityTooLarge:
-        raise _too_large(max_bytes) from None
+        async for piece in read_in_time(request.content, deps.limits, waiting=deps.clock.monotonic):
+            body += piece
+            if len(body) > limit:
+                raise _too_large(limit)
+    except TimeoutError:
+        raise RequestTimeout(
+            f"the body did not arrive within {deps.limits.body_s:g} s", next_step="send it faster"
+        ) from None
     except web.RequestPayloadError as error:
         raise MalformedBody(f"the body could not be read: {error}") from None
+    return bytes(body)
 
 
 def is_within_limit(request: web.Request, max_bytes: int) -> bool:

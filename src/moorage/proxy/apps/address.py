@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from ipaddress import IPv6Address, ip_address, ip_network
+from urllib.parse import unquote
 
 from moorage.common.model.service_ports import app_path
 
@@ -16,8 +18,10 @@ COOKIE = "moorage-access-token"
 QUERY_PARAMETER = "access_token"
 TUNNEL = "/tunnel/"
 
-_BY_PATH = re.compile(r"^/(apps|tunnel)/([^/?#]*)/?([^/?#]*)(/[^?#]*)?$")
-_LABEL = re.compile(r"^([a-z][a-z0-9-]*?)--([0-9a-f-]{36})$")
+_BY_PATH = re.compile(r"/(apps|tunnel)/([^/?#]*)/?([^/?#]*)(/[^?#]*)?")
+_LABEL = re.compile(r"([a-z][a-z0-9-]*?)--([0-9a-f-]{36})")
+# API keys, join tokens and access tokens, wherever they stand.
+_SECRET = re.compile(r"\bmg[a-z]?-[A-Za-z0-9_-]{20,}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +63,12 @@ def parse_address(host: str, target: str, domain: str) -> AppAddress | None:
     """
     path, _, query = target.partition("?")
     if domain and (label := _host_label(host, domain)):
-        match = _LABEL.match(label)
+        match = _LABEL.fullmatch(label)
         app, session_id = match.groups() if match else (label, "")
         return AppAddress(session_id, app, path, path, query, by_host=True)
     if not path.startswith(("/apps/", TUNNEL)):
         return None
-    match = _BY_PATH.match(path)
+    match = _BY_PATH.fullmatch(path)
     if not match:
         return AppAddress("", "", path, "", query)
     kind, session_id, app, subpath = match.groups()
@@ -82,7 +86,9 @@ def read_credentials(
     """``headers`` must be case-insensitive. ``cookie_headers``: the values of all Cookie headers."""
     fields = address.query.split("&") if address.query else []
     tokens = tuple(f.partition("=")[2] for f in fields if f.partition("=")[0] == QUERY_PARAMETER)
-    query = "&".join(f for f in fields if f.partition("=")[0] != QUERY_PARAMETER)
+    query = "&".join(
+        f for f in fields if f.partition("=")[0] != QUERY_PARAMETER and not has_secret(unquote(f))
+    )
     scheme, _, bearer = headers.get("Authorization", "").partition(" ")
     cookies = (cookie.strip().partition("=") for line in cookie_headers for cookie in line.split(";"))
     return Credentials(
@@ -91,6 +97,37 @@ def read_credentials(
         bearer.strip() if scheme.lower() == "bearer" else "",
         tuple(value for name, _, value in cookies if name == COOKIE),
     )
+
+
+def has_secret(text: str) -> bool:
+    """Return whether ``text`` contains what looks like a credential of Moorage, valid or not."""
+    return "mg" in text and _SECRET.search(text) is not None
+
+
+class TrustedProxies:
+    """Web servers in front of the proxy, by address. ``networks``: in CIDR notation."""
+
+    def __init__(self, networks: Iterable[str]) -> None:
+        self._networks = [ip_network(network) for network in networks]
+
+    def contains(self, peer: str | None) -> bool:
+        try:
+            address = ip_address(peer or "")
+        except ValueError:
+            return False
+        mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+        return any((mapped or address) in network for network in self._networks)
+
+
+def client_scheme(own: str, forwarded: str, *, trusted: bool) -> str:
+    """http or https, as the client sees the proxy. ``own``: of this connection. ``forwarded``: the value of
+    X-Forwarded-Proto, which counts only if the peer is ``trusted``."""
+    return forwarded if trusted and forwarded in ("http", "https") else own
+
+
+def local_path(path: str) -> str:
+    """``path`` as a path of the same host: browsers take ``//name`` and ``/\\name`` for another host."""
+    return "/" + path.lstrip("/\\")
 
 
 def app_host(address: AppAddress, host: str, domain: str) -> str:

@@ -77,6 +77,11 @@ def unreachable(address: AppAddress) -> ErrorResponse:
     return ErrorResponse(502, SERVER, "app_no_answer", message, headers={"Retry-After": str(_RETRY_S)})
 
 
+def unasked_upgrade(address: AppAddress) -> ErrorResponse:
+    message = f"App {address.app!r} switched protocols, which this request did not ask for."
+    return ErrorResponse(502, SERVER, "app_no_answer", message)
+
+
 def needs_websocket() -> ErrorResponse:
     message = "A tunnel needs a WebSocket. `moorage port-forward SESSION APP` opens one."
     return ErrorResponse(426, INVALID, "needs_websocket", message, headers={"Upgrade": "websocket"})

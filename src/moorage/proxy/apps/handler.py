@@ -14,13 +14,18 @@ from yarl import URL
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.sockets import keep_alive, keep_alive_socket, limit_unread
 from moorage.common.config.settings import ProxySettings
+from moorage.common.http.exclusive import ExclusiveConnector
+from moorage.common.http.server import Limits, read_in_time
 from moorage.proxy.apps import error_response, headers
 from moorage.proxy.apps.address import (
     QUERY_PARAMETER,
     TUNNEL,
     AppAddress,
     Credentials,
+    TrustedProxies,
     app_host,
+    client_scheme,
+    local_path,
     parse_address,
     read_credentials,
 )
@@ -28,7 +33,8 @@ from moorage.proxy.apps.admission import AppGrant, admit, is_still_granted
 from moorage.proxy.apps.tunnel import tunnel
 from moorage.proxy.apps.upgrade_relay import relay_upgrade
 from moorage.proxy.control.table_watch import TableWatch
-from moorage.proxy.core.error_response import ErrorResponse, no_table
+from moorage.proxy.core.error_response import ErrorResponse, body_timeout, no_table
+from moorage.proxy.core.headers import printable_reason
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.routes import IndexedTable
 from moorage.proxy.planes.relay import abort_connection
@@ -44,9 +50,15 @@ class AppHandler:
     """An async context manager. ``match`` recognizes requests for apps, ``handle`` serves them."""
 
     def __init__(
-        self, router: RequestRouter, settings: ProxySettings, clock: Clock, table_watch: TableWatch
+        self,
+        router: RequestRouter,
+        settings: ProxySettings,
+        clock: Clock,
+        table_watch: TableWatch,
+        limits: Limits,
     ) -> None:
         self._router, self._clock, self._table_watch = router, clock, table_watch
+        self._limits, self._trusted = limits, TrustedProxies(settings.trusted_proxies)
         self._domain = settings.apps_domain.lower()
         self._connect_timeout_s = settings.connect_timeout_s
         self._session: aiohttp.ClientSession | None = None
@@ -54,8 +66,8 @@ class AppHandler:
 
     async def __aenter__(self) -> AppHandler:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0, keepalive_timeout=_KEEPALIVE_S, socket_factory=keep_alive_socket
+            connector=ExclusiveConnector(
+                allow_upgrade=True, limit=0, keepalive_timeout=_KEEPALIVE_S, socket_factory=keep_alive_socket
             ),
             # No total timeout: only the user knows how long a program may take.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout_s),
@@ -136,19 +148,19 @@ class AppHandler:
         response = web.Response(
             status=303, headers={"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
         )
-        scheme = request.headers.get("X-Forwarded-Proto", request.scheme)
         if grant.source == "query" and by_path and self._domain:
             host = app_host(address, request.host, self._domain)
             path = address.path if grant.route.base_path else address.subpath or "/"
             separator = "&" if query else "?"
-            response.headers["Location"] = (
-                f"{scheme}://{host}{path}{query}{separator}{QUERY_PARAMETER}={grant.secret}"
-            )
+            # Without a scheme: the browser keeps the one it has used.
+            response.headers["Location"] = f"//{host}{path}{query}{separator}{QUERY_PARAMETER}={grant.secret}"
         elif grant.source == "query":
             slash = "/" if by_path and not address.subpath else ""
-            response.headers["Location"] = f"{address.path}{slash}{query}"
+            response.headers["Location"] = f"{local_path(address.path)}{slash}{query}"
             unix_now = self._clock.now().timestamp()
-            cookie = headers.access_token_cookie(address, grant, unix_now, secure=scheme == "https")
+            cookie = headers.access_token_cookie(
+                address, grant, unix_now, secure=self._scheme(request) == "https"
+            )
             response.headers["Set-Cookie"] = cookie
         elif by_path and not address.subpath and not grant.route.base_path:
             response.headers["Location"] = f"{address.path}/{query}"
@@ -156,6 +168,11 @@ class AppHandler:
             return None
         context.status = response.status
         return response
+
+    def _scheme(self, request: web.BaseRequest) -> str:
+        """The scheme of the client's own connection, which a trusted web server may end."""
+        forwarded = request.headers.get("X-Forwarded-Proto", "").lower()
+        return client_scheme(request.scheme, forwarded, trusted=self._trusted.contains(request.remote))
 
     async def _forward(
         self, context: RequestContext, address: AppAddress, grant: AppGrant, upgrade: bool
@@ -168,20 +185,27 @@ class AppHandler:
             grant,
             host=request.host,
             peer=request.remote or "",
-            scheme=request.scheme,
+            scheme=self._scheme(request),
             upgrade=upgrade,
+            forwarded=self._trusted.contains(request.remote),
         )
+        body = _Body(context, self._limits, self._clock)
         try:
             app_response = await self._session.request(
                 request.method,
                 _url(address, grant),
-                data=_body(context) if request.can_read_body and not upgrade else None,
+                data=body.pieces() if request.can_read_body and not upgrade else None,
                 headers=CIMultiDict(pairs),
                 allow_redirects=False,
             )
         except aiohttp.ClientError as error:
+            if body.is_late:
+                return self._error(context, body_timeout(self._limits.body_s))
             log.info("app does not respond", session=address.session_id, app=address.app, error=str(error))
             return self._error(context, error_response.unreachable(address))
+        if app_response.status == 101 and not upgrade:
+            app_response.close()
+            return self._error(context, error_response.unasked_upgrade(address))
         try:
             status, upgraded = app_response.status, upgrade and app_response.status == 101
             pairs = headers.to_client(
@@ -189,7 +213,7 @@ class AppHandler:
             )
             context.status, context.response_started = status, True
             response = web.StreamResponse(
-                status=status, reason=app_response.reason, headers=CIMultiDict(pairs)
+                status=status, reason=printable_reason(app_response.reason), headers=CIMultiDict(pairs)
             )
             if upgraded:
                 _allow_pauses(request)
@@ -245,10 +269,22 @@ def _url(address: AppAddress, grant: AppGrant) -> URL:
     return URL(f"http://{host}:{route.port}{path}{query}", encoded=True)
 
 
-async def _body(context: RequestContext) -> AsyncIterator[bytes]:
-    await context.send_continue()
-    while chunk := await context.request.content.readany():
-        yield chunk
+class _Body:
+    """The client's body, on its way to an app. ``is_late``: it did not arrive in time."""
+
+    def __init__(self, context: RequestContext, limits: Limits, clock: Clock) -> None:
+        self._context, self._limits, self._clock = context, limits, clock
+        self.is_late = False
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        await self._context.send_continue()
+        content = self._context.request.content
+        try:
+            async for piece in read_in_time(content, self._limits, waiting=self._clock.monotonic):
+                yield piece
+        except TimeoutError:
+            self.is_late = True
+            raise
 
 
 async def _relay(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 
-from moorage.proxy.apps.address import COOKIE, AppAddress
+from moorage.proxy.apps.address import COOKIE, AppAddress, has_secret
 from moorage.proxy.apps.admission import AppGrant
 from moorage.proxy.core import headers
 from moorage.proxy.core.headers import HeaderPairs
 
-_COOKIE_PATH = re.compile(r"(;\s*path=)(/[^;]*)", re.IGNORECASE)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_FORWARDED = frozenset({"x-forwarded-for", "x-forwarded-proto"})
 
 
 def to_app(
@@ -21,10 +22,12 @@ def to_app(
     peer: str,
     scheme: str,
     upgrade: bool,
+    forwarded: bool = False,
 ) -> list[tuple[str, str]]:
-    """The client's headers for the app: without hop-by-hop headers and credentials for the proxy.
+    """The client's headers for the app: without hop-by-hop headers and without credentials of Moorage.
 
-    ``peer``: the client's IP address. ``upgrade``: the request asks for a WebSocket.
+    ``peer``: the client's IP address. ``upgrade``: the request asks for a WebSocket. ``forwarded``: the
+    peer is a trusted web server, whose X-Forwarded headers continue.
     """
     pairs = list(client)
     dropped = headers.hop_by_hop_names(pairs) | {"host", "expect", "x-forwarded-host", "x-forwarded-prefix"}
@@ -39,12 +42,12 @@ def to_app(
             value = without_access_token(value)
             if not value:
                 continue
-        if lower not in dropped and lower not in ("x-forwarded-for", "x-forwarded-proto"):
+        # Whatever the name: a key in a header of another name is a key, and a Referer may hold a token.
+        if lower not in dropped and lower not in _FORWARDED and not has_secret(value):
             kept.append((name, value))
-    values = {name.lower(): value for name, value in pairs}
-    forwarded_for = values.get("x-forwarded-for")
-    kept.append(("X-Forwarded-For", f"{forwarded_for}, {peer}" if forwarded_for else peer))
-    kept.append(("X-Forwarded-Proto", values.get("x-forwarded-proto", scheme)))
+    before = [value for name, value in pairs if forwarded and name.lower() == "x-forwarded-for"]
+    kept.append(("X-Forwarded-For", ", ".join([*before, peer])))
+    kept.append(("X-Forwarded-Proto", scheme))
     kept.append(("X-Forwarded-Host", host))
     if not address.by_host:
         kept.append(("X-Forwarded-Prefix", address.prefix))
@@ -60,7 +63,7 @@ def to_client(
 ) -> list[tuple[str, str]]:
     """The app's headers for the client. Restores the path prefix if it was removed from the request."""
     pairs = list(app)
-    dropped = headers.hop_by_hop_names(pairs)
+    dropped = headers.hop_by_hop_names(pairs) | headers.NOT_FROM_A_KERNEL
     restore_prefix = not address.by_host and not grant.route.base_path
     kept = [("Connection", "Upgrade"), ("Upgrade", "websocket")] if upgraded else []
     for name, value in pairs:
@@ -68,19 +71,43 @@ def to_client(
         if lower in dropped:
             continue
         if lower == "set-cookie":
-            if value.lstrip().lower().startswith(COOKIE):
-                continue  # only the proxy issues access tokens
-            if restore_prefix:
-                value = _COOKIE_PATH.sub(lambda match: f"{match[1]}{_prefixed(address, match[2])}", value)
+            cookie = confined_cookie(value, address)
+            if cookie is None:
+                continue
+            value = cookie
         elif lower in ("location", "content-location") and restore_prefix:
             value = prefixed_location(value, address, host)
         kept.append((name, value))
     return kept
 
 
+def confined_cookie(value: str, address: AppAddress) -> str | None:
+    """A Set-Cookie value of an app, confined to the app; None if the browser must not get it.
+
+    Without Domain, browsers send the cookie to this host only. By path, Path is always within the app's
+    prefix. Only the proxy sets access tokens; a cookie without a name could be read as one.
+    """
+    first, *attributes = value.split(";")
+    name = first.partition("=")[0].strip().lower()
+    if "=" not in first or not name or name.startswith(COOKIE) or _CONTROL.search(value):
+        return None
+    kept, path = [first.strip()], ""
+    for attribute in attributes:
+        key, _, text = (part.strip() for part in attribute.partition("="))
+        if key.lower() == "path":
+            path = text  # the last one counts
+        elif key.lower() != "domain":
+            kept.append(attribute.strip())
+    if not address.by_host:
+        path = _prefixed(address, path) if path.startswith("/") else address.prefix
+    if path:
+        kept.insert(1, f"Path={path}")
+    return "; ".join(kept)
+
+
 def prefixed_location(value: str, address: AppAddress, host: str) -> str:
     """A Location of an app that does not know its prefix, with the prefix. Other hosts stay unchanged."""
-    absolute = re.match(r"^(https?://[^/]+)(/.*)?$", value)
+    absolute = re.fullmatch(r"(https?://[^/]+)(/.*)?", value)
     if absolute and absolute[1].partition("//")[2].lower() == host.lower():
         return f"{absolute[1]}{_prefixed(address, absolute[2] or '/')}"
     if value.startswith("/") and not value.startswith("//"):
@@ -94,8 +121,12 @@ def _prefixed(address: AppAddress, path: str) -> str:
 
 
 def without_access_token(cookies: str) -> str:
-    """The value of a Cookie header, without the proxy's cookie."""
-    kept = [cookie for cookie in cookies.split(";") if cookie.strip().partition("=")[0] != COOKIE]
+    """The value of a Cookie header, without the proxy's cookie and without other credentials of Moorage."""
+    kept = [
+        cookie
+        for cookie in cookies.split(";")
+        if cookie.partition("=")[0].strip() != COOKIE and not has_secret(cookie)
+    ]
     return ";".join(kept).strip()
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
 from moorage.common.aio import supervisor
+from moorage.common.http.head import HeadGuard
+from moorage.common.http.server import find_problem
 from moorage.common.views.resources import Health
 from moorage.proxy.control.feed import RouteFeedClient
 from moorage.proxy.core.request_router import RequestRouter
 
 
-def health_app(router: RequestRouter, feed: RouteFeedClient) -> web.Application:
+def health_app(router: RequestRouter, feed: RouteFeedClient, guard: HeadGuard) -> web.Application:
     """``/livez`` (the process responds), ``/readyz`` (it has a route table, and which tasks fail) and
     ``/metrics``."""
 
@@ -34,11 +37,23 @@ def health_app(router: RequestRouter, feed: RouteFeedClient) -> web.Application:
             body=router.metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
         )
 
-    app = web.Application()
+    @web.middleware
+    async def check_head(request: web.Request, handler: Handler) -> web.StreamResponse:
+        refusal = find_problem(guard, request)
+        return await handler(request) if refusal is None else malformed(refusal.status, refusal.detail)
+
+    app = web.Application(middlewares=[check_head])
     app.add_routes(
         [web.get("/livez", livez), web.get("/readyz", readyz), web.get("/metrics", metrics)],
     )
     return app
+
+
+def malformed(status: int, detail: str) -> web.Response:
+    """The response to a request that violates HTTP or a limit."""
+    response = _health(Health(status="error", checks={"request": detail}), status)
+    response.force_close()
+    return response
 
 
 def _health(health: Health, status: int) -> web.Response:

@@ -101,12 +101,16 @@ def admit_body(path: str, body: bytes, table: IndexedTable) -> ErrorResponse | F
     """Find the model that ``body`` names. The body itself is neither changed nor kept."""
     try:
         document = json.loads(body)
+        # One `model` between quotes, and no escaped letters in which another could hide: the common case.
+        is_ambiguous = (body.count(b'"model"') != 1 or b"\\u006" in body) and _has_two_models(body)
     except RecursionError:
         return error_response.malformed_json("it is nested too deeply")
     except ValueError as error:
         return error_response.malformed_json(str(error) if body else "it is empty")
     if not isinstance(document, dict):
         return error_response.not_an_object(_json_type(document))
+    if is_ambiguous:
+        return error_response.ambiguous_model()
     name = document.get("model")
     if not isinstance(name, str) or not name:
         return error_response.invalid_model(_json_type(name) if "model" in document else None)
@@ -114,6 +118,20 @@ def admit_body(path: str, body: bytes, table: IndexedTable) -> ErrorResponse | F
     if route is None:
         return error_response.unknown_model(name, table.models)
     return Forward(name, path, document.get("stream") is True)
+
+
+class _Ambiguous(dict[str, object]):
+    """A JSON object with more than one `model`."""
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    names = [name for name, _ in pairs]
+    return (_Ambiguous if names.count("model") > 1 else dict)(pairs)
+
+
+def _has_two_models(body: bytes) -> bool:
+    """Whether the outermost object has two: the replica might take another than the proxy."""
+    return isinstance(json.loads(body, object_pairs_hook=_object), _Ambiguous)
 
 
 def check_model(name: str, table: IndexedTable) -> ErrorResponse | None:

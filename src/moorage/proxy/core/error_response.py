@@ -123,6 +123,10 @@ def invalid_model(found: str | None) -> ErrorResponse:
     return ErrorResponse(400, INVALID, None, message, param="model")
 
 
+def ambiguous_model() -> ErrorResponse:
+    return ErrorResponse(400, INVALID, None, "The body has more than one `model`. Send one.", param="model")
+
+
 def unknown_model(name: str, known: Iterable[str]) -> ErrorResponse:
     some = list(islice(known, 6))
     listed = ", ".join(some[:5]) + (", …" if len(some) > 5 else "") if some else "none yet"
@@ -166,4 +170,4 @@ def internal_error(request_id: str) -> ErrorResponse:
 
 def malformed_http(status: int, detail: str) -> ErrorResponse:
     """A request that violates HTTP or our limits: 400, 414 (URL) or 431 (headers)."""
-    return ErrorResponse(status, INVALID, None, f"Malformed HTTP request: {_shorten(detail)}.", close=True)
+    return ErrorResponse(status, INVALID, None, f"Malformed HTTP request: {detail[:400]}.", close=True)

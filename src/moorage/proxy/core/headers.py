@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from urllib.parse import unquote
 
 HeaderPairs = Iterable[tuple[str, str]]
 
@@ -21,19 +22,53 @@ _HOP_BY_HOP = frozenset(
         "upgrade",
     }
 )
-# The client's credentials are for the proxy, not for the engine. The others are set anew for the next hop.
+# The client's credentials are for the proxy, not for the engine: the names under which client libraries send
+# keys, and cookies, among which are those of apps. The others are set anew for the next hop.
 _NOT_UPSTREAM = _HOP_BY_HOP | {
+    "api-key",
     "authorization",
     "content-length",
+    "cookie",
     "expect",
     "host",
     "http2-settings",
     "x-api-key",
+    "x-goog-api-key",
     "x-request-id",
 }
-_NOT_DOWNSTREAM = _HOP_BY_HOP | {"x-request-id", "x-moorage-replica", "x-moorage-overhead-ms"}
+NOT_FROM_A_KERNEL = frozenset(
+    {
+        # For browsers: these have an effect on the whole origin or site, which others share.
+        "accept-ch",
+        "alt-svc",
+        "clear-site-data",
+        "critical-ch",
+        "nel",
+        "public-key-pins",
+        "report-to",
+        "reporting-endpoints",
+        "service-worker-allowed",
+        "set-cookie2",
+        "strict-transport-security",
+        # For web servers in front of the proxy: these make them serve other resources of theirs.
+        "x-accel-charset",
+        "x-accel-expires",
+        "x-accel-limit-rate",
+        "x-accel-redirect",
+        "x-lighttpd-send-file",
+        "x-reproxy-url",
+        "x-sendfile",
+        # Those of the proxy itself.
+        "x-moorage-error",
+        "x-moorage-overhead-ms",
+        "x-moorage-replica",
+        "x-request-id",
+    }
+)
+"""Response headers of a program in a session that have an effect beyond its own responses. In lower case."""
+_NOT_DOWNSTREAM = _HOP_BY_HOP | NOT_FROM_A_KERNEL | {"set-cookie"}
 
-_REQUEST_ID = re.compile(r"^[\x21-\x7e]{1,128}$")
+_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
 def hop_by_hop_names(pairs: list[tuple[str, str]]) -> frozenset[str]:
@@ -79,10 +114,23 @@ def to_client(
     return kept
 
 
+def query_to_replica(query: str) -> str:
+    """The raw query string of a request for a replica, without access tokens, which are for apps."""
+    if not query:
+        return ""
+    fields = query.split("&")
+    return "&".join(field for field in fields if unquote(field.partition("=")[0]).lower() != "access_token")
+
+
+def printable_reason(reason: str | None) -> str | None:
+    """The reason phrase of a response if it is safe to pass on, else None for the usual one."""
+    return reason if reason is not None and reason.isascii() and reason.isprintable() else None
+
+
 def is_event_stream(content_type: str) -> bool:
     return content_type.partition(";")[0].strip().lower() == "text/event-stream"
 
 
 def valid_request_id(value: str | None) -> str | None:
     """``value`` if it is safe to echo and to log: at most 128 visible ASCII characters. Otherwise None."""
-    return value if value is not None and _REQUEST_ID.match(value) else None
+    return value if value is not None and _REQUEST_ID.fullmatch(value) else None

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import ssl
 
 import structlog
-from aiohttp import http_exceptions, web
+from aiohttp import web
 
 from moorage.common.aio.clock import Clock
-from moorage.common.aio.sockets import keep_alive, limit_unread
 from moorage.common.aio.tasks import cancel_and_wait
 from moorage.common.config.settings import ProxySettings
+from moorage.common.http.head import HeadGuard
+from moorage.common.http.server import GuardedSite, Limits, Listener, find_problem
 from moorage.proxy.apps import AppHandler
 from moorage.proxy.control.table_watch import TableWatch
 from moorage.proxy.core import error_response, headers
@@ -28,7 +29,6 @@ from moorage.proxy.timeouts import Timeouts
 log = structlog.get_logger("moorage.proxy")
 
 _SERVER = "moorage"
-# The limits differ because aiohttp's error says which limit was exceeded only by its value.
 _MAX_URL = 16_384
 _MAX_HEADER = 32_768
 
@@ -37,12 +37,28 @@ class AsyncioPlane:
     """``DataPlane`` on aiohttp. The protocol lists its guarantees."""
 
     def __init__(
-        self, router: RequestRouter, settings: ProxySettings, clock: Clock, timeouts: Timeouts
+        self,
+        router: RequestRouter,
+        settings: ProxySettings,
+        clock: Clock,
+        timeouts: Timeouts,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._router, self._settings, self._clock, self._timeouts = router, settings, clock, timeouts
+        limits = Limits(
+            head_s=timeouts.head_s,
+            idle_s=timeouts.idle_s,
+            body_s=timeouts.body_s,
+            unread_s=timeouts.unread_s,
+            linger_s=timeouts.linger_s,
+            max_url=_MAX_URL,
+            max_header=_MAX_HEADER,
+        )
+        self._listener = Listener(_malformed, limits, tls, {"auto_decompress": False})
+        self._guard: HeadGuard | None = None
         self._upstream = UpstreamClient(router, settings, clock)
         self._table_watch = TableWatch(clock, timeouts.table_update_s)
-        self._apps = AppHandler(router, settings, clock, self._table_watch)
+        self._apps = AppHandler(router, settings, clock, self._table_watch, limits)
         router.on_table = self._table_changed
         self._runner: web.ServerRunner | None = None
         self._running: set[asyncio.Task[object]] = set()
@@ -52,19 +68,13 @@ class AsyncioPlane:
     async def start(self, host: str, port: int) -> tuple[str, int]:
         await self._upstream.__aenter__()
         await self._apps.__aenter__()
-        server = _Server(
-            self._handle,
-            unread_s=self._timeouts.unread_s,
-            handler_cancellation=True,
-            auto_decompress=False,
-            access_log=None,
-            lingering_time=self._timeouts.linger_s,
-            max_line_size=_MAX_URL,
-            max_field_size=_MAX_HEADER,
-        )
+        settings = self._settings
+        domain = (f".{settings.apps_domain}",) if settings.apps_domain else ()
+        self._guard = HeadGuard(host, (*settings.allowed_hosts, *domain), setting="proxy.allowed_hosts")
+        server = web.Server(self._handle, handler_cancellation=True)
         self._runner = web.ServerRunner(server, shutdown_timeout=0.1)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port, backlog=1024)
+        site = GuardedSite(self._runner, host, port, self._listener)
         try:
             await site.start()
         except OSError:
@@ -119,6 +129,11 @@ class AsyncioPlane:
 
     async def _respond(self, context: RequestContext) -> web.StreamResponse:
         request, router = context.request, self._router
+        assert self._guard is not None
+        if refusal := find_problem(self._guard, request):
+            return await self._send_error(
+                context, error_response.malformed_http(refusal.status, refusal.detail)
+            )
         if (address := self._apps.match(request)) is not None:
             return await self._apps.handle(context, address)
         unix_now = self._clock.now().timestamp()
@@ -231,46 +246,8 @@ class AsyncioPlane:
         return response
 
 
-class _Connection(web.RequestHandler):
-    """aiohttp's connection handler, with errors in OpenAI's format instead of plain text. Clients that have
-    vanished or accept no data for ``unread_s`` seconds are disconnected."""
-
-    unread_s = 0.0
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        connection = transport.get_extra_info("socket")
-        keep_alive(connection)
-        limit_unread(connection, self.unread_s)
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        if request.writer.output_size > 0:
-            raise ConnectionResetError("the response cannot be completed")
-        if isinstance(exc, http_exceptions.LineTooLong):
-            status = 414 if exc.args[1] == _MAX_URL else 431
-            detail = f"its URL is limited to {_MAX_URL} bytes, each header to {_MAX_HEADER}"
-        else:
-            detail = (message or "bad request").splitlines()[0].rstrip(":. ")
-        response = _json_response(status, error_response.malformed_http(status, detail).body(), None)
-        response.force_close()
-        return response
-
-
-class _Server(web.Server):
-    def __init__(self, *arguments: Any, unread_s: float, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._unread_s = unread_s
-
-    def __call__(self) -> web.RequestHandler:
-        connection = _Connection(self, loop=self._loop, **self._kwargs)
-        connection.unread_s = self._unread_s
-        return connection
+def _malformed(status: int, detail: str) -> web.Response:
+    return _json_response(status, error_response.malformed_http(status, detail).body(), None)
 
 
 def _json_response(status: int, body: bytes, request_id: str | None) -> web.Response:

@@ -26,16 +26,17 @@ async def relay(
     a connection closed before the end of the body. Raises ``ConnectionError`` if the client has disconnected.
     """
     replica = upstream.response
+    reason = headers.printable_reason(replica.reason)
     if replica.content.at_eof():
         # The body is complete already: head and body go out in one write.
         complete = web.Response(
             status=replica.status,
-            reason=replica.reason,
+            reason=reason,
             headers=CIMultiDict(head),
             body=upstream.first_chunk,
         )
         return complete, None
-    response = web.StreamResponse(status=replica.status, reason=replica.reason, headers=CIMultiDict(head))
+    response = web.StreamResponse(status=replica.status, reason=reason, headers=CIMultiDict(head))
     await response.prepare(request)
     chunk, tail = upstream.first_chunk, b""
     while chunk:

@@ -13,6 +13,7 @@ from yarl import URL
 
 from moorage.common.aio.clock import Clock
 from moorage.common.config.settings import ProxySettings
+from moorage.common.http.exclusive import ExclusiveConnector
 from moorage.common.link.messages import Target
 from moorage.common.model.ids import KernelId
 from moorage.proxy.core import error_response, headers
@@ -85,7 +86,7 @@ class UpstreamClient:
     async def __aenter__(self) -> UpstreamClient:
         self._session = aiohttp.ClientSession(
             # aiohttp's default limit of 100 connections would stall every stream beyond the hundredth.
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S),
+            connector=ExclusiveConnector(limit=0, keepalive_timeout=_KEEPALIVE_S),
             timeout=aiohttp.ClientTimeout(
                 total=None,
                 sock_connect=self._settings.connect_timeout_s,
@@ -195,7 +196,8 @@ class UpstreamClient:
 
 def _url(target: Target, request: UpstreamRequest) -> URL:
     host = f"[{target.host}]" if ":" in target.host else target.host
-    query = f"?{request.query}" if request.query else ""
+    query = headers.query_to_replica(request.query)
+    query = f"?{query}" if query else ""
     return URL(f"http://{host}:{target.port}{request.forward.path}{query}", encoded=True)
 
 

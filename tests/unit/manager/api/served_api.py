@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +12,9 @@ from aiohttp import web
 from memory_execs import MemoryExecs, MemoryWorkspaces
 from memory_store import ADMIN_KEY, MemoryLogs, MemoryStore
 
-from moorage.common.aio.clock import ManualClock
+from moorage.common.aio.clock import Clock
+from moorage.common.http.server import DEFAULT_LIMITS, Limits
+from moorage.manager.api import ApiServices, ApiStore, LogSource, serve_api
 
 MAX_BODY = 64 * 1024
 
@@ -22,7 +26,7 @@ class Api:
     store: MemoryStore
     logs: MemoryLogs
     execs: MemoryExecs
-    clock: ManualClock
+    clock: Any
     checks: dict[str, str]
     port: int = 0
     workspaces: MemoryWorkspaces = field(default_factory=MemoryWorkspaces)
@@ -38,6 +42,41 @@ class Api:
         async with self.http.request(method, path, headers=headers, **options) as response:
             is_json = response.content_type.endswith("json")
             return response, await (response.json(content_type=None) if is_json else response.text())
+
+
+@asynccontextmanager
+async def serving_api(clock: Clock, limits: Limits = DEFAULT_LIMITS) -> AsyncIterator[Api]:
+    """The API on a free port. ``clock``: a ``ManualClock`` in most tests."""
+    checks = {"postgres": "ok"}
+    served = Api(MemoryStore(clock), MemoryLogs(), MemoryExecs(), clock, checks)  # type: ignore[arg-type]
+    store: ApiStore = served.store
+    logs: LogSource = served.logs
+
+    async def check() -> dict[str, str]:
+        return checks
+
+    deps = ApiServices(
+        store=store,
+        endpoints=served.store.endpoints,
+        terminator=served.store.sessions,
+        explanations=served.store.explanations,
+        logs=logs,
+        execs=served.execs,
+        workspaces=served.workspaces,
+        checks=check,
+        metrics=lambda: b"moorage_sessions 3\n",
+        max_body_bytes=MAX_BODY,
+        version="1.2.3",
+        clock=clock,
+        limits=limits,
+    )
+    served.runner = await serve_api(deps, "127.0.0.1", 0)
+    try:
+        served.port = served.runner.addresses[0][1]
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{served.port}") as served.http:
+            yield served
+    finally:
+        await served.runner.cleanup()
 
 
 def check_problem(response: Any, problem: Any, status: int, code: str) -> None:

@@ -171,7 +171,7 @@ TEN_MB = 10 * 1024 * 1024
 async def send_all_then_read(api: Api, head: bytes, body: bytes) -> tuple[bytes, Any]:
     """Send the whole request, then read the response, as simple clients do."""
     reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
-    start = f"POST /v1/sessions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN_KEY}\r\n".encode()
+    start = f"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {ADMIN_KEY}\r\n".encode()
     async with asyncio.timeout(20):
         writer.write(start + b"Content-Type: application/json\r\n" + head + b"\r\n")
         for begin in range(0, len(body), 65_536):

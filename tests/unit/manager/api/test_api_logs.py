@@ -62,7 +62,7 @@ async def test_disconnect_ends_the_read(api: Api, has_output: bool) -> None:
     api.logs.chunks = [b"begin\n"] if has_output else []
     reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
     writer.write(
-        b"GET /v1/sessions/job/logs?follow=true HTTP/1.1\r\nHost: x\r\n"
+        b"GET /v1/sessions/job/logs?follow=true HTTP/1.1\r\nHost: localhost\r\n"
         b"Authorization: Bearer " + ADMIN_KEY.encode() + b"\r\n\r\n"
     )
     async with asyncio.timeout(10):

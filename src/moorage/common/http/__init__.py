@@ -1,0 +1,1 @@
+"""HTTP on both sides: guarded servers, exclusive client connections, TLS files, and allowed destinations."""

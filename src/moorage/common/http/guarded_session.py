@@ -1,0 +1,91 @@
+"""Sessions for URLs that users give: they reach only the addresses that ``destinations`` decided on.
+
+The host is resolved once. A name that leads elsewhere a moment later (DNS rebinding) changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from moorage.common.http.destinations import Destination, DestinationPolicy, decide, parse
+from moorage.common.model.errors import InvalidInput
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+"""The addresses of a host, for a port. Raises ``OSError``."""
+
+
+class DestinationGuard:
+    """Checks URLs, and opens sessions that reach what was checked and nothing else."""
+
+    def __init__(self, policy: DestinationPolicy, resolve: Resolve | None = None) -> None:
+        self._policy, self._resolve = policy, resolve or _system_resolve
+
+    async def check(self, url: str) -> Destination:
+        """Raises ``InvalidInput`` if the URL, or an address of its host, is not allowed."""
+        parsed = parse(url, self._policy)
+        host, port = parsed.raw_host, parsed.port
+        assert host is not None
+        assert port is not None
+        try:
+            addresses = await self._resolve(host, port)
+        except OSError as error:
+            raise InvalidInput(f"the host {host!r} cannot be resolved: {error}") from error
+        return Destination(parsed, decide(host, addresses, self._policy))
+
+    def session(self, destination: Destination, **options: Any) -> aiohttp.ClientSession:
+        """A session for ``destination`` only: connections go to its addresses, whatever a name leads to by
+        now. Requests must not follow redirects; check their Location and open a session for it."""
+        connector = _PinnedConnector(destination, resolver=_Pinned(destination), use_dns_cache=False)
+        return aiohttp.ClientSession(
+            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False, **options
+        )
+
+
+class _PinnedConnector(aiohttp.TCPConnector):
+    """Refuses hosts other than that of its destination; a literal address would not be resolved at all."""
+
+    def __init__(self, destination: Destination, **options: Any) -> None:
+        super().__init__(**options)
+        self._destination = destination
+
+    async def connect(self, req: Any, traces: Any, timeout: Any) -> Any:
+        url = self._destination.url
+        if (req.url.scheme, req.url.raw_host, req.url.port) != (url.scheme, url.raw_host, url.port):
+            raise aiohttp.InvalidURL(req.url, "it is not the destination that was checked")
+        return await super().connect(req, traces, timeout)
+
+
+class _Pinned(AbstractResolver):
+    def __init__(self, destination: Destination) -> None:
+        self._destination = destination
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        if host != self._destination.url.raw_host:
+            raise OSError(f"{host} is not the destination that was checked")
+        return [
+            ResolveResult(
+                hostname=host,
+                host=address,
+                port=port,
+                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+                proto=0,
+                flags=int(socket.AI_NUMERICHOST),
+            )
+            for address in self._destination.addresses
+        ]
+
+    async def close(self) -> None:
+        pass
+
+
+async def _system_resolve(host: str, port: int) -> Sequence[str]:
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return tuple(dict.fromkeys(str(address[4][0]) for address in found))
