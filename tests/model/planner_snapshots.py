@@ -301,13 +301,13 @@ def fit(free: Amounts, kernels: list[Mapping[str, int]]) -> bool:
 
 
 def when_emptied(agent: AgentState) -> Amounts:
-    """What may be allocated once all that ends by itself has ended: services stay, ill devices stay ill."""
+    """What may be allocated once all that ends by itself has ended: services and unhealthy devices stay."""
     scalars: Amounts = {(slot, ""): amount for slot, amount in agent.capacity.items()}
     amounts = scalars | {(d.slot, str(d.device_id)): d.capacity if d.healthy else 0 for d in agent.devices}
-    ill = {str(device.device_id) for device in agent.devices if not device.healthy}
+    unhealthy = {str(device.device_id) for device in agent.devices if not device.healthy}
     for running in agent.running:
         if running.endless:
-            taken = tuple(take for take in running.allocations if take.device_id not in ill)
+            taken = tuple(take for take in running.allocations if take.device_id not in unhealthy)
             amounts = add(amounts, taken, -1)
     return amounts
 

@@ -116,8 +116,8 @@ FIRST = frozenset({AgentId("a0")})
             id="an agent with work that stays although it has no endpoint",
         ),
         pytest.param(
-            AGED, [Machine(3, (SHORT, Work(1, FAR, FAR), SHORT), ill=1), Machine(2, KNOWN)], [], WAITS,
-             LIMITED, id="an ill device in use",
+            AGED, [Machine(3, (SHORT, Work(1, FAR, FAR), SHORT), unhealthy=1), Machine(2, KNOWN)], [], WAITS,
+             LIMITED, id="an unhealthy device in use",
         ),
         pytest.param(
             AGED, [Machine(2, (service(), service())), Machine(2, KNOWN)], [replace(WAITS, designated=FIRST)],

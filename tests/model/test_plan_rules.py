@@ -134,11 +134,13 @@ def test_strict_never_overtakes_within_a_priority(snapshot: Snapshot, policy: Po
 def world_at(snapshot: Snapshot, answer: Plan, agent_id: AgentId, at: int) -> dict[tuple[str, str], int]:
     """What is free on the agent at ``at``, once everything with a known end by then has ended."""
     (agent,) = (agent for agent in snapshot.agents if agent.agent_id == agent_id)
-    ill = {str(d.device_id) for d in agent.devices if not d.healthy}
+    unhealthy = {str(d.device_id) for d in agent.devices if not d.healthy}
     free = free_amounts(agent)
     for running in agent.running:
         if running.ends_at is not None and max(running.ends_at, NOW) <= at:
-            free = add(free, tuple(take for take in running.allocations if take.device_id not in ill), 1)
+            free = add(
+                free, tuple(take for take in running.allocations if take.device_id not in unhealthy), 1
+            )
     pending = {item.session_id: item for item in snapshot.pending}
     for session_id, kernel in kernel_places(answer):
         time_limit = pending[session_id].time_limit
@@ -311,7 +313,7 @@ def test_victims_have_lower_priority_and_are_all_needed(snapshot: Snapshot, poli
             kernels = [kernel.slots for kernel in pending[reservation.session_id].kernels]
             assert reservation.starts_at is not None
             agent = running[next(iter(mine))][0]
-            ill = {device.device_id for device in agent.devices if not device.healthy}
+            unhealthy = {device.device_id for device in agent.devices if not device.healthy}
             ending = {r.session_id for r in agent.running if r.terminating}
             untouched = all(kernel.agent_id != agent_id for _, kernel in kernel_places(answer))
             for gone in [mine, *(mine - {name} for name in mine if untouched)]:
@@ -322,5 +324,7 @@ def test_victims_have_lower_priority_and_are_all_needed(snapshot: Snapshot, poli
                 for name in gone | ending:
                     stopped = running[name][1]
                     if gone != mine or stopped.ends_at is None or stopped.ends_at > reservation.starts_at:
-                        left = add(left, tuple(t for t in stopped.allocations if t.device_id not in ill), 1)
+                        left = add(
+                            left, tuple(t for t in stopped.allocations if t.device_id not in unhealthy), 1
+                        )
                 assert fit(left, kernels) == (gone == mine)

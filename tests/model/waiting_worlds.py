@@ -1,5 +1,6 @@
-"""Worlds in virtual time in which a session waits for room among services, far ends, ill devices, draining
-agents, sessions ahead of it and a stream of later ones; and the bound of its wait, by plain arithmetic.
+"""Worlds in virtual time in which a session waits for capacity among services, far ends, unhealthy devices,
+draining agents, sessions ahead of it and a stream of later ones; and the bound of its wait, by plain
+arithmetic.
 
 Ticks are microseconds of the planner. A world is planned once in each tick.
 """
@@ -43,7 +44,7 @@ class Machine:
 
     gpus: int
     load: tuple[Work, ...] = ()
-    ill: int = 0  # the last GPUs
+    unhealthy: int = 0  # the last GPUs
     draining: bool = False
 
 
@@ -111,7 +112,7 @@ class World:
             devices = tuple(
                 DeviceState(
                     DeviceId(f"g{gpu}"), "cuda.device", 0 if f"g{gpu}" in used else 1000,
-                    healthy=gpu < machine.gpus - machine.ill,
+                    healthy=gpu < machine.gpus - machine.unhealthy,
                 )
                 for gpu in range(machine.gpus)
             )  # fmt: skip
@@ -197,10 +198,10 @@ def _fits_once(snapshot: Snapshot, item: Pending, gone: set[KernelId]) -> bool:
     for agent in snapshot.agents:
         if agent.schedulable and (not item.designated or agent.agent_id in item.designated):
             free = free_amounts(agent)
-            ill = {str(device.device_id) for device in agent.devices if not device.healthy}
+            unhealthy = {str(device.device_id) for device in agent.devices if not device.healthy}
             for running in agent.running:
                 if running.kernel_id in gone:
-                    free = add(free, tuple(t for t in running.allocations if t.device_id not in ill), 1)
+                    free = add(free, tuple(t for t in running.allocations if t.device_id not in unhealthy), 1)
             able.append(free)
     if item.mode == "single-node" or len(kernels) == 1:
         return any(fit(free, kernels) for free in able)
@@ -243,7 +244,7 @@ def service(priority: int = 10) -> Work:
 
 @st.composite
 def machines(draw: st.DrawFn, limits: Limits, far: bool) -> Machine:
-    """Full, and rarely ill or draining."""
+    """Full, and rarely unhealthy or draining."""
     gpus = draw(st.integers(2, 3))
     loads = [short_work(limits), short_work(limits), short_work(limits), st.just(service())]
     loads += [st.just(Work(1, FAR, FAR))] * (2 * far)
@@ -270,13 +271,13 @@ def arrivals(draw: st.DrawFn, limits: Limits) -> list[Work]:
 @st.composite
 def large_work(draw: st.DrawFn, limits: Limits, fleet: Sequence[Machine]) -> Work:
     """Of a size that most of these machines have once they are empty, or for one of them by name."""
-    room = [m.gpus - m.ill - sum(w.runs is None for w in m.load) for m in fleet if not m.draining]
-    most = max([1, *room])
+    capacity = [m.gpus - m.unhealthy - sum(w.runs is None for w in m.load) for m in fleet if not m.draining]
+    most = max([1, *capacity])
     work = draw(short_work(limits, draw(st.integers(max(1, most - 1), most)), (0, 10, 10)))
-    clusters = [(1, "multi-node")] * 3 + [(2, "single-node"), (len(room), "multi-node")]
+    clusters = [(1, "multi-node")] * 3 + [(2, "single-node"), (len(capacity), "multi-node")]
     kernels, mode = draw(st.sampled_from(clusters))
     if kernels > 1:
-        gpus = max(1, work.gpus // 2) if mode == "single-node" else max(1, min(room))
+        gpus = max(1, work.gpus // 2) if mode == "single-node" else max(1, min(capacity))
         work = replace(work, kernels=kernels, mode=mode, gpus=gpus)
     named = draw(st.sampled_from([None, None, None, *range(len(fleet))]))
     return work if named is None else replace(work, designated=frozenset({AgentId(f"a{named}")}))

@@ -64,7 +64,7 @@ MUTATIONS = (
         ("tests/unit/agent/test_reconcile.py",),
     ),
     Mutation(
-        "an ill device is allocated at commit",
+        "an unhealthy device is allocated at commit",
         "manager/store/sql/session_place.sql",
         "CASE WHEN c.healthy THEN c.used + l.amount ELSE c.capacity + 1 END",
         "c.used + l.amount",

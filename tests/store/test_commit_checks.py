@@ -29,15 +29,15 @@ async def test_device_that_turned_ill_after_the_plan_is_not_allocated(store: Sto
     term = await store.leases.acquire("test", 60)
     assert term is not None
     made = plan(await store.scheduling.snapshot("default"), (await store.groups.with_pending())[0][1])
-    (ill,) = (a.device_id for place in made.places for a in place.allocations if a.device_id)
-    await store.database.fetch("UPDATE agent_slots SET healthy = false WHERE device_id = $1", ill)
+    (unhealthy,) = (a.device_id for place in made.places for a in place.allocations if a.device_id)
+    await store.database.fetch("UPDATE agent_slots SET healthy = false WHERE device_id = $1", unhealthy)
     assert await store.scheduling.place(made.places, term) == 1
     statuses = [(await store.sessions.get(name)).status for name in ("on-gpu", "on-cpu")]
     assert statuses == [Status.PENDING, Status.SCHEDULED]
     assert await store.integrity.check() == []
     assert await schedule(store) == 1, "on the other device"
     (device,) = await store.database.fetch("SELECT device_id FROM allocations WHERE device_id <> ''")
-    assert device["device_id"] != ill
+    assert device["device_id"] != unhealthy
 
 
 @pytest.mark.parametrize("reason", ["struck-by-lightning", "oom"])
