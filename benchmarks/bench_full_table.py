@@ -26,9 +26,12 @@ from measuring import machine, machine_line, median
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import LIVE
+from moorage.manager.identity.scope import Scope
 from moorage.manager.postgres import EmbeddedPostgres
 from moorage.manager.store import Store, migrate
 from moorage.manager.store.queries import SQL
+
+SYSTEM = Scope.system()
 
 HERE = Path(__file__).parent
 LIVE_SESSIONS = 100
@@ -65,9 +68,9 @@ async def times(store: Store) -> dict[str, float]:
         "scheduling pass: groups, sessions, agents": lambda: _pass(store),
         "session controller: full scan": store.lifecycle.unsettled,
         "routes": store.routes.table,
-        "listing: newest 50": lambda: store.sessions.page(limit=50),
-        "listing: live sessions": lambda: store.sessions.page(statuses=frozenset(LIVE), limit=50),
-        "listing: by name": lambda: store.sessions.page(name="live-7", limit=50),
+        "listing: newest 50": lambda: store.sessions.page(SYSTEM, limit=50),
+        "listing: live sessions": lambda: store.sessions.page(SYSTEM, statuses=frozenset(LIVE), limit=50),
+        "listing: by name": lambda: store.sessions.page(SYSTEM, name="live-7", limit=50),
     }
     found = {}
     for name, read in reads.items():
@@ -100,7 +103,9 @@ async def measure(finished: int) -> tuple[dict[str, Any], str]:
             )
             async with Store(postgres.dsn, SystemClock()) as store:
                 for n in range(LIVE_SESSIONS):
-                    await store.sessions.create(SessionSpec(name=f"live-{n}", command=["x"]), actor="bench")
+                    await store.sessions.create(
+                        Scope.system("bench"), SessionSpec(name=f"live-{n}", command=["x"])
+                    )
                 empty = await times(store)
                 await plain.execute(
                     FINISHED, finished, SessionSpec(command=["x"]).model_dump_json(), timeout=300

@@ -37,6 +37,7 @@ from moorage.common.link.messages import AgentInfo, Observation, Report, SlotOff
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState, Status
+from moorage.manager.identity.scope import Scope
 from moorage.manager.lifecycle import Event, Transition
 from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.postgres import EmbeddedPostgres
@@ -112,7 +113,7 @@ class StoreWrites:
         made: list[tuple[SessionId, KernelId]] = []
 
         async def create(_: int) -> None:
-            view = await store.sessions.create(SPEC, actor="bench")
+            view = await store.sessions.create(Scope.system("bench"), SPEC)
             made.append((SessionId(view.id), KernelId(view.kernels[0].id)))
 
         seconds["create"] = await each(range(n), create, CALLERS)

@@ -27,6 +27,7 @@ from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.ids import AgentId, DeviceId, KernelId
 from moorage.common.model.usage import DeviceUse, KernelMinute, KernelUse, UsageReport, Use
+from moorage.manager.identity.scope import Scope
 from moorage.manager.postgres import EmbeddedPostgres
 from moorage.manager.store import Store, migrate
 
@@ -138,7 +139,7 @@ async def _load(store: Store, fleet: list[tuple[AgentId, list[KernelId]]], secon
         " WHERE relname = 'kernel_usage'"
     )
     began = time.monotonic()
-    await store.usage.top_sessions(sort="cpu", limit=100)
+    await store.usage.top_sessions(Scope.system(), sort="cpu", limit=100)
     top_s = time.monotonic() - began
     began = time.monotonic()
     await store.usage.compact(86_400)

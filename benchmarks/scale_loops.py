@@ -16,6 +16,7 @@ from moorage.common.aio.loop import Loop
 from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
+from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import (
     AgentMonitor,
     DecisionRecorder,
@@ -175,7 +176,7 @@ class Pending(Loops):
 
     async def _create(self) -> None:
         spec = SessionSpec(name=f"new-{self.clock.new_id()}", command=["true"])
-        await self.store.sessions.create(spec, actor="scale")
+        await self.store.sessions.create(Scope.system("scale"), spec)
 
     async def _free(self) -> None:
         rows = await self.store.database.fetch("SELECT id FROM agents ORDER BY random() LIMIT 1")

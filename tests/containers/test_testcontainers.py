@@ -10,6 +10,7 @@ import pytest
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import Status
+from moorage.manager.identity.scope import Scope
 from moorage.manager.store import Store, migrate
 
 from .engine import PrivateEngine
@@ -43,6 +44,6 @@ async def test_store_on_postgres_in_a_container(dsn: str) -> None:
     assert "s3cret" in dsn
     await migrate(dsn)
     async with Store(dsn, SystemClock()) as store:
-        session = await store.sessions.create(SessionSpec(command=["true"]), actor="t")
-        assert (await store.sessions.get(session.id)).status is Status.PENDING
+        session = await store.sessions.create(Scope.system("t"), SessionSpec(command=["true"]))
+        assert (await store.sessions.get(Scope.system(), session.id)).status is Status.PENDING
         assert await store.integrity.check() == []

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from moorage.common.model.ids import KernelId
+from moorage.manager.identity.scope import Scope
 
 from .database import FAULT_NAMES, Operation, Postgres, draw_fault
 from .faults import Faults
@@ -321,11 +322,11 @@ class Simulation(Workload, Programs, Faults, Restores, Invariants):
         self.record("-- stop everything --")
         store = self.managers[0].store
         for row in await self.postgres.fetch("SELECT name FROM endpoints WHERE deleted_at IS NULL"):
-            await store.endpoints.delete(row["name"])
+            await store.endpoints.delete(Scope.system(), row["name"])
         for row in await self.postgres.fetch(
             "SELECT id FROM sessions WHERE status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')"
         ):
-            await self.managers[0].terminator.stop(row["id"], actor="user")
+            await self.managers[0].terminator.stop(Scope.system("user"), row["id"])
         for seconds in (1, 3, 8, 25, 65, 1, 1):
             await self.run_all(seconds)
         await self.check_always(10)

@@ -12,6 +12,7 @@ from typing import Any
 from moorage.agent.runtimes.simulated import KernelScript
 from moorage.common.model.group_options import GroupOptions, PreemptionOptions
 from moorage.common.model.spec import EndpointSpec, SessionSpec
+from moorage.manager.identity.scope import Scope
 
 from .manager import ManagerProcess
 
@@ -61,7 +62,7 @@ class Workload:
             max_attempts=rng.choice([1, 2, 3]), **options,
         )  # fmt: skip
         view = await self.operate(manager, f"create {name} ({kind}, {gpu} gpu, {script})", lambda: (
-            manager.store.sessions.create(spec, actor="user")))  # fmt: skip
+            manager.store.sessions.create(Scope.system("user"), spec)))  # fmt: skip
         self.sessions.append(name)
         if view is not None:
             self.acknowledged.add(view.id)
@@ -102,7 +103,8 @@ class Workload:
         action = rng.choice(["stop", "stop", "endpoint", "scale", "delete"])
         if action == "stop" and self.sessions:
             name = rng.choice(self.sessions)
-            await self.operate(manager, f"stop {name}", lambda: manager.terminator.stop(name, actor="user"))
+            user = Scope.system("user")
+            await self.operate(manager, f"stop {name}", lambda: manager.terminator.stop(user, name))
         elif action == "endpoint" or not self.endpoints:
             name = f"e{len(self.endpoints)}"
             script = KernelScript(
@@ -116,17 +118,21 @@ class Workload:
             )  # fmt: skip
             self.endpoints.append(name)
             await self.operate(
-                manager, f"endpoint {name}", lambda: manager.store.endpoints.create(spec, actor="user")
+                manager,
+                f"endpoint {name}",
+                lambda: manager.store.endpoints.create(Scope.system("user"), spec),
             )
         elif action == "scale":
             name, count = rng.choice(self.endpoints), rng.choice([0, 1, 3])
             await self.operate(
                 manager, f"scale {name} to {count}",
-                lambda: manager.store.endpoints.scale(name, count),
+                lambda: manager.store.endpoints.scale(Scope.system(), name, count),
             )  # fmt: skip
         else:
             name = rng.choice(self.endpoints)
-            await self.operate(manager, f"delete {name}", lambda: manager.store.endpoints.delete(name))
+            await self.operate(
+                manager, f"delete {name}", lambda: manager.store.endpoints.delete(Scope.system(), name)
+            )
 
 
 def _command(script: KernelScript) -> list[str]:

@@ -17,6 +17,7 @@ from moorage.common.model.ids import AgentId, DeviceId, KernelId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import AgentStatus, ObservedState
 from moorage.common.views.resources import SessionView
+from moorage.manager.identity.scope import Scope
 from moorage.manager.lifecycle import reconcile_session
 from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.lifecycle.silence import Mark
@@ -158,8 +159,8 @@ async def mark_silent(store: Store, *names: str, seconds: float = 3600, lost: bo
     return marked
 
 
-async def stop(store: Store, ref: str, **options: Any) -> SessionView:
-    return await SessionTerminator(store, LOST_GRACE_S).stop(ref, **options)
+async def stop(store: Store, ref: str, actor: str = "test", **options: Any) -> SessionView:
+    return await SessionTerminator(store, LOST_GRACE_S).stop(Scope.system(actor), ref, **options)
 
 
 RUNNING = {"host": "127.0.0.1", "port": 21000}

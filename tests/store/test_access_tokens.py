@@ -13,9 +13,12 @@ from moorage.common.model.service_ports import AppPort
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Status
 from moorage.common.views.access_tokens import AccessTokenSpec
+from moorage.manager.identity.scope import Scope
 from moorage.manager.store import Store
 
 from .conftest import FakeAgent, reconcile_all, schedule, stop
+
+SYSTEM = Scope.system()
 
 SPEC = SessionSpec(
     command=["x"], type="interactive", ports=[{"name": "jupyter"}, {"name": "db", "protocol": "tcp"}]
@@ -26,10 +29,10 @@ DB = AppPort("db", 21002, "tcp", False, 21002)
 
 async def placed(store: Store, agent: FakeAgent, spec: SessionSpec = SPEC) -> tuple[str, str]:
     """The ids of a new session and of its kernel, which is in the agent's accepted orders."""
-    made = await store.sessions.create(spec, actor="t")
+    made = await store.sessions.create(Scope.system("t"), spec)
     await agent.report()
     assert await schedule(store) == 1
-    view = await store.sessions.get(made.id)
+    view = await store.sessions.get(SYSTEM, made.id)
     return view.id, view.kernels[0].id
 
 
@@ -42,7 +45,7 @@ async def runs(store: Store, agent: FakeAgent, kernel: str, *apps: AppPort) -> N
 async def test_routes_contain_ports_of_running_kernels_only(store: Store) -> None:
     agent = FakeAgent(store)
     session, kernel = await placed(store, agent)
-    assert [(a.name, a.ready) for a in await store.access_tokens.service_ports(session)] == [
+    assert [(a.name, a.ready) for a in await store.access_tokens.service_ports(SYSTEM, session)] == [
         ("jupyter", False),
         ("db", False),
     ]
@@ -57,7 +60,10 @@ async def test_routes_contain_ports_of_running_kernels_only(store: Store) -> Non
     ]
     assert [bool(r.key) for r in routes] == [False, True], "only to who asks for it"
     assert all(r.user == "t" and r.project == "default" for r in routes)
-    assert {a.name for a in await store.access_tokens.service_ports(session) if a.ready} == {"jupyter", "db"}
+    assert {a.name for a in await store.access_tokens.service_ports(SYSTEM, session) if a.ready} == {
+        "jupyter",
+        "db",
+    }
     await stop(store, session, actor="t")
     assert (await store.routes.table()).apps == ()
 
@@ -66,12 +72,12 @@ async def test_service_ports_of_the_image_appear_when_the_session_runs(store: St
     agent = FakeAgent(store)
     session, kernel = await placed(store, agent, SessionSpec(command=["x"], type="interactive"))
     with pytest.raises(NotFound, match="known once it runs"):
-        await store.access_tokens.create(session, "lab", AccessTokenSpec(), actor="t")
+        await store.access_tokens.create(Scope.system("t"), session, "lab", AccessTokenSpec())
     await runs(store, agent, kernel, AppPort("lab", 21005, "http", True, 8888))
-    assert [(a.name, a.base_path, a.ready) for a in await store.access_tokens.service_ports(session)] == [
-        ("lab", True, True)
-    ]
-    await store.access_tokens.create(session, "lab", AccessTokenSpec(), actor="t")
+    assert [
+        (a.name, a.base_path, a.ready) for a in await store.access_tokens.service_ports(SYSTEM, session)
+    ] == [("lab", True, True)]
+    await store.access_tokens.create(Scope.system("t"), session, "lab", AccessTokenSpec())
 
 
 async def test_port_belongs_to_one_live_kernel_and_is_taken_over_from_an_ended_one(store: Store) -> None:
@@ -80,7 +86,9 @@ async def test_port_belongs_to_one_live_kernel_and_is_taken_over_from_an_ended_o
     await runs(store, agent, one, JUPYTER)
     second, other = await placed(store, agent)
     await runs(store, agent, other, JUPYTER, DB)
-    assert (await store.sessions.get(second)).status is Status.RUNNING, "it is no reason to refuse a report"
+    assert (await store.sessions.get(SYSTEM, second)).status is Status.RUNNING, (
+        "it is no reason to refuse a report"
+    )
     assert {(r.session_id, r.app) for r in (await store.routes.table()).apps} == {
         (first, "jupyter"),
         (second, "db"),
@@ -102,7 +110,7 @@ async def test_access_token_is_stored_as_hash_and_ends_with_revocation_or_its_se
     session, kernel = await placed(store, agent)
     await runs(store, agent, kernel, JUPYTER)
     made = await store.access_tokens.create(
-        session, "jupyter", AccessTokenSpec(lifetime_s=60), actor="key:ann"
+        Scope.system("key:ann"), session, "jupyter", AccessTokenSpec(lifetime_s=60)
     )
     kept = await store.database.fetchrow("SELECT access_tokens::text AS row FROM access_tokens")
     assert made.access_token not in kept["row"]
@@ -111,15 +119,15 @@ async def test_access_token_is_stored_as_hash_and_ends_with_revocation_or_its_se
     assert grant.sha256 == hashlib.sha256(made.access_token.encode()).hexdigest()
     assert (grant.session_id, grant.app) == (session, "jupyter")
     assert 50 < grant.expires_at - time.time() <= 61
-    listed = await store.access_tokens.valid(session, "jupyter")
+    listed = await store.access_tokens.valid(SYSTEM, session, "jupyter")
     assert [(p.id, p.created_by, p.prefix) for p in listed] == [(made.id, "key:ann", made.access_token[:8])]
-    assert (await store.access_tokens.revoke(session, "jupyter", made.id, actor="t")).id == made.id
-    assert await store.access_tokens.valid(session, "jupyter") == []
+    assert (await store.access_tokens.revoke(Scope.system("t"), session, "jupyter", made.id)).id == made.id
+    assert await store.access_tokens.valid(SYSTEM, session, "jupyter") == []
     assert (await store.routes.table()).access_tokens == ()
     for wrong in (made.id, "no-id", session):
         with pytest.raises(NotFound, match="no access token"):
-            await store.access_tokens.revoke(session, "jupyter", wrong, actor="t")
-    await store.access_tokens.create(session, "jupyter", AccessTokenSpec(), actor="t")
+            await store.access_tokens.revoke(Scope.system("t"), session, "jupyter", wrong)
+    await store.access_tokens.create(Scope.system("t"), session, "jupyter", AccessTokenSpec())
     assert len((await store.routes.table()).access_tokens) == 1
     await stop(store, session, actor="t")
     agent.see(kernel, ObservedState.EXITED, exit_code=0)
@@ -127,26 +135,26 @@ async def test_access_token_is_stored_as_hash_and_ends_with_revocation_or_its_se
     await reconcile_all(store)
     assert (await store.routes.table()).access_tokens == ()
     with pytest.raises(Conflict, match="has ended"):
-        await store.access_tokens.create(session, "jupyter", AccessTokenSpec(), actor="t")
+        await store.access_tokens.create(Scope.system("t"), session, "jupyter", AccessTokenSpec())
 
 
 async def test_expired_access_token_stays_in_routes_for_a_day(store: Store) -> None:
     agent = FakeAgent(store)
     session, _ = await placed(store, agent)
-    await store.access_tokens.create(session, "jupyter", AccessTokenSpec(), actor="t")
+    await store.access_tokens.create(Scope.system("t"), session, "jupyter", AccessTokenSpec())
     for ago, told in (("1 hour", 1), ("25 hours", 0)):
         await store.database.fetch(
             "UPDATE access_tokens SET created_at = now() - interval '3 days', "
             f"expires_at = now() - interval '{ago}'"
         )
         assert len((await store.routes.table()).access_tokens) == told
-        assert await store.access_tokens.valid(session, "jupyter") == []
+        assert await store.access_tokens.valid(SYSTEM, session, "jupyter") == []
 
 
 async def test_access_token_for_unknown_app_is_rejected(store: Store) -> None:
     session, _ = await placed(store, FakeAgent(store))
     with pytest.raises(NotFound, match="has no service port 'lab': it has db, jupyter"):
-        await store.access_tokens.create(session, "lab", AccessTokenSpec(), actor="t")
+        await store.access_tokens.create(Scope.system("t"), session, "lab", AccessTokenSpec())
 
 
 async def test_key_grants_contain_user_project_and_role(store: Store) -> None:

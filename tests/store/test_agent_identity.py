@@ -8,16 +8,19 @@ from moorage.common.model.errors import Conflict, NotFound
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import AgentStatus, ObservedState, Status
+from moorage.manager.identity.scope import Scope
 from moorage.manager.store import ReportRefused, Store
 
 from .conftest import FakeAgent, mark_silent, reconcile_all, schedule
+
+SYSTEM = Scope.system()
 
 
 async def two(store: Store) -> tuple[FakeAgent, FakeAgent, str]:
     """A known agent with a running session, another agent with its id, and the session."""
     known = FakeAgent(store, stream=2**40, identity="known")
     await known.report()
-    made = await store.sessions.create(SessionSpec(type="interactive", command=["x"]), actor="t")
+    made = await store.sessions.create(Scope.system("t"), SessionSpec(type="interactive", command=["x"]))
     await schedule(store)
     known.see(made.kernels[0].id, ObservedState.RUNNING, port=21000)
     await known.report()
@@ -41,7 +44,7 @@ async def test_other_identity_is_refused_until_the_agent_is_lost(store: Store) -
     await mark_silent(store, lost=False)
     assert (await store.agents.get("node-1")).status is AgentStatus.SUSPECT
     assert await refused(newcomer) == words, "told in the same words, so that it is said once"
-    assert (await store.sessions.get(session)).status is Status.RUNNING
+    assert (await store.sessions.get(SYSTEM, session)).status is Status.RUNNING
     await known.report()
     assert (await store.agents.get("node-1")).status is AgentStatus.ALIVE
 
@@ -63,7 +66,7 @@ async def test_other_identity_is_refused_while_kernels_of_the_known_agent_may_ru
     _, newcomer, session = await two(store)
     await mark_silent(store)
     await reconcile_all(store)
-    view = await store.sessions.get(session)
+    view = await store.sessions.get(SYSTEM, session)
     assert (view.status, view.reason) == (Status.ERROR, Reason.AGENT_LOST)
     await refused(newcomer)
     await store.agents.forget("node-1", actor="root", destroyed=True)
@@ -96,7 +99,7 @@ async def test_id_of_a_forgotten_agent_is_free_at_once(store: Store) -> None:
     with pytest.raises(NotFound):
         await store.agents.forget("node-1", actor="key:admin")
     await reconcile_all(store)
-    view = await store.sessions.get(session)
+    view = await store.sessions.get(SYSTEM, session)
     assert (view.status, view.reason) == (Status.ERROR, Reason.AGENT_LOST)
     await newcomer.report()
     assert [a.status for a in await store.agents.all()] == [AgentStatus.ALIVE]

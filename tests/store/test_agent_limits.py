@@ -8,10 +8,13 @@ from moorage.common.link.messages import Report
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Status
+from moorage.manager.identity.scope import Scope
 from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.store import Store
 
 from .conftest import FakeAgent, reconcile_all, schedule
+
+SYSTEM = Scope.system()
 
 
 def limited(agent: FakeAgent, **limits: int) -> Report:
@@ -21,11 +24,11 @@ def limited(agent: FakeAgent, **limits: int) -> Report:
 
 async def add(store: Store, name: str, **resources: float) -> None:
     spec = SessionSpec.model_validate({"command": ["x"], "name": name, "resources": resources})
-    await store.sessions.create(spec, actor="t")
+    await store.sessions.create(Scope.system("t"), spec)
 
 
 async def placed(store: Store) -> set[str]:
-    views = await store.sessions.page(statuses=frozenset({Status.SCHEDULED}), limit=50)
+    views = await store.sessions.page(SYSTEM, statuses=frozenset({Status.SCHEDULED}), limit=50)
     return {view.name for view in views.items}
 
 
@@ -37,12 +40,16 @@ async def test_agent_gets_at_most_its_maximum_of_kernels(store: Store) -> None:
     assert await schedule(store) == 2
     assert await schedule(store) == 0
     assert await placed(store) == {"a", "b"}
-    held = (await store.sessions.get("c")).hold
+    held = (await store.sessions.get(SYSTEM, "c")).hold
     assert held is not None
     assert any("runs its maximum of 2 kernels" in line for line in held.refusals), held.refusals
     view = await store.agents.get(agent.name)
     assert (view.kernels, view.max_kernels) == (2, 2)
-    agent.see((await store.sessions.get("a")).kernels[0].id, ObservedState.EXITED, reason=Reason.EXIT_ZERO)
+    agent.see(
+        (await store.sessions.get(SYSTEM, "a")).kernels[0].id,
+        ObservedState.EXITED,
+        reason=Reason.EXIT_ZERO,
+    )
     await store.reports.apply(AgentUpdate.of(limited(agent, max_kernels=2)))
     await reconcile_all(store)
     assert await schedule(store) == 1

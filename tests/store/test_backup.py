@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import ConfigError, Conflict, InvalidInput, StartupError
+from moorage.manager.identity.scope import Scope
 from moorage.manager.postgres import backup
 from moorage.manager.postgres.clients import ClientPrograms, client_programs
 from moorage.manager.store import Store, migrate
@@ -24,6 +25,8 @@ from moorage.manager.store.tables import metadata
 
 from .conftest import FakeAgent
 from .test_restored import add
+
+SYSTEM = Scope.system()
 
 OURS = {*metadata.tables, "alembic_version"}
 
@@ -83,8 +86,8 @@ async def test_restored_database_has_the_state_of_the_backup(
     found = await prepare_restored(target)
     assert (found.agents, found.sessions) == (1, 1)
     async with Store(target, SystemClock()) as restored:
-        assert (await restored.sessions.get("kept")).id == session
-        assert [view.name for view in (await restored.sessions.page()).items] == ["kept"]
+        assert (await restored.sessions.get(SYSTEM, "kept")).id == session
+        assert [view.name for view in (await restored.sessions.page(SYSTEM)).items] == ["kept"]
         assert await restored.orders.next_generation() > await store.orders.next_generation()
 
 
@@ -125,7 +128,7 @@ async def test_restore_that_fails_changes_nothing(store: Store, target: str, tmp
     with pytest.raises(StartupError, match="psql failed"):
         await backup.load(await programs_for(target), archive, unprepared="x" * 40)
     async with Store(target, SystemClock()) as after:
-        assert (await after.sessions.get("kept")).name == "kept"
+        assert (await after.sessions.get(SYSTEM, "kept")).name == "kept"
 
 
 async def test_clear_removes_everything_of_ours(target: str) -> None:

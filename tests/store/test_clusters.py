@@ -13,12 +13,15 @@ from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Result, Status
 from moorage.manager.explain.service import ExplanationService
 from moorage.manager.identity.keys import Owner
+from moorage.manager.identity.scope import Scope
 from moorage.manager.lifecycle import preempt_session
 from moorage.manager.scheduling import Place, Policy
 from moorage.manager.scheduling import plan as plan_of
 from moorage.manager.store import Store
 
 from .conftest import FAILED, RUNNING, FakeAgent, reconcile_all, schedule, stop
+
+SYSTEM = Scope.system()
 
 
 def spec(size: int = 3, mode: str = "single-node", **more: object) -> SessionSpec:
@@ -30,8 +33,8 @@ def spec(size: int = 3, mode: str = "single-node", **more: object) -> SessionSpe
 
 async def make(store: Store, asked: SessionSpec) -> dict[str, str]:
     """Kernel ids by host name."""
-    view = await store.sessions.create(asked, actor="t")
-    again = await store.sessions.get(view.id)
+    view = await store.sessions.create(Scope.system("t"), asked)
+    again = await store.sessions.get(SYSTEM, view.id)
     assert again.kernels == view.kernels, "what is answered is what is written"
     return {kernel.hostname: kernel.id for kernel in view.kernels}
 
@@ -39,7 +42,7 @@ async def make(store: Store, asked: SessionSpec) -> dict[str, str]:
 async def runs(agents: list[FakeAgent], store: Store, name: str = "c") -> dict[str, str]:
     """Run all kernels of the newest attempt. Returns their ids by host name."""
     await schedule(store)
-    view = await store.sessions.get(name)
+    view = await store.sessions.get(SYSTEM, name)
     now = [kernel for kernel in view.kernels if kernel.attempt == view.attempt]
     for kernel in now:
         (agent,) = (a for a in agents if a.name == kernel.agent_id)
@@ -47,12 +50,12 @@ async def runs(agents: list[FakeAgent], store: Store, name: str = "c") -> dict[s
     for agent in agents:
         await agent.report()
     await reconcile_all(store)
-    assert (await store.sessions.get(name)).status is Status.RUNNING
+    assert (await store.sessions.get(SYSTEM, name)).status is Status.RUNNING
     return {kernel.hostname: kernel.id for kernel in now}
 
 
 async def status(store: Store) -> tuple[Status, Reason]:
-    view = await store.sessions.get("c")
+    view = await store.sessions.get(SYSTEM, "c")
     return view.status, view.reason
 
 
@@ -67,7 +70,7 @@ async def agents_on(store: Store, count: int, **more: object) -> list[FakeAgent]
 async def test_cluster_has_main_and_subs_and_requests_slots_for_all(store: Store) -> None:
     kernels = await make(store, spec(3, sub={"resources": {"cpu": 2, "mem": "1GiB"}}))
     assert list(kernels) == ["main1", "sub1", "sub2"]
-    view = await store.sessions.get("c")
+    view = await store.sessions.get(SYSTEM, "c")
     assert view.slots == {"cpu": 5000, "mem": 2 << 30}
     assert [(k.role, k.index, k.attempt, k.status) for k in view.kernels] == [
         ("main", 1, 1, Status.PENDING), ("sub", 1, 1, Status.PENDING), ("sub", 2, 1, Status.PENDING),
@@ -76,7 +79,7 @@ async def test_cluster_has_main_and_subs_and_requests_slots_for_all(store: Store
 
 async def test_single_kernel_has_no_cluster_membership(store: Store) -> None:
     await make(store, spec(1))
-    view = await store.sessions.get("c")
+    view = await store.sessions.get(SYSTEM, "c")
     assert view.spec.cluster is None
     assert [k.hostname for k in view.kernels] == ["main1"]
     assert await store.database.fetch("SELECT FROM session_keys") == []
@@ -86,11 +89,11 @@ async def test_single_node_cluster_is_placed_on_one_agent(store: Store) -> None:
     (agent,) = await agents_on(store, 1, gpus=4)
     await make(store, spec(3, resources={"cuda.device": 1}))
     kernels = await runs([agent], store)
-    view = await store.sessions.get("c")
+    view = await store.sessions.get(SYSTEM, "c")
     devices = [d.device_id for k in view.kernels for d in k.devices]
     assert len(set(devices)) == 3
     assert {k.agent_id for k in view.kernels} == {"node-1"}
-    (entry,) = (e for e in await store.sessions.history("c") if e.event == "placed")
+    (entry,) = (e for e in await store.sessions.history(SYSTEM, "c") if e.event == "placed")
     assert entry.detail == "on node-1"
     assert set(kernels) == {"main1", "sub1", "sub2"}
     assert await store.integrity.check() == []
@@ -100,16 +103,16 @@ async def test_multi_node_cluster_is_placed_on_distinct_agents_or_not_at_all(sto
     agents = await agents_on(store, 2)
     await make(store, spec(3, "multi-node", resources={"cuda.device": 2}))
     assert await schedule(store) == 0
-    view = await store.sessions.get("c")
+    view = await store.sessions.get(SYSTEM, "c")
     assert view.hold is not None
     assert view.hold.reason is Reason.INFEASIBLE
     assert all(k.agent_id is None for k in view.kernels)
     agents.append(FakeAgent(store, "node-3", identity="node-3"))
     await agents[-1].report()
     await runs(agents, store)
-    view = await store.sessions.get("c")
+    view = await store.sessions.get(SYSTEM, "c")
     assert {k.agent_id for k in view.kernels} == {"node-1", "node-2", "node-3"}
-    (entry,) = (e for e in await store.sessions.history("c") if e.event == "placed")
+    (entry,) = (e for e in await store.sessions.history(SYSTEM, "c") if e.event == "placed")
     assert sorted(entry.detail.removeprefix("on ").split(", ")) == ["node-1", "node-2", "node-3"]
     assert await store.integrity.check() == []
 
@@ -123,12 +126,12 @@ async def test_lost_agent_at_commit_rejects_the_whole_cluster(store: Store) -> N
     last = place.kernels[-1].agent_id
     await store.database.fetch("UPDATE agents SET leaving = true WHERE id = $1", last)
     assert await store.scheduling.place([place], term) == 0
-    view = await store.sessions.get("c")
+    view = await store.sessions.get(SYSTEM, "c")
     assert {(k.status, k.agent_id) for k in view.kernels} == {(Status.PENDING, None)}
     assert await store.database.fetch("SELECT FROM allocations") == []
     await store.database.fetch("UPDATE agents SET leaving = false")
     assert await store.scheduling.place([place], term) == 1
-    assert len(agents) == len({k.agent_id for k in (await store.sessions.get("c")).kernels})
+    assert len(agents) == len({k.agent_id for k in (await store.sessions.get(SYSTEM, "c")).kernels})
 
 
 async def test_allocated_device_of_a_sub_rejects_the_whole_cluster(store: Store) -> None:
@@ -139,14 +142,14 @@ async def test_allocated_device_of_a_sub_rejects_the_whole_cluster(store: Store)
     (place,) = plan_of(await store.scheduling.snapshot("default"), Policy()).places
     taken = place.kernels[1]
     made = await store.sessions.create(
-        SessionSpec(name="other", command=["x"], resources={"cuda.device": 1}), actor="t"
+        Scope.system("t"), SessionSpec(name="other", command=["x"], resources={"cuda.device": 1})
     )
     other = Place(
         SessionId(made.id), KernelId(made.kernels[0].id), made.revision, taken.agent_id, taken.allocations
     )
     assert await store.scheduling.place([other], term) == 1
     assert await store.scheduling.place([place], term) == 0
-    assert (await store.sessions.get("c")).status is Status.PENDING
+    assert (await store.sessions.get(SYSTEM, "c")).status is Status.PENDING
     assert await store.integrity.check() == []
 
 
@@ -178,7 +181,7 @@ async def test_orders_contain_peers_and_the_shared_key_pair(store: Store) -> Non
     assert main.cluster.private_key == sub.cluster.private_key
     assert main.cluster.private_key.startswith("-----BEGIN OPENSSH PRIVATE KEY-----\n")
     assert main.cluster.public_key.startswith("ssh-ed25519 ")
-    view = await store.sessions.get("c")
+    view = await store.sessions.get(SYSTEM, "c")
     assert "PRIVATE KEY" not in view.model_dump_json()
 
 
@@ -208,7 +211,7 @@ async def test_failed_kernel_ends_the_cluster(store: Store) -> None:
     await agent.report()
     await reconcile_all(store)
     assert await status(store) == (Status.ERROR, Reason.EXIT_NONZERO)
-    assert (await store.sessions.get("c")).detail.startswith("sub2: ")
+    assert (await store.sessions.get(SYSTEM, "c")).detail.startswith("sub2: ")
     assert await store.integrity.check() == []
 
 
@@ -216,12 +219,12 @@ async def test_degradable_cluster_continues_without_a_sub(store: Store) -> None:
     (agent,) = await agents_on(store, 1)
     await make(store, spec(3, on_kernel_loss="degrade", timeout_s=3600))
     kernels = await runs([agent], store)
-    until = (await store.sessions.get("c")).deadline_at
-    before = (await store.sessions.get("c")).status_since
+    until = (await store.sessions.get(SYSTEM, "c")).deadline_at
+    before = (await store.sessions.get(SYSTEM, "c")).status_since
     agent.see(kernels["sub2"], ObservedState.EXITED, **FAILED)
     await agent.report()
     await reconcile_all(store)
-    view = await store.sessions.get("c")
+    view = await store.sessions.get(SYSTEM, "c")
     assert (view.status, view.reason, view.status_since) == (Status.RUNNING, Reason.EXIT_NONZERO, before)
     assert until is not None
     assert view.deadline_at is not None
@@ -236,9 +239,9 @@ async def test_degradable_cluster_continues_without_a_sub(store: Store) -> None:
     agent.see(kernels["sub1"], ObservedState.EXITED, exit_code=-15, reason=Reason.KILLED)
     await agent.report()
     await reconcile_all(store)
-    view = await store.sessions.get("c")
+    view = await store.sessions.get(SYSTEM, "c")
     assert (view.status, view.result) == (Status.TERMINATED, Result.SUCCESS)
-    assert [e.event for e in await store.sessions.history("c")] == [
+    assert [e.event for e in await store.sessions.history(SYSTEM, "c")] == [
         "created", "placed", "ready", "degraded", "completed", "ended",
     ]  # fmt: skip
     assert await store.integrity.check() == []
@@ -248,13 +251,13 @@ async def test_failed_start_is_retried_with_new_kernels_on_other_agents(store: S
     agents = await agents_on(store, 3)
     await make(store, spec(2, "multi-node"))
     await schedule(store)
-    view = await store.sessions.get("c")
+    view = await store.sessions.get(SYSTEM, "c")
     bad = view.kernels[1].agent_id
     (agent,) = (a for a in agents if a.name == bad)
     agent.see(view.kernels[1].id, ObservedState.EXITED, reason=Reason.IMAGE_MISSING, detail="no such image")
     await agent.report()
     await reconcile_all(store)
-    view = await store.sessions.get("c")
+    view = await store.sessions.get(SYSTEM, "c")
     assert (view.status, view.attempt) == (Status.PENDING, 2)
     again = [k for k in view.kernels if k.attempt == 2]
     assert [k.hostname for k in again] == ["main1", "sub1"]
@@ -264,7 +267,7 @@ async def test_failed_start_is_retried_with_new_kernels_on_other_agents(store: S
         agent.confirms = True
         await agent.report()
     await runs(agents, store)
-    view = await store.sessions.get("c")
+    view = await store.sessions.get(SYSTEM, "c")
     assert {k.agent_id for k in view.kernels if k.attempt == 2} == {a.name for a in agents} - {bad}
 
 
@@ -276,7 +279,7 @@ async def test_finished_sub_is_no_drift_but_lost_sub_is(store: Store, on_loss: s
     agent.see(kernels["sub1"], ObservedState.EXITED, exit_code=0, reason=Reason.EXIT_ZERO)
     await agent.report()
     await reconcile_all(store)
-    assert (await store.sessions.get("c")).status is Status.RUNNING
+    assert (await store.sessions.get(SYSTEM, "c")).status is Status.RUNNING
     assert await store.integrity.check(grace_s=0) == []
     agent.see(kernels["sub2"], ObservedState.EXITED, **FAILED)
     await agent.report()  # and nobody judges
@@ -288,36 +291,36 @@ async def test_cluster_fails_when_too_few_agents_are_left(store: Store) -> None:
     agents = await agents_on(store, 3)
     await make(store, spec(2, "multi-node"))
     await schedule(store)
-    view = await store.sessions.get("c")
+    view = await store.sessions.get(SYSTEM, "c")
     (agent,) = (a for a in agents if a.name == view.kernels[1].agent_id)
     agent.see(view.kernels[1].id, ObservedState.EXITED, reason=Reason.IMAGE_MISSING, detail="no such image")
     await agent.report()
     await reconcile_all(store)
-    assert (await store.sessions.get("c")).status is Status.PENDING
+    assert (await store.sessions.get(SYSTEM, "c")).status is Status.PENDING
     away = next(a.name for a in agents if a is not agent)
     await store.database.fetch("UPDATE agents SET leaving = true WHERE id = $1", away)
     await reconcile_all(store)
-    view = await store.sessions.get("c")
+    view = await store.sessions.get(SYSTEM, "c")
     assert (view.status, view.reason) == (Status.ERROR, Reason.IMAGE_MISSING)
     assert "too few agents are left to try" in view.detail
 
 
 async def test_quotas_count_all_kernels_and_preemption_stops_all(store: Store) -> None:
     (agent,) = await agents_on(store, 1, gpus=4)
-    await store.quotas.put("user", "ann", QuotaLimits(slots={"cuda.device": 2}), actor="t")
+    await store.quotas.put(Scope.system("t"), "user", "ann", QuotaLimits(slots={"cuda.device": 2}))
     asked = spec(3, resources={"cuda.device": 1}, type="interactive")
-    await store.sessions.create(asked, actor="ann", owner=Owner("ann"))
+    await store.sessions.create(Scope.system("ann", Owner("ann")), asked)
     assert await schedule(store) == 0
-    view = await store.sessions.get("c")
+    view = await store.sessions.get(SYSTEM, "c")
     assert view.hold is not None
     assert view.hold.reason is Reason.QUOTA
-    await store.quotas.put("user", "ann", QuotaLimits(slots={"cuda.device": 3}), actor="t")
+    await store.quotas.put(Scope.system("t"), "user", "ann", QuotaLimits(slots={"cuda.device": 3}))
     await runs([agent], store)
-    facts, _ = await store.lifecycle.unsettled([(await store.sessions.get("c")).id])  # type: ignore[list-item]
+    facts, _ = await store.lifecycle.unsettled([(await store.sessions.get(SYSTEM, "c")).id])  # type: ignore[list-item]
     move = preempt_session(facts[0], "requeue", "other", 120)
     assert move is not None
     assert await store.lifecycle.apply(move)
-    view = await store.sessions.get("c")
+    view = await store.sessions.get(SYSTEM, "c")
     assert [(k.hostname, k.attempt, k.status) for k in view.kernels] == [
         *((name, 1, Status.TERMINATING) for name in ("main1", "sub1", "sub2")),
         *((name, 2, Status.PENDING) for name in ("main1", "sub1", "sub2")),
@@ -328,7 +331,7 @@ async def test_plan_and_feasibility_check_include_all_kernels(store: Store) -> N
     await agents_on(store, 1, gpus=2)
     one_gpu = {"cuda.device": 1}
     explanations = ExplanationService(store, SystemClock())
-    plan = await explanations.plan_session(spec(2, resources=one_gpu), owner=Owner("ann"))
+    plan = await explanations.plan_session(Scope.system(owner=Owner("ann")), spec(2, resources=one_gpu))
     assert plan.fits
     assert [(p.hostname, len(p.devices)) for p in plan.places] == [("main1", 1), ("sub1", 1)]
     assert await explanations.infeasible(spec(2, resources=one_gpu)) == []

@@ -8,16 +8,19 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Status
 from moorage.common.views.resources import SessionView
+from moorage.manager.identity.scope import Scope
 from moorage.manager.scheduling import plan
 from moorage.manager.store import Store
 
 from .conftest import FakeAgent, reconcile_all, schedule
 
+SYSTEM = Scope.system()
+
 
 async def add(store: Store, name: str, **resources: int) -> None:
     slots = {slot.replace("_", "."): amount for slot, amount in resources.items()}
     spec = SessionSpec.model_validate({"command": ["x"], "resources": slots, "name": name})
-    await store.sessions.create(spec, actor="t")
+    await store.sessions.create(Scope.system("t"), spec)
 
 
 async def test_device_that_turned_ill_after_the_plan_is_not_allocated(store: Store) -> None:
@@ -32,7 +35,7 @@ async def test_device_that_turned_ill_after_the_plan_is_not_allocated(store: Sto
     (unhealthy,) = (a.device_id for place in made.places for a in place.allocations if a.device_id)
     await store.database.fetch("UPDATE agent_slots SET healthy = false WHERE device_id = $1", unhealthy)
     assert await store.scheduling.place(made.places, term) == 1
-    statuses = [(await store.sessions.get(name)).status for name in ("on-gpu", "on-cpu")]
+    statuses = [(await store.sessions.get(SYSTEM, name)).status for name in ("on-gpu", "on-cpu")]
     assert statuses == [Status.PENDING, Status.SCHEDULED]
     assert await store.integrity.check() == []
     assert await schedule(store) == 1, "on the other device"
@@ -46,12 +49,12 @@ async def test_reason_of_another_release_is_shown_as_it_is(store: Store, reason:
     await agent.report()
     await add(store, "job", cpu=1)
     assert await schedule(store) == 1
-    kernel = (await store.sessions.get("job")).kernels[-1].id
+    kernel = (await store.sessions.get(SYSTEM, "job")).kernels[-1].id
     agent.see(kernel, ObservedState.EXITED, exit_code=7, reason=Reason(reason))
     await agent.report()
     await reconcile_all(store)
-    view = await store.sessions.get("job")
+    view = await store.sessions.get(SYSTEM, "job")
     assert (view.reason, view.kernels[-1].reason) == (reason, reason)
     shown = SessionView.model_validate_json(view.model_dump_json())
     assert (shown.reason, shown.status) == (reason, view.status)
-    assert (await store.sessions.history("job"))[-1].reason == reason
+    assert (await store.sessions.history(SYSTEM, "job"))[-1].reason == reason

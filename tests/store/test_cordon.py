@@ -9,6 +9,7 @@ from moorage.common.model.errors import NotFound
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.status import ObservedState, Status
+from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import DrainController, Leader, ReplicaController, Scheduler
 from moorage.manager.metrics import Metrics
 from moorage.manager.scheduling import plan
@@ -18,16 +19,18 @@ from moorage.manager.termination import SessionTerminator
 
 from .conftest import LOST_GRACE_S, RUNNING, FakeAgent, reconcile_all
 
+SYSTEM = Scope.system()
+
 WHO = "key:ann"
 
 
 async def add(store: Store, name: str, **more: object) -> str:
     spec = SessionSpec.model_validate({"name": name, "command": ["x"], "resources": {"cpu": 1}} | more)
-    return (await store.sessions.create(spec, actor="t")).id
+    return (await store.sessions.create(Scope.system("t"), spec)).id
 
 
 async def runs(store: Store, agent: FakeAgent, name: str) -> None:
-    kernel = (await store.sessions.get(name)).kernels[-1]
+    kernel = (await store.sessions.get(SYSTEM, name)).kernels[-1]
     assert kernel.agent_id == agent.name, f"{name} is on {kernel.agent_id}"
     agent.see(kernel.id, ObservedState.RUNNING, **RUNNING)
     await agent.report()
@@ -62,7 +65,7 @@ async def test_cordoned_agent_gets_no_kernels_until_uncordoned(store: Store) -> 
     assert (view.cordon, view.cordoned_by, view.draining, view.stop_at) == ("cordon", WHO, True, None)
     await add(store, "job")
     await tick(store)
-    hold = (await store.sessions.get("job")).hold
+    hold = (await store.sessions.get(SYSTEM, "job")).hold
     assert hold is not None
     assert "cordoned or draining: no new work" in " ".join(hold.refusals), hold
     await agent.report()
@@ -70,7 +73,7 @@ async def test_cordoned_agent_gets_no_kernels_until_uncordoned(store: Store) -> 
     view = await store.agents.uncordon("node-1", actor="key:bob")
     assert (view.cordon, view.cordoned_by, view.draining) == ("", "", False)
     await tick(store)
-    assert (await store.sessions.get("job")).status is Status.SCHEDULED
+    assert (await store.sessions.get(SYSTEM, "job")).status is Status.SCHEDULED
     history = [(e.event, e.actor) for e in await store.agents.history("node-1")]
     assert history == [("uncordon", "key:bob"), ("cordon", WHO)]
 
@@ -92,7 +95,7 @@ async def test_placement_planned_before_the_cordon_is_refused(store: Store) -> N
     assert len(made.places) == 1
     await store.agents.cordon("node-1", actor=WHO)
     assert await store.scheduling.place(made.places, term) == 0
-    assert (await store.sessions.get("job")).status is Status.PENDING
+    assert (await store.sessions.get(SYSTEM, "job")).status is Status.PENDING
 
 
 async def test_drain_without_deadline_stops_nothing(store: Store) -> None:
@@ -103,7 +106,7 @@ async def test_drain_without_deadline_stops_nothing(store: Store) -> None:
     await runs(store, agent, "job")
     assert (await store.agents.cordon("node-1", actor=WHO, drain=True)).kernels == 1
     await drained(store)
-    assert (await store.sessions.get("job")).status is Status.RUNNING
+    assert (await store.sessions.get(SYSTEM, "job")).status is Status.RUNNING
 
 
 async def test_drain_deadline_requeues_or_stops_sessions(store: Store) -> None:
@@ -114,49 +117,56 @@ async def test_drain_deadline_requeues_or_stops_sessions(store: Store) -> None:
     await tick(store)
     await runs(store, agent, "once")
     await runs(store, agent, "again")
-    kernel = (await store.sessions.get("again")).kernels[0].id
+    kernel = (await store.sessions.get(SYSTEM, "again")).kernels[0].id
     await store.agents.cordon("node-1", actor=WHO, drain=True, stop_after_s=3600)
     await drained(store)
-    assert {(await store.sessions.get(n)).status for n in ("once", "again")} == {Status.RUNNING}
+    assert {(await store.sessions.get(SYSTEM, n)).status for n in ("once", "again")} == {Status.RUNNING}
     await store.agents.cordon("node-1", actor=WHO, drain=True, stop_after_s=0)
     await drained(store)
-    once, again = await store.sessions.get("once"), await store.sessions.get("again")
+    once, again = (
+        await store.sessions.get(SYSTEM, "once"),
+        await store.sessions.get(SYSTEM, "again"),
+    )
     assert (once.status, once.reason) == (Status.TERMINATING, Reason.AGENT_DRAINED)
     assert (again.status, again.attempt) == (Status.PENDING, 2)
-    last = (await store.sessions.history("once"))[-1]
+    last = (await store.sessions.history(SYSTEM, "once"))[-1]
     assert (last.event, last.actor, last.reason) == ("stop", WHO, Reason.AGENT_DRAINED)
     await tick(store)
-    assert (await store.sessions.get("again")).status is Status.PENDING, "not there again"
+    assert (await store.sessions.get(SYSTEM, "again")).status is Status.PENDING, "not there again"
     other = FakeAgent(store, "node-2")
     await other.report()
     await tick(store)
-    assert (await store.sessions.get("again")).status is Status.PENDING, "it is in its grace period there"
+    assert (await store.sessions.get(SYSTEM, "again")).status is Status.PENDING, (
+        "it is in its grace period there"
+    )
     agent.see(kernel, ObservedState.EXITED, exit_code=-15)
     await agent.report()
     await tick(store)
     await runs(store, other, "again")
     await drained(store)  # and once more changes nothing
-    assert (await store.sessions.get("again")).status is Status.RUNNING
+    assert (await store.sessions.get(SYSTEM, "again")).status is Status.RUNNING
 
 
 async def test_drained_replicas_are_replaced_before_they_stop(store: Store) -> None:
     one, two = FakeAgent(store, "node-1"), FakeAgent(store, "node-2")
     await one.report()
     spec = EndpointSpec(name="m", engine="llamacpp", model="/m.gguf", resources={"cpu": 1})
-    await store.endpoints.create(spec, actor="t")
+    await store.endpoints.create(Scope.system("t"), spec)
     await keep(store)
     await tick(store)
-    [first] = (await store.endpoints.get("m")).replicas
+    [first] = (await store.endpoints.get(SYSTEM, "m")).replicas
     await runs(store, one, first.name)
     await two.report()
     await store.agents.cordon("node-1", actor=WHO, drain=True)
     await keep(store)
     await tick(store)
-    [second] = [s for s in (await store.endpoints.get("m")).replicas if s.name != first.name]
+    [second] = [s for s in (await store.endpoints.get(SYSTEM, "m")).replicas if s.name != first.name]
     await keep(store)
-    assert (await store.sessions.get(first.name)).status is Status.RUNNING, "the other is not ready yet"
+    assert (await store.sessions.get(SYSTEM, first.name)).status is Status.RUNNING, (
+        "the other is not ready yet"
+    )
     await runs(store, two, second.name)
     await keep(store)
-    gone = await store.sessions.get(first.name)
+    gone = await store.sessions.get(SYSTEM, first.name)
     assert (gone.status, gone.reason) == (Status.TERMINATING, Reason.AGENT_DRAINED)
-    assert (await EndpointService(store.endpoints, SystemClock()).get("m")).ready >= 1
+    assert (await EndpointService(store.endpoints, SystemClock()).get(SYSTEM, "m")).ready >= 1

@@ -10,10 +10,13 @@ import pytest_asyncio
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Status
+from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import DrainController, Leader, SessionController
 from moorage.manager.store import Store, migrate
 
 from .conftest import RUNNING, FakeAgent, reconcile_all, schedule
+
+SYSTEM = Scope.system()
 
 JUMP_S = 7200.0
 
@@ -41,8 +44,8 @@ async def test_no_deadline_passes_with_a_jump(store: Store) -> None:
     await agent.report()
     spec = SessionSpec(name="s", command=["x"], resources={"cpu": 1}, timeout_s=3600)
     waiting = SessionSpec(name="waiting", command=["x"], resources={"cpu": 99}, pending_timeout_s=3600)
-    made = await store.sessions.create(spec, actor="t")
-    await store.sessions.create(waiting, actor="t")
+    made = await store.sessions.create(Scope.system("t"), spec)
+    await store.sessions.create(Scope.system("t"), waiting)
     await schedule(store)
     agent.see(made.kernels[0].id, ObservedState.RUNNING, **RUNNING)
     await agent.report()
@@ -56,18 +59,21 @@ async def test_no_deadline_passes_with_a_jump(store: Store) -> None:
         await leader.run_once()
         for loop in loops:
             await loop.run_once()
-        views = [await store.sessions.get(name) for name in ("s", "waiting")]
+        views = [await store.sessions.get(SYSTEM, name) for name in ("s", "waiting")]
         assert [view.status for view in views] == [Status.RUNNING, Status.PENDING]
 
     await leader.run_once()
     await leader.deadlines.run_once()
     await run()
-    before = (await store.sessions.get("s")).deadline_at
+    before = (await store.sessions.get(SYSTEM, "s")).deadline_at
     await store.database.fetch("UPDATE clock.ahead SET seconds = $1", JUMP_S)
     await run()  # the jump is not corrected yet
     await leader.deadlines.run_once()
     await run()
-    after, node = (await store.sessions.get("s")).deadline_at, await store.agents.get(agent.name)
+    after, node = (
+        (await store.sessions.get(SYSTEM, "s")).deadline_at,
+        await store.agents.get(agent.name),
+    )
     assert before is not None
     assert after is not None
     assert node.stop_at is not None

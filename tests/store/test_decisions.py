@@ -15,6 +15,7 @@ from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState
 from moorage.manager.decision_log import Decision, Reader, Segment
 from moorage.manager.identity.keys import Owner
+from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import DecisionRecorder, GarbageCollector, Leader, Scheduler
 from moorage.manager.loops import decision_recorder as recording
 from moorage.manager.metrics import Metrics
@@ -24,6 +25,8 @@ from moorage.manager.termination import SessionTerminator
 
 from .conftest import LOST_GRACE_S, RUNNING, FakeAgent, reconcile_all
 
+SYSTEM = Scope.system()
+
 CLOCK = SystemClock()
 ANN = Owner("ann")
 EVER = datetime(1970, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
@@ -31,13 +34,13 @@ EVER = datetime(1970, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 
 async def create(store: Store, name: str, gpus: int = 1) -> str:
     spec = SessionSpec(name=name, command=["x"], resources={"cuda.device": gpus})
-    return (await store.sessions.create(spec, actor="key:ann", owner=ANN)).id
+    return (await store.sessions.create(Scope.system("key:ann", ANN), spec)).id
 
 
 async def kept(store: Store, group: str = "default") -> list[Decision]:
     reader, found, cursor = Reader(), [], None
     while True:
-        page = await store.decisions.page(group, *EVER, cursor=cursor, limit=3)
+        page = await store.decisions.page(SYSTEM, group, *EVER, cursor=cursor, limit=3)
         if page.next is None:
             return found
         found += [one for segment in page.items for one in reader.read(b64decode(segment.body))]
@@ -108,16 +111,16 @@ async def test_recorded_passes_replan_to_the_same_places(store: Store) -> None:
     assert decisions[0].held == {"insufficient-resources": len(names) - len(first)}
     assert passes.count("kept") == 2
 
-    runs = await store.decisions.runs("default", *EVER, cursor=None, limit=2)
+    runs = await store.decisions.runs(SYSTEM, "default", *EVER, cursor=None, limit=2)
     assert len(runs.items) == 2
-    more = await store.decisions.runs("default", *EVER, cursor=runs.next, limit=500)
+    more = await store.decisions.runs(SYSTEM, "default", *EVER, cursor=runs.next, limit=500)
     assert (more.next, {run.session_id: run.agent_id for run in (*runs.items, *more.items)}) == (None, told)
     ended = {run.session_id for run in (*runs.items, *more.items) if run.released_at is not None}
     assert ended == set(first)
     held = {run.session_id: [(t.slot, t.amount) for t in run.takes] for run in more.items}
     assert all(("cuda.device", 1000) in takes for takes in held.values())
     later = datetime.now(UTC) + timedelta(hours=1)
-    still = await store.decisions.runs("default", later, later, cursor=None, limit=500)
+    still = await store.decisions.runs(SYSTEM, "default", later, later, cursor=None, limit=500)
     assert {run.session_id for run in still.items} == told.keys() - ended
 
 
@@ -161,21 +164,23 @@ async def test_new_term_begins_with_a_full_segment(store: Store) -> None:
     assert [tuple(row) for row in rows] == [(1, True, 2, 0), (2, True, 2, 1), (2, False, 1, 2)]
     # Whoever asks for what came at 4 s gets what began with the second term.
     since = datetime.fromtimestamp(4, UTC)
-    page = await store.decisions.page("default", since, since, cursor=None, limit=50)
+    page = await store.decisions.page(SYSTEM, "default", since, since, cursor=None, limit=50)
     assert [(item.whole, item.term) for item in page.items] == [(True, 2)]
     assert page.kept_since == datetime.fromtimestamp(1, UTC)
     assert page.kept_until == datetime.fromtimestamp(5, UTC)
-    assert (await store.decisions.page("default", since, since, cursor=page.next, limit=50)).items == []
-    other = await store.decisions.page("other", since, since, cursor=None, limit=50)
+    assert (
+        await store.decisions.page(SYSTEM, "default", since, since, cursor=page.next, limit=50)
+    ).items == []
+    other = await store.decisions.page(SYSTEM, "other", since, since, cursor=None, limit=50)
     assert (other.items, other.next, other.kept_since) == ([], None, None)
 
 
 async def test_invalid_cursor_is_refused(store: Store) -> None:
     for cursor in ("-1", "x", "9" * 40):
         with pytest.raises(InvalidInput, match="is not valid"):
-            await store.decisions.page("default", *EVER, cursor=cursor, limit=5)
+            await store.decisions.page(SYSTEM, "default", *EVER, cursor=cursor, limit=5)
         with pytest.raises(InvalidInput, match="is not valid"):
-            await store.decisions.runs("default", *EVER, cursor=cursor, limit=5)
+            await store.decisions.runs(SYSTEM, "default", *EVER, cursor=cursor, limit=5)
 
 
 async def locked(dsn: str) -> asyncpg.Connection:

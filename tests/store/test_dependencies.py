@@ -15,26 +15,29 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import TERMINAL, ObservedState, Result, Status
 from moorage.manager.identity.keys import IdempotencyKey, Owner
+from moorage.manager.identity.scope import Scope
 from moorage.manager.store import Store
 
 from .conftest import FAILED, FakeAgent, reconcile_all, schedule, stop
+
+SYSTEM = Scope.system()
 
 DONE = {"exit_code": 0, "reason": Reason.EXIT_ZERO}
 
 
 async def add(store: Store, name: str, **more: object) -> str:
     spec = SessionSpec.model_validate({"command": ["x"], "resources": {"cpu": 1}, "name": name} | more)
-    return (await store.sessions.create(spec, actor="ann")).id
+    return (await store.sessions.create(Scope.system("ann"), spec)).id
 
 
 async def statuses(store: Store, *names: str) -> list[Status]:
-    return [(await store.sessions.get(name)).status for name in names]
+    return [(await store.sessions.get(SYSTEM, name)).status for name in names]
 
 
 async def end(store: Store, agent: FakeAgent, name: str, **how: object) -> None:
     """Run the session, and end it with this observation."""
     assert await schedule(store) == 1
-    kernel = (await store.sessions.get(name)).kernels[-1].id
+    kernel = (await store.sessions.get(SYSTEM, name)).kernels[-1].id
     agent.see(kernel, ObservedState.EXITED, **how)
     await agent.report()
     await reconcile_all(store)
@@ -57,7 +60,7 @@ async def test_hold_names_the_dependency(store: Store) -> None:
     first = await add(store, "a")
     await add(store, "b", depends_on=[first])
     await schedule(store)
-    hold = (await store.sessions.get("b")).hold
+    hold = (await store.sessions.get(SYSTEM, "b")).hold
     assert hold is not None
     assert (hold.reason, hold.attempts) == (Reason.DEPENDENCY, 0)
     assert hold.refusals == [f"waits for a ({first}, PENDING)"]
@@ -73,7 +76,7 @@ async def test_failed_dependency_ends_its_dependents(store: Store) -> None:
     await add(store, "cleanup", depends_on=[{"session": "a", "on": "failure"}])
     await add(store, "after-all", depends_on=[{"session": "c", "on": "any"}])
     await end(store, agent, "a", **FAILED)
-    view = await store.sessions.get("b")
+    view = await store.sessions.get(SYSTEM, "b")
     assert (view.status, view.reason, view.result) == (
         Status.CANCELLED,
         Reason.DEPENDENCY_FAILED,
@@ -81,10 +84,13 @@ async def test_failed_dependency_ends_its_dependents(store: Store) -> None:
     )
     for part in ("a (", "TERMINATED FAILED exit-nonzero", "needed was success"):
         assert part in view.detail
-    assert (await store.sessions.get("c")).reason is Reason.DEPENDENCY_FAILED
-    assert [h.event for h in await store.sessions.history("c")] == ["created", "dependency-failed"]
+    assert (await store.sessions.get(SYSTEM, "c")).reason is Reason.DEPENDENCY_FAILED
+    assert [h.event for h in await store.sessions.history(SYSTEM, "c")] == [
+        "created",
+        "dependency-failed",
+    ]
     assert await schedule(store) == 2, "cleanup and after-all"
-    hold = (await store.sessions.get("patient")).hold
+    hold = (await store.sessions.get(SYSTEM, "patient")).hold
     assert hold is not None
     assert hold.reason is Reason.DEPENDENCY_FAILED
     assert await store.integrity.check() == []
@@ -120,12 +126,12 @@ async def test_dependency_name_is_not_shadowed_by_another_project(store: Store) 
     own = await add(store, "prep")
     await end(store, agent, "prep", **DONE)
     spec = SessionSpec.model_validate({"command": ["x"], "resources": {"cpu": 1}, "name": "prep"})
-    await store.sessions.create(spec, actor="bob", owner=Owner("bob", "other"))
+    await store.sessions.create(Scope.system("bob", Owner("bob", "other")), spec)
     await add(store, "train", depends_on=["prep"])
     (row,) = await store.database.fetch("SELECT depends_on FROM session_dependencies")
     assert str(row["depends_on"]) == own
     after = SessionSpec.model_validate({"command": ["x"], "depends_on": ["prep"]})
-    states = await store.sessions.dependency_states(after, Owner("ann"))
+    states = await store.sessions.dependency_states(Scope.system("ann"), after)
     assert states == {"failed": [], "unmet": [], "met": [own]}
 
 
@@ -145,7 +151,7 @@ async def test_invalid_dependency_creates_nothing(
     await add(store, "mine")
     await add(store, "shell", type="interactive")
     spec = SessionSpec(command=["x"], name="theirs")
-    theirs = await store.sessions.create(spec, actor="bob", owner=Owner("bob", "other"))
+    theirs = await store.sessions.create(Scope.system("bob", Owner("bob", "other")), spec)
     if asked["depends_on"] == ["THEIR-ID"]:
         asked = {"depends_on": [theirs.id]}
     with pytest.raises(kind) as caught:
@@ -153,8 +159,8 @@ async def test_invalid_dependency_creates_nothing(
     assert all(part in str(caught.value) for part in told), str(caught.value)
     wrong = SessionSpec.model_validate({"command": ["x"], "name": "itself"} | asked)
     with pytest.raises(kind):
-        await store.sessions.create_once(wrong, actor="ann", idempotency_key=IdempotencyKey("k", "1"))
-    assert len((await store.sessions.page()).items) == 3
+        await store.sessions.create_once(Scope.system("ann"), wrong, idempotency_key=IdempotencyKey("k", "1"))
+    assert len((await store.sessions.page(SYSTEM)).items) == 3
 
 
 async def test_used_idempotency_key_returns_the_session_despite_changed_dependency(
@@ -162,10 +168,12 @@ async def test_used_idempotency_key_returns_the_session_despite_changed_dependen
 ) -> None:
     await add(store, "a")
     spec = SessionSpec.model_validate({"command": ["x"], "name": "b", "depends_on": ["a"]})
-    first, _ = await store.sessions.create_once(spec, actor="ann", idempotency_key=IdempotencyKey("k", "1"))
+    first, _ = await store.sessions.create_once(
+        Scope.system("ann"), spec, idempotency_key=IdempotencyKey("k", "1")
+    )
     await store.database.fetch("UPDATE sessions SET name = 'gone' WHERE name = 'a'")
     again, replayed = await store.sessions.create_once(
-        spec, actor="ann", idempotency_key=IdempotencyKey("k", "1")
+        Scope.system("ann"), spec, idempotency_key=IdempotencyKey("k", "1")
     )
     assert (again.id, replayed) == (first.id, True)
 
@@ -195,7 +203,7 @@ async def test_session_does_not_start_before_its_begin_time(store: Store) -> Non
     await FakeAgent(store).report()
     later = datetime.now(UTC) + timedelta(hours=1)
     await add(store, "later", starts_at=later, pending_timeout_s=60)
-    view = await store.sessions.get("later")
+    view = await store.sessions.get(SYSTEM, "later")
     assert view.hold is not None
     assert (view.hold.reason, f"{later:%H:%M}" in view.hold.text) == (Reason.BEGIN_TIME, True)
     assert view.deadline_at is not None
@@ -237,7 +245,7 @@ async def test_only_matching_agents_are_eligible(
         await FakeAgent(store, name, arch=arch, labels={"room": room} if room else {}).report()
     await add(store, "job", **asked)
     assert await schedule(store) == (agent is not None)
-    view = await store.sessions.get("job")
+    view = await store.sessions.get(SYSTEM, "job")
     assert view.kernels[0].agent_id == agent
     if agent is None:
         assert view.hold is not None
@@ -246,9 +254,9 @@ async def test_only_matching_agents_are_eligible(
 
 async def test_owner_and_project_of_a_session(store: Store) -> None:
     spec = SessionSpec(command=["x"])
-    view = await store.sessions.create(spec, actor="key:ann", owner=Owner("ann", "vision"))
+    view = await store.sessions.create(Scope.system("key:ann", Owner("ann", "vision")), spec)
     assert (view.user, view.project) == ("ann", "vision")
-    view = await store.sessions.get(view.id)
+    view = await store.sessions.get(SYSTEM, view.id)
     assert (view.user, view.project) == ("ann", "vision")
     (pending,) = (await store.scheduling.snapshot("default")).pending
     assert (pending.user, pending.project, pending.kernel_id) == (

@@ -14,6 +14,7 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Status
 from moorage.manager.explain.service import ExplanationService
+from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import Leader, StartCalibrator
 from moorage.manager.metrics import Metrics
 from moorage.manager.store import Store
@@ -22,12 +23,14 @@ from moorage.manager.termination import SessionTerminator
 
 from .conftest import LOST_GRACE_S, FakeAgent, reconcile_all, schedule
 
+SYSTEM = Scope.system()
+
 DAY_S = 86_400
 
 
 async def add(store: Store, name: str, gpus: int = 1, **more: object) -> SessionId:
     base: dict[str, object] = {"command": ["x"], "resources": {"cuda.device": gpus}, "name": name}
-    created = await store.sessions.create(SessionSpec.model_validate(base | more), actor="t")
+    created = await store.sessions.create(Scope.system("t"), SessionSpec.model_validate(base | more))
     return SessionId(created.id)
 
 
@@ -37,7 +40,7 @@ async def told(store: Store) -> list[dict[str, Any]]:
 
 
 async def end(store: Store, agent: FakeAgent, name: str) -> None:
-    kernel = (await store.sessions.get(name)).kernels[-1].id
+    kernel = (await store.sessions.get(SYSTEM, name)).kernels[-1].id
     agent.see(kernel, ObservedState.EXITED, exit_code=0, reason=Reason.EXIT_ZERO)
     await agent.report()
     await reconcile_all(store)
@@ -49,7 +52,7 @@ async def waiting(store: Store) -> FakeAgent:
     await agent.report()
     await add(store, "first", timeout_s=1200, stop_grace_s=0)
     await schedule(store)
-    agent.see((await store.sessions.get("first")).kernels[-1].id, ObservedState.RUNNING)
+    agent.see((await store.sessions.get(SYSTEM, "first")).kernels[-1].id, ObservedState.RUNNING)
     await agent.report()
     await reconcile_all(store)
     await add(store, "next")
@@ -60,9 +63,9 @@ async def waiting(store: Store) -> FakeAgent:
 async def test_what_came_of_an_expected_start(store: Store) -> None:
     agent = await waiting(store)
     explain = ExplanationService(store, SystemClock())
-    view = await explain.why("next")
+    view = await explain.why(SYSTEM, "next")
     assert (view.expected_kind, view.calibration) == ("reserved", None)
-    await explain.why("next")  # the same answer
+    await explain.why(SYSTEM, "next")  # the same answer
     (row,) = await told(store)
     assert (str(row["session_id"]), row["attempt"], row["kind"]) == (view.session_id, 1, "reserved")
     assert row["expected_at"] == view.expected_start
@@ -73,27 +76,27 @@ async def test_what_came_of_an_expected_start(store: Store) -> None:
     assert await store.expected_starts.resolve() == 1
     assert await store.expected_starts.resolve() == 0
     (row,) = await told(store)
-    placed = next(e for e in await store.sessions.history("next") if e.event == "placed")
+    placed = next(e for e in await store.sessions.history(SYSTEM, "next") if e.event == "placed")
     assert (row["outcome"], row["started_at"]) == ("started", placed.at)
     (calibration,) = await store.expected_starts.calibration()
     assert (calibration.resource_group, calibration.kind, calibration.starts) == ("default", "reserved", 1)
     error = abs((placed.at - row["expected_at"]).total_seconds())
     assert calibration.error_p50_s == calibration.error_p90_s == pytest.approx(error)
 
-    agent.see((await store.sessions.get("next")).kernels[-1].id, ObservedState.RUNNING)
+    agent.see((await store.sessions.get(SYSTEM, "next")).kernels[-1].id, ObservedState.RUNNING)
     await agent.report()
     await reconcile_all(store)
     await add(store, "last")
     await schedule(store)
-    view = await explain.why("last")
+    view = await explain.why(SYSTEM, "last")
     assert (view.expected_start, view.calibration) == (None, None), "next has no limit"
 
 
 async def test_session_that_never_starts(store: Store) -> None:
     await waiting(store)
-    await ExplanationService(store, SystemClock()).why("next")
-    await SessionTerminator(store, LOST_GRACE_S).stop("next", actor="t")
-    assert (await store.sessions.get("next")).status is Status.CANCELLED
+    await ExplanationService(store, SystemClock()).why(SYSTEM, "next")
+    await SessionTerminator(store, LOST_GRACE_S).stop(Scope.system("t"), "next")
+    assert (await store.sessions.get(SYSTEM, "next")).status is Status.CANCELLED
     assert await store.expected_starts.resolve() == 1
     (row,) = await told(store)
     assert (row["outcome"], row["started_at"]) == ("not-started", None)
@@ -103,7 +106,7 @@ async def test_session_that_never_starts(store: Store) -> None:
 async def test_only_new_answers_about_pending_sessions_are_kept(store: Store) -> None:
     await waiting(store)
     now = SystemClock().now()
-    ids = {name: SessionId((await store.sessions.get(name)).id) for name in ("first", "next")}
+    ids = {name: SessionId((await store.sessions.get(SYSTEM, name)).id) for name in ("first", "next")}
     for name, seconds in (("first", 0.0), ("next", 0.0), ("next", 0.9), ("next", -0.9), ("next", 1.1)):
         at = now + timedelta(seconds=seconds)
         await store.expected_starts.record(ExpectedStart(ids[name], at, "earliest"))
@@ -120,12 +123,12 @@ async def test_only_new_answers_about_pending_sessions_are_kept(store: Store) ->
 async def test_metrics_and_retention(store: Store) -> None:
     agent = await waiting(store)
     explain = ExplanationService(store, SystemClock())
-    expected = (await explain.why("next")).expected_start
+    expected = (await explain.why(SYSTEM, "next")).expected_start
     assert expected is not None
     metrics, clock = Metrics(), SystemClock()
     await end(store, agent, "first")
     await schedule(store)
-    placed = next(e for e in await store.sessions.history("next") if e.event == "placed").at
+    placed = next(e for e in await store.sessions.history(SYSTEM, "next") if e.event == "placed").at
     error = pytest.approx(abs((placed - expected).total_seconds()))
     await store.database.fetch("DELETE FROM leases")  # of the pass above
     async with Leader(store, clock) as leader:

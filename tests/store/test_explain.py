@@ -15,16 +15,19 @@ from moorage.common.model.status import ObservedState, Status
 from moorage.common.views.pending import PendingExplanation, PlanView
 from moorage.manager.explain.service import ExplanationService
 from moorage.manager.identity.keys import Owner
+from moorage.manager.identity.scope import Scope
 from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.store import Store, agent_cache
 from moorage.manager.store.agent_cache import AgentCache
 
 from .conftest import FakeAgent, mark_silent, reconcile_all, schedule
 
+SYSTEM, ANN = Scope.system(), Scope.system("ann")
+
 
 async def add(store: Store, name: str, gpus: int = 1, **more: object) -> None:
     base: dict[str, object] = {"command": ["x"], "resources": {"cuda.device": gpus}, "name": name}
-    await store.sessions.create(SessionSpec.model_validate(base | more), actor="t")
+    await store.sessions.create(Scope.system("t"), SessionSpec.model_validate(base | more))
 
 
 def explain(store: Store) -> ExplanationService:
@@ -33,10 +36,10 @@ def explain(store: Store) -> ExplanationService:
 
 async def runs(store: Store, agent: FakeAgent, name: str) -> None:
     await schedule(store)
-    agent.see((await store.sessions.get(name)).kernels[-1].id, ObservedState.RUNNING)
+    agent.see((await store.sessions.get(SYSTEM, name)).kernels[-1].id, ObservedState.RUNNING)
     await agent.report()
     await reconcile_all(store)
-    assert (await store.sessions.get(name)).status is Status.RUNNING
+    assert (await store.sessions.get(SYSTEM, name)).status is Status.RUNNING
 
 
 def unmet(view: PendingExplanation) -> dict[str, str]:
@@ -51,8 +54,8 @@ async def test_explanation_gives_the_earliest_fit(store: Store) -> None:
     await add(store, "big", 4)
     await add(store, "next", 4)
 
-    view = await explain(store).why("big")
-    ends = (await store.sessions.get("train-7")).deadline_at
+    view = await explain(store).why(SYSTEM, "big")
+    ends = (await store.sessions.get(SYSTEM, "train-7")).deadline_at
     assert ends is not None
     at = f"{ends:%H:%M} UTC"
     assert view.refusals == [
@@ -62,14 +65,14 @@ async def test_explanation_gives_the_earliest_fit(store: Store) -> None:
     assert view.blockers == ["train-7"]
     assert view.expected_start is not None
     assert abs(view.expected_start - ends) < timedelta(milliseconds=1)
-    behind = await explain(store).why("next")
+    behind = await explain(store).why(SYSTEM, "next")
     assert (behind.position, behind.expected_start) == (2, None)
     assert behind.basis.startswith("unknown: 1 session ahead of it without a time limit")
 
     # A question changes nothing: the same session is asked about by the next pass as if nobody had asked.
-    assert (await store.sessions.get("big")).hold is None
+    assert (await store.sessions.get(SYSTEM, "big")).hold is None
     await schedule(store)
-    assert (await store.sessions.get("big")).status is Status.PENDING
+    assert (await store.sessions.get(SYSTEM, "big")).status is Status.PENDING
 
 
 async def test_session_without_limit_makes_the_start_unknown(store: Store) -> None:
@@ -78,7 +81,7 @@ async def test_session_without_limit_makes_the_start_unknown(store: Store) -> No
     await add(store, "model", 2)
     await runs(store, agent, "model")
     await add(store, "it")
-    view = await explain(store).why("it")
+    view = await explain(store).why(SYSTEM, "it")
     assert view.expected_start is None
     assert view.basis == "unknown: 1 session without a time limit on the agents where it fits"
 
@@ -87,10 +90,10 @@ async def test_unmet_conditions_are_named(store: Store) -> None:
     await FakeAgent(store).report()
     await add(store, "first")
     await add(store, "it", depends_on=["first"])
-    assert unmet(await explain(store).why("it")) == {"dependencies": "waits for first"}
+    assert unmet(await explain(store).why(SYSTEM, "it")) == {"dependencies": "waits for first"}
     later = datetime.now(UTC) + timedelta(hours=3)
     await add(store, "later", starts_at=later)
-    view = await explain(store).why("later")
+    view = await explain(store).why(SYSTEM, "later")
     assert unmet(view) == {"time": f"not before {later:%H:%M} UTC"}
     assert view.expected_start is not None
     assert abs(view.expected_start - later) < timedelta(seconds=1)
@@ -100,22 +103,22 @@ async def test_explanation_of_a_session_that_is_not_pending(store: Store) -> Non
     agent = FakeAgent(store)
     await agent.report()
     await add(store, "it")
-    assert (await explain(store).why("it")).basis == "there is capacity now"
+    assert (await explain(store).why(SYSTEM, "it")).basis == "there is capacity now"
     await runs(store, agent, "it")
-    view = await explain(store).why("it")
+    view = await explain(store).why(SYSTEM, "it")
     assert view.text.startswith("it is not pending: it is RUNNING")
-    assert view.since == (await store.sessions.get("it")).status_since
+    assert view.since == (await store.sessions.get(SYSTEM, "it")).status_since
     assert view.conditions == []
 
 
 async def test_unknown_session_is_not_found(store: Store) -> None:
     with pytest.raises(NotFound):
-        await explain(store).why("nobody")
+        await explain(store).why(SYSTEM, "nobody")
 
 
 async def ask(store: Store, gpus: int = 1, **more: object) -> PlanView:
     spec = SessionSpec.model_validate({"command": ["x"], "resources": {"cuda.device": gpus}} | more)
-    return await explain(store).plan_session(spec, owner=Owner("ann"))
+    return await explain(store).plan_session(ANN, spec)
 
 
 async def test_dry_run_returns_agent_and_devices_and_creates_nothing(store: Store) -> None:
@@ -125,7 +128,7 @@ async def test_dry_run_returns_agent_and_devices_and_creates_nothing(store: Stor
     await runs(store, agent, "first")
     view = await ask(store, 2)
     (place,) = view.places
-    taken = {d.device_id for k in (await store.sessions.get("first")).kernels for d in k.devices}
+    taken = {d.device_id for k in (await store.sessions.get(SYSTEM, "first")).kernels for d in k.devices}
     chosen = {device.device_id for device in place.devices}
     assert (view.fits, place.agent_id, view.text) == (True, "gpu-03", "there is capacity on gpu-03")
     assert len(chosen) == 2
@@ -139,7 +142,14 @@ async def test_dry_run_returns_agent_and_devices_and_creates_nothing(store: Stor
     assert (await ask(store, 9)).refusals == ["1 agent: needs 9 cuda.device, has 4 even when empty"]
 
     page = await store.sessions.page(
-        statuses=None, resource_group=None, type=None, name=None, endpoint=None, cursor=None, limit=50
+        SYSTEM,
+        statuses=None,
+        resource_group=None,
+        type=None,
+        name=None,
+        endpoint=None,
+        cursor=None,
+        limit=50,
     )
     assert [one.name for one in page.items] == ["first"]
     assert await schedule(store) == 0
@@ -155,7 +165,7 @@ async def test_dry_run_respects_the_queue(store: Store) -> None:
 async def test_dry_run_checks_quotas_dependencies_and_begin_times(store: Store) -> None:
     await FakeAgent(store).report()
     await add(store, "first")
-    await store.quotas.put("user", "ann", QuotaLimits(slots={"cuda.device": 1}), actor="t")
+    await store.quotas.put(Scope.system("t"), "user", "ann", QuotaLimits(slots={"cuda.device": 1}))
     view = await ask(store, 2, depends_on=["first"])
     assert unmet(view) == {
         "dependencies": "waits for first",
@@ -186,14 +196,14 @@ async def test_dry_run_and_create_reject_the_same_dependencies(
 ) -> None:
     for name, owner in (("theirs", Owner("bob", "other")), ("shell", Owner("ann"))):
         spec = SessionSpec.model_validate({"name": name, "type": "interactive", "command": ["x"]})
-        made = await store.sessions.create(spec, actor="t", owner=owner)
+        made = await store.sessions.create(Scope.system("t", owner), spec)
         if needs == f"id of {name}":
             needs = made.id
     spec = SessionSpec.model_validate({"command": ["x"], "depends_on": [needs]})
     said = []
     for asked in (
-        explain(store).plan_session(spec, owner=Owner("ann")),
-        store.sessions.create(spec, actor="t", owner=Owner("ann")),
+        explain(store).plan_session(ANN, spec),
+        store.sessions.create(Scope.system("t", Owner("ann")), spec),
     ):
         try:
             await asked
@@ -217,7 +227,7 @@ async def test_questions_use_the_agent_cache_with_later_changes(store: Store, em
     await cache.of("default", with_running=True)
 
     async def kernel_ends() -> None:
-        kernel = (await store.sessions.get("one")).kernels[0]
+        kernel = (await store.sessions.get(SYSTEM, "one")).kernels[0]
         agent = next(agent for agent in agents if agent.name == kernel.agent_id)
         agent.see(kernel.id, ObservedState.EXITED, exit_code=0)
         await agent.report()
@@ -270,13 +280,13 @@ async def test_explanation_names_fenced_devices(store: Store) -> None:
     await add(store, "train")
     await schedule(store)
     named = [f"GPU-gpu-03-0 of gpu-03: {unhealthy_reason}", "GPU-gpu-03-1 of gpu-03: it reports errors"]
-    assert (await explain(store).why("train")).fenced == named
+    assert (await explain(store).why(SYSTEM, "train")).fenced == named
     spec = SessionSpec(command=["x"], resources={"cuda.device": 1})
-    assert (await explain(store).plan_session(spec, owner=Owner("ann"))).fenced == named
+    assert (await explain(store).plan_session(ANN, spec)).fenced == named
     without = SessionSpec(command=["x"], resources={"cpu": 99})
-    assert (await explain(store).plan_session(without, owner=Owner("ann"))).fenced == []
+    assert (await explain(store).plan_session(ANN, without)).fenced == []
     # A healthy device has no reason.
     await agent.report()
-    assert (await explain(store).why("train")).fenced == []
+    assert (await explain(store).why(SYSTEM, "train")).fenced == []
     (view,) = await store.agents.all()
     assert all(offer.healthy and not offer.unhealthy_reason for offer in view.offers)

@@ -12,6 +12,7 @@ from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec, Probe, SessionSpec
 from moorage.common.model.status import ObservedState, Status
+from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import Leader, Scheduler
 from moorage.manager.metrics import Metrics
 from moorage.manager.scheduling.core.policy import Preemption
@@ -20,6 +21,8 @@ from moorage.manager.store.groups import policy_of
 from moorage.manager.termination import SessionTerminator
 
 from .conftest import LOST_GRACE_S, FakeAgent, open_store, reconcile_all, stop
+
+SYSTEM = Scope.system()
 
 
 async def tick(store: Store) -> None:
@@ -31,11 +34,13 @@ async def tick(store: Store) -> None:
 
 async def add(store: Store, name: str, **more: object) -> None:
     base: dict[str, object] = {"command": ["x"], "resources": {"cuda.device": 1}}
-    await store.sessions.create(SessionSpec.model_validate(base | {"name": name} | more), actor="test")
+    await store.sessions.create(
+        Scope.system("test"), SessionSpec.model_validate(base | {"name": name} | more)
+    )
 
 
 async def agent_of(store: Store, name: str) -> str | None:
-    return (await store.sessions.get(name)).kernels[-1].agent_id
+    return (await store.sessions.get(SYSTEM, name)).kernels[-1].agent_id
 
 
 async def test_changed_options_apply_to_the_next_pass(store: Store) -> None:
@@ -49,7 +54,7 @@ async def test_changed_options_apply_to_the_next_pass(store: Store) -> None:
     await store.groups.put("default", GroupOptions(session_types=["batch"]), actor="t")
     await add(store, "s3")
     await tick(store)
-    assert (await store.sessions.get("s3")).status is Status.SCHEDULED
+    assert (await store.sessions.get(SYSTEM, "s3")).status is Status.SCHEDULED
 
 
 async def test_round_robin_continues_with_the_next_leader(store: Store, empty_database: str) -> None:
@@ -81,7 +86,7 @@ async def test_bypass_count_is_stored(store: Store) -> None:
     await add(store, "large", resources={"cuda.device": 2})
     await add(store, "small")
     await tick(store)
-    assert (await store.sessions.get("small")).status is Status.SCHEDULED
+    assert (await store.sessions.get(SYSTEM, "small")).status is Status.SCHEDULED
     (row,) = await store.database.fetch("SELECT bypassed, retries FROM sessions WHERE name = 'large'")
     assert row["bypassed"] == 1
     assert (await store.scheduling.snapshot("default")).pending[0].bypassed == 1
@@ -95,10 +100,10 @@ async def test_hold_names_the_session_with_the_reservation(store: Store) -> None
     await add(store, "large", resources={"cuda.device": 2})
     await add(store, "small")
     await tick(store)
-    hold = (await store.sessions.get("small")).hold
+    hold = (await store.sessions.get(SYSTEM, "small")).hold
     assert hold is not None
     assert hold.reason is Reason.RESERVED
-    assert (await store.sessions.get("large")).id in hold.text
+    assert (await store.sessions.get(SYSTEM, "large")).id in hold.text
 
 
 async def test_unknown_options_stop_only_their_group(store: Store) -> None:
@@ -132,7 +137,7 @@ async def test_backfill_uses_expected_ends_of_running_kernels(store: Store) -> N
     await agent.report()
     await add(store, "runs", timeout_s=600, stop_grace_s=10)
     await tick(store)
-    kernel = (await store.sessions.get("runs")).kernels[0].id
+    kernel = (await store.sessions.get(SYSTEM, "runs")).kernels[0].id
     agent.see(kernel, ObservedState.RUNNING)
     await agent.report()
     await reconcile_all(store)
@@ -142,14 +147,17 @@ async def test_backfill_uses_expected_ends_of_running_kernels(store: Store) -> N
     await add(store, "short", timeout_s=60)
     await tick(store)
     names = ("large", "endless", "too-long", "short")
-    assert [(await store.sessions.get(n)).status for n in names] == [
+    assert [(await store.sessions.get(SYSTEM, n)).status for n in names] == [
         *(Status.PENDING, Status.PENDING, Status.PENDING),
         Status.SCHEDULED,
     ]
-    holds = [(await store.sessions.get(name)).hold for name in names[:3]]
+    holds = [(await store.sessions.get(SYSTEM, name)).hold for name in names[:3]]
     assert [h.reason for h in holds if h] == [Reason.INSUFFICIENT_RESOURCES, Reason.RESERVED, Reason.RESERVED]
     (state,) = (await store.scheduling.snapshot("default", with_running=True)).agents
-    view, short = await store.sessions.get("runs"), await store.sessions.get("short")
+    view, short = (
+        await store.sessions.get(SYSTEM, "runs"),
+        await store.sessions.get(SYSTEM, "short"),
+    )
     assert view.deadline_at is not None
     ends = {running.session_id: running.ends_at for running in state.running}
     assert ends[SessionId(view.id)] == micros(view.deadline_at) + 10_000_000
@@ -176,7 +184,7 @@ async def test_stopping_kernel_is_expected_to_end_after_its_grace_period(store: 
     store.scheduling.invalidate_caches()
     (state,) = (await store.scheduling.snapshot("default", with_running=True)).agents
     (running,) = state.running
-    stopped = (await store.sessions.get("runs")).status_since
+    stopped = (await store.sessions.get(SYSTEM, "runs")).status_since
     assert (running.ends_at, running.terminating) == (micros(stopped) + 20_000_000, True)
 
 
@@ -186,10 +194,10 @@ async def test_replicas_are_spread_or_packed_by_group_option(store: Store) -> No
     for how, nodes in (("spread", 3), ("pack", 1)):
         await store.groups.put("default", GroupOptions(replicas=how), actor="t")
         spec = EndpointSpec(name=how, command=["x"], probe=Probe(), resources={"cuda.device": 1})
-        endpoint = await store.endpoints.create(spec, actor="t")
+        endpoint = await store.endpoints.create(Scope.system("t"), spec)
         for n in range(3):
             replica = spec.session(f"{how}-{n}")
-            await store.sessions.create(replica, actor="t", endpoint_id=endpoint.snapshot.endpoint_id)
+            await store.sessions.create(Scope.system("t"), replica, endpoint_id=endpoint.snapshot.endpoint_id)
             await tick(store)
         assert len({await agent_of(store, f"{how}-{n}") for n in range(3)}) == nodes
 
@@ -207,13 +215,13 @@ async def test_running_kernels_are_read_only_while_a_session_waits_for_capacity(
 async def test_orders_contain_the_container_user(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
-    made = await store.sessions.create(SessionSpec(command=["x"]), actor="t")
+    made = await store.sessions.create(Scope.system("t"), SessionSpec(command=["x"]))
     await tick(store)
     agent_id = agent.full_report().info.agent_id
     [plain] = await store.orders.of(agent_id)
     assert (plain.session_id, plain.container_user) == (made.id, "")
     await store.groups.put("default", GroupOptions(container_user="1000:1000"), actor="t")
-    await store.sessions.create(SessionSpec(command=["x"]), actor="t")
+    await store.sessions.create(Scope.system("t"), SessionSpec(command=["x"]))
     await tick(store)
     told = {spec.session_id: spec.container_user for spec in await store.orders.of(agent_id)}
     told.pop(SessionId(made.id))  # its agent has it already, and does not look at it again

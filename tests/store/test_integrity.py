@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from moorage.common.aio.clock import ManualClock
 from moorage.common.model.status import ObservedState
+from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import GarbageCollector, Leader
 from moorage.manager.metrics import Metrics
 from moorage.manager.store import Store
@@ -41,8 +42,10 @@ async def create_sessions_in_every_status(store: Store) -> None:
             await agent.report()
             await reconcile_all(store)
     await stop(store, "stopping", actor="test")
-    await store.sessions.create(spec("waits", pending_timeout_s=3600, resources={"cpu": 99}), actor="test")
-    await store.sessions.create(spec("cancelled"), actor="test")
+    await store.sessions.create(
+        Scope.system("test"), spec("waits", pending_timeout_s=3600, resources={"cpu": 99})
+    )
+    await store.sessions.create(Scope.system("test"), spec("cancelled"))
     await stop(store, "cancelled", actor="test")
 
 
@@ -192,9 +195,9 @@ async def test_check_during_placements_finds_no_drift(store: Store) -> None:
 
     async def live() -> None:
         for n in range(10):
-            await store.sessions.create(spec(f"s{n}"), actor="test")
+            await store.sessions.create(Scope.system("test"), spec(f"s{n}"))
             await schedule(store)
-            view = await store.sessions.get(f"s{n}")
+            view = await store.sessions.get(Scope.system(), f"s{n}")
             agent.see(view.kernels[0].id, ObservedState.RUNNING, **RUNNING)
             await agent.report()
             await reconcile_all(store)

@@ -13,9 +13,12 @@ from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import Conflict, InvalidInput, NotFound
 from moorage.common.views.keys import KeySpec
 from moorage.manager.identity.keys import ApiKey, Owner
+from moorage.manager.identity.scope import Scope
 from moorage.manager.store import Store
 
 from .conftest import open_store
+
+SYSTEM = Scope.system()
 
 CLOCK = SystemClock()
 
@@ -25,7 +28,7 @@ async def found(store: Store, secret: str) -> ApiKey | None:
 
 
 async def make(store: Store, name: str, **more: object) -> str:
-    made = await store.keys.create(KeySpec.model_validate({"name": name, **more}), actor="key:admin")
+    made = await store.keys.create(Scope.system("key:admin"), KeySpec.model_validate({"name": name, **more}))
     return made.secret
 
 
@@ -42,21 +45,21 @@ async def test_key_has_an_owner_and_is_found_by_its_secret_only(store: Store, em
     key = await found(store, secret)
     assert key is not None
     assert (key.name, key.role, key.owner) == ("ci", "member", Owner("ann", "vision"))
-    view = await store.keys.get("ci")
+    view = await store.keys.get(SYSTEM, "ci")
     assert secret.startswith(view.prefix)
     assert (view.user, view.project, view.created_by) == ("ann", "vision", "key:admin")
     kept = await run(empty_database, "SELECT api_keys::text FROM api_keys WHERE name = 'ci'")
     assert secret not in kept, "only its hash is kept"
-    assert (await make(store, "bob"), (await store.keys.get("bob")).user)[1] == "bob"
-    assert [k.name for k in await store.keys.all()] == ["bob", "ci"]
+    assert (await make(store, "bob"), (await store.keys.get(SYSTEM, "bob")).user)[1] == "bob"
+    assert [k.name for k in await store.keys.all(SYSTEM)] == ["bob", "ci"]
 
 
 async def test_revoked_key_is_not_found_and_its_name_is_free(store: Store) -> None:
     old = await make(store, "ci")
-    assert (await store.keys.revoke("ci", actor="key:admin")).name == "ci"
+    assert (await store.keys.revoke(Scope.system("key:admin"), "ci")).name == "ci"
     assert await found(store, old) is None
     with pytest.raises(NotFound, match="no key named 'ci'"):
-        await store.keys.revoke("ci", actor="key:admin")
+        await store.keys.revoke(Scope.system("key:admin"), "ci")
     new = await make(store, "ci")
     assert await found(store, new) is not None
     assert await found(store, old) is None
@@ -75,7 +78,7 @@ async def test_past_expiry_is_rejected_and_future_expiry_is_stored(store: Store,
     assert await found(store, secret) is not None
     await run(empty_database, "UPDATE api_keys SET expires_at = now() WHERE name = 'soon'")
     assert await found(store, secret) is None
-    assert [k.name for k in await store.keys.all()] == ["soon"], "who looks for it sees why it fails"
+    assert [k.name for k in await store.keys.all(SYSTEM)] == ["soon"], "who looks for it sees why it fails"
 
 
 async def test_last_admin_key_without_expiry_cannot_be_revoked(store: Store) -> None:
@@ -83,13 +86,13 @@ async def test_last_admin_key_without_expiry_cannot_be_revoked(store: Store) -> 
     assert first is not None
     await make(store, "a-week", role="admin", expires_at=CLOCK.now() + timedelta(days=7))
     with pytest.raises(Conflict, match="last administrator's key"):
-        await store.keys.revoke("admin", actor="t")
+        await store.keys.revoke(Scope.system("t"), "admin")
     await make(store, "root", role="admin")
-    await store.keys.revoke("admin", actor="t")
+    await store.keys.revoke(Scope.system("t"), "admin")
     assert await found(store, first) is None
-    await store.keys.revoke("a-week", actor="t")
+    await store.keys.revoke(Scope.system("t"), "a-week")
     with pytest.raises(Conflict, match="last administrator's key"):
-        await store.keys.revoke("root", actor="t")
+        await store.keys.revoke(Scope.system("t"), "root")
 
 
 async def test_concurrent_mutual_revocation_leaves_one_admin_key(store: Store, empty_database: str) -> None:
@@ -99,12 +102,12 @@ async def test_concurrent_mutual_revocation_leaves_one_admin_key(store: Store, e
             await make(store, f"b{n}", role="admin")
             if n == 0:
                 continue
-            for key in await store.keys.all():  # those two alone
+            for key in await store.keys.all(SYSTEM):  # those two alone
                 if key.name not in (f"a{n}", f"b{n}"):
-                    await store.keys.revoke(key.name, actor="t")
+                    await store.keys.revoke(Scope.system("t"), key.name)
             ends = await asyncio.gather(
-                store.keys.revoke(f"a{n}", actor="t"),
-                other.keys.revoke(f"b{n}", actor="t"),
+                store.keys.revoke(Scope.system("t"), f"a{n}"),
+                other.keys.revoke(Scope.system("t"), f"b{n}"),
                 return_exceptions=True,
             )
             assert sorted(type(end).__name__ for end in ends) == ["Conflict", "KeyView"]
@@ -112,15 +115,15 @@ async def test_concurrent_mutual_revocation_leaves_one_admin_key(store: Store, e
 
 async def test_last_use_is_recorded_once_a_minute(store: Store, empty_database: str) -> None:
     secret = await make(store, "ci")
-    assert (await store.keys.get("ci")).last_used_at is None
+    assert (await store.keys.get(SYSTEM, "ci")).last_used_at is None
     await found(store, secret)
-    first = (await store.keys.get("ci")).last_used_at
+    first = (await store.keys.get(SYSTEM, "ci")).last_used_at
     assert first is not None
     await found(store, secret)
-    assert (await store.keys.get("ci")).last_used_at == first
+    assert (await store.keys.get(SYSTEM, "ci")).last_used_at == first
     await run(empty_database, "UPDATE api_keys SET last_used_at = last_used_at - interval '61 seconds'")
     await found(store, secret)
-    later = (await store.keys.get("ci")).last_used_at
+    later = (await store.keys.get(SYSTEM, "ci")).last_used_at
     assert later is not None
     assert later >= first
 
@@ -135,6 +138,6 @@ async def test_key_changes_notify_managers_and_route_feeds(store: Store, empty_d
             changed.clear()
             sha256 = hashlib.sha256(secret.encode()).hexdigest()
             assert [grant.sha256 for grant in (await other.routes.table()).keys] == [sha256]
-            await store.keys.revoke("ci", actor="t")
+            await store.keys.revoke(Scope.system("t"), "ci")
             await changed.wait()
             assert (await other.routes.table()).keys == ()

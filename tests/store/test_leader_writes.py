@@ -14,6 +14,7 @@ from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.status import AgentStatus, ObservedState, Status
+from moorage.manager.identity.scope import Scope
 from moorage.manager.lifecycle.silence import Mark
 from moorage.manager.loops import AgentMonitor, Leader
 from moorage.manager.metrics import Metrics
@@ -24,12 +25,14 @@ from moorage.manager.termination import SessionTerminator
 
 from .conftest import LOST_GRACE_S, RUNNING, FakeAgent, reconcile_all, schedule
 
+SYSTEM = Scope.system()
+
 ALIVE, SUSPECT, LOST = AgentStatus.ALIVE, AgentStatus.SUSPECT, AgentStatus.LOST
 
 
 async def running(store: Store, agent: FakeAgent, name: str, **more: object) -> SessionId:
     base: dict[str, object] = {"command": ["x"], "resources": {"cpu": 1}, "name": name}
-    made = await store.sessions.create(SessionSpec.model_validate(base | more), actor="t")
+    made = await store.sessions.create(Scope.system("t"), SessionSpec.model_validate(base | more))
     await schedule(store)
     agent.see(made.kernels[0].id, ObservedState.RUNNING, **RUNNING)
     await agent.report()
@@ -44,31 +47,33 @@ async def mark(store: Store, term: int) -> int:
 
 
 async def preempt(store: Store, term: int) -> int:
-    victim = Victim(await store.sessions.find("s"), SessionId("other"), "requeue", 0)
+    victim = Victim(await store.sessions.find(SYSTEM, "s"), SessionId("other"), "requeue", 0)
     return await SessionTerminator(store, LOST_GRACE_S).preempt([victim], term)
 
 
 async def stop(store: Store, term: int) -> int:
     terminator = SessionTerminator(store, LOST_GRACE_S)
-    view = await terminator.stop("s", actor="replicas", reason=Reason.SCALED_DOWN, term=term)
+    view = await terminator.stop(Scope.system("replicas"), "s", reason=Reason.SCALED_DOWN, term=term)
     return view.status is Status.TERMINATING
 
 
 async def create(store: Store, term: int) -> int:
     spec = EndpointSpec.model_validate({"name": "e", "command": ["x"], "probe": {"path": "/"}})
     try:
-        await store.sessions.create(spec.session("e-1"), actor="replicas", term=term)
+        await store.sessions.create(Scope.system("replicas"), spec.session("e-1"), term=term)
     except Conflict:
         return 0
     return 1
 
 
 async def hold(store: Store, term: int) -> int:
-    await store.sessions.create(SessionSpec(command=["x"], resources={"cpu": 99}, name="big"), actor="t")
+    await store.sessions.create(
+        Scope.system("t"), SessionSpec(command=["x"], resources={"cpu": 99}, name="big")
+    )
     snapshot = await store.scheduling.snapshot("default")
     holds = plan(snapshot, Policy()).holds
     await store.scheduling.record_holds(snapshot, holds, term=term)
-    return (await store.sessions.get("big")).hold is not None
+    return (await store.sessions.get(SYSTEM, "big")).hold is not None
 
 
 async def hold_losses(store: Store, term: int) -> int:
@@ -90,7 +95,7 @@ async def test_former_leader_writes_nothing(
     await store.database.fetch("UPDATE leases SET expires_at = now()")
     assert await store.leases.acquire("other", 60) == term + 1
     assert not await write(store, term)
-    assert (await store.sessions.get("s")).status is Status.RUNNING
+    assert (await store.sessions.get(SYSTEM, "s")).status is Status.RUNNING
     if write is not hold:
         assert await write(store, term + 1)
 
@@ -102,7 +107,7 @@ async def test_deadlines_move_once_for_each_jump(store: Store) -> None:
     await store.agents.cordon(agent.name, actor="t", drain=True, stop_after_s=60)
 
     async def deadlines() -> tuple[datetime, datetime]:
-        session, node = await store.sessions.get("s"), await store.agents.get(agent.name)
+        session, node = await store.sessions.get(SYSTEM, "s"), await store.agents.get(agent.name)
         assert session.deadline_at is not None
         assert node.stop_at is not None
         return session.deadline_at, node.stop_at

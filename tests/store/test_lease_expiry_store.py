@@ -6,9 +6,12 @@ from moorage.common.model.ids import AgentId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Status
+from moorage.manager.identity.scope import Scope
 from moorage.manager.store import Store
 
 from .conftest import FakeAgent, mark_silent, reconcile_all, schedule
+
+SYSTEM = Scope.system()
 
 NODE = AgentId("node-1")
 
@@ -17,9 +20,9 @@ async def running(store: Store, **more: object) -> FakeAgent:
     agent = FakeAgent(store, lease_runtimes=("process",))
     await agent.report()
     base: dict[str, object] = {"name": "job", "command": ["x"], "resources": {"cpu": 1}}
-    await store.sessions.create(SessionSpec.model_validate(base | more), actor="t")
+    await store.sessions.create(Scope.system("t"), SessionSpec.model_validate(base | more))
     assert await schedule(store) == 1
-    agent.see((await store.sessions.get("job")).kernels[0].id, ObservedState.RUNNING)
+    agent.see((await store.sessions.get(SYSTEM, "job")).kernels[0].id, ObservedState.RUNNING)
     await agent.report()
     await reconcile_all(store)
     return agent
@@ -51,10 +54,10 @@ async def test_expired_lease_requeues_the_session(store: Store) -> None:
     await running(store, retries=1)
     await mark_silent(store)
     await reconcile_all(store)
-    assert (await store.sessions.get("job")).status is Status.RUNNING
+    assert (await store.sessions.get(SYSTEM, "job")).status is Status.RUNNING
     assert await expire(store) == 1
     await reconcile_all(store)
-    view = await store.sessions.get("job")
+    view = await store.sessions.get(SYSTEM, "job")
     assert (view.status, view.reason, view.requeues) == (Status.PENDING, Reason.LEASE_EXPIRED, 1)
     assert await store.integrity.check() == []
 

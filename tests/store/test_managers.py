@@ -11,11 +11,14 @@ from moorage.common.model.ids import AgentId
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import Status
 from moorage.manager.explain.service import ExplanationService
+from moorage.manager.identity.scope import Scope
 from moorage.manager.loops.presence import AWAY_AFTER_S, BEAT_S, Presence
 from moorage.manager.scheduling import Policy, plan
 from moorage.manager.store import Store
 
 from .conftest import FakeAgent, schedule
+
+SYSTEM = Scope.system()
 
 SPEC = SessionSpec(name="s", type="batch", command=["true"], resources={"cpu": 1})
 NODE = AgentId("node-1")
@@ -79,13 +82,13 @@ async def test_a_beating_manager_stays(store: Store, other: Store) -> None:
 
 async def test_nothing_is_placed_on_an_agent_without_a_connection(store: Store) -> None:
     await FakeAgent(store, stream=1).report()
-    await store.sessions.create(SPEC, actor="test")
+    await store.sessions.create(Scope.system("test"), SPEC)
     await store.managers.detach({NODE: 1})
     assert await schedule(store) == 0
-    held = (await store.sessions.get("s")).hold
+    held = (await store.sessions.get(SYSTEM, "s")).hold
     assert held is not None
     assert "disconnected" in " ".join(held.refusals)
-    why = await ExplanationService(store, SystemClock()).why("s")
+    why = await ExplanationService(store, SystemClock()).why(SYSTEM, "s")
     assert "disconnected" in why.text + " ".join(why.refusals)
     await FakeAgent(store, stream=2).report()
     assert await schedule(store) == 1
@@ -93,13 +96,13 @@ async def test_nothing_is_placed_on_an_agent_without_a_connection(store: Store) 
 
 async def test_a_plan_made_before_the_connection_broke_is_refused(store: Store) -> None:
     await FakeAgent(store, stream=1).report()
-    await store.sessions.create(SPEC, actor="test")
+    await store.sessions.create(Scope.system("test"), SPEC)
     term = await store.leases.acquire("test", 60)
     made = plan(await store.scheduling.snapshot("default"), Policy())
     assert len(made.places) == 1
     await store.managers.detach({NODE: 1})
     assert await store.scheduling.place(made.places, term or 0) == 0
-    assert (await store.sessions.get("s")).status is Status.PENDING
+    assert (await store.sessions.get(SYSTEM, "s")).status is Status.PENDING
 
 
 async def test_the_end_of_an_older_stream_means_nothing(store: Store, other: Store) -> None:
@@ -137,6 +140,6 @@ async def test_an_agent_of_the_previous_release_s_manager_counts_as_connected(st
     await FakeAgent(store, stream=1).report()
     await store.managers.detach({NODE: 1})
     await store.database.fetch("UPDATE agents SET stream = 2, last_seen = now()")
-    await store.sessions.create(SPEC, actor="test")
+    await store.sessions.create(Scope.system("test"), SPEC)
     store.scheduling.invalidate_caches()
     assert await schedule(store) == 1

@@ -10,6 +10,7 @@ import asyncpg
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.ids import AgentId
 from moorage.common.model.spec import SessionSpec
+from moorage.manager.identity.scope import Scope
 from moorage.manager.store import Store, Topic
 from moorage.manager.store.notifier import Notifier
 
@@ -40,9 +41,9 @@ async def test_order_notifications_name_the_changed_agents(store: Store, empty_d
         for name in ("node-1", "node-2"):
             await FakeAgent(store, name).report()
         spec = SessionSpec(command=["x"], resources={"cuda.device": 2})
-        made = await store.sessions.create(spec, actor="test")
+        made = await store.sessions.create(Scope.system("test"), spec)
         await schedule(store)
-        agent = (await store.sessions.get(made.id)).kernels[0].agent_id
+        agent = (await store.sessions.get(Scope.system(), made.id)).kernels[0].agent_id
         await own.until(str(agent))
         await elsewhere.until(str(agent))
         assert plain.is_set()
@@ -88,7 +89,9 @@ async def test_batched_orders_equal_the_orders_of_each_agent(store: Store) -> No
     for agent in agents:
         await agent.report()
     for _ in range(4):
-        await store.sessions.create(SessionSpec(command=["x"], resources={"cuda.device": 1}), actor="t")
+        await store.sessions.create(
+            Scope.system("t"), SessionSpec(command=["x"], resources={"cuda.device": 1})
+        )
     assert await schedule(store) == 4
     ids = [AgentId(a.name) for a in agents]
     many = {a: orders.kernels for a, orders in (await store.orders.of_many(ids)).items()}
@@ -108,7 +111,9 @@ async def test_pass_rereads_only_agents_changed_by_any_manager(store: Store, emp
         for agent in agents:
             await agent.report()
         assert len((await other.scheduling.snapshot("default")).agents) == 3
-        await store.sessions.create(SessionSpec(command=["x"], resources={"cuda.device": 2}), actor="t")
+        await store.sessions.create(
+            Scope.system("t"), SessionSpec(command=["x"], resources={"cuda.device": 2})
+        )
         while not room.empty():
             room.get_nowait()
         assert await schedule(store) == 1
@@ -130,7 +135,9 @@ async def test_pass_rereads_only_agents_changed_by_any_manager(store: Store, emp
 async def test_holds_are_written_only_when_changed(store: Store) -> None:
     await FakeAgent(store, gpus=1).report()
     for _ in range(3):
-        await store.sessions.create(SessionSpec(command=["x"], resources={"cuda.device": 1}), actor="t")
+        await store.sessions.create(
+            Scope.system("t"), SessionSpec(command=["x"], resources={"cuda.device": 1})
+        )
     await schedule(store)
     written = "SELECT id, xmin::text AS written FROM sessions WHERE status = 'PENDING' ORDER BY id"
     for _ in range(3):

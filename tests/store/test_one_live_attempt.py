@@ -12,12 +12,15 @@ from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.status import ObservedState, Status
 from moorage.common.views.resources import SessionView
 from moorage.manager.explain.service import ExplanationService
+from moorage.manager.identity.scope import Scope
 from moorage.manager.scheduling import Place
 from moorage.manager.scheduling.core.results import Victim
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
 
 from .conftest import LOST_GRACE_S, FakeAgent, reconcile_all, schedule, stop
+
+SYSTEM = Scope.system()
 
 CURE = "moorage agents forget node-1 --destroyed"
 
@@ -26,7 +29,7 @@ async def running(store: Store, agent: FakeAgent, **more: object) -> str:
     """Create session ``job`` and run it on ``agent``. Returns the id of its kernel."""
     await agent.report()
     base: dict[str, object] = {"name": "job", "command": ["x"], "resources": {"cpu": 1}}
-    await store.sessions.create(SessionSpec.model_validate(base | more), actor="t")
+    await store.sessions.create(Scope.system("t"), SessionSpec.model_validate(base | more))
     assert await schedule(store) == 1
     kernel = (await job(store)).kernels[0].id
     agent.see(kernel, ObservedState.RUNNING)
@@ -36,7 +39,7 @@ async def running(store: Store, agent: FakeAgent, **more: object) -> str:
 
 
 async def job(store: Store) -> SessionView:
-    return await store.sessions.get("job")
+    return await store.sessions.get(SYSTEM, "job")
 
 
 async def preempt(store: Store) -> None:
@@ -72,7 +75,7 @@ async def test_preempted_session_waits_for_the_end_of_its_earlier_attempt(store:
     assert hold is not None
     assert hold.reason is Reason.EARLIER_ATTEMPT
     assert any(CURE in line for line in hold.refusals)
-    why = await ExplanationService(store, SystemClock()).why("job")
+    why = await ExplanationService(store, SystemClock()).why(SYSTEM, "job")
     [unmet] = [condition for condition in why.conditions if not condition.met]
     assert (unmet.kind, CURE in unmet.text) == ("earlier attempt", True)
     agent.see(kernel, ObservedState.EXITED, exit_code=-15)
@@ -108,9 +111,9 @@ async def test_replicas_of_endpoints_may_overlap(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
     spec = EndpointSpec(name="m", command=["x"], probe={"path": "/"}, resources={"cpu": 1})
-    endpoint = await store.endpoints.create(spec, actor="t")
+    endpoint = await store.endpoints.create(Scope.system("t"), spec)
     session = spec.session("job")
-    await store.sessions.create(session, actor="t", endpoint_id=endpoint.snapshot.endpoint_id)  # type: ignore[arg-type]
+    await store.sessions.create(Scope.system("t"), session, endpoint_id=endpoint.snapshot.endpoint_id)  # type: ignore[arg-type]
     assert await schedule(store) == 1
     await preempt(store)
     assert await schedule(store) == 1
@@ -121,7 +124,7 @@ async def test_start_on_a_suspect_agent_is_not_repeated_elsewhere(store: Store) 
     agent, other = FakeAgent(store), FakeAgent(store, "node-2")
     await agent.report()
     spec = SessionSpec(name="job", command=["x"], resources={"cpu": 1})
-    await store.sessions.create(spec, actor="t")
+    await store.sessions.create(Scope.system("t"), spec)
     assert await schedule(store) == 1
     await other.report()
     kernel = (await job(store)).kernels[0].id
@@ -158,7 +161,7 @@ async def test_session_that_waits_for_its_agent_goes_on_when_it_returns(store: S
     agent = FakeAgent(store)
     kernel = await running(store, agent, on_lost_agent="wait")
     await set_status(store, "LOST")
-    why = await ExplanationService(store, SystemClock()).why("job")
+    why = await ExplanationService(store, SystemClock()).why(SYSTEM, "job")
     for part in ("RUNNING", "node-1", "on_lost_agent: wait", CURE):
         assert part in why.text
     await agent.report()
@@ -195,7 +198,10 @@ async def test_stop_on_a_lost_agent_ends_with_its_kernel(store: Store) -> None:
     view = await job(store)
     assert (view.status, view.reason, view.deadline_at) == (Status.TERMINATING, Reason.USER_REQUESTED, None)
     assert CURE in view.detail
-    assert [e.event for e in await store.sessions.history("job")][-2:] == ["stop", "stop-overdue"]
+    assert [e.event for e in await store.sessions.history(SYSTEM, "job")][-2:] == [
+        "stop",
+        "stop-overdue",
+    ]
     assert await store.integrity.check(grace_s=0) == [], "it waits, and is not stuck"
     await store.agents.forget("node-1", actor="root", destroyed=True)
     await reconcile_all(store)

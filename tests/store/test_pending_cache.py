@@ -14,18 +14,21 @@ from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Status
+from moorage.manager.identity.scope import Scope
 from moorage.manager.scheduling import Pending, Policy, plan
 from moorage.manager.store import Store, hold_writer, pending_cache
 from moorage.manager.store.database import Database, DedicatedConnection
 
 from .conftest import FakeAgent, reconcile_all, schedule, stop
 
+SYSTEM = Scope.system()
+
 
 async def add(store: Store, name: str, **more: object) -> None:
     spec = SessionSpec.model_validate(
         {"command": ["x"], "resources": {"cuda.device": 1}, "name": name} | more
     )
-    await store.sessions.create(spec, actor="t")
+    await store.sessions.create(Scope.system("t"), spec)
 
 
 async def read_all(store: Store) -> dict[SessionId, Pending]:
@@ -40,13 +43,13 @@ async def seen(store: Store) -> dict[SessionId, Pending]:
 
 
 async def names(store: Store) -> set[str]:
-    views = {v.id: v for v in (await store.sessions.page(limit=500)).items}
+    views = {v.id: v for v in (await store.sessions.page(SYSTEM, limit=500)).items}
     return {views[session_id].name for session_id in await seen(store)}
 
 
 async def retry(store: Store, agent: FakeAgent) -> None:
     """Fail the start of placed sessions, which become pending again."""
-    for view in (await store.sessions.page(statuses=frozenset({Status.SCHEDULED}))).items:
+    for view in (await store.sessions.page(SYSTEM, statuses=frozenset({Status.SCHEDULED}))).items:
         agent.see(view.kernels[0].id, ObservedState.EXITED, reason=Reason.PORT_TAKEN)
     await agent.report()
     await reconcile_all(store)
@@ -197,6 +200,6 @@ async def test_every_session_gets_a_hold_within_several_passes(
         # A planner that keeps what it said tells nothing again.
         snapshot = await store.scheduling.snapshot("default")
         await store.scheduling.record_holds(snapshot, [])
-        views = (await store.sessions.page(statuses=frozenset({Status.PENDING}))).items
+        views = (await store.sessions.page(SYSTEM, statuses=frozenset({Status.PENDING}))).items
         told.append(sum(view.hold is not None for view in views))
     assert told == [4, 8, 10, 10]

@@ -10,6 +10,7 @@ from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Result, Status
+from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import Leader, Scheduler
 from moorage.manager.metrics import Metrics
 from moorage.manager.scheduling.core.results import Victim
@@ -17,6 +18,8 @@ from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
 
 from .conftest import LOST_GRACE_S, FakeAgent, reconcile_all
+
+SYSTEM = Scope.system()
 
 
 async def tick(store: Store) -> None:
@@ -28,13 +31,13 @@ async def tick(store: Store) -> None:
 async def add(store: Store, name: str, priority: int = 10, **more: object) -> str:
     base: dict[str, object] = {"command": ["x"], "resources": {"cuda.device": 1}, "priority": priority}
     spec = SessionSpec.model_validate(base | {"name": name} | more)
-    return (await store.sessions.create(spec, actor="t")).id
+    return (await store.sessions.create(Scope.system("t"), spec)).id
 
 
 async def runs(store: Store, agent: FakeAgent, name: str) -> str:
     """Place and run the session. Returns the id of its kernel."""
     await tick(store)
-    kernel = (await store.sessions.get(name)).kernels[-1].id
+    kernel = (await store.sessions.get(SYSTEM, name)).kernels[-1].id
     agent.see(kernel, ObservedState.RUNNING)
     await agent.report()
     await reconcile_all(store)
@@ -53,7 +56,7 @@ async def allow(store: Store, **how: object) -> None:
 
 
 async def events(store: Store, name: str) -> list[str]:
-    return [entry.event for entry in await store.sessions.history(name)]
+    return [entry.event for entry in await store.sessions.history(SYSTEM, name)]
 
 
 async def test_preemption_is_disabled_by_default(store: Store) -> None:
@@ -63,7 +66,7 @@ async def test_preemption_is_disabled_by_default(store: Store) -> None:
     await runs(store, agent, "low")
     await add(store, "high", 90)
     await tick(store)
-    assert (await store.sessions.get("low")).status is Status.RUNNING
+    assert (await store.sessions.get(SYSTEM, "low")).status is Status.RUNNING
 
 
 async def test_victim_is_requeued_and_runs_later(store: Store) -> None:
@@ -74,21 +77,21 @@ async def test_victim_is_requeued_and_runs_later(store: Store) -> None:
     old = await runs(store, agent, "low")
     high = await add(store, "high", 90)
     await tick(store)
-    view = await store.sessions.get("low")
+    view = await store.sessions.get(SYSTEM, "low")
     assert (view.status, view.reason, view.attempt) == (Status.PENDING, Reason.PREEMPTED, 2)
     assert high in view.detail
     assert view.deadline_at is not None
     assert {k.id: k.status for k in view.kernels}[old] is Status.TERMINATING
     for _ in range(2):  # it has its grace, and nobody gets the room meanwhile
         await tick(store)
-    assert [(await store.sessions.get(n)).status for n in ("low", "high")] == [Status.PENDING] * 2
+    assert [(await store.sessions.get(SYSTEM, n)).status for n in ("low", "high")] == [Status.PENDING] * 2
     assert await events(store, "low") == ["created", "placed", "ready", "preempt"]
     await gone(agent, old)
     second = await runs(store, agent, "high")
-    assert (await store.sessions.get("low")).status is Status.PENDING
+    assert (await store.sessions.get(SYSTEM, "low")).status is Status.PENDING
     await gone(agent, second)
     await runs(store, agent, "low")
-    view = await store.sessions.get("low")
+    view = await store.sessions.get(SYSTEM, "low")
     assert (view.status, view.requeues, view.kernels[-1].agent_id) == (Status.RUNNING, 0, "node-1")
     assert await store.integrity.check() == []
 
@@ -101,16 +104,16 @@ async def test_victim_is_terminated_by_group_option(store: Store) -> None:
     kernel = await runs(store, agent, "low")
     await add(store, "high", 90)
     await tick(store)
-    assert (await store.sessions.get("low")).status is Status.TERMINATING
+    assert (await store.sessions.get(SYSTEM, "low")).status is Status.TERMINATING
     await gone(agent, kernel)
-    view = await store.sessions.get("low")
+    view = await store.sessions.get(SYSTEM, "low")
     assert (view.status, view.reason, view.result) == (
         Status.TERMINATED,
         Reason.PREEMPTED,
         Result.UNDEFINED,
     )
     await tick(store)
-    assert (await store.sessions.get("high")).status is Status.SCHEDULED
+    assert (await store.sessions.get(SYSTEM, "high")).status is Status.SCHEDULED
     assert await store.integrity.check() == []
 
 
@@ -132,8 +135,8 @@ async def test_sessions_that_are_never_preempted(
     await runs(store, agent, "low")
     await add(store, "high", high)
     await tick(store)
-    assert (await store.sessions.get("low")).status is Status.RUNNING
-    hold = (await store.sessions.get("high")).hold
+    assert (await store.sessions.get(SYSTEM, "low")).status is Status.RUNNING
+    hold = (await store.sessions.get(SYSTEM, "high")).hold
     assert hold is not None
     assert hold.reason is Reason.INSUFFICIENT_RESOURCES
 
@@ -144,12 +147,12 @@ async def test_ended_session_is_not_preempted(store: Store) -> None:
     made = {name: SessionId(await add(store, name)) for name in ("over", "waits")}
     await tick(store)
     for name in made:
-        kernel = (await store.sessions.get(name)).kernels[-1].id
+        kernel = (await store.sessions.get(SYSTEM, name)).kernels[-1].id
         agent.see(kernel, ObservedState.EXITED, exit_code=0, reason=Reason.EXIT_ZERO)
     await agent.report()  # seen, and not yet written down as the session's end
     made["waiting"] = SessionId(await add(store, "waiting"))
     victims = [Victim(one, SessionId("high"), "requeue", 0) for one in made.values()]
     assert await SessionTerminator(store, LOST_GRACE_S).preempt(victims, 1) == 0
     await reconcile_all(store)
-    assert (await store.sessions.get("over")).result is Result.SUCCESS
-    assert (await store.sessions.get("waiting")).status is Status.PENDING
+    assert (await store.sessions.get(SYSTEM, "over")).result is Result.SUCCESS
+    assert (await store.sessions.get(SYSTEM, "waiting")).status is Status.PENDING

@@ -10,11 +10,12 @@ import pytest
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import NotFound, QuotaExceeded
-from moorage.common.model.group_options import GroupOptions, QuotaLimits, Scope
+from moorage.common.model.group_options import GroupOptions, QuotaLimits, QuotaScope
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import Status
 from moorage.manager.identity.keys import IdempotencyKey, Owner
+from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import Leader, Scheduler
 from moorage.manager.metrics import Metrics
 from moorage.manager.scheduling import Policy, plan
@@ -25,17 +26,19 @@ from moorage.manager.termination import SessionTerminator
 
 from .conftest import LOST_GRACE_S, FakeAgent, open_store, stop
 
+SYSTEM = Scope.system()
+
 ANN, BOB = Owner("ann", "vision"), Owner("bob", "vision")
 
 
-async def limit(store: Store, scope: Scope, name: str, **limits: object) -> None:
-    await store.quotas.put(scope, name, QuotaLimits.model_validate(limits), actor="t")
+async def limit(store: Store, scope: QuotaScope, name: str, **limits: object) -> None:
+    await store.quotas.put(Scope.system("t"), scope, name, QuotaLimits.model_validate(limits))
 
 
 async def add(store: Store, name: str, owner: Owner = ANN, **more: object) -> None:
     base: dict[str, object] = {"command": ["x"], "resources": {"cuda.device": 1}}
     await store.sessions.create(
-        SessionSpec.model_validate(base | {"name": name} | more), actor="t", owner=owner
+        Scope.system("t", owner), SessionSpec.model_validate(base | {"name": name} | more)
     )
 
 
@@ -46,7 +49,7 @@ async def tick(store: Store) -> None:
 
 
 async def placed(store: Store) -> list[str]:
-    page = await store.sessions.page(statuses=frozenset({Status.SCHEDULED}))
+    page = await store.sessions.page(SYSTEM, statuses=frozenset({Status.SCHEDULED}))
     return sorted(view.name for view in page.items)
 
 
@@ -58,18 +61,18 @@ async def test_usage_is_counted_and_limited(store: Store) -> None:
     await add(store, "other", BOB)
     await tick(store)
     assert await placed(store) == ["other", "s0", "s1"]
-    hold = (await store.sessions.get("s2")).hold
+    hold = (await store.sessions.get(SYSTEM, "s2")).hold
     assert hold is not None
     assert (hold.reason, hold.attempts) == (Reason.QUOTA, 0)
     assert hold.refusals == ["user ann: cuda.device: used 2 + requested 1 > limit 2 (over by 1)"]
-    view = await store.quotas.get("user", "ann")
+    view = await store.quotas.get(SYSTEM, "user", "ann")
     assert (view.used, view.running, view.waiting) == ({"cuda.device": 2}, 2, 2)
     await tick(store)
     assert await placed(store) == ["other", "s0", "s1"]
     await limit(store, "user", "ann", slots={"cuda.device": 3})
     await tick(store)
     assert await placed(store) == ["other", "s0", "s1", "s2"]
-    await store.quotas.delete("user", "ann")
+    await store.quotas.delete(SYSTEM, "user", "ann")
     await tick(store)
     assert len(await placed(store)) == 5
 
@@ -84,7 +87,7 @@ async def test_usage_is_counted_and_limited(store: Store) -> None:
     ],
 )
 async def test_each_scope_has_its_own_usage(
-    store: Store, scope: Scope, name: str, limits: dict[str, object], line: str
+    store: Store, scope: QuotaScope, name: str, limits: dict[str, object], line: str
 ) -> None:
     await FakeAgent(store, "a", gpus=8).report()
     await limit(store, scope, name, **limits)
@@ -93,7 +96,7 @@ async def test_each_scope_has_its_own_usage(
     await add(store, "small", ANN, resources={"cpu": 1})
     await tick(store)
     assert "first" in await placed(store)
-    hold = (await store.sessions.get("second")).hold
+    hold = (await store.sessions.get(SYSTEM, "second")).hold
     assert hold is not None
     assert any(refusal.startswith(line) for refusal in hold.refusals), hold.refusals
     assert ("small" in await placed(store)) == ("sessions" not in limits)
@@ -121,7 +124,9 @@ async def test_pending_quota_rejects_further_sessions(store: Store) -> None:
     assert "administrator" in str(caught.value)
     spec = SessionSpec(command=["x"])
     with pytest.raises(QuotaExceeded):
-        await store.sessions.create_once(spec, actor="t", owner=ANN, idempotency_key=IdempotencyKey("k", "1"))
+        await store.sessions.create_once(
+            Scope.system("t", ANN), spec, idempotency_key=IdempotencyKey("k", "1")
+        )
     await add(store, "s3", BOB)
     await stop(store, "s1", actor="t")
     await add(store, "s4")
@@ -135,7 +140,7 @@ async def test_concurrent_creates_respect_the_pending_quota(store: Store) -> Non
     asked = (add(store, f"s{n}", ANN if n % 2 else BOB) for n in range(60))
     answers = await asyncio.gather(*asked, return_exceptions=True)
     assert sum(isinstance(answer, QuotaExceeded) for answer in answers) == 35
-    assert (await store.quotas.get("project", "vision")).waiting == 25
+    assert (await store.quotas.get(SYSTEM, "project", "vision")).waiting == 25
 
 
 async def test_concurrent_creates_in_two_managers_respect_the_quota(
@@ -162,7 +167,7 @@ async def test_concurrent_creates_in_two_managers_respect_the_quota(
         await fetch(uncommitted[0], "COMMIT")
         with pytest.raises(QuotaExceeded):
             await mine
-    assert (await store.quotas.get("user", "ann")).waiting == 1
+    assert (await store.quotas.get(SYSTEM, "user", "ann")).waiting == 1
 
 
 async def test_two_managers_respect_the_quotas_of_two_users(store: Store, empty_database: str) -> None:
@@ -178,7 +183,7 @@ async def test_two_managers_respect_the_quotas_of_two_users(store: Store, empty_
         answers = await asyncio.gather(*asked, return_exceptions=True)
     assert sum(isinstance(answer, QuotaExceeded) for answer in answers) == 40
     for name in ("ann", "bob"):
-        assert (await store.quotas.get("user", name)).waiting == 40
+        assert (await store.quotas.get(SYSTEM, "user", name)).waiting == 40
 
 
 async def test_fair_shares_use_current_allocations(store: Store) -> None:
@@ -200,9 +205,9 @@ async def test_quotas_of_unknown_groups_and_invalid_values_are_rejected(store: S
     with pytest.raises(NotFound, match="no resource group 'nowhere'"):
         await limit(store, "group", "nowhere", sessions=1)
     with pytest.raises(NotFound, match="user 'ann' has no quota"):
-        await store.quotas.delete("user", "ann")
+        await store.quotas.delete(SYSTEM, "user", "ann")
     await limit(store, "user", "to-come", sessions=1)
-    assert [view.name for view in await store.quotas.all()] == ["to-come"]
+    assert [view.name for view in await store.quotas.all(SYSTEM)] == ["to-come"]
     for wrong in ("sessions = -1", "pending = -1", "slots = '[]'", "scope = 'team'", "name = ''"):
         with pytest.raises(asyncpg.CheckViolationError):
             await store.database.fetch(f"UPDATE quotas SET {wrong}")
@@ -254,15 +259,15 @@ async def test_both_create_statements_write_the_same_rows(
         if limited:
             await limit(store, "user", "nobody", pending=1)
         elif found:
-            await store.quotas.delete("user", "nobody")
+            await store.quotas.delete(SYSTEM, "user", "nobody")
             await add(store, "between")  # by the longer statement, which finds that it is no longer needed
         statements.clear()
-        view = await store.sessions.create(spec.model_copy(update={"name": name}), actor="t", owner=ANN)
+        view = await store.sessions.create(Scope.system("t", ANN), spec.model_copy(update={"name": name}))
         created_by = [
             sql for sql in statements if sql in (SQL["session_create"], SQL["session_create_checked"])
         ]
         assert created_by[-1] == SQL["session_create_checked" if limited else "session_create"]
-        assert view == (await store.sessions.get(name)).model_copy(update={"spec": view.spec})
+        assert view == (await store.sessions.get(SYSTEM, name)).model_copy(update={"spec": view.spec})
         (row,) = await store.database.fetch("SELECT * FROM sessions WHERE name = $1", name)
         (kernel,) = await store.database.fetch("SELECT * FROM kernels WHERE session_id = $1", row["id"])
         same = dict(row) | {
@@ -272,5 +277,5 @@ async def test_both_create_statements_write_the_same_rows(
         own = {"id", "name", "created_at", "status_since", "deadline_at", "secret", "session_id"}
         both = {**{f"kernel.{k}": v for k, v in dict(kernel).items() if k not in own}, **same}
         found.append({k: v for k, v in both.items() if k not in own})
-        assert [entry.event for entry in await store.sessions.history(name)] == ["created"]
+        assert [entry.event for entry in await store.sessions.history(SYSTEM, name)] == ["created"]
     assert found[0] == found[1] == found[2]

@@ -13,12 +13,15 @@ from moorage.common.model.ids import AgentId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import AgentStatus, ObservedState, Status
+from moorage.manager.identity.scope import Scope
 from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.store import Store, migrate
 from moorage.manager.store.database import DedicatedConnection
 from moorage.manager.store.queries import SQL
 
 from .conftest import FakeAgent, open_store, reconcile_all, schedule, stop
+
+SYSTEM = Scope.system()
 
 
 async def seen_ago(store: Store, agent: str) -> float:
@@ -34,10 +37,10 @@ async def test_concurrent_reports_are_attributed_to_their_agents(store: Store) -
     agents = [FakeAgent(store, f"node-{n:02d}", gpus=1) for n in range(20)]
     await asyncio.gather(*(agent.report() for agent in agents))
     spec = SessionSpec(command=["x"], resources={"cuda.device": 1})
-    made = await asyncio.gather(*(store.sessions.create(spec, actor="t") for _ in agents))
+    made = await asyncio.gather(*(store.sessions.create(Scope.system("t"), spec) for _ in agents))
     assert await schedule(store) == 20
     by_name = {agent.name: agent for agent in agents}
-    where = {view.id: (await store.sessions.get(view.id)).kernels[0] for view in made}
+    where = {view.id: (await store.sessions.get(SYSTEM, view.id)).kernels[0] for view in made}
     for number, kernel in enumerate(where.values()):
         # Every second one ends by itself, the others run.
         state = ObservedState.RUNNING if number % 2 else ObservedState.EXITED
@@ -45,7 +48,7 @@ async def test_concurrent_reports_are_attributed_to_their_agents(store: Store) -
         by_name[str(kernel.agent_id)].see(kernel.id, state, **more)
     assert await asyncio.gather(*(agent.report() for agent in agents)) == [1] * 20
     await reconcile_all(store)
-    statuses = [(await store.sessions.get(view.id)).status for view in made]
+    statuses = [(await store.sessions.get(SYSTEM, view.id)).status for view in made]
     assert statuses == [Status.TERMINATED, Status.RUNNING] * 10
     used = [sum(o.used for o in view.offers if o.device_id) for view in await store.agents.all()]
     assert sorted(used) == [0] * 10 + [1000] * 10
@@ -76,13 +79,13 @@ async def test_suspect_agent_is_alive_after_its_next_heartbeat(
 async def test_unchanged_report_is_applied_after_a_stop(store: Store) -> None:
     agent = FakeAgent(store, confirms=True)
     await agent.report()
-    made = await store.sessions.create(SessionSpec(command=["x"]), actor="t")
+    made = await store.sessions.create(Scope.system("t"), SessionSpec(command=["x"]))
     await schedule(store)
     assert await agent.report() == 0
     await stop(store, made.id, actor="t")
     assert await agent.report() == 1, "it never had the kernel, and its orders no longer name it"
     await reconcile_all(store)
-    assert (await store.sessions.get(made.id)).status is Status.TERMINATED
+    assert (await store.sessions.get(SYSTEM, made.id)).status is Status.TERMINATED
 
 
 async def test_changed_inventory_is_written_and_withdrawn_slots_offer_nothing(store: Store) -> None:
@@ -100,7 +103,7 @@ async def test_changed_inventory_is_written_and_withdrawn_slots_offer_nothing(st
 async def test_two_reports_of_one_agent_are_applied_in_order(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
-    made = await store.sessions.create(SessionSpec(command=["x"]), actor="t")
+    made = await store.sessions.create(Scope.system("t"), SessionSpec(command=["x"]))
     await schedule(store)
     kernel = made.kernels[0].id
     agent.see(kernel, ObservedState.CREATING)
@@ -114,7 +117,7 @@ async def test_two_reports_of_one_agent_are_applied_in_order(store: Store) -> No
         return_exceptions=False,
     )
     assert answers == [0] * 5 + [1, 1]
-    assert (await store.sessions.get(made.id)).kernels[0].status is Status.RUNNING
+    assert (await store.sessions.get(SYSTEM, made.id)).kernels[0].status is Status.RUNNING
 
 
 async def test_only_ends_of_kernels_are_written_durably(
@@ -139,9 +142,9 @@ async def test_only_ends_of_kernels_are_written_durably(
         for agent in agents:
             await agent.report()
         spec = SessionSpec(command=["x"], resources={"cuda.device": 1})
-        made = [await store.sessions.create(spec, actor="t") for _ in agents]
+        made = [await store.sessions.create(Scope.system("t"), spec) for _ in agents]
         assert await schedule(store) == 2
-        kernels = [(await store.sessions.get(view.id)).kernels[0] for view in made]
+        kernels = [(await store.sessions.get(SYSTEM, view.id)).kernels[0] for view in made]
         at = {str(kernel.agent_id): kernel.id for kernel in kernels}
         one, two = agents
         one.see(at[one.name], ObservedState.RUNNING, port=21000)
@@ -166,14 +169,14 @@ async def test_new_incarnation_is_written(store: Store) -> None:
 async def test_start_detail_is_kept_until_the_status_changes(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()
-    made = await store.sessions.create(SessionSpec(command=["x"]), actor="t")
+    made = await store.sessions.create(Scope.system("t"), SessionSpec(command=["x"]))
     assert await schedule(store) == 1
-    kernel = (await store.sessions.get(made.id)).kernels[0]
+    kernel = (await store.sessions.get(SYSTEM, made.id)).kernels[0]
 
     async def told(state: ObservedState, detail: str = "") -> tuple[int, Status, str]:
         agent.see(kernel.id, state, detail=detail)
         changed = await agent.report()
-        now = (await store.sessions.get(made.id)).kernels[0]
+        now = (await store.sessions.get(SYSTEM, made.id)).kernels[0]
         return changed, now.status, now.detail
 
     prep = ObservedState.PREPARING
@@ -184,7 +187,7 @@ async def test_start_detail_is_kept_until_the_status_changes(store: Store) -> No
     assert await told(ObservedState.CREATING, "loading") == (1, Status.CREATING, "loading")
     assert await told(ObservedState.RUNNING) == (1, Status.RUNNING, "")
     await reconcile_all(store)
-    assert (await store.sessions.get(made.id)).status is Status.RUNNING
+    assert (await store.sessions.get(SYSTEM, made.id)).status is Status.RUNNING
 
 
 async def test_update_that_met_a_concurrent_change_is_followed_by_a_full_report(
@@ -193,7 +196,7 @@ async def test_update_that_met_a_concurrent_change_is_followed_by_a_full_report(
     """The kernel was stopped between the read and the write of its end, so the write changed nothing."""
     agent = FakeAgent(store)
     await agent.report()
-    made = await store.sessions.create(SessionSpec(type="interactive", command=["x"]), actor="t")
+    made = await store.sessions.create(Scope.system("t"), SessionSpec(type="interactive", command=["x"]))
     assert await schedule(store) == 1
     agent.see(made.kernels[0].id, ObservedState.RUNNING)
     await agent.report()
@@ -211,10 +214,10 @@ async def test_update_that_met_a_concurrent_change_is_followed_by_a_full_report(
     agent.see(made.kernels[0].id, ObservedState.EXITED, exit_code=0, reason=Reason.EXIT_ZERO)
     assert not store.reports.needs_full_report(AgentId(agent.name))
     await agent.report()
-    assert (await store.sessions.get(made.id)).kernels[0].status is Status.TERMINATING
+    assert (await store.sessions.get(SYSTEM, made.id)).kernels[0].status is Status.TERMINATING
     assert store.reports.needs_full_report(AgentId(agent.name))
     assert await agent.report() == 1
-    assert (await store.sessions.get(made.id)).kernels[0].status is Status.TERMINATED
+    assert (await store.sessions.get(SYSTEM, made.id)).kernels[0].status is Status.TERMINATED
     assert not store.reports.needs_full_report(AgentId(agent.name))
 
 

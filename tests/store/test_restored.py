@@ -13,11 +13,14 @@ from moorage.common.link.messages import Observation
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Status
+from moorage.manager.identity.scope import Scope
 from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.store import Store
 from moorage.manager.store.restored import prepare_restored
 
 from .conftest import RUNNING, FakeAgent, reconcile_all, schedule
+
+SYSTEM = Scope.system()
 
 UNKNOWN = KernelId("01234567-89ab-7cde-8f01-23456789abcd")
 ITS_SESSION = SessionId("fedcba98-7654-7321-8fed-cba987654321")
@@ -25,7 +28,7 @@ ITS_SESSION = SessionId("fedcba98-7654-7321-8fed-cba987654321")
 
 async def add(store: Store, name: str, **more: object) -> str:
     spec = SessionSpec.model_validate({"name": name, "command": ["x"], "resources": {"cpu": 1}} | more)
-    return (await store.sessions.create(spec, actor="t")).id
+    return (await store.sessions.create(Scope.system("t"), spec)).id
 
 
 async def restore(store: Store) -> None:
@@ -91,17 +94,17 @@ async def test_restored_session_waits_until_every_agent_has_reported(store: Stor
     first.reconnect(store)
     await first.report()
     await schedule(store)
-    statuses = {v.name: v.status for v in (await store.sessions.page()).items}
+    statuses = {v.name: v.status for v in (await store.sessions.page(SYSTEM)).items}
     assert statuses == {"old": Status.PENDING, "new": Status.SCHEDULED}
     second.reconnect(store)
     second.seen[UNKNOWN] = replace(_running(UNKNOWN), session_id=SessionId(old))
     await second.report()
     await schedule(store)
-    assert (await store.sessions.get(old)).status is Status.PENDING, "it runs on node-2"
+    assert (await store.sessions.get(SYSTEM, old)).status is Status.PENDING, "it runs on node-2"
     second.seen.clear()
     await second.report()
     async with asyncio.timeout(10):  # the queue is compared every second
-        while (await store.sessions.get(old)).status is Status.PENDING:
+        while (await store.sessions.get(SYSTEM, old)).status is Status.PENDING:
             await asyncio.sleep(0.1)
             await schedule(store)
 
@@ -135,13 +138,13 @@ async def test_kernel_that_the_backup_knows_is_adopted(store: Store) -> None:
     await agent.report()
     session = await add(store, "job")
     await schedule(store)
-    kernel = (await store.sessions.get(session)).kernels[-1]
+    kernel = (await store.sessions.get(SYSTEM, session)).kernels[-1]
     agent.see(kernel.id, ObservedState.RUNNING, **RUNNING)
     await restore(store)
     agent.reconnect(store)
     await agent.report()
     await reconcile_all(store)
-    assert (await store.sessions.get(session)).status is Status.RUNNING
+    assert (await store.sessions.get(SYSTEM, session)).status is Status.RUNNING
     assert (await store.agents.get("node-1")).ready
 
 
@@ -149,9 +152,9 @@ async def test_kernel_that_was_pending_in_the_backup_is_not_started_twice(store:
     agent = FakeAgent(store, stream=1)
     await agent.report()
     session = await add(store, "job")
-    before = (await store.sessions.get(session)).kernels[-1].id
+    before = (await store.sessions.get(SYSTEM, session)).kernels[-1].id
     await restore(store)
-    assert (await store.sessions.get(session)).kernels[-1].id != before
+    assert (await store.sessions.get(SYSTEM, session)).kernels[-1].id != before
     agent.reconnect(store)
     agent.seen[KernelId(before)] = replace(_running(KernelId(before)), session_id=SessionId(session))
     await agent.report()

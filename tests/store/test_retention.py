@@ -9,6 +9,7 @@ import pytest
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.spec import SessionSpec
 from moorage.manager.identity.keys import IdempotencyKey
+from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import GarbageCollector, Leader
 from moorage.manager.loops import garbage_collector as gc
 from moorage.manager.metrics import Metrics
@@ -31,8 +32,10 @@ class ShiftedClock(SystemClock):
 async def add(store: Store, name: str, key: str | None = None) -> str:
     spec = SessionSpec.model_validate({"command": ["x"], "resources": {"cpu": 1}, "name": name})
     if key is None:
-        return (await store.sessions.create(spec, actor="t")).id
-    view, _ = await store.sessions.create_once(spec, actor="t", idempotency_key=IdempotencyKey("s", key))
+        return (await store.sessions.create(Scope.system("t"), spec)).id
+    view, _ = await store.sessions.create_once(
+        Scope.system("t"), spec, idempotency_key=IdempotencyKey("s", key)
+    )
     return view.id
 
 
@@ -48,7 +51,7 @@ async def ended(store: Store, count: int, ago: timedelta) -> None:
 
 
 async def left(store: Store) -> int:
-    return len((await store.sessions.page(limit=1000)).items)
+    return len((await store.sessions.page(Scope.system(), limit=1000)).items)
 
 
 async def test_sessions_are_deleted_in_batches_by_their_end(

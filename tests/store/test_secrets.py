@@ -12,12 +12,17 @@ from moorage.common.model.errors import ConfigError, Conflict, InvalidInput, Not
 from moorage.common.model.ids import AgentId
 from moorage.common.model.spec import SessionSpec
 from moorage.manager.identity.keys import Owner
+from moorage.manager.identity.scope import Scope
 from moorage.manager.secrets import Keyring
 from moorage.manager.store import Store, migrate
 
 from .conftest import FakeAgent, schedule, stop
 
 VISION = Owner("ann", "vision")
+
+
+def scope(project: str, user: str = "ann") -> Scope:
+    return Scope.system(f"key:{user}", Owner(user, project))
 
 
 @pytest.fixture
@@ -45,14 +50,14 @@ async def ordered_env(store: Store) -> dict[str, str]:
 async def test_a_secret_reaches_the_kernel_and_nothing_else(secret_store: Store) -> None:
     store = secret_store
     await FakeAgent(store, "node-1").report()
-    await store.secrets.put("vision", "hf", "hunter2", actor="key:ann")
-    await store.secrets.put("other", "hf", "wrong project", actor="key:bob")
+    await store.secrets.put(scope("vision", "ann"), "hf", "hunter2")
+    await store.secrets.put(scope("other", "bob"), "hf", "wrong project")
     made = await store.sessions.create(
-        spec(env={"SEED": "1"}, secret_env={"HF_TOKEN": "hf"}), actor="key:ann", owner=VISION
+        Scope.system("key:ann", VISION), spec(env={"SEED": "1"}, secret_env={"HF_TOKEN": "hf"})
     )
     assert await schedule(store) == 1
     assert await ordered_env(store) == {"SEED": "1", "HF_TOKEN": "hunter2"}
-    assert "hunter2" not in (await store.sessions.get(made.id)).model_dump_json()
+    assert "hunter2" not in (await store.sessions.get(Scope.system(), made.id)).model_dump_json()
     for table in ("secrets", "sessions", "session_history"):
         rows = await store.database.fetch(f"SELECT t::text AS row FROM {table} t")
         assert not any("hunter2" in row["row"] or b"hunter2".hex() in row["row"] for row in rows)
@@ -60,12 +65,12 @@ async def test_a_secret_reaches_the_kernel_and_nothing_else(secret_store: Store)
 
 async def test_a_new_value_reaches_kernels_that_start_later(secret_store: Store) -> None:
     store = secret_store
-    first = await store.secrets.put("vision", "hf", "old", actor="key:ann")
-    second = await store.secrets.put("vision", "hf", "new", actor="key:ben")
+    first = await store.secrets.put(scope("vision", "ann"), "hf", "old")
+    second = await store.secrets.put(scope("vision", "ben"), "hf", "new")
     assert (first.version, second.version) == (1, 2)
     assert (second.created_by, second.changed_by) == ("key:ann", "key:ben")
     await FakeAgent(store, "node-1").report()
-    await store.sessions.create(spec(secret_env={"T": "hf"}), actor="key:ann", owner=VISION)
+    await store.sessions.create(Scope.system("key:ann", VISION), spec(secret_env={"T": "hf"}))
     await schedule(store)
     assert await ordered_env(store) == {"T": "new"}
 
@@ -73,27 +78,27 @@ async def test_a_new_value_reaches_kernels_that_start_later(secret_store: Store)
 async def test_a_deleted_secret_stays_for_the_sessions_that_refer_to_it(secret_store: Store) -> None:
     store = secret_store
     await FakeAgent(store, "node-1").report()
-    await store.secrets.put("vision", "hf", "hunter2", actor="key:ann")
-    made = await store.sessions.create(spec(secret_env={"T": "hf"}), actor="key:ann", owner=VISION)
-    await store.secrets.delete("vision", "hf")
-    assert await store.secrets.all("vision") == []
+    await store.secrets.put(scope("vision", "ann"), "hf", "hunter2")
+    made = await store.sessions.create(Scope.system("key:ann", VISION), spec(secret_env={"T": "hf"}))
+    await store.secrets.delete(scope("vision"), "hf")
+    assert await store.secrets.all(scope("vision")) == []
     with pytest.raises(InvalidInput, match="'vision' has no secret 'hf'"):
-        await store.secrets.check_exist("vision", {"hf"})
+        await store.secrets.check_exist(scope("vision"), {"hf"})
     with pytest.raises(NotFound, match="no secret 'hf'"):
-        await store.secrets.delete("vision", "hf")
+        await store.secrets.delete(scope("vision"), "hf")
     await store.database.fetch("UPDATE secrets SET deleted_at = deleted_at - interval '2 hours'")
     assert await store.secrets.delete_unused() == 0
     await schedule(store)
     assert await ordered_env(store) == {"T": "hunter2"}
     await store.database.fetch("UPDATE sessions SET status = 'CANCELLED'")
     assert await store.secrets.delete_unused() == 1
-    assert (await store.sessions.get(made.id)).id == made.id
+    assert (await store.sessions.get(Scope.system(), made.id)).id == made.id
 
 
 async def test_an_endpoint_keeps_a_deleted_secret(secret_store: Store) -> None:
     store = secret_store
-    await store.secrets.put("vision", "hf", "hunter2", actor="key:ann")
-    await store.secrets.delete("vision", "hf")
+    await store.secrets.put(scope("vision", "ann"), "hf", "hunter2")
+    await store.secrets.delete(scope("vision"), "hf")
     await store.database.fetch("UPDATE secrets SET deleted_at = deleted_at - interval '2 hours'")
     await store.database.fetch(
         "INSERT INTO endpoints (id, name, spec, replicas, created_by, owner, project) VALUES"
@@ -107,17 +112,17 @@ async def test_an_endpoint_keeps_a_deleted_secret(secret_store: Store) -> None:
 async def test_a_manager_without_the_key_neither_writes_nor_starts(
     secret_store: Store, keyring: Keyring, empty_database: str, tmp_path: Path
 ) -> None:
-    await secret_store.secrets.put("vision", "hf", "hunter2", actor="key:ann")
+    await secret_store.secrets.put(scope("vision", "ann"), "hf", "hunter2")
     other = Keyring(tmp_path / "other-keys", SystemClock())
     async with Store(empty_database, SystemClock(), keyring=other) as store:
         with pytest.raises(ConfigError, match=keyring.ids()[0]):
             await store.secrets.check_keys()
         with pytest.raises(Conflict, match="does not have the key"):
-            await store.secrets.put("vision", "new", "x", actor="key:ann")
-        assert [view.name for view in await store.secrets.all("vision")] == ["hf"]
+            await store.secrets.put(scope("vision", "ann"), "new", "x")
+        assert [view.name for view in await store.secrets.all(scope("vision"))] == ["hf"]
         # Its kernels wait, rather than start without the variable.
         await FakeAgent(store, "node-1").report()
-        await store.sessions.create(spec(secret_env={"T": "hf"}), actor="key:ann", owner=VISION)
+        await store.sessions.create(Scope.system("key:ann", VISION), spec(secret_env={"T": "hf"}))
         await schedule(store)
         assert await store.orders.of(AgentId("node-1")) == ()
         other.path.write_text(keyring.path.read_text())
@@ -129,7 +134,7 @@ async def test_rotation_encrypts_everything_with_the_newest_key(
 ) -> None:
     store = secret_store
     for name in ("a", "b"):
-        await store.secrets.put("vision", name, f"value of {name}", actor="key:ann")
+        await store.secrets.put(scope("vision", "ann"), name, f"value of {name}")
     [old] = keyring.ids()
     assert await store.secrets.use_newest_key()
     newest = keyring.add_key()
@@ -139,7 +144,7 @@ async def test_rotation_encrypts_everything_with_the_newest_key(
     assert keyring.ids() == [newest] != [old]
     await store.secrets.check_keys()
     await FakeAgent(store, "node-1").report()
-    made = await store.sessions.create(spec(secret_env={"T": "b"}), actor="key:ann", owner=VISION)
+    made = await store.sessions.create(Scope.system("key:ann", VISION), spec(secret_env={"T": "b"}))
     await schedule(store)
     assert await ordered_env(store) == {"T": "value of b"}
     await stop(store, made.id, actor="test")
@@ -148,10 +153,10 @@ async def test_rotation_encrypts_everything_with_the_newest_key(
 async def test_secrets_whose_key_is_lost_are_deleted_only_on_request(
     secret_store: Store, keyring: Keyring
 ) -> None:
-    await secret_store.secrets.put("vision", "hf", "hunter2", actor="key:ann")
+    await secret_store.secrets.put(scope("vision", "ann"), "hf", "hunter2")
     keyring.add_key()
     keyring.keep_newest()
     with pytest.raises(ConfigError, match="discard-unreadable"):
         await secret_store.secrets.reseal(discard_unreadable=False)
     assert await secret_store.secrets.reseal(discard_unreadable=True) == (0, ["vision/hf"])
-    assert await secret_store.secrets.all("vision") == []
+    assert await secret_store.secrets.all(scope("vision")) == []

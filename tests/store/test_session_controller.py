@@ -8,6 +8,7 @@ from moorage.common.aio.clock import SystemClock
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Status
+from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import Leader, session_controller
 from moorage.manager.store import Store
 
@@ -28,7 +29,7 @@ async def test_changed_sessions_are_reconciled_by_the_next_run(
     monkeypatch.setattr(session_controller, "FULL_SCAN_S", 3600.0)
     agent = FakeAgent(store)
     await agent.report()
-    made = await store.sessions.create(SessionSpec(command=["x"], resources={"cpu": 1}), actor="t")
+    made = await store.sessions.create(Scope.system("t"), SessionSpec(command=["x"], resources={"cpu": 1}))
     assert await schedule(store) == 1
     for state, more, status in (
         (ObservedState.RUNNING, {}, Status.RUNNING),
@@ -37,4 +38,4 @@ async def test_changed_sessions_are_reconciled_by_the_next_run(
         agent.see(made.kernels[0].id, state, **more)
         await agent.report()
         await controller.run_once()
-        assert (await store.sessions.get(made.id)).status is status
+        assert (await store.sessions.get(Scope.system(), made.id)).status is status

@@ -7,6 +7,7 @@ import pytest
 from moorage.common.link.messages import RuntimeState
 from moorage.common.model.ids import KernelId
 from moorage.common.model.status import Status
+from moorage.manager.identity.scope import Scope
 from moorage.manager.store import Store
 
 from .conftest import FakeAgent, mark_silent, reconcile_all
@@ -34,7 +35,7 @@ async def test_absence_counts_for_listed_runtimes_only(
     agent.reconnect(store)
     await agent.report()
     await reconcile_all(store)
-    view = await store.sessions.get("s")
+    view = await store.sessions.get(Scope.system(), "s")
     assert view.status is (Status.ERROR if gone else Status.RUNNING)
     assert (await used(store) == {}) is gone
     if not gone:
@@ -42,7 +43,7 @@ async def test_absence_counts_for_listed_runtimes_only(
         agent.reconnect(store)
         await agent.report()
         await reconcile_all(store)
-        assert (await store.sessions.get("s")).status is Status.ERROR
+        assert (await store.sessions.get(Scope.system(), "s")).status is Status.ERROR
 
 
 async def test_devices_of_a_given_up_kernel_wait_for_its_runtime(store: Store) -> None:

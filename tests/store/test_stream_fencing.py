@@ -13,6 +13,7 @@ import pytest_asyncio
 from moorage.common.model.ids import AgentId, KernelId
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import AgentStatus, ObservedState, Status
+from moorage.manager.identity.scope import Scope
 from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.store import ReportRefused, Store
 from moorage.manager.store.database import DedicatedConnection
@@ -30,7 +31,7 @@ async def other(store: Store, empty_database: str) -> AsyncIterator[Store]:
 
 async def running(store: Store, agent: FakeAgent) -> KernelId:
     """A running session on the agent, reported through its newest stream."""
-    made = await store.sessions.create(SessionSpec(type="interactive", command=["x"]), actor="t")
+    made = await store.sessions.create(Scope.system("t"), SessionSpec(type="interactive", command=["x"]))
     await schedule(store)
     agent.see(made.kernels[0].id, ObservedState.RUNNING, port=21000)
     await agent.report()

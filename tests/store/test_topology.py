@@ -9,6 +9,7 @@ import pytest
 from moorage.common.link.messages import Report, SlotOffer
 from moorage.common.model.ids import DeviceId
 from moorage.common.model.spec import SessionSpec
+from moorage.manager.identity.scope import Scope
 from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.scheduling import Policy, plan
 from moorage.manager.store import Store
@@ -70,6 +71,6 @@ async def test_connected_devices_are_allocated_together(
     store: Store, resources: dict[str, str | int | float], devices: set[str]
 ) -> None:
     await store.reports.apply(AgentUpdate.of(with_offers(FakeAgent(store), *OFFERS)))
-    await store.sessions.create(SessionSpec(command=["x"], resources=resources), actor="t")
+    await store.sessions.create(Scope.system("t"), SessionSpec(command=["x"], resources=resources))
     (place,) = plan(await store.scheduling.snapshot("default"), Policy()).places
     assert {take.device_id for take in place.allocations if take.device_id} == devices

@@ -13,19 +13,22 @@ from moorage.common.model.ids import AgentId, DeviceId, KernelId
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState
 from moorage.common.model.usage import DeviceUse, KernelMinute, KernelUse, UsageReport, Use
+from moorage.manager.identity.scope import Scope
 from moorage.manager.metrics import Metrics
 from moorage.manager.store import Store
 
 from .conftest import RUNNING, FakeAgent, reconcile_all, schedule
+
+SYSTEM = Scope.system()
 
 USED = Use(cpu=1500, memory=2**30, rx=None, tx=7, gpu=300, gpu_memory=5)
 
 
 async def running(store: Store, agent: FakeAgent, name: str) -> KernelId:
     spec = SessionSpec(name=name, command=["x"], resources={"cpu": 1})
-    made = await store.sessions.create(spec, actor="t")
+    made = await store.sessions.create(Scope.system("t"), spec)
     assert await schedule(store) == 1
-    kernel = (await store.sessions.get(made.id)).kernels[0]
+    kernel = (await store.sessions.get(SYSTEM, made.id)).kernels[0]
     agent.see(kernel.id, ObservedState.RUNNING, **RUNNING)
     await agent.report()
     await reconcile_all(store)
@@ -48,7 +51,7 @@ async def test_newest_values_are_stored(store: Store) -> None:
     )
     await store.usage.put([report(one, (first, replace(USED, cpu=1)), devices=devices), report(other)])
     await store.usage.put([report(one, (first, USED), devices=devices)])
-    stats = await store.usage.of_session("first")
+    stats = await store.usage.of_session(SYSTEM, "first")
     (kernel,) = stats.kernels
     assert kernel.latest is not None
     assert kernel.latest.model_dump(exclude={"at"}) == {
@@ -71,7 +74,7 @@ async def test_newest_values_are_stored(store: Store) -> None:
     with pytest.raises(NotFound):
         await store.usage.of_agent("node-3")
     with pytest.raises(NotFound):
-        await store.usage.of_session("third")
+        await store.usage.of_session(SYSTEM, "third")
 
 
 async def test_usage_of_another_agents_kernels_is_ignored(store: Store) -> None:
@@ -83,7 +86,7 @@ async def test_usage_of_another_agents_kernels_is_ignored(store: Store) -> None:
     await store.usage.put([replace(report(mine, (kernel, USED)), incarnation="older")])
     nobody = replace(report(mine, (kernel, USED)), agent_id=AgentId("node-9"))
     await store.usage.put([nobody])
-    assert (await store.usage.of_session("job")).kernels[0].latest is None
+    assert (await store.usage.of_session(SYSTEM, "job")).kernels[0].latest is None
     assert (await store.usage.of_agent("node-1")).at is None
     minute = KernelMinute(kernel, 0, 1, USED, USED)
     await store.usage.put_minutes([(report(stranger), minute), (nobody, minute)])
@@ -103,7 +106,7 @@ async def test_implausible_values_do_not_affect_others(store: Store) -> None:
     ]
     bad = replace(report(agent, (kernel, USED), *nonsense, devices=(DeviceUse(DeviceId("a\0b"), 1),)), cpu=-3)
     await store.usage.put([bad])
-    assert (await store.usage.of_session("job")).kernels[0].latest is not None
+    assert (await store.usage.of_session(SYSTEM, "job")).kernels[0].latest is not None
     now = await minute_now(store)
     minutes = [
         KernelMinute(kernel, now + 1, 1, USED, USED),
@@ -141,7 +144,7 @@ async def test_minutes_are_stored_once_and_rolled_up(store: Store) -> None:
     ]
     await asyncio.gather(store.usage.put_minutes(minutes), store.usage.put_minutes(minutes[:1]))
     await store.usage.put_minutes(minutes)
-    stats = await store.usage.of_session("job", seconds=60, limit=2)
+    stats = await store.usage.of_session(SYSTEM, "job", seconds=60, limit=2)
     assert [(s.mean.cpu, s.peak.cpu, s.samples) for s in stats.kernels[0].spans] == [
         (200, 900, 10),
         (100, 900, 10),
@@ -182,13 +185,14 @@ async def test_top_sessions_and_agents(store: Store) -> None:
     await store.usage.put([report(agent, *((kernels[name], use) for name, use in uses.items()))])
 
     async def names(sort: str, limit: int = 10) -> str:
-        return "".join(view.name for view in await store.usage.top_sessions(sort=sort, limit=limit))
+        return "".join(view.name for view in await store.usage.top_sessions(SYSTEM, sort=sort, limit=limit))
 
     assert [await names(sort) for sort in ("cpu", "tx", "created_at")] == ["bca", "cba", "cba"]
     assert await names("cpu", 1) == "b"
-    owner = (await store.sessions.get("a")).project
+    owner = (await store.sessions.get(SYSTEM, "a")).project
     seen = [
-        await store.usage.top_sessions(sort="cpu", limit=9, project=project) for project in (owner, "another")
+        await store.usage.top_sessions(replace(SYSTEM, projects=(project,)), sort="cpu", limit=9)
+        for project in (owner, "another")
     ]
     assert [len(lines) for lines in seen] == [3, 0]
     # Whatever has ended is not there, and what it used goes with it.

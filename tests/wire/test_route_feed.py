@@ -13,6 +13,7 @@ from moorage.common.aio.clock import SystemClock
 from moorage.common.link.messages import RouteTable
 from moorage.common.link.pb import routes_pb2
 from moorage.common.model.spec import EndpointSpec, Probe
+from moorage.manager.identity.scope import Scope
 from moorage.manager.rpc import RouteFeed
 from moorage.manager.serving.endpoints import EndpointService
 from moorage.manager.store import Store, migrate
@@ -75,7 +76,7 @@ async def managers(
 
 async def serve(manager: FeedingManager, name: str) -> None:
     spec = EndpointSpec(name=name, engine="custom", command=["x"], probe=Probe(), resources={"cpu": 1})
-    await EndpointService(manager.store.endpoints, CLOCK).create(spec, actor="t")
+    await EndpointService(manager.store.endpoints, CLOCK).create(Scope.system("t"), spec)
 
 
 async def test_delayed_read_does_not_win_over_a_newer_one(

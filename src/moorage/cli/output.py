@@ -91,14 +91,15 @@ def endpoint_row(view: EndpointView, now: datetime, *, wide: bool) -> list[str]:
     why = str(view.reason)
     if why and view.failures > 1:
         why += f" (x{view.failures})"
-    model = view.spec.model or " ".join(view.spec.command)
+    spec = view.spec
+    model = "" if spec is None else spec.model or " ".join(spec.command)
     if not wide and len(model) > 40:
         model = "…" + model[-39:]
-    row = [view.name, view.status, f"{view.ready}/{view.replicas}", view.spec.engine, model]
+    row = [view.name, view.status, f"{view.ready}/{view.replicas}", spec.engine if spec else "", model]
     row += [format_age(now, view.created_at), why]
     if wide:
-        slots = ", ".join(f"{name}={value}" for name, value in view.spec.resources.items())
-        row += [view.spec.resource_group, slots, view.detail]
+        slots = "" if spec is None else ", ".join(f"{name}={value}" for name, value in spec.resources.items())
+        row += [spec.resource_group if spec else "", slots, view.detail]
     return row
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from moorage.common.model.reasons import Reason
 from moorage.common.views.resources import SessionView
+from moorage.manager.identity.scope import Scope
 from moorage.manager.lifecycle import preempt_session, stop_session
 from moorage.manager.scheduling.core.results import Victim
 from moorage.manager.store import Store
@@ -22,17 +23,17 @@ class SessionTerminator:
         self._store, self._lost_grace_s = store, lost_grace_s
 
     async def stop(
-        self, ref: str, *, actor: str, reason: Reason = Reason.USER_REQUESTED, term: int | None = None
+        self, scope: Scope, ref: str, *, reason: Reason = Reason.USER_REQUESTED, term: int | None = None
     ) -> SessionView:
         """Accepted in every status; a session that is terminating or has ended stays as it is. ``term``: of
         the leader that stops it; a former leader stops nothing. Raises ``NotFound``."""
-        session_id = await self._store.sessions.find(ref)
+        session_id = await self._store.sessions.find(scope, ref)
         for _ in range(_MAX_ATTEMPTS if term is None else 1):
             session = await self._store.lifecycle.snapshot(session_id)
-            transition = stop_session(session, actor, reason, self._lost_grace_s) if session else None
+            transition = stop_session(session, scope.actor, reason, self._lost_grace_s) if session else None
             if transition is None or await self._store.lifecycle.apply(transition, term=term):
                 break
-        return await self._store.sessions.get(session_id)
+        return await self._store.sessions.get(scope, session_id)
 
     async def preempt(self, victims: Sequence[Victim], term: int) -> int:
         """Requeue or end the victims under the leader's term. One that ended or moved meanwhile is left as it

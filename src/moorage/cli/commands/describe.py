@@ -33,7 +33,7 @@ from moorage.common.views.resources import EndpointView, HistoryEntry, SessionVi
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from moorage.common.model.spec import SessionSpec, Workload
+    from moorage.common.model.spec import EndpointSpec, SessionSpec, Workload
     from moorage.common.views.usage import SessionStats
     from moorage.sdk import Client
 
@@ -133,6 +133,14 @@ def print_session(
         print_facts(out, steps)
 
 
+def _endpoint_spec(spec: EndpointSpec) -> list[tuple[str, str]]:
+    return [
+        ("group", f"{spec.resource_group}, priority {spec.priority}"),
+        ("slots", ", ".join(f"{slot}={amount}" for slot, amount in spec.resources.items())),
+        *_workload(spec),
+    ]
+
+
 def print_endpoint(
     out: Console,
     view: EndpointView,
@@ -146,9 +154,9 @@ def print_endpoint(
         ("status", f"{view.status} ({view.ready} of {view.replicas} replicas ready)"),
         ("id", view.id),
         ("created", f"{format_age(now, view.created_at)} ago"),
-        ("group", f"{view.spec.resource_group}, priority {view.spec.priority}"),
-        ("slots", ", ".join(f"{slot}={amount}" for slot, amount in view.spec.resources.items())),
-        *_workload(view.spec),
+        ("project", view.project),
+        ("shared with", ", ".join(view.shared_with)),
+        *(_endpoint_spec(view.spec) if view.spec is not None else ()),
         ("failures", failures),
         ("next retry in", format_age(view.retry_at, now) if view.retry_at else ""),
         *_reason(view.reason, view.detail),

@@ -10,7 +10,7 @@ from moorage.cli import output, parse
 from moorage.cli.app import list_command, noun
 from moorage.cli.context import Cli, Output, command
 from moorage.common.model.errors import InvalidInput
-from moorage.common.model.group_options import QuotaLimits, Scope
+from moorage.common.model.group_options import QuotaLimits, QuotaScope
 from moorage.common.model.slots import format_amount
 from moorage.sdk import ApiError
 
@@ -93,10 +93,10 @@ def show_exactly(slot: str, amount: int) -> str | int:
     return amount if slot == "mem" else format_amount(slot, amount)
 
 
-def _scope(given: str) -> Scope:
+def _scope(given: str) -> QuotaScope:
     if given not in _SCOPES:
         raise InvalidInput(f"SCOPE {given!r} is not allowed", next_step=f"use one of: {', '.join(_SCOPES)}")
-    return cast(Scope, given)
+    return cast(QuotaScope, given)
 
 
 def _print(cli: Cli, found: list[QuotaView], *, one: bool = False) -> None:

@@ -115,7 +115,7 @@ class GroupOptions(Model):
     )
 
 
-Scope = Literal["user", "project", "group"]
+QuotaScope = Literal["user", "project", "group"]
 
 
 def _check_limits(value: Any) -> Any:

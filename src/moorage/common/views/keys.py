@@ -3,28 +3,52 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Annotated
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
+from moorage.common.model.roles import KeyScope, Role
 from moorage.common.model.spec import Model, Name
 
-Role = Literal["admin", "member"]
+Rate = Annotated[int, Field(ge=0, le=1_000_000_000)]
+Names = Annotated[list[Name], Field(max_length=1000)]
 
 
-class KeySpec(Model):
+class KeyLimits(Model):
+    """What a key may do of all that its role allows; null: all of it. ``PATCH /v1/keys/{name}`` replaces
+    the fields that its body has."""
+
+    scopes: Annotated[list[KeyScope], Field(max_length=4)] | None = Field(
+        None, description="What the key is for. null: everything that its role allows."
+    )
+    models: Names | None = Field(None, description="Models that it may send requests to. null: all it sees.")
+    resource_groups: Names | None = Field(None, description="Resource groups that it may name. null: all.")
+    max_priority: Annotated[int, Field(ge=0, le=100)] | None = Field(
+        None, description="Highest priority of sessions and endpoints that it creates."
+    )
+    requests_per_minute: Rate | None = None
+    tokens_per_minute: Rate | None = None
+    concurrent_requests: Rate | None = None
+    expires_at: AwareDatetime | None = Field(None, description="Default: valid until it is revoked.")
+
+
+class KeySpec(KeyLimits):
     """The body of ``POST /v1/keys``."""
 
     name: Name = Field(description="Unique among keys that are not revoked. Histories show it as `key:NAME`.")
     user: Name | None = Field(
-        None, description="Owner of everything created with the key. Default: the key's name."
+        None,
+        description="Owner of everything created with the key. Default: the key's name for administrators, "
+        "else the caller.",
     )
-    project: Name = Field(
-        "default",
-        description="Project of everything created with the key.",
+    project: Name | None = Field(
+        None, description="Project of everything created with the key. Default: the caller's."
     )
-    role: Role = Field("member", description="An admin also administers groups, quotas, keys and agents.")
-    expires_at: AwareDatetime | None = Field(None, description="Default: valid until it is revoked.")
+    role: Role | None = Field(
+        None,
+        description="At most the user's. auditor and admin: of the platform. Default: the user's role in the "
+        "project, or member.",
+    )
 
 
 class KeyView(BaseModel):
@@ -38,12 +62,30 @@ class KeyView(BaseModel):
     role: Role
     user: str
     project: str
+    scopes: list[KeyScope] | None = None
+    models: list[str] | None = None
+    resource_groups: list[str] | None = None
+    max_priority: int | None = None
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    concurrent_requests: int | None = None
     created_at: datetime
     created_by: str = ""
     expires_at: datetime | None = None
     last_used_at: datetime | None = Field(
         None,
         description="Last use of the management API, to the minute. Requests through proxies do not count.",
+    )
+    previous_until: datetime | None = Field(
+        None, description="After a rotation: until when the secret before it is valid."
+    )
+
+
+class Rotation(Model):
+    """The body of ``POST /v1/keys/{name}/rotate``."""
+
+    grace_s: Annotated[int, Field(ge=0, le=2_592_000)] = Field(
+        0, description="How long the secret before stays valid, in seconds."
     )
 
 

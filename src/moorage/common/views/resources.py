@@ -12,10 +12,10 @@ from typing import Annotated, Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, model_validator
 
 from moorage.common.model.group_options import GroupOptions as GroupOptions
-from moorage.common.model.group_options import Scope
+from moorage.common.model.group_options import QuotaScope
 from moorage.common.model.reasons import Reason
 from moorage.common.model.secret_names import mask_secrets
-from moorage.common.model.spec import EndpointSpec, Model, SessionSpec, Workload
+from moorage.common.model.spec import EndpointSpec, Model, Name, SessionSpec, Workload
 from moorage.common.model.status import (
     AgentStatus,
     EndpointStatus,
@@ -190,8 +190,19 @@ class EndpointView(View):
     created_at: datetime
     user: str = Field("", description="Owner: the user of the API key that created it.")
     project: str = ""
-    spec: Annotated[EndpointSpec, PlainSerializer(_masked_spec)]
+    shared_with: list[str] = Field([], description='Other projects that may use it; "*": all.')
+    spec: Annotated[EndpointSpec, PlainSerializer(_masked_spec)] | None = Field(
+        None, description="null for viewers, and for projects that it is shared with."
+    )
     sessions: list[ReplicaView] = Field([], description="Live replicas, and the last ones that ended.")
+
+
+class NewEndpoint(EndpointSpec):
+    """The body of ``POST /v1/endpoints``."""
+
+    shared_with: Annotated[list[Name | Literal["*"]], Field(max_length=1000)] = Field(
+        [], description='Other projects that may see and use it; "*": all.'
+    )
 
 
 class Scale(Model):
@@ -306,7 +317,7 @@ class GroupView(View):
 class QuotaView(View):
     """A quota: its limits, and current use."""
 
-    scope: Scope
+    scope: QuotaScope
     name: str
     slots: dict[str, int] = Field(description="Limits; 0 allows nothing.")
     sessions: int | None

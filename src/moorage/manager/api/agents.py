@@ -38,18 +38,18 @@ class ForgetQuery(Model):
 
 async def forget_agent(call: Call[None, ForgetQuery]) -> ForgottenAgent:
     destroyed = call.query.destroyed
-    return await call.deps.store.agents.forget(call.path("id"), actor=call.actor, destroyed=destroyed)
+    return await call.deps.store.agents.forget(call.path("id"), actor=call.scope.actor, destroyed=destroyed)
 
 
 async def cordon_agent(call: Call[Cordon, NoQuery]) -> AgentView:
     cordon = call.body
     return await call.deps.store.agents.cordon(
-        call.path("id"), actor=call.actor, drain=cordon.drain, stop_after_s=cordon.stop_after_s
+        call.path("id"), actor=call.scope.actor, drain=cordon.drain, stop_after_s=cordon.stop_after_s
     )
 
 
 async def uncordon_agent(call: Call[None, NoQuery]) -> AgentView:
-    return await call.deps.store.agents.uncordon(call.path("id"), actor=call.actor)
+    return await call.deps.store.agents.uncordon(call.path("id"), actor=call.scope.actor)
 
 
 async def agent_history(call: Call[None, NoQuery]) -> Items[AgentEvent]:
@@ -67,4 +67,4 @@ async def get_group(call: Call[None, NoQuery]) -> GroupView:
 async def put_group(call: Call[GroupOptions, NoQuery]) -> GroupView:
     name = read_path({"name": call.path("name")}, _GroupPath).name
     selector_plugins.check(call.body)
-    return await call.deps.store.groups.put(name, call.body, actor=call.actor)
+    return await call.deps.store.groups.put(name, call.body, actor=call.scope.actor)

@@ -18,7 +18,8 @@ from aiohttp.typedefs import Handler, Middleware
 from moorage.common.http.head import HeadGuard
 from moorage.common.http.server import GuardedSite, Listener, find_problem
 from moorage.common.model.errors import MoorageError, NotFound, Unauthenticated
-from moorage.manager.api.authentication import Authenticator, require_admin
+from moorage.manager.api.authentication import Authenticator
+from moorage.manager.api.authorization import check_access
 from moorage.manager.api.dependencies import ApiServices
 from moorage.manager.api.health import DESCRIPTION
 from moorage.manager.api.openapi import describe
@@ -33,6 +34,7 @@ from moorage.manager.api.request import is_within_limit, read_body, read_query
 from moorage.manager.api.route import Call, Route
 from moorage.manager.api.routes import ROUTES
 from moorage.manager.api.sessions import STREAM
+from moorage.manager.identity.scope import ANONYMOUS, Scope
 
 log = structlog.get_logger("moorage.api")
 
@@ -98,16 +100,15 @@ def _serve(row: Route, deps: ApiServices, authenticator: Authenticator) -> Handl
     location_fields = [name for _, name, _, _ in Formatter().parse(row.location) if name]
 
     async def handler(request: web.Request) -> web.StreamResponse:
-        key = None
+        scope = ANONYMOUS
         if row.access != "open":
-            key = await authenticator.authenticate(request)
-            if row.access == "admin":
-                require_admin(key)
+            scope = Scope.of(await authenticator.authenticate(request))
+            check_access(row, scope)
         if "\0" in "".join(request.match_info.values()):
             raise NotFound("names cannot contain a NUL character")
         query = read_query(request, row.query)
         body = await read_body(request, row.body, deps) if row.body is not None else None
-        call = Call(request, deps, key, body, query)
+        call = Call(request, deps, scope, body, query)
         answer = await row.handler(call)
         if isinstance(answer, web.StreamResponse):
             return answer

@@ -7,7 +7,7 @@ import hashlib
 from aiohttp import web
 
 from moorage.common.aio.clock import Clock
-from moorage.common.model.errors import Forbidden, Unauthenticated
+from moorage.common.model.errors import Unauthenticated
 from moorage.manager.api.dependencies import ApiStore
 from moorage.manager.identity.keys import ApiKey
 
@@ -49,12 +49,3 @@ class Authenticator:
             self._cache.clear()
         self._cache[sha256] = (self._clock.monotonic() + _CACHE_S, key)
         return key
-
-
-def require_admin(key: ApiKey) -> None:
-    """Raises ``Forbidden`` unless the key is an administrator's."""
-    if key.role != "admin":
-        raise Forbidden(
-            f"the key {key.name!r} has the role {key.role!r}; this operation requires 'admin'",
-            next_step="use an administrator's key",
-        )

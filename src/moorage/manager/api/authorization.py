@@ -1,8 +1,6 @@
-"""Authorization: which sessions and endpoints an API key may read and change.
+"""Authorization: whether a caller may call a route, and which sessions and endpoints it may change.
 
-Administrators may do everything. A member reads the sessions of its project and changes those of its user.
-Endpoints are visible to every key that may send requests to them. A session that a member may not read is
-reported as not found.
+What a caller may not see is reported as not found; what it sees and may not change as forbidden.
 """
 
 from __future__ import annotations
@@ -10,55 +8,61 @@ from __future__ import annotations
 from typing import Any
 
 from moorage.common.model.errors import Forbidden
-from moorage.common.views.resources import EndpointView, SessionView
-from moorage.manager.api.route import Call
+from moorage.common.model.roles import Role
+from moorage.common.views.resources import SessionView
+from moorage.manager.api.route import Access, Call, Route
+from moorage.manager.identity.scope import Scope
 
 AnyCall = Call[Any, Any]
 
-
-def project_of(call: AnyCall) -> str | None:
-    """The project whose sessions the caller may read; None: all projects."""
-    return None if call.key is None or call.key.role == "admin" else call.key.owner.project
-
-
-async def readable_session(call: AnyCall) -> SessionView:
-    """The session of the path parameter ``ref``. Raises ``NotFound`` if the caller may not read it."""
-    return await call.deps.store.sessions.get(call.path("ref"), project=project_of(call))
-
-
-async def readable_ref(call: AnyCall) -> str:
-    """A reference to that session. Administrators may read everything, so no query is needed for them."""
-    return call.path("ref") if project_of(call) is None else (await readable_session(call)).id
+_MEMBERS = frozenset({Role.MEMBER, Role.PROJECT_ADMIN, Role.ADMIN})
+MAY: dict[Access, frozenset[Role]] = {
+    "open": frozenset(Role),
+    "viewer": frozenset(Role),
+    "member": _MEMBERS,
+    "owner": _MEMBERS,
+    "project-admin": frozenset({Role.PROJECT_ADMIN, Role.ADMIN}),
+    "auditor": frozenset({Role.AUDITOR, Role.ADMIN}),
+    "admin": frozenset({Role.ADMIN}),
+}
 
 
-async def changeable_session(call: AnyCall) -> SessionView:
-    """The session of the path parameter ``ref``, if the caller may change it: stop it, run commands in it,
-    use its service ports. Raises ``NotFound`` or ``Forbidden``."""
-    view = await readable_session(call)
-    _check_owner(call, f"session {view.name!r}", view.user)
+def check_access(route: Route, scope: Scope) -> None:
+    """Raises ``Forbidden`` if the route is not for the caller's role, or not for its key."""
+    key = scope.key
+    if key is None:
+        return
+    if key.role not in MAY[route.access]:
+        required = "member" if route.access == "owner" else route.access
+        raise Forbidden(
+            f"the key {key.name!r} has the role {str(key.role)!r}; this operation requires {required!r}",
+            next_step=f"use a key with the role {required!r}",
+        )
+    if key.scopes is not None and route.needs not in key.scopes:
+        raise Forbidden(
+            f"the key {key.name!r} has the scopes {', '.join(sorted(key.scopes)) or 'none'}; this operation "
+            f"requires {route.needs!r}",
+            next_step="use a key with that scope",
+        )
+
+
+async def visible_session(call: AnyCall) -> SessionView:
+    """The session of the path parameter ``ref``. Raises ``NotFound`` if the caller may not see it."""
+    return await call.deps.store.sessions.get(call.scope, call.path("ref"))
+
+
+async def controlled_session(call: AnyCall) -> SessionView:
+    """The session of the path parameter ``ref``, if the caller may change it and use its inside: logs,
+    commands, files, ports. Raises ``NotFound`` or ``Forbidden``."""
+    view = await visible_session(call)
+    check_control(call, f"session {view.name!r}", view.user, view.project)
     return view
 
 
-async def changeable_ref(call: AnyCall) -> str:
-    """A reference to that session. Administrators may change everything, so no query is needed for them."""
-    return call.path("ref") if project_of(call) is None else (await changeable_session(call)).id
-
-
-async def changeable_endpoint(call: AnyCall) -> str:
-    """The name of the endpoint in the path, if the caller may change it. Raises ``NotFound`` or
-    ``Forbidden``."""
-    name = call.path("name")
-    if project_of(call) is not None:
-        view: EndpointView = await call.deps.endpoints.get(name)
-        _check_owner(call, f"endpoint {name!r}", view.user, view.project)
-    return name
-
-
-def _check_owner(call: AnyCall, resource: str, user: str, project: str | None = None) -> None:
-    caller = call.owner
-    if project_of(call) is None or (user == caller.user and project in (None, caller.project)):
-        return
-    raise Forbidden(
-        f"{resource} belongs to user {user!r}; this API key belongs to {caller.user!r}",
-        next_step=f"ask {user!r}, or use an administrator's key",
-    )
+def check_control(call: AnyCall, resource: str, user: str, project: str) -> None:
+    """Raises ``Forbidden`` unless the caller may change what ``user`` has in ``project``."""
+    if not call.scope.controls(user, project):
+        raise Forbidden(
+            f"{resource} belongs to user {user!r}; this API key belongs to {call.scope.owner.user!r}",
+            next_step=f"ask {user!r}, or use a key with the role 'project-admin'",
+        )

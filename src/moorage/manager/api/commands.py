@@ -35,7 +35,7 @@ _CLOSING = (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED, WSMsgType.ERRO
 async def exec_in_session(call: Call[None, NoQuery]) -> web.StreamResponse:
     """Errors before the upgrade are problem responses; later errors are sent as ``ExecEnd``."""
     ws = web.WebSocketResponse(protocols=(PROTOCOL,), max_msg_size=MAX_MESSAGE_BYTES, compress=False)
-    session = await authorization.changeable_session(call)
+    session = await authorization.controlled_session(call)
     await call.deps.execs.check(session)
     if not ws.can_prepare(call.request):
         raise InvalidInput(
@@ -48,7 +48,7 @@ async def exec_in_session(call: Call[None, NoQuery]) -> web.StreamResponse:
     pinging = spawn("api.exec.ping", _ping(ws))
     try:
         spec = _parse(ExecSpec, await _first_message(ws))
-        async with call.deps.execs.open(session, spec, actor=call.actor) as command:
+        async with call.deps.execs.open(session, spec, actor=call.scope.actor) as command:
             end = await _relay(ws, command)
     except MoorageError as error:
         end = ExecEnd(code=error.code, detail=error.message, next_step=error.next_step)

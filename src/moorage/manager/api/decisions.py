@@ -29,7 +29,7 @@ async def list_decisions(call: Call[None, TimeRangeQuery]) -> DecisionPage:
     query, store = call.query, call.deps.store
     await store.groups.get(query.group)
     return await store.decisions.page(
-        query.group, query.from_, query.to, cursor=query.cursor, limit=query.limit
+        call.scope, query.group, query.from_, query.to, cursor=query.cursor, limit=query.limit
     )
 
 
@@ -37,5 +37,5 @@ async def list_runs(call: Call[None, TimeRangeQuery]) -> Page[RunView]:
     query, store = call.query, call.deps.store
     await store.groups.get(query.group)
     return await store.decisions.runs(
-        query.group, query.from_, query.to, cursor=query.cursor, limit=query.limit
+        call.scope, query.group, query.from_, query.to, cursor=query.cursor, limit=query.limit
     )

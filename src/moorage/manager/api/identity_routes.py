@@ -1,8 +1,18 @@
-"""Routes of identities: API keys, secrets, join tokens and peers. A part of the route table."""
+"""Routes of identities: users, projects, API keys, secrets and peers. A part of the route table."""
 
 from __future__ import annotations
 
-from moorage.common.views.keys import KeySpec, KeyView, NewKeyView
+from moorage.common.views.identity import (
+    Membership,
+    MemberView,
+    ProjectPatch,
+    ProjectSpec,
+    ProjectView,
+    UserPatch,
+    UserSpec,
+    UserView,
+)
+from moorage.common.views.keys import KeyLimits, KeySpec, KeyView, NewKeyView, Rotation
 from moorage.common.views.peers import (
     JoinReply,
     JoinRequest,
@@ -12,13 +22,85 @@ from moorage.common.views.peers import (
     PeerView,
 )
 from moorage.common.views.secrets import SecretSpec, SecretView
-from moorage.manager.api import keys, peers, stored_secrets
+from moorage.manager.api import keys, peers, stored_secrets, users
 from moorage.manager.api.route import Items, Route, route
 
 _KEY = "/v1/keys/{name:.+}"
 _SECRET = "/v1/secrets/{name:.+}"
+_USER = "/v1/users/{name:.+}"
+_PROJECT = "/v1/projects/{name:.+}"
+_MEMBER = f"{_PROJECT}/members/{{user}}"
 
 IDENTITY_ROUTES: tuple[Route, ...] = (
+    route(
+        "POST",
+        "/v1/users",
+        users.create_user,
+        "Create a user",
+        UserView,
+        body=UserSpec,
+        status=201,
+        location="/v1/users/{name}",
+        access="admin",
+    ),
+    route("GET", "/v1/users", users.list_users, "List users", Items[UserView], access="auditor"),
+    route("GET", _USER, users.get_user, "Get a user", UserView, access="auditor"),
+    route(
+        "PATCH",
+        _USER,
+        users.update_user,
+        "Change a user: its e-mail, status or role on the platform",
+        UserView,
+        body=UserPatch,
+        access="admin",
+    ),
+    route(
+        "POST",
+        "/v1/projects",
+        users.create_project,
+        "Create a project",
+        ProjectView,
+        body=ProjectSpec,
+        status=201,
+        location="/v1/projects/{name}",
+        access="admin",
+    ),
+    route("GET", "/v1/projects", users.list_projects, "List projects", Items[ProjectView], access="viewer"),
+    route(
+        "GET",
+        f"{_PROJECT}/members",
+        users.list_members,
+        "List the members of a project",
+        Items[MemberView],
+        access="viewer",
+    ),
+    route(
+        "PUT",
+        _MEMBER,
+        users.set_member,
+        "Make a user a member of a project, or change its role",
+        MemberView,
+        body=Membership,
+        access="project-admin",
+    ),
+    route(
+        "DELETE",
+        _MEMBER,
+        users.remove_member,
+        "Remove a member from a project. Its keys there are refused from then on.",
+        MemberView,
+        access="project-admin",
+    ),
+    route("GET", _PROJECT, users.get_project, "Get a project", ProjectView, access="viewer"),
+    route(
+        "PATCH",
+        _PROJECT,
+        users.update_project,
+        "Change a project: its status and limits",
+        ProjectView,
+        body=ProjectPatch,
+        access="admin",
+    ),
     route(
         "POST",
         "/v1/keys",
@@ -28,17 +110,36 @@ IDENTITY_ROUTES: tuple[Route, ...] = (
         body=KeySpec,
         status=201,
         location="/v1/keys/{name}",
-        access="admin",
+        access="member",
     ),
-    route("GET", "/v1/keys", keys.list_keys, "List API keys", Items[KeyView], access="admin"),
-    route("GET", _KEY, keys.get_key, "Get an API key", KeyView, access="admin"),
-    route("DELETE", _KEY, keys.revoke_key, "Revoke an API key", KeyView, access="admin"),
+    route("GET", "/v1/keys", keys.list_keys, "List API keys", Items[KeyView], access="viewer"),
+    route("GET", _KEY, keys.get_key, "Get an API key", KeyView, access="viewer"),
+    route(
+        "POST",
+        f"{_KEY}/rotate",
+        keys.rotate_key,
+        "Give a key a new secret, which is returned only once",
+        NewKeyView,
+        body=Rotation,
+        access="owner",
+    ),
+    route(
+        "PATCH",
+        _KEY,
+        keys.update_key,
+        "Change the restrictions and the expiry of a key",
+        KeyView,
+        body=KeyLimits,
+        access="owner",
+    ),
+    route("DELETE", _KEY, keys.revoke_key, "Revoke an API key", KeyView, access="owner"),
     route(
         "GET",
         "/v1/secrets",
         stored_secrets.list_secrets,
         "List the secrets of the project",
         Items[SecretView],
+        access="member",
     ),
     route(
         "PUT",
@@ -47,8 +148,16 @@ IDENTITY_ROUTES: tuple[Route, ...] = (
         "Create a secret of the project, or replace its value",
         SecretView,
         body=SecretSpec,
+        access="project-admin",
     ),
-    route("DELETE", _SECRET, stored_secrets.delete_secret, "Delete a secret", SecretView),
+    route(
+        "DELETE",
+        _SECRET,
+        stored_secrets.delete_secret,
+        "Delete a secret",
+        SecretView,
+        access="project-admin",
+    ),
     route(
         "POST",
         "/v1/join-tokens",
@@ -65,7 +174,7 @@ IDENTITY_ROUTES: tuple[Route, ...] = (
         peers.list_join_tokens,
         "List the join tokens that are still valid",
         Items[JoinTokenView],
-        access="admin",
+        access="auditor",
     ),
     route(
         "DELETE",
@@ -90,7 +199,7 @@ IDENTITY_ROUTES: tuple[Route, ...] = (
         peers.list_peers,
         "List the registered agents and proxies",
         Items[PeerView],
-        access="admin",
+        access="auditor",
     ),
     route(
         "DELETE",

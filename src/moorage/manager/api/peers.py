@@ -17,7 +17,7 @@ from moorage.manager.api.route import Call, Items, NoQuery
 
 async def create_join_token(call: Call[JoinTokenSpec, NoQuery]) -> NewJoinTokenView:
     call.response_headers["Cache-Control"] = "no-store"
-    return await _require(call.deps.registration).create_token(call.body, actor=call.actor)
+    return await _require(call.deps.registration).create_token(call.body, actor=call.scope.actor)
 
 
 async def list_join_tokens(call: Call[None, NoQuery]) -> Items[JoinTokenView]:
@@ -25,7 +25,7 @@ async def list_join_tokens(call: Call[None, NoQuery]) -> Items[JoinTokenView]:
 
 
 async def delete_join_token(call: Call[None, NoQuery]) -> JoinTokenView:
-    return await call.deps.store.peers.delete_join_token(call.path("id"), actor=call.actor)
+    return await call.deps.store.peers.delete_join_token(call.path("id"), actor=call.scope.actor)
 
 
 async def join(call: Call[JoinRequest, NoQuery]) -> JoinReply:
@@ -37,7 +37,7 @@ async def list_peers(call: Call[None, NoQuery]) -> Items[PeerView]:
 
 
 async def revoke_peer(call: Call[None, NoQuery]) -> PeerView:
-    return await call.deps.store.peers.revoke(call.path("kind"), call.path("name"), actor=call.actor)
+    return await call.deps.store.peers.revoke(call.path("kind"), call.path("name"), actor=call.scope.actor)
 
 
 def _require(registration: RegistrationSource | None) -> RegistrationSource:

@@ -9,11 +9,13 @@ from typing import Any, Generic, Literal, TypeVar
 from aiohttp import web
 from pydantic import BaseModel
 
+from moorage.common.model.roles import KeyScope
 from moorage.common.model.spec import Model
 from moorage.common.views.resources import View
 from moorage.manager.api.dependencies import ApiServices
 from moorage.manager.api.request import read_idempotency_key
-from moorage.manager.identity.keys import ApiKey, IdempotencyKey, Owner
+from moorage.manager.identity.keys import IdempotencyKey
+from moorage.manager.identity.scope import Scope
 
 T = TypeVar("T")
 B = TypeVar("B", bound=BaseModel | None)
@@ -30,40 +32,42 @@ class NoQuery(Model):
     """No query parameters."""
 
 
+def merged(patch: B, stored: BaseModel) -> B:
+    """``patch`` with the fields of ``stored`` that the request does not have."""
+    assert patch is not None
+    kept = {name: getattr(stored, name) for name in type(patch).model_fields}
+    return patch.model_validate(kept | {name: getattr(patch, name) for name in patch.model_fields_set})
+
+
 @dataclass(frozen=True, slots=True)
 class Call(Generic[B, Q]):
-    """One request: its API key, its validated body (None if the route has none) and its query.
+    """One request: its scope, its validated body (None if the route has none) and its query.
 
     ``response_headers``: headers that the handler adds to the response.
     """
 
     request: web.Request
     deps: ApiServices
-    key: ApiKey | None
+    scope: Scope
     body: B
     query: Q
     response_headers: dict[str, str] = field(default_factory=dict)
 
     @property
-    def actor(self) -> str:
-        """The caller's name in histories."""
-        return f"key:{self.key.name}" if self.key else "anonymous"
-
-    @property
-    def owner(self) -> Owner:
-        """The owner of everything that this request creates."""
-        return self.key.owner if self.key else Owner("anonymous")
-
-    @property
     def idempotency_key(self) -> IdempotencyKey | None:
         """The request's idempotency key, if any. Raises ``InvalidInput``."""
         key = read_idempotency_key(self.request)
-        return IdempotencyKey(self.key.id, key) if key and self.key else None
+        return IdempotencyKey(self.scope.key.id, key) if key and self.scope.key else None
 
     def path(self, name: str) -> str:
         """A path parameter, decoded."""
         return self.request.match_info[name]
 
+
+# Who may call a route. open: all, without a key. viewer: every key, for what its project has. member: who may
+# create. owner: a member for its own things, a project admin for the project's. Others: that role or more.
+Access = Literal["open", "viewer", "member", "owner", "project-admin", "auditor", "admin"]
+_ADMINISTRATION = frozenset({"users", "projects", "keys"})
 
 Answer = BaseModel | web.StreamResponse
 
@@ -73,9 +77,9 @@ class Route:
     """One row of the route table.
 
     ``path``: in aiohttp's syntax. ``answer``: the response model, or the media type of a response that is not
-    JSON. ``access``: open to everyone, any API key, or an administrator's. ``location``: template of the
-    created resource's path, filled with the fields of the response. ``idempotent``: accepts an
-    Idempotency-Key. ``dry_run``: the response model of ``?dry_run=true``, which is sent with 200.
+    JSON. ``access``: who may call it. ``needs``: the scope that a key with scopes must have. ``location``:
+    template of the created resource's path, filled with the fields of the response. ``idempotent``: accepts
+    an Idempotency-Key. ``dry_run``: the response model of ``?dry_run=true``, which is sent with 200.
     """
 
     method: str
@@ -86,7 +90,8 @@ class Route:
     body: type[BaseModel] | None
     query: type[BaseModel]
     status: int
-    access: Literal["open", "member", "admin"]
+    access: Access
+    needs: KeyScope
     location: str
     idempotent: bool
     dry_run: type[BaseModel] | None
@@ -103,7 +108,8 @@ def route(
     body: type[B] | None = None,
     query: type[Q] | type[NoQuery] = NoQuery,
     status: int = 200,
-    access: Literal["open", "member", "admin"] = "member",
+    access: Access,
+    needs: KeyScope | None = None,
     location: str = "",
     idempotent: bool = False,
     dry_run: type[BaseModel] | None = None,
@@ -121,8 +127,15 @@ def route(
         query,
         status,
         access,
+        needs or _needs(method, access, tag),
         location,
         idempotent,
         dry_run,
         tag,
     )
+
+
+def _needs(method: str, access: Access, tag: str) -> KeyScope:
+    if tag in _ADMINISTRATION or access in ("project-admin", "auditor", "admin"):
+        return "admin"
+    return "sessions:read" if method == "GET" else "sessions:write"

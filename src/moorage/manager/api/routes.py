@@ -6,7 +6,7 @@ resource whose name ends in ``/logs`` or the like is reachable only with an enco
 from __future__ import annotations
 
 from moorage.common.model.group_options import QuotaLimits
-from moorage.common.model.spec import EndpointSpec, SessionSpec
+from moorage.common.model.spec import SessionSpec
 from moorage.common.views.access_tokens import AccessTokenSpec, AccessTokenView, AppView, NewAccessTokenView
 from moorage.common.views.decisions import DecisionPage, RunView
 from moorage.common.views.pending import PlanView, WhyView
@@ -20,6 +20,7 @@ from moorage.common.views.resources import (
     GroupView,
     Health,
     HistoryEntry,
+    NewEndpoint,
     Page,
     QuotaView,
     Scale,
@@ -62,6 +63,7 @@ ROUTES: tuple[Route, ...] = (
         location="/v1/sessions/{id}",
         idempotent=True,
         dry_run=PlanView,
+        access="member",
     ),
     route(
         "GET",
@@ -70,14 +72,24 @@ ROUTES: tuple[Route, ...] = (
         "List sessions, newest first",
         Page[SessionView],
         query=sessions.SessionQuery,
+        access="viewer",
     ),
-    route("POST", f"{_SESSION}/stop", sessions.stop_session, "Stop a session", SessionView, status=202),
+    route(
+        "POST",
+        f"{_SESSION}/stop",
+        sessions.stop_session,
+        "Stop a session",
+        SessionView,
+        status=202,
+        access="owner",
+    ),
     route(
         "GET",
         f"{_SESSION}/why",
         explain.get_why,
         "Explain why a session is pending, and estimate when it can start",
         WhyView,
+        access="viewer",
     ),
     route(
         "GET",
@@ -85,6 +97,7 @@ ROUTES: tuple[Route, ...] = (
         sessions.get_history,
         "List the state transitions of a session",
         Items[HistoryEntry],
+        access="viewer",
     ),
     route(
         "GET",
@@ -93,6 +106,7 @@ ROUTES: tuple[Route, ...] = (
         "Read the log of a session's kernel",
         "text/plain",
         query=sessions.LogQuery,
+        access="owner",
     ),
     route(
         "GET",
@@ -101,6 +115,7 @@ ROUTES: tuple[Route, ...] = (
         "Show the current and past resource usage of a session's kernels",
         SessionStats,
         query=usage.IntervalQuery,
+        access="viewer",
     ),
     route(
         "GET",
@@ -109,6 +124,8 @@ ROUTES: tuple[Route, ...] = (
         "Run a command in a session over a WebSocket with the subprotocol exec.v1.moorage",
         "application/octet-stream",
         status=101,
+        access="owner",
+        needs="sessions:write",
     ),
     route(
         "GET",
@@ -116,6 +133,7 @@ ROUTES: tuple[Route, ...] = (
         service_ports.list_apps,
         "List the service ports of a session",
         Items[AppView],
+        access="viewer",
     ),
     route(
         "POST",
@@ -126,6 +144,7 @@ ROUTES: tuple[Route, ...] = (
         body=AccessTokenSpec,
         status=201,
         location="/v1/sessions/{session_id}/apps/{app}/access-tokens/{id}",
+        access="owner",
     ),
     route(
         "GET",
@@ -133,6 +152,7 @@ ROUTES: tuple[Route, ...] = (
         service_ports.list_access_tokens,
         "List the access tokens of an app",
         Items[AccessTokenView],
+        access="owner",
     ),
     route(
         "DELETE",
@@ -140,17 +160,19 @@ ROUTES: tuple[Route, ...] = (
         service_ports.revoke_access_token,
         "Revoke an access token",
         AccessTokenView,
+        access="owner",
     ),
-    route("GET", _SESSION, sessions.get_session, "Get a session by id or name", SessionView),
+    route("GET", _SESSION, sessions.get_session, "Get a session by id or name", SessionView, access="viewer"),
     route(
         "POST",
         "/v1/endpoints",
         endpoints.create_endpoint,
         "Create an endpoint that serves a model",
         EndpointView,
-        body=EndpointSpec,
+        body=NewEndpoint,
         status=201,
         location="/v1/endpoints/{name}",
+        access="member",
     ),
     route(
         "GET",
@@ -159,6 +181,7 @@ ROUTES: tuple[Route, ...] = (
         "List endpoints, newest first",
         Page[EndpointView],
         query=sessions.PageQuery,
+        access="viewer",
     ),
     route(
         "POST",
@@ -167,8 +190,9 @@ ROUTES: tuple[Route, ...] = (
         "Set the number of replicas of an endpoint",
         EndpointView,
         body=Scale,
+        access="owner",
     ),
-    route("GET", _ENDPOINT, endpoints.get_endpoint, "Get an endpoint", EndpointView),
+    route("GET", _ENDPOINT, endpoints.get_endpoint, "Get an endpoint", EndpointView, access="viewer"),
     route(
         "DELETE",
         _ENDPOINT,
@@ -176,6 +200,7 @@ ROUTES: tuple[Route, ...] = (
         "Delete an endpoint and stop its replicas",
         EndpointView,
         status=202,
+        access="owner",
     ),
     route(
         "GET",
@@ -183,6 +208,7 @@ ROUTES: tuple[Route, ...] = (
         workspaces.list_workspaces,
         "List the workspaces that sessions have stored on the nodes",
         WorkspaceList,
+        access="viewer",
     ),
     route(
         "DELETE",
@@ -190,14 +216,16 @@ ROUTES: tuple[Route, ...] = (
         workspaces.delete_workspace,
         "Delete the workspaces of a session on every node",
         WorkspaceList,
+        access="owner",
     ),
-    route("GET", "/v1/agents", agents.list_agents, "List agents", Items[AgentView]),
+    route("GET", "/v1/agents", agents.list_agents, "List agents", Items[AgentView], access="viewer"),
     route(
         "GET",
         "/v1/agents/{id}/stats",
         usage.agent_stats,
         "Show the resource usage of a node and its devices",
         AgentStats,
+        access="viewer",
     ),
     route(
         "GET",
@@ -206,6 +234,7 @@ ROUTES: tuple[Route, ...] = (
         "List running sessions by resource usage, highest first",
         Items[SessionUsage],
         query=usage.TopQuery,
+        access="viewer",
     ),
     route(
         "GET",
@@ -213,6 +242,7 @@ ROUTES: tuple[Route, ...] = (
         usage.top_agents,
         "Show the resource usage of all nodes and their devices",
         Items[AgentStats],
+        access="viewer",
     ),
     route(
         "PUT",
@@ -237,9 +267,9 @@ ROUTES: tuple[Route, ...] = (
         agents.agent_history,
         "List the administrative actions on an agent, with their actors",
         Items[AgentEvent],
-        access="admin",
+        access="auditor",
     ),
-    route("GET", "/v1/agents/{id}", agents.get_agent, "Get an agent", AgentView),
+    route("GET", "/v1/agents/{id}", agents.get_agent, "Get an agent", AgentView, access="viewer"),
     route(
         "DELETE",
         "/v1/agents/{id}",
@@ -249,8 +279,8 @@ ROUTES: tuple[Route, ...] = (
         query=agents.ForgetQuery,
         access="admin",
     ),
-    route("GET", "/v1/groups", agents.list_groups, "List resource groups", Items[GroupView]),
-    route("GET", _GROUP, agents.get_group, "Get a resource group", GroupView),
+    route("GET", "/v1/groups", agents.list_groups, "List resource groups", Items[GroupView], access="viewer"),
+    route("GET", _GROUP, agents.get_group, "Get a resource group", GroupView, access="viewer"),
     route(
         "PUT",
         _GROUP,
@@ -260,9 +290,21 @@ ROUTES: tuple[Route, ...] = (
         body=GroupOptions,
         access="admin",
     ),
-    route("GET", "/v1/quotas", quotas.list_quotas, "List quotas and their current usage", Items[QuotaView]),
     route(
-        "GET", _QUOTA, quotas.get_quota, "Get the quota of a user, a project or a resource group", QuotaView
+        "GET",
+        "/v1/quotas",
+        quotas.list_quotas,
+        "List quotas and their current usage",
+        Items[QuotaView],
+        access="viewer",
+    ),
+    route(
+        "GET",
+        _QUOTA,
+        quotas.get_quota,
+        "Get the quota of a user, a project or a resource group",
+        QuotaView,
+        access="viewer",
     ),
     route(
         "PUT",
@@ -288,7 +330,7 @@ ROUTES: tuple[Route, ...] = (
         "List the scheduler's decisions in a time range, with their inputs",
         DecisionPage,
         query=decisions.TimeRangeQuery,
-        access="admin",
+        access="auditor",
     ),
     route(
         "GET",
@@ -297,7 +339,7 @@ ROUTES: tuple[Route, ...] = (
         "List the sessions that ran in a time range, with their allocations",
         Page[RunView],
         query=decisions.TimeRangeQuery,
-        access="admin",
+        access="auditor",
     ),
     *IDENTITY_ROUTES,
     route("GET", "/livez", health.livez, "Liveness: the process responds", Health, access="open"),

@@ -8,26 +8,24 @@ from moorage.manager.api.route import Call, Items, NoQuery
 
 
 async def list_apps(call: Call[None, NoQuery]) -> Items[AppView]:
-    session = await authorization.readable_session(call)
-    return Items[AppView](items=await call.deps.store.access_tokens.service_ports(session.id))
+    session = await authorization.visible_session(call)
+    return Items[AppView](items=await call.deps.store.access_tokens.service_ports(call.scope, session.id))
 
 
 async def create_access_token(call: Call[AccessTokenSpec, NoQuery]) -> NewAccessTokenView:
-    session = await authorization.changeable_session(call)
+    session = await authorization.controlled_session(call)
     call.response_headers["Cache-Control"] = "no-store"
-    return await call.deps.store.access_tokens.create(
-        session.id, call.path("app"), call.body, actor=call.actor
-    )
+    return await call.deps.store.access_tokens.create(call.scope, session.id, call.path("app"), call.body)
 
 
 async def list_access_tokens(call: Call[None, NoQuery]) -> Items[AccessTokenView]:
-    session = await authorization.changeable_session(call)
-    found = await call.deps.store.access_tokens.valid(session.id, call.path("app"))
+    session = await authorization.controlled_session(call)
+    found = await call.deps.store.access_tokens.valid(call.scope, session.id, call.path("app"))
     return Items[AccessTokenView](items=found)
 
 
 async def revoke_access_token(call: Call[None, NoQuery]) -> AccessTokenView:
-    session = await authorization.changeable_session(call)
+    session = await authorization.controlled_session(call)
     return await call.deps.store.access_tokens.revoke(
-        session.id, call.path("app"), call.path("id"), actor=call.actor
+        call.scope, session.id, call.path("app"), call.path("id")
     )

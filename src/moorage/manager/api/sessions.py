@@ -80,15 +80,13 @@ async def create_session(call: Call[SessionSpec, CreateQuery]) -> SessionView | 
     idempotency_key, store = call.idempotency_key, call.deps.store
     await check_secrets(call)
     if call.query.dry_run:
-        return await call.deps.explanations.plan_session(call.body, owner=call.owner)
+        return await call.deps.explanations.plan_session(call.scope, call.body)
     if call.query.strict and (why := await call.deps.explanations.infeasible(call.body)):
         raise Infeasible("; ".join(why), next_step=REASONS[Reason.INFEASIBLE].next_step)
     if idempotency_key is None:
-        made = await store.sessions.create(call.body, actor=call.actor, owner=call.owner)
+        made = await store.sessions.create(call.scope, call.body)
         return await _with_warnings(call, made)
-    view, replayed = await store.sessions.create_once(
-        call.body, actor=call.actor, owner=call.owner, idempotency_key=idempotency_key
-    )
+    view, replayed = await store.sessions.create_once(call.scope, call.body, idempotency_key=idempotency_key)
     if replayed:
         call.response_headers["Idempotent-Replayed"] = "true"
         return view
@@ -107,36 +105,37 @@ async def _with_warnings(call: Call[SessionSpec, CreateQuery], made: SessionView
 async def list_sessions(call: Call[None, SessionQuery]) -> Page[SessionView]:
     query = call.query
     return await call.deps.store.sessions.page(
+        call.scope,
         statuses=frozenset(query.status) or None,
         resource_group=query.resource_group,
         type=query.type,
         name=query.name,
         endpoint=query.endpoint,
-        project=authorization.project_of(call),
         cursor=query.cursor,
         limit=query.limit,
     )
 
 
 async def get_session(call: Call[None, NoQuery]) -> SessionView:
-    return await authorization.readable_session(call)
+    return await authorization.visible_session(call)
 
 
 async def stop_session(call: Call[None, NoQuery]) -> SessionView:
-    return await call.deps.terminator.stop(await authorization.changeable_ref(call), actor=call.actor)
+    session = await authorization.controlled_session(call)
+    return await call.deps.terminator.stop(call.scope, session.id)
 
 
 async def get_history(call: Call[None, NoQuery]) -> Items[HistoryEntry]:
-    return Items[HistoryEntry](
-        items=await call.deps.store.sessions.history(await authorization.readable_ref(call))
-    )
+    entries = await call.deps.store.sessions.history(call.scope, call.path("ref"))
+    return Items[HistoryEntry](items=entries)
 
 
 async def get_logs(call: Call[None, LogQuery]) -> web.StreamResponse:
     """Errors before the first chunk are problem responses; later errors abort the stream."""
-    session = await authorization.readable_session(call)
+    session = await authorization.controlled_session(call)
     query = call.query
     chunks = call.deps.logs.read(
+        call.scope,
         session,
         tail_lines=query.tail,
         follow=query.follow,

@@ -18,15 +18,15 @@ class _SecretPath(Model):
 
 async def put_secret(call: Call[SecretSpec, NoQuery]) -> SecretView:
     name = read_path({"name": call.path("name")}, _SecretPath).name
-    return await call.deps.store.secrets.put(call.owner.project, name, call.body.value, actor=call.actor)
+    return await call.deps.store.secrets.put(call.scope, name, call.body.value)
 
 
 async def list_secrets(call: Call[None, NoQuery]) -> Items[SecretView]:
-    return Items[SecretView](items=await call.deps.store.secrets.all(call.owner.project))
+    return Items[SecretView](items=await call.deps.store.secrets.all(call.scope))
 
 
 async def delete_secret(call: Call[None, NoQuery]) -> SecretView:
-    return await call.deps.store.secrets.delete(call.owner.project, call.path("name"))
+    return await call.deps.store.secrets.delete(call.scope, call.path("name"))
 
 
 async def check_secrets(call: Call[Any, Any]) -> None:
@@ -38,4 +38,4 @@ async def check_secrets(call: Call[Any, Any]) -> None:
             f"env.{masked[0]} is {MASK!r}, the mask of a value that is not shown",
             next_step="give the value, or a stored secret in `secret_env`",
         )
-    await call.deps.store.secrets.check_exist(call.owner.project, set(spec.secret_env.values()))
+    await call.deps.store.secrets.check_exist(call.scope, set(spec.secret_env.values()))

@@ -8,7 +8,6 @@ from pydantic import Field
 
 from moorage.common.model.spec import Model
 from moorage.common.views.usage import AgentStats, SessionStats, SessionUsage
-from moorage.manager.api import authorization
 from moorage.manager.api.route import Call, Items, NoQuery
 
 _SECONDS = {"none": 0, "minutes": 60, "hours": 3600}
@@ -28,8 +27,9 @@ class TopQuery(Model):
 
 async def session_stats(call: Call[None, IntervalQuery]) -> SessionStats:
     query = call.query
-    ref = await authorization.readable_ref(call)
-    return await call.deps.store.usage.of_session(ref, seconds=_SECONDS[query.spans], limit=query.limit)
+    return await call.deps.store.usage.of_session(
+        call.scope, call.path("ref"), seconds=_SECONDS[query.spans], limit=query.limit
+    )
 
 
 async def agent_stats(call: Call[None, NoQuery]) -> AgentStats:
@@ -37,9 +37,7 @@ async def agent_stats(call: Call[None, NoQuery]) -> AgentStats:
 
 
 async def top_sessions(call: Call[None, TopQuery]) -> Items[SessionUsage]:
-    found = await call.deps.store.usage.top_sessions(
-        sort=call.query.sort, limit=call.query.limit, project=authorization.project_of(call)
-    )
+    found = await call.deps.store.usage.top_sessions(call.scope, sort=call.query.sort, limit=call.query.limit)
     return Items[SessionUsage](items=found)
 
 

@@ -1,16 +1,21 @@
-"""Handlers for the workspaces that sessions have stored on nodes."""
+"""Handlers for the workspaces that sessions have stored on nodes.
+
+A workspace belongs to its session's project and user. One whose session the store no longer has is visible to
+administrators only.
+"""
 
 from __future__ import annotations
 
 from moorage.common.model.errors import AgentUnreachable, Conflict, NotFound
+from moorage.common.model.ids import SessionId
 from moorage.common.model.status import LIVE
-from moorage.common.views.resources import WorkspaceList, WorkspaceView
+from moorage.common.views.resources import WorkspaceList
+from moorage.manager.api import authorization
 from moorage.manager.api.route import Call, NoQuery
 
 
 async def list_workspaces(call: Call[None, NoQuery]) -> WorkspaceList:
-    found = await call.deps.workspaces.ask()
-    return found.model_copy(update={"items": [await _with_name(call, item) for item in found.items]})
+    return await _visible(call, await call.deps.workspaces.ask())
 
 
 async def delete_workspace(call: Call[None, NoQuery]) -> WorkspaceList:
@@ -18,8 +23,10 @@ async def delete_workspace(call: Call[None, NoQuery]) -> WorkspaceList:
     id."""
     ref = call.path("ref")
     try:
-        session = await call.deps.store.sessions.get(ref)
+        session = await authorization.controlled_session(call)
     except NotFound:
+        if call.scope.projects is not None:
+            raise
         session_id = ref
     else:
         session_id = session.id
@@ -36,12 +43,17 @@ async def delete_workspace(call: Call[None, NoQuery]) -> WorkspaceList:
         )
     if not removed.items:
         raise NotFound(f"no node has a workspace of {ref!r}", next_step="`moorage workspaces`")
-    return removed.model_copy(update={"items": [await _with_name(call, item) for item in removed.items]})
+    return await _visible(call, removed)
 
 
-async def _with_name(call: Call[None, NoQuery], workspace: WorkspaceView) -> WorkspaceView:
-    try:
-        name = (await call.deps.store.sessions.get(workspace.session_id)).name
-    except NotFound:
-        return workspace
-    return workspace.model_copy(update={"session": name})
+async def _visible(call: Call[None, NoQuery], found: WorkspaceList) -> WorkspaceList:
+    """Those of sessions that the caller may see, with their names."""
+    ids = {SessionId(item.session_id) for item in found.items}
+    names = await call.deps.store.sessions.names(call.scope, ids)
+    sees_all = call.scope.projects is None
+    items = [
+        item.model_copy(update={"session": names.get(SessionId(item.session_id), ("", None))[0]})
+        for item in found.items
+        if sees_all or item.session_id in names
+    ]
+    return found.model_copy(update={"items": items})

@@ -23,12 +23,15 @@ from moorage.manager.explain.candidate import CANDIDATE_ID, candidate
 from moorage.manager.explain.feasibility import FeasibilityCheck
 from moorage.manager.explain.pending import PlacementProbe, explain_probe, probe_placement, waits_for_time
 from moorage.manager.explain.unreachable import explain_unreachable
-from moorage.manager.identity.keys import Owner
+from moorage.manager.identity.scope import Scope
 from moorage.manager.scheduling import Pending, Place, Policy, Snapshot
 from moorage.manager.selector_plugins import SelectorPlugins
 from moorage.manager.store import Store
 from moorage.manager.store.expected_starts import ExpectedStart
 from moorage.manager.store.groups import policy_of
+
+# In place of the name of a session that the store no longer has, or that the caller may not see.
+_GONE, _OTHER = "{}", "one of another project"
 
 
 class ExplanationService:
@@ -41,11 +44,11 @@ class ExplanationService:
         """See ``FeasibilityCheck.refusals``."""
         return await self._feasibility.refusals(spec)
 
-    async def why(self, ref: str) -> WhyView:
+    async def why(self, scope: Scope, ref: str) -> WhyView:
         """Why a session is pending and until when; its status if it is not. An expected start is kept, to be
         compared with what comes. Raises ``NotFound``."""
-        session = await self._store.sessions.get(ref)
-        outlook = await self._outlook(session)
+        session = await self._store.sessions.get(scope, ref)
+        outlook = await self._outlook(scope, session)
         if session.status is Status.PENDING:
             fenced = await self._fenced(session.resource_group, session.slots)
             outlook = outlook.model_copy(update={"fenced": fenced})
@@ -62,16 +65,16 @@ class ExplanationService:
             **dict(outlook),
         )
 
-    async def plan_session(self, spec: SessionSpec, *, owner: Owner) -> PlanView:
+    async def plan_session(self, scope: Scope, spec: SessionSpec) -> PlanView:
         """Where a session would be placed now, or what prevents it. Raises ``NotFound`` for an unknown
         group, and for dependencies as ``SessionStore.create`` does."""
         policy = policy_of((await self._store.groups.get(spec.resource_group)).options)
         now = self._now()
-        pending = await self._with_dependencies(candidate(spec, owner, now), spec, owner)
+        pending = await self._with_dependencies(scope, candidate(spec, scope.owner, now), spec)
         snapshot = await self._store.scheduling.peek(spec.resource_group, policy, pending)
         begin_time = round(spec.starts_at.timestamp() * 1_000_000) if spec.starts_at else 0
         probe = await self._probe(snapshot, policy, now, pending.session_id)
-        outlook = explain_probe(probe, await self._names(probe.mentions()), now)
+        outlook = explain_probe(probe, await self._names(scope, probe.mentions()), now)
         if begin_time > now:
             outlook = waits_for_time(begin_time, now, "it was asked to start later")
         place = probe.place if begin_time <= now else None
@@ -101,7 +104,7 @@ class ExplanationService:
         families = {slot.partition(".")[0] for slot in slots if "." in slot}
         return await self._store.agents.fenced_devices(group, families)
 
-    async def _outlook(self, session: SessionView) -> PendingExplanation:
+    async def _outlook(self, scope: Scope, session: SessionView) -> PendingExplanation:
         if session.status is not Status.PENDING:
             reason = REASONS[session.reason].text
             why = "; ".join(part for part in (reason, session.detail) if part)
@@ -117,7 +120,7 @@ class ExplanationService:
                 return PendingExplanation(text="its status has just changed: ask again")
             return waits_for_time(round(until.timestamp() * 1_000_000), now, session.hold.text)
         probe = await self._probe(snapshot, policy, now, session_id)
-        return explain_probe(probe, await self._names(probe.mentions()), now)
+        return explain_probe(probe, await self._names(scope, probe.mentions()), now)
 
     async def _probe(
         self, snapshot: Snapshot, policy: Policy, now: int, session_id: SessionId
@@ -126,17 +129,19 @@ class ExplanationService:
         selectors = self._selectors.load(policy.custom)
         return await asyncio.to_thread(probe_placement, snapshot, policy, now, session_id, selectors)
 
-    async def _with_dependencies(self, pending: Pending, spec: SessionSpec, owner: Owner) -> Pending:
-        states = await self._store.sessions.dependency_states(spec, owner)
+    async def _with_dependencies(self, scope: Scope, pending: Pending, spec: SessionSpec) -> Pending:
+        states = await self._store.sessions.dependency_states(scope, spec)
         if states["failed"]:
             return replace(pending, dependencies="failed", waits_on=tuple(states["failed"]))
         if states["unmet"]:
             return replace(pending, dependencies="unmet", waits_on=tuple(states["unmet"]))
         return pending
 
-    async def _names(self, session_ids: Set[SessionId]) -> dict[SessionId, str]:
-        found = await self._store.sessions.names(session_ids - {CANDIDATE_ID})
-        return {session_id: name for session_id, (name, _) in found.items()}
+    async def _names(self, scope: Scope, session_ids: Set[SessionId]) -> dict[SessionId, str]:
+        """The name of each; of those that the caller may not see, that they are of another project."""
+        found = await self._store.sessions.names(scope, session_ids - {CANDIDATE_ID})
+        unseen = _GONE if scope.projects is None else _OTHER
+        return {one: found[one][0] if one in found else unseen.format(one) for one in session_ids}
 
     def _now(self) -> int:
         return round(self._clock.now().timestamp() * 1_000_000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from moorage.common.views.keys import Role
+from moorage.common.model.roles import Role
 
 DEFAULT_PROJECT = "default"
 
@@ -22,12 +22,23 @@ NOBODY = Owner("")
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """``owner``: the owner of everything that is created with this key."""
+    """An API key as it is valid now.
+
+    ``role``: at most that of its user at this moment. ``owner``: of everything that is created with the key.
+    ``scopes``, ``models`` and ``resource_groups``: None: no restriction. ``resource_groups`` and
+    ``max_priority`` are the stricter ones of the key and its project; ``restricted``: the key itself has a
+    restriction, so it manages no keys.
+    """
 
     id: str
     name: str
     role: Role
     owner: Owner = NOBODY
+    scopes: frozenset[str] | None = None
+    models: frozenset[str] | None = None
+    resource_groups: frozenset[str] | None = None
+    max_priority: int | None = None
+    restricted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

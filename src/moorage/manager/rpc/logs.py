@@ -18,6 +18,7 @@ from moorage.common.model.errors import AgentUnreachable, NotFound
 from moorage.common.model.ids import KernelId
 from moorage.common.model.status import TERMINAL
 from moorage.common.views.resources import KernelView, SessionView
+from moorage.manager.identity.scope import Scope
 from moorage.manager.rpc.agent_link import AgentLinks
 from moorage.manager.rpc.manager_link import ManagerLinkClient
 from moorage.manager.store import Store
@@ -37,6 +38,7 @@ class LogBroker:
 
     async def read(
         self,
+        scope: Scope,
         session: SessionView,
         *,
         tail_lines: int,
@@ -56,7 +58,7 @@ class LogBroker:
                 f"{', '.join(dict.fromkeys(kernel.hostname for kernel in session.kernels))}",
                 next_step=f"`moorage describe {session.name}` lists them",
             )
-        kernel = await self._kernel(session, follow, attempt, hostname)
+        kernel = await self._kernel(scope, session, follow, attempt, hostname)
         agent_id = kernel.agent_id or ""
         request = LogRequest(self._clock.new_id(), KernelId(kernel.id), tail_lines, follow)
         chunks = self.read_here(agent_id, request)
@@ -96,7 +98,7 @@ class LogBroker:
             del self._readers[request.request_id]
 
     async def _kernel(
-        self, session: SessionView, follow: bool, attempt: int | None, hostname: str
+        self, scope: Scope, session: SessionView, follow: bool, attempt: int | None, hostname: str
     ) -> KernelView:
         """The newest kernel that has an agent; with ``follow``, waits for one until the session ends."""
         while True:
@@ -115,7 +117,7 @@ class LogBroker:
                     next_step=f"`moorage describe {session.name}` shows the reason",
                 )
             await asyncio.sleep(POLL_S)
-            session = await self._store.sessions.get(session.id)
+            session = await self._store.sessions.get(scope, session.id)
 
     async def receive(self, chunks: AsyncIterator[agent_pb2.LogChunk]) -> None:
         """One call of ``SendLogs``. Returns, and so ends the call, when the reader disconnects."""

@@ -15,6 +15,7 @@ from moorage.common.model.errors import Conflict, NotFound
 from moorage.common.model.service_ports import app_path
 from moorage.common.model.status import TERMINAL, Status
 from moorage.common.views.access_tokens import AccessTokenSpec, AccessTokenView, AppView, NewAccessTokenView
+from moorage.manager.identity.scope import Scope
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
@@ -29,16 +30,16 @@ class AccessTokenStore:
         self._db, self._notifier, self._clock = db, notifier, clock
         self._connection = db.dedicated_connection()
 
-    async def service_ports(self, session_id: str) -> list[AppView]:
+    async def service_ports(self, scope: Scope, session_id: str) -> list[AppView]:
         """The ports that the spec declares and, once it runs, those that its image adds. Raises
         ``NotFound``."""
-        return _ports(await self._row(session_id))
+        return _ports(await self._row(scope, session_id))
 
     async def create(
-        self, session_id: str, app: str, spec: AccessTokenSpec, *, actor: str
+        self, scope: Scope, session_id: str, app: str, spec: AccessTokenSpec
     ) -> NewAccessTokenView:
         """Raises ``NotFound`` for an unknown service port, ``Conflict`` for a session that has ended."""
-        row = await self._row(session_id)
+        row = await self._row(scope, session_id)
         view = _find_port(row, app)
         access_token = ACCESS_TOKEN_PREFIX + self._clock.secret(32)
         digest = hashlib.sha256(access_token.encode()).hexdigest()
@@ -49,8 +50,10 @@ class AccessTokenStore:
             app,
             access_token[:8],
             digest,
-            actor,
+            scope.actor,
             spec.lifetime_s,
+            scope.projects,
+            scope.user,
         )
         if not rows:
             raise Conflict(
@@ -61,18 +64,19 @@ class AccessTokenStore:
         shown = {"access_token": access_token, "protocol": view.protocol, "path": view.path}
         return NewAccessTokenView.model_validate({**_fields(rows[0]), **shown})
 
-    async def valid(self, session_id: str, app: str) -> list[AccessTokenView]:
+    async def valid(self, scope: Scope, session_id: str, app: str) -> list[AccessTokenView]:
         """Valid tokens for a service port, oldest first."""
-        rows = await self._db.fetch(SQL["access_token_list"], session_id, app)
+        await self._row(scope, session_id)
+        args = session_id, app, scope.projects, scope.user
+        rows = await self._db.fetch(SQL["access_token_list"], *args)
         return [AccessTokenView.model_validate(_fields(row)) for row in rows]
 
-    async def revoke(self, session_id: str, app: str, access_token_id: str, *, actor: str) -> AccessTokenView:
+    async def revoke(self, scope: Scope, session_id: str, app: str, access_token_id: str) -> AccessTokenView:
         """Raises ``NotFound``."""
         rows = []
         if as_uuid(access_token_id) is not None:
-            rows = await self._connection.fetch(
-                SQL["access_token_revoke"], session_id, app, access_token_id, actor
-            )
+            args = session_id, app, access_token_id, scope.actor, scope.projects, scope.user
+            rows = await self._connection.fetch(SQL["access_token_revoke"], *args)
         if not rows:
             raise NotFound(
                 f"service port {app!r} has no access token {access_token_id!r}",
@@ -81,8 +85,9 @@ class AccessTokenStore:
         self._notifier.notify([Topic.ROUTES])
         return AccessTokenView.model_validate(_fields(rows[0]))
 
-    async def _row(self, session_id: str) -> Mapping[str, Any]:
-        row: Mapping[str, Any] | None = await self._db.fetchrow(SQL["session_apps"], session_id)
+    async def _row(self, scope: Scope, session_id: str) -> Mapping[str, Any]:
+        found = await self._db.fetchrow(SQL["session_apps"], session_id, scope.projects)
+        row: Mapping[str, Any] | None = found
         if row is None:
             raise session_not_found(session_id)
         return row

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from moorage.common.views.decisions import DecisionPage, RunView, SegmentView, TakeView
 from moorage.common.views.resources import Page
 from moorage.manager.decision_log import FORMAT, Segment
+from moorage.manager.identity.scope import Scope
 from moorage.manager.store.cursors import read_id_cursor, read_number_cursor
 from moorage.manager.store.database import Database
 from moorage.manager.store.queries import SQL
@@ -46,9 +47,10 @@ class DecisionStore:
         )
 
     async def page(
-        self, group: str, since: datetime, until: datetime, *, cursor: str | None, limit: int
+        self, scope: Scope, group: str, since: datetime, until: datetime, *, cursor: str | None, limit: int
     ) -> DecisionPage:
         """Segments that are needed to decode the interval. The first page begins with a full segment."""
+        scope.require_all("decisions")
         after = 0 if cursor is None else read_number_cursor(cursor)
         found = await self._db.fetch(SQL["decisions_list"], group, since, until, after, limit, PAGE_BYTES)
         kept = await self._db.fetchrow(SQL["decisions_interval"], group)
@@ -61,9 +63,10 @@ class DecisionStore:
         )
 
     async def runs(
-        self, group: str, since: datetime, until: datetime, *, cursor: str | None, limit: int
+        self, scope: Scope, group: str, since: datetime, until: datetime, *, cursor: str | None, limit: int
     ) -> Page[RunView]:
         """Kernels that held allocations in the interval, ordered by id, which is by age."""
+        scope.require_all("decisions")
         after = _LOWEST_ID if cursor is None else read_id_cursor(cursor)
         rows = await self._db.fetch(SQL["decision_runs"], group, since, until, after, limit)
         items = [

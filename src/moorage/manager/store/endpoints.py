@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import or_, select
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import Conflict, NotFound
@@ -17,6 +17,7 @@ from moorage.common.model.spec import EndpointSpec
 from moorage.common.model.status import Status
 from moorage.common.views import resources
 from moorage.manager.identity.keys import Owner
+from moorage.manager.identity.scope import Scope
 from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
 from moorage.manager.store import tables
 from moorage.manager.store.cursors import invalid_cursor
@@ -34,6 +35,7 @@ class EndpointRecord:
     revision: int
     created_at: datetime
     replicas: list[resources.ReplicaView]
+    shared_with: list[str]
 
 
 class EndpointStore:
@@ -41,10 +43,11 @@ class EndpointStore:
         self._db, self._notifier, self._clock = db, notifier, clock
         self._connection = db.dedicated_connection()
 
-    async def create(self, spec: EndpointSpec, *, actor: str, owner: Owner | None = None) -> EndpointRecord:
-        """``owner`` defaults to the actor. Raises ``Conflict`` for a name in use, ``NotFound`` for an unknown
-        group."""
-        owner = owner or Owner(actor)
+    async def create(
+        self, scope: Scope, spec: EndpointSpec, *, shared_with: Sequence[str] = ()
+    ) -> EndpointRecord:
+        """It belongs to the owner of ``scope``. ``shared_with``: other projects that may use it; "*": all.
+        Raises ``Conflict`` for a name in use, ``NotFound`` for an unknown group."""
         row = (
             await self._connection.fetch(
                 SQL["endpoint_create"],
@@ -52,10 +55,11 @@ class EndpointStore:
                 spec.name,
                 spec.model_dump(mode="json"),
                 spec.replicas,
-                actor,
+                scope.actor,
                 spec.resource_group,
-                owner.user,
-                owner.project,
+                scope.owner.user,
+                scope.owner.project,
+                list(shared_with),
             )
         )[0]
         if not row["group_known"]:
@@ -69,24 +73,25 @@ class EndpointStore:
                 next_step=f"`moorage stop {spec.name}` first, or choose another name",
             )
         self._notifier.notify([Topic.ENDPOINTS, Topic.ROUTES])
-        return await self.get(spec.name)
+        return await self.get(scope, spec.name)
 
-    async def get(self, name: str) -> EndpointRecord:
+    async def get(self, scope: Scope, name: str) -> EndpointRecord:
         """Raises ``NotFound``, also for an endpoint that was deleted while its replicas are still
         stopping."""
         e = tables.endpoints.c
-        found = await self._db.select(select(tables.endpoints).where(e.name == name, e.deleted_at.is_(None)))
+        conditions = (e.name == name, e.deleted_at.is_(None), *_visible(scope))
+        found = await self._db.select(select(tables.endpoints).where(*conditions))
         if not found:
             raise _not_found(name)
         return (await self._records(found))[0]
 
     async def page(
-        self, *, cursor: str | None = None, limit: int = 50
+        self, scope: Scope, *, cursor: str | None = None, limit: int = 50
     ) -> tuple[list[EndpointRecord], str | None]:
         """Ordered by name, with the cursor of the next page. ``cursor``: the last name of the previous
         page."""
         e = tables.endpoints.c
-        conditions: list[Any] = [e.deleted_at.is_(None)]
+        conditions: list[Any] = [e.deleted_at.is_(None), *_visible(scope)]
         if cursor is not None:
             if not cursor.isprintable():
                 raise invalid_cursor(cursor)
@@ -97,23 +102,25 @@ class EndpointStore:
         records = await self._records(found[:limit])
         return records, records[-1].snapshot.name if len(found) > limit else None
 
-    async def scale(self, name: str, replicas: int) -> EndpointRecord:
+    async def scale(self, scope: Scope, name: str, replicas: int) -> EndpointRecord:
         """Set the number of replicas and clear the count of failures. Raises ``NotFound``."""
-        if not await self._connection.fetch(SQL["endpoint_scale"], name, replicas):
+        if not await self._connection.fetch(
+            SQL["endpoint_scale"], name, replicas, scope.projects, scope.user
+        ):
             raise _not_found(name)
         self._notifier.notify([Topic.ENDPOINTS])
-        return await self.get(name)
+        return await self.get(scope, name)
 
-    async def delete(self, name: str) -> EndpointRecord:
+    async def delete(self, scope: Scope, name: str) -> EndpointRecord:
         """Mark it deleted and return it as it was. The name is free at once; the replica controller stops the
         replicas. Raises ``NotFound``."""
-        record = await self.get(name)
-        if not await self._connection.fetch(SQL["endpoint_delete"], name):
+        record = await self.get(scope, name)
+        if not await self._connection.fetch(SQL["endpoint_delete"], name, scope.projects, scope.user):
             raise _not_found(name)
         self._notifier.notify([Topic.ENDPOINTS, Topic.ROUTES])
         return record
 
-    async def to_reconcile(self) -> list[EndpointSnapshot]:
+    async def to_reconcile(self, _: Scope) -> list[EndpointSnapshot]:
         """Endpoints that are not deleted, and deleted ones that still have live replicas."""
         found = await self._db.fetch(SQL["endpoints_to_reconcile"])
         replicas = await self._replicas(found)
@@ -130,9 +137,18 @@ class EndpointStore:
                 row["revision"],
                 row["created_at"],
                 [_replica_view(replica) for replica in replicas if replica["endpoint_id"] == row["id"]],
+                row["shared_with"],
             )
             for row in found
         ]
+
+
+def _visible(scope: Scope) -> list[Any]:
+    """Conditions: of the caller's projects, or shared with one of them."""
+    if scope.projects is None:
+        return []
+    e = tables.endpoints.c
+    return [or_(e.project.in_(scope.projects), e.shared_with.overlap([*scope.projects, "*"]))]
 
 
 def _snapshot(row: Row, replicas: Sequence[Row]) -> EndpointSnapshot:

@@ -10,6 +10,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import REASONS
 from moorage.common.views import resources
+from moorage.manager.identity.scope import Scope
 from moorage.manager.scheduling.core.messages import refusal_message, unmet_message
 from moorage.manager.scheduling.core.model import Pending, Snapshot
 from moorage.manager.scheduling.core.results import Hold, UnmetCondition, UnmetKind
@@ -155,7 +156,7 @@ class HoldWriter:
             if unmet.kind in _ABOUT_SESSIONS
             for name in unmet.names
         }
-        found = await self._sessions.names(ids)
+        found = await self._sessions.names(Scope.system("scheduler"), ids)
         return {
             session_id: f"{name} ({session_id}, {status})" for session_id, (name, status) in found.items()
         }

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 from moorage.common.aio.clock import Clock
 from moorage.common.link.messages import KeyGrant
-from moorage.common.model.errors import Conflict, InvalidInput, NotFound
-from moorage.common.views.keys import KeySpec, KeyView, NewKeyView
+from moorage.common.model.errors import Conflict, InvalidInput, MoorageError, NotFound
+from moorage.common.model.roles import Role
+from moorage.common.views.keys import KeyLimits, KeySpec, KeyView, NewKeyView
 from moorage.manager.identity.keys import ApiKey, Owner
+from moorage.manager.identity.roles import UserFacts, decide_key, effective_role, owner_of_new_key
+from moorage.manager.identity.scope import Scope
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 
 KEY_PREFIX = "mg-"
+_RATES = ("requests_per_minute", "tokens_per_minute", "concurrent_requests")
+_RESTRICTIONS = ("scopes", "models", "resource_groups", "max_priority", *_RATES)
 
 
 class KeyStore:
@@ -34,75 +40,140 @@ class KeyStore:
         secret = KEY_PREFIX + self._clock.secret(32)
         return secret, hashlib.sha256(secret.encode()).hexdigest()
 
-    async def create(self, spec: KeySpec, *, actor: str) -> NewKeyView:
-        """Raises ``Conflict`` for a name that is taken, ``InvalidInput`` for an expiry in the past."""
-        if spec.expires_at is not None and spec.expires_at <= (now := self._clock.now()):
-            raise InvalidInput(
-                f"expires_at = {spec.expires_at.isoformat()} is in the past (it is {now:%Y-%m-%dT%H:%M:%SZ})",
-                next_step="give a later time, or leave it out",
-            )
+    async def create(self, scope: Scope, spec: KeySpec) -> NewKeyView:
+        """Raises ``Conflict`` for a name that is taken, ``InvalidInput`` for an expiry in the past, and the
+        errors of ``decide_key``."""
+        self._check_expiry(spec.expires_at)
+        owner = owner_of_new_key(scope, spec)
+        facts = UserFacts(**await self._db.fetchrow(SQL["key_facts"], owner.user, owner.project))
+        decided = decide_key(scope, spec, facts)
+        if isinstance(decided, MoorageError):
+            raise decided
         secret, digest = self._new_secret()
-        args = (spec.name, spec.role, secret[:8], digest, spec.user or spec.name, spec.project)
-        sql = SQL["key_create"]
-        rows = await self._connection.fetch(sql, self._clock.new_id(), *args, spec.expires_at, actor)
+        rows = await self._connection.fetch(
+            SQL["key_create"],
+            self._clock.new_id(),
+            spec.name,
+            decided.role,
+            secret[:8],
+            digest,
+            decided.owner.user,
+            decided.owner.project,
+            spec.expires_at,
+            scope.projects is None,
+            scope.actor,
+            *(getattr(spec, field) for field in _RESTRICTIONS),
+        )
         if not rows:
             raise Conflict(
                 f"there is a key named {spec.name!r}",
                 next_step="choose another name, or revoke that one: `moorage keys list` shows it",
             )
-        self._notifier.notify([Topic.KEYS, Topic.ROUTES])
+        self._notify()
         return NewKeyView.model_validate({**_key_fields(rows[0]), "secret": secret})
 
-    async def all(self) -> list[KeyView]:
-        return [KeyView.model_validate(_key_fields(r)) for r in await self._db.fetch(SQL["key_list"], None)]
+    async def all(self, scope: Scope) -> list[KeyView]:
+        rows = await self._db.fetch(SQL["key_list"], None, scope.projects, scope.user)
+        return [KeyView.model_validate(_key_fields(row)) for row in rows]
 
-    async def get(self, name: str) -> KeyView:
+    async def get(self, scope: Scope, name: str) -> KeyView:
         """Raises ``NotFound``."""
-        row = await self._db.fetchrow(SQL["key_list"], name)
+        row = await self._db.fetchrow(SQL["key_list"], name, scope.projects, scope.user)
         if row is None:
             raise NotFound(f"there is no key named {name!r}", next_step="`moorage keys list` lists them")
         return KeyView.model_validate(_key_fields(row))
 
-    async def revoke(self, name: str, *, actor: str) -> KeyView:
+    async def update(self, scope: Scope, name: str, limits: KeyLimits) -> KeyView:
+        """Replace all restrictions and the expiry. Raises ``NotFound``, ``InvalidInput`` for an expiry in the
+        past, and ``Conflict`` for one of the last administrator's key."""
+        self._check_expiry(limits.expires_at)
+        restrictions = (getattr(limits, field) for field in _RESTRICTIONS)
+        rows = await self._connection.fetch(
+            SQL["key_update"], name, scope.projects, scope.user, *restrictions, limits.expires_at
+        )
+        return await self._changed(scope, name, rows)
+
+    async def rotate(self, scope: Scope, name: str, *, grace_s: int) -> NewKeyView:
+        """A new secret; the one before stays valid for ``grace_s`` seconds. Raises ``NotFound``."""
+        secret, digest = self._new_secret()
+        rows = await self._connection.fetch(
+            SQL["key_rotate"], name, scope.projects, scope.user, secret[:8], digest, grace_s
+        )
+        view = await self._changed(scope, name, rows)
+        return NewKeyView.model_validate({**view.model_dump(), "secret": secret})
+
+    async def revoke(self, scope: Scope, name: str) -> KeyView:
         """Returns the key as it was. Raises ``NotFound``, and ``Conflict`` for the last administrator's key
         that does not expire."""
-        rows = await self._connection.fetch(SQL["key_revoke"], name, actor)
+        rows = await self._connection.fetch(SQL["key_revoke"], name, scope.actor, scope.projects, scope.user)
+        return await self._changed(scope, name, rows)
+
+    async def _changed(self, scope: Scope, name: str, rows: list[Any]) -> KeyView:
         if not rows:
-            await self.get(name)
+            await self.get(scope, name)
             raise Conflict(
                 f"{name!r} is the last administrator's key that does not expire",
                 next_step="make another one first: `moorage keys create NAME --role admin`",
             )
-        self._notifier.notify([Topic.KEYS, Topic.ROUTES])
+        self._notify()
         return KeyView.model_validate(_key_fields(rows[0]))
 
     def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call ``callback`` when a key was created or revoked. Returns a function that unsubscribes."""
+        """Call ``callback`` when keys, users or projects changed. Returns a function that unsubscribes."""
         return self._notifier.on(Topic.KEYS, callback)
 
     async def find(self, sha256: str) -> ApiKey | None:
-        """None for a key that is unknown, expired or revoked. Notes when the key was last used."""
+        """None for a key that is unknown, expired or revoked, or whose user has lost every role. Notes when
+        the key was last used."""
         row = await self._db.fetchrow(SQL["key_find"], sha256)
-        if row is None:
+        role = _role(row) if row is not None else None
+        if role is None:
             return None
         if row["use_unrecorded"]:
             await self._connection.fetch(SQL["key_record_use"], row["id"])
-        owner = Owner(row["owner"], row["project"])
-        return ApiKey(id=row["id"], name=row["name"], role=row["role"], owner=owner)
+        allowed = row["resource_groups"], row["project_groups"]
+        groups = [set(names) for names in allowed if names is not None]
+        priorities = [p for p in (row["max_priority"], row["project_priority"]) if p is not None]
+        return ApiKey(
+            id=row["id"],
+            name=row["name"],
+            role=role,
+            owner=Owner(row["owner"], row["project"]),
+            scopes=None if row["scopes"] is None else frozenset(row["scopes"]),
+            models=None if row["models"] is None else frozenset(row["models"]),
+            resource_groups=frozenset(set.intersection(*groups)) if groups else None,
+            max_priority=min(priorities, default=None),
+            restricted=any(row[name] is not None for name in _RESTRICTIONS[:4]),
+        )
 
     async def grants(self) -> tuple[KeyGrant, ...]:
         """Valid keys, as proxies check them."""
         rows = await self._db.fetch(SQL["key_grants"])
-        return tuple(
-            KeyGrant(
-                row["sha256"],
-                int(row["expires_at"].timestamp()) if row["expires_at"] else 0,
-                row["user"],
-                row["project"],
-                row["admin"],
+        return tuple(_grant(row, role) for row in rows if (role := _role(row)) is not None)
+
+    def _check_expiry(self, expires_at: datetime | None) -> None:
+        if expires_at is not None and expires_at <= (now := self._clock.now()):
+            raise InvalidInput(
+                f"expires_at = {expires_at.isoformat()} is in the past (it is {now:%Y-%m-%dT%H:%M:%SZ})",
+                next_step="give a later time, or leave it out",
             )
-            for row in rows
-        )
+
+    def _notify(self) -> None:
+        self._notifier.notify([Topic.KEYS, Topic.ROUTES])
+
+
+def _role(row: Any) -> Role | None:
+    return effective_role(Role(row["role"]), row["member_role"], row["platform_role"])
+
+
+def _grant(row: Any, role: Role) -> KeyGrant:
+    return KeyGrant(
+        row["sha256"],
+        int(row["expires_at"].timestamp()) if row["expires_at"] else 0,
+        row["owner"],
+        row["project"],
+        role is Role.ADMIN,
+    )
 
 
 def _key_fields(row: Any) -> dict[str, Any]:

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from moorage.common.model.errors import NotFound
-from moorage.common.model.group_options import QuotaLimits, Scope
+from moorage.common.model.group_options import QuotaLimits, QuotaScope
 from moorage.common.model.slots import parse_amount
 from moorage.common.views import resources
+from moorage.manager.identity.scope import Scope
 from moorage.manager.scheduling.core.model import Quota
 from moorage.manager.scheduling.core.policy import Policy
 from moorage.manager.store.database import Database
@@ -29,31 +30,36 @@ class QuotaStore:
         self._db, self._notifier = db, notifier
         self._connection = db.dedicated_connection()
 
-    async def all(self) -> list[resources.QuotaView]:
-        return await self._views(await self._db.fetch(SQL["quota_list"], None, None))
+    async def all(self, scope: Scope) -> list[resources.QuotaView]:
+        """Those that the caller may see: its own, of its projects, and of groups."""
+        return await self._views(await self._rows(scope, None, None))
 
-    async def get(self, scope: Scope, name: str) -> resources.QuotaView:
+    async def get(self, scope: Scope, kind: QuotaScope, name: str) -> resources.QuotaView:
         """Raises ``NotFound``."""
-        found = await self._views(await self._db.fetch(SQL["quota_list"], scope, name))
+        found = await self._views(await self._rows(scope, kind, name))
         if not found:
-            raise _no_quota(scope, name)
+            raise _no_quota(kind, name)
         return found[0]
 
-    async def put(self, scope: Scope, name: str, limits: QuotaLimits, *, actor: str) -> resources.QuotaView:
+    async def put(
+        self, scope: Scope, kind: QuotaScope, name: str, limits: QuotaLimits
+    ) -> resources.QuotaView:
         """Replace the quota. Takes effect with the next scheduling pass and the next request. Raises
         ``NotFound`` for an unknown group; users and projects need not exist yet."""
         slots = {slot: parse_amount(slot, amount) for slot, amount in limits.slots.items()}
-        args = (scope, name, slots, limits.sessions, limits.pending, actor)
+        scope.require_all("quotas")
+        args = (kind, name, slots, limits.sessions, limits.pending, scope.actor)
         if not await self._connection.fetch(SQL["quota_put"], *args):
             raise NotFound(f"no resource group {name!r}", next_step="`moorage groups` lists them")
         self._notifier.notify([Topic.SCHEDULE])
-        return await self.get(scope, name)
+        return await self.get(scope, kind, name)
 
-    async def delete(self, scope: Scope, name: str) -> resources.QuotaView:
+    async def delete(self, scope: Scope, kind: QuotaScope, name: str) -> resources.QuotaView:
         """Returns the quota as it was. Raises ``NotFound``."""
-        view = await self.get(scope, name)
-        if not await self._connection.fetch(SQL["quota_delete"], scope, name):
-            raise _no_quota(scope, name)
+        scope.require_all("quotas")
+        view = await self.get(scope, kind, name)
+        if not await self._connection.fetch(SQL["quota_delete"], kind, name):
+            raise _no_quota(kind, name)
         self._notifier.notify([Topic.SCHEDULE])
         return view
 
@@ -61,7 +67,8 @@ class QuotaStore:
         self, group: str, policy: Policy
     ) -> tuple[tuple[Quota, ...], Mapping[str, Mapping[str, int]] | None]:
         """For the planner: the quotas that apply in ``group`` and, for DRF, what each owner uses there."""
-        quotas = [row for row in await self._db.fetch(SQL["quota_list"], None, None) if _applies(row, group)]
+        rows = await self._rows(Scope.system(), None, None)
+        quotas = [row for row in rows if _applies(row, group)]
         uses_drf = policy.strategy == "drf"
         if not quotas and not uses_drf:
             return (), None
@@ -77,6 +84,10 @@ class QuotaStore:
             ),
             _sum_by(in_group, "project" if policy.share_by == "project" else "owner") if uses_drf else None,
         )
+
+    async def _rows(self, scope: Scope, kind: QuotaScope | None, name: str | None) -> list[Any]:
+        user = None if scope.projects is None else scope.owner.user
+        return await self._db.fetch(SQL["quota_list"], kind, name, scope.projects, user)
 
     async def _views(self, rows: Iterable[Any]) -> list[resources.QuotaView]:
         rows = list(rows)

@@ -10,6 +10,7 @@ from typing import Any
 
 from moorage.common.model.errors import Conflict, InvalidInput, NotFound
 from moorage.common.views.secrets import SecretView
+from moorage.manager.identity.scope import Scope
 from moorage.manager.secrets.keyring import Keyring, SealedSecret, missing_keys
 from moorage.manager.store.database import Database
 from moorage.manager.store.queries import SQL
@@ -20,14 +21,15 @@ class SecretStore:
         self._db, self._keyring = db, keyring
         self._connection = db.dedicated_connection()
 
-    async def put(self, project: str, name: str, value: str, *, actor: str) -> SecretView:
-        """Set a secret. Sessions that start later receive the new value.
+    async def put(self, scope: Scope, name: str, value: str) -> SecretView:
+        """Set a secret of the owner's project. Sessions that start later receive the new value.
 
         Raises ``Conflict`` if the keyring lacks a key with which stored secrets are encrypted: other managers
         could not read what this one encrypts.
         """
+        project = scope.owner.project
         sealed = self._keyring.seal(value, project, name)
-        args = project, name, sealed.key_id, sealed.data, actor, self._keyring.ids()
+        args = project, name, sealed.key_id, sealed.data, scope.actor, self._keyring.ids()
         rows = await self._connection.fetch(SQL["secret_put"], *args)
         if not rows:
             raise Conflict(
@@ -36,14 +38,14 @@ class SecretStore:
             )
         return SecretView.model_validate(dict(rows[0]))
 
-    async def all(self, project: str) -> list[SecretView]:
-        """The secrets of a project, by name."""
-        return [
-            SecretView.model_validate(dict(row)) for row in await self._db.fetch(SQL["secret_list"], project)
-        ]
+    async def all(self, scope: Scope) -> list[SecretView]:
+        """The secrets of the owner's project, by name."""
+        rows = await self._db.fetch(SQL["secret_list"], scope.owner.project)
+        return [SecretView.model_validate(dict(row)) for row in rows]
 
-    async def delete(self, project: str, name: str) -> SecretView:
+    async def delete(self, scope: Scope, name: str) -> SecretView:
         """Returns the secret as it was. Raises ``NotFound``."""
+        project = scope.owner.project
         rows = await self._connection.fetch(SQL["secret_delete"], project, name)
         if not rows:
             raise NotFound(
@@ -51,14 +53,14 @@ class SecretStore:
             )
         return SecretView.model_validate(dict(rows[0]))
 
-    async def check_exist(self, project: str, names: Collection[str]) -> None:
-        """Raises ``InvalidInput`` if the project lacks one of these secrets."""
+    async def check_exist(self, scope: Scope, names: Collection[str]) -> None:
+        """Raises ``InvalidInput`` if the owner's project lacks one of these secrets."""
         if not names:
             return
-        known = {view.name for view in await self.all(project)}
+        known = {view.name for view in await self.all(scope)}
         if missing := sorted(set(names) - known):
             raise InvalidInput(
-                f"secret_env: project {project!r} has no secret {', '.join(map(repr, missing))}",
+                f"secret_env: project {scope.owner.project!r} has no secret {', '.join(map(repr, missing))}",
                 next_step=f"create it with `moorage secrets set {missing[0]}`",
             )
 

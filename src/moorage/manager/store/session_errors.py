@@ -14,6 +14,7 @@ from moorage.common.model.errors import (
 )
 from moorage.common.model.spec import SessionSpec
 from moorage.manager.identity.keys import Owner
+from moorage.manager.identity.scope import Scope
 
 
 def session_not_found(ref: str) -> NotFound:
@@ -31,7 +32,7 @@ def key_reused(key: str) -> Conflict:
     )
 
 
-def create_rejected(spec: SessionSpec, owner: Owner, row: Any) -> MoorageError | None:
+def create_rejected(scope: Scope, spec: SessionSpec, owner: Owner, row: Any) -> MoorageError | None:
     """The error for a row of ``session_create*.sql`` that says why nothing was created; None if it gives no
     reason."""
     if not row["group_known"]:
@@ -48,7 +49,8 @@ def create_rejected(spec: SessionSpec, owner: Owner, row: Any) -> MoorageError |
     if row["led_by_other"]:
         return Conflict("another manager leads now", next_step="leave it to that manager")
     if row["invalid_why"] is not None:
-        return invalid_dependency(spec, owner, row["invalid_at"], row["invalid_why"], row["invalid_project"])
+        why, project = row["invalid_why"], row["invalid_project"]
+        return invalid_dependency(scope, spec, owner, row["invalid_at"], why, project)
     if row["quota_scope"] is not None:
         return QuotaExceeded(
             f"{row['quota_scope']} {row['quota_name']!r} may have {row['quota_limit']} pending "
@@ -59,13 +61,13 @@ def create_rejected(spec: SessionSpec, owner: Owner, row: Any) -> MoorageError |
 
 
 def invalid_dependency(
-    spec: SessionSpec, owner: Owner, position: int, why: str, project: str | None
+    scope: Scope, spec: SessionSpec, owner: Owner, position: int, why: str, project: str | None
 ) -> MoorageError:
     """``position``: index into ``depends_on``; ``project``: the project of the session that is named
     there."""
     ref = spec.depends_on[position].session
     field = f"depends_on[{position}].session = {ref!r}"
-    if why == "unknown":
+    if why == "unknown" or (why == "foreign" and not scope.reads(project or "")):
         return NotFound(
             f"{field} does not exist",
             next_step="create it first; `moorage ps --all` lists sessions",

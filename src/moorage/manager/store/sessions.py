@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import asyncpg
 from sqlalchemy import literal, select, text, tuple_
@@ -14,18 +14,22 @@ from sqlalchemy import literal, select, text, tuple_
 from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import EndpointId, SessionId
 from moorage.common.model.reasons import Reason
+from moorage.common.model.roles import Role
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import LIVE, Result, SessionType, Status
 from moorage.common.views import resources
 from moorage.manager.identity.keys import IdempotencyKey, Owner
+from moorage.manager.identity.scope import Scope
 from moorage.manager.lifecycle.deadlines import deadline_s
 from moorage.manager.pki.ssh_keys import SshKeyPair, derive_key_pair
-from moorage.manager.store import rows, session_errors, spec_kernels, tables
+from moorage.manager.store import rows, session_errors, spec_kernels, tables, visibility
 from moorage.manager.store.batch_writer import BatchWriter
 from moorage.manager.store.cursors import make_time_cursor, read_time_cursor
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
+
+V = TypeVar("V", resources.SessionView, resources.HistoryEntry)
 
 # The predicate of the partial index sessions_live_newest. Postgres cannot match the index to a list of
 # parameters.
@@ -66,51 +70,49 @@ class SessionStore:
 
     async def create(
         self,
+        scope: Scope,
         spec: SessionSpec,
         *,
-        actor: str,
-        owner: Owner | None = None,
         endpoint_id: EndpointId | None = None,
         term: int | None = None,
     ) -> resources.SessionView:
-        """``owner`` defaults to the actor. ``term``: of the leader that creates it.
+        """It belongs to the owner of ``scope``. ``term``: of the leader that creates it.
 
         Raises ``Conflict`` for the name of a live session, a type that the group does not allow or a former
         leader,
         ``NotFound`` for an unknown group or dependency, ``Forbidden`` or ``InvalidInput`` for an invalid
         dependency, and ``QuotaExceeded`` when a quota of pending sessions is used up.
         """
-        new = replace(self._new(spec, actor, owner or Owner(actor), endpoint_id, None), term=term)
-        return self._created(new, await self._creates.submit(new))
+        new = replace(self._new(scope, spec, endpoint_id, None), term=term)
+        return self._created(scope, new, await self._creates.submit(new))
 
     async def create_once(
-        self, spec: SessionSpec, *, actor: str, idempotency_key: IdempotencyKey, owner: Owner | None = None
+        self, scope: Scope, spec: SessionSpec, *, idempotency_key: IdempotencyKey
     ) -> tuple[resources.SessionView, bool]:
         """As ``create``, and safe to repeat: a repeated call returns the session of the first one, and True.
 
         Raises ``Conflict`` also for a key that was used with another request.
         """
-        new = self._new(spec, actor, owner or Owner(actor), None, idempotency_key)
+        new = self._new(scope, spec, None, idempotency_key)
         try:
             row = await self._creates.submit(new)
         except asyncpg.UniqueViolationError:  # a concurrent request used the same key
             row = None
         if row is not None and not row["repeated"]:
-            rejected = session_errors.create_rejected(spec, new.owner, row)
+            rejected = session_errors.create_rejected(scope, spec, new.owner, row)
             if row["created_at"] is not None or rejected is not None:
-                return self._created(new, row), False
+                return self._created(scope, new, row), False
         before = await self._db.fetchrow(SQL["idempotency_find"], idempotency_key.scope, idempotency_key.key)
         if before is None:
             raise session_errors.name_taken(new.name)
         if before["request_digest"] != new.request_digest:
             raise session_errors.key_reused(idempotency_key.key)
-        return await self.get(before["session_id"]), True
+        return await self.get(scope, before["session_id"]), True
 
     def _new(
         self,
+        scope: Scope,
         spec: SessionSpec,
-        actor: str,
-        owner: Owner,
         endpoint_id: EndpointId | None,
         idempotency_key: IdempotencyKey | None,
     ) -> _NewSession:
@@ -120,18 +122,28 @@ class SessionStore:
         digest = _digest(spec) if idempotency_key else None
         slots = spec_kernels.total_slots(spec)
         new = _NewSession(
-            session_id, name, spec, slots, endpoint_id, actor, owner, kernel, secret, idempotency_key, digest
+            session_id,
+            name,
+            spec,
+            slots,
+            endpoint_id,
+            scope.actor,
+            scope.owner,
+            kernel,
+            secret,
+            idempotency_key,
+            digest,
         )
         if spec.cluster is None:
             return new
         keys = derive_key_pair(self._clock.secret(32), f"moorage-{session_id}")
         return replace(new, subs=spec_kernels.new_sub_kernels(spec, self._clock), keys=keys)
 
-    def _created(self, new: _NewSession, row: Any) -> resources.SessionView:
+    def _created(self, scope: Scope, new: _NewSession, row: Any) -> resources.SessionView:
         """The view of what was written, without reading it back. Raises the error if nothing was."""
         created = row["created_at"]
         if created is None:
-            rejected = session_errors.create_rejected(new.spec, new.owner, row)
+            rejected = session_errors.create_rejected(scope, new.spec, new.owner, row)
             raise rejected or session_errors.name_taken(new.name)
         self._notifier.notify_pending([SessionId(new.id)])
         first = resources.KernelView(
@@ -220,30 +232,30 @@ class SessionStore:
 
     # -- read --
 
-    async def find(self, ref: str, project: str | None = None) -> SessionId:
+    async def find(self, scope: Scope, ref: str) -> SessionId:
         """The id of the session that ``get`` would return. Raises ``NotFound``."""
-        row = await self._db.fetchrow(SQL["session_find"], rows.as_uuid(ref), ref, project)
+        row = await self._db.fetchrow(SQL["session_find"], rows.as_uuid(ref), ref, scope.projects)
         if row is None:
             raise session_errors.session_not_found(ref)
         return SessionId(row["id"])
 
-    async def get(self, ref: str, *, project: str | None = None) -> resources.SessionView:
-        """By id, else by name: the live session of that name, else the newest. ``project``: sessions of other
-        projects are not found. Raises ``NotFound``."""
-        page = await self._select(tables.sessions.c.id == await self.find(ref, project), limit=1)
+    async def get(self, scope: Scope, ref: str) -> resources.SessionView:
+        """By id, else by name: the live session of that name, else the newest. Raises ``NotFound``."""
+        found = await self.find(scope, ref)
+        page = await self._select(scope, tables.sessions.c.id == found, limit=1)
         if not page.items:
             raise session_errors.session_not_found(ref)
         return page.items[0]
 
     async def page(
         self,
+        scope: Scope,
         *,
         statuses: frozenset[Status] | None = None,
         resource_group: str | None = None,
         type: SessionType | None = None,
         name: str | None = None,
         endpoint: str | None = None,
-        project: str | None = None,
         cursor: str | None = None,
         limit: int = 50,
     ) -> resources.Page[resources.SessionView]:
@@ -255,8 +267,7 @@ class SessionStore:
             conditions.append(s.status.in_(sorted(statuses)))
             if statuses <= LIVE:
                 conditions.append(_LIVE)
-        equal = ((s.resource_group, resource_group), (s.type, type), (s.name, name), (s.project, project))
-        for column, value in equal:
+        for column, value in ((s.resource_group, resource_group), (s.type, type), (s.name, name)):
             if value is not None:
                 conditions.append(column == str(value))
         if endpoint is not None:
@@ -268,10 +279,14 @@ class SessionStore:
                 tuple_(s.created_at, s.id)
                 < tuple_(literal(created_at, s.created_at.type), literal(last, s.id.type))
             )
-        return await self._select(*conditions, limit=limit)
+        return await self._select(scope, *conditions, limit=limit)
 
-    async def _select(self, *conditions: Any, limit: int) -> resources.Page[resources.SessionView]:
+    async def _select(
+        self, scope: Scope, *conditions: Any, limit: int
+    ) -> resources.Page[resources.SessionView]:
         s, e = tables.sessions, tables.endpoints
+        if scope.projects is not None:
+            conditions = (*conditions, s.c.project.in_(scope.projects))
         statement = (
             select(s, e.c.name.label("endpoint_name"))
             .select_from(s.outerjoin(e, s.c.endpoint_id == e.c.id))
@@ -286,22 +301,36 @@ class SessionStore:
             rows.session_view(r, [k for k in kernels if k["session_id"] == r["id"]], r["endpoint_name"])
             for r in shown
         ]
+        views = await self._concealed(scope, views)
         last = shown[-1] if len(found) > limit else None
         return resources.Page[resources.SessionView](
             items=views, next=make_time_cursor(last["created_at"], last["id"]) if last else None
         )
 
-    async def history(self, ref: str) -> list[resources.HistoryEntry]:
+    async def history(self, scope: Scope, ref: str) -> list[resources.HistoryEntry]:
         """All entries, oldest first. Raises ``NotFound``."""
-        found = await self._db.fetch(SQL["history_list"], await self.find(ref))
-        return [resources.HistoryEntry(**dict(row)) for row in found]
+        found = await self._db.fetch(SQL["history_list"], await self.find(scope, ref))
+        entries = [resources.HistoryEntry(**dict(row)) for row in found]
+        return await self._concealed(scope, entries)
 
-    async def names(self, session_ids: Collection[SessionId]) -> dict[SessionId, tuple[str, Status]]:
-        """Name and status of each session."""
-        found = await self._db.fetch(SQL["session_names"], sorted(session_ids)) if session_ids else []
+    async def _concealed(self, scope: Scope, views: list[V]) -> list[V]:
+        """Without the ids of sessions that the caller may not see, and without the output of those that it
+        does not control."""
+        if scope.projects is None and scope.role is not Role.AUDITOR:
+            return views
+        ids = {SessionId(one) for view in views for one in visibility.mentioned(view)}
+        visible = await self.names(scope, ids)
+        return [visibility.concealed(scope, view, visible) for view in views]
+
+    async def names(
+        self, scope: Scope, session_ids: Collection[SessionId]
+    ) -> dict[SessionId, tuple[str, Status]]:
+        """Name and status of each session that the caller may see."""
+        ids = sorted(one for one in session_ids if rows.as_uuid(one))
+        found = await self._db.fetch(SQL["session_names"], ids, scope.projects) if ids else []
         return {SessionId(row["id"]): (row["name"], Status(row["status"])) for row in found}
 
-    async def dependency_states(self, spec: SessionSpec, owner: Owner) -> dict[str, list[SessionId]]:
+    async def dependency_states(self, scope: Scope, spec: SessionSpec) -> dict[str, list[SessionId]]:
         """The sessions in ``depends_on`` by state: "met", "unmet" or "failed". Raises as ``create`` does for
         an invalid dependency."""
         states: dict[str, list[SessionId]] = {"failed": [], "unmet": [], "met": []}
@@ -310,10 +339,12 @@ class SessionStore:
         refs = [dependency.session for dependency in spec.depends_on]
         conditions = [dependency.on for dependency in spec.depends_on]
         ids = [rows.as_uuid(ref) for ref in refs]
-        found = await self._db.fetch(SQL["dependency_states"], refs, ids, conditions, owner.project)
+        found = await self._db.fetch(SQL["dependency_states"], refs, ids, conditions, scope.owner.project)
         for position, row in enumerate(found):
             if row["why"] is not None:
-                raise session_errors.invalid_dependency(spec, owner, position, row["why"], row["project"])
+                raise session_errors.invalid_dependency(
+                    scope, spec, scope.owner, position, row["why"], row["project"]
+                )
             states[row["state"]].append(SessionId(row["id"]))
         return states
 

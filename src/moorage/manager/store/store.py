@@ -33,6 +33,7 @@ from moorage.manager.store.scheduling import SchedulingStore
 from moorage.manager.store.secrets import SecretStore
 from moorage.manager.store.sessions import SessionStore
 from moorage.manager.store.usage import UsageStore
+from moorage.manager.store.users import ProjectStore, UserStore
 
 
 class Store:
@@ -68,6 +69,7 @@ class Store:
         self.orders = OrderStore(db, keyring, keep_unknown=keep_unknown_kernels)
         self.endpoints = EndpointStore(db, notifier, clock)
         self.keys = KeyStore(db, notifier, clock)
+        self.users, self.projects = UserStore(db, notifier), ProjectStore(db, notifier)
         self.access_tokens = AccessTokenStore(db, notifier, clock)
         self.routes = RouteStore(db, self.keys)
         self.peers = PeerStore(db, notifier, clock)

@@ -104,6 +104,7 @@ endpoints = table(
         "created_at": TIME,
         "changed_at": TIME,
         "deleted_at": [TIME],
+        "shared_with": ARRAY(Text()),
     },
 )
 

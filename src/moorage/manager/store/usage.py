@@ -21,6 +21,7 @@ from moorage.common.views.usage import (
     UsageSpan,
     UsageView,
 )
+from moorage.manager.identity.scope import Scope
 from moorage.manager.store.database import Database
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row
@@ -76,10 +77,10 @@ class UsageStore:
         deleted = await self._connection.fetch(SQL["usage_delete_old"], float(keep_s), ROLL_UP_BATCH)
         return int(rolled[0]["rolled"]) >= ROLL_UP_BATCH or len(deleted) >= ROLL_UP_BATCH
 
-    async def of_session(self, ref: str, *, seconds: int = 0, limit: int = 60) -> SessionStats:
+    async def of_session(self, scope: Scope, ref: str, *, seconds: int = 0, limit: int = 60) -> SessionStats:
         """``seconds``: also return the newest ``limit`` spans of this length (60 or 3600). Raises
         ``NotFound``."""
-        session = await self._sessions.get(ref)
+        session = await self._sessions.get(scope, ref)
         rows = await self._db.fetch(SQL["usage_of_session"], session.id)
         spans: dict[str, list[UsageSpan]] = {}
         if seconds:
@@ -114,9 +115,8 @@ class UsageStore:
     async def top_agents(self) -> list[AgentStats]:
         return [_agent(row) for row in await self._db.fetch(SQL["usage_of_agents"], None)]
 
-    async def top_sessions(self, *, sort: str, limit: int, project: str | None = None) -> list[SessionUsage]:
-        """The ``limit`` sessions with the highest ``sort`` (a field of ``UsageView``, or "created_at"), in
-        ``project`` or all projects."""
+    async def top_sessions(self, scope: Scope, *, sort: str, limit: int) -> list[SessionUsage]:
+        """The ``limit`` sessions with the highest ``sort`` (a field of ``UsageView``, or "created_at")."""
         return [
             SessionUsage(
                 id=row["id"],
@@ -130,7 +130,7 @@ class UsageStore:
                 created_at=row["created_at"],
                 latest=_use_now(row, row["at"]),
             )
-            for row in await self._db.fetch(SQL["usage_top"], sort, limit, project)
+            for row in await self._db.fetch(SQL["usage_top"], sort, limit, scope.projects)
         ]
 
     async def totals(self) -> list[tuple[str, dict[str, int]]]:

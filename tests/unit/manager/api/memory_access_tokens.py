@@ -10,15 +10,16 @@ from moorage.common.model.errors import NotFound
 from moorage.common.model.service_ports import app_path
 from moorage.common.views.access_tokens import AccessTokenSpec, AccessTokenView, AppView, NewAccessTokenView
 from moorage.common.views.resources import SessionView
+from moorage.manager.identity.scope import Scope
 
 
 class MemoryAccessTokens:
-    def __init__(self, get_session: Callable[[str], Awaitable[SessionView]], clock: Clock) -> None:
+    def __init__(self, get_session: Callable[[Scope, str], Awaitable[SessionView]], clock: Clock) -> None:
         self._get_session, self._clock = get_session, clock
         self.views: dict[str, AccessTokenView] = {}
 
-    async def service_ports(self, session_id: str) -> list[AppView]:
-        session = await self._get_session(session_id)
+    async def service_ports(self, scope: Scope, session_id: str) -> list[AppView]:
+        session = await self._get_session(scope, session_id)
         return [
             AppView(
                 name=port.name,
@@ -31,24 +32,24 @@ class MemoryAccessTokens:
         ]
 
     async def create(
-        self, session_id: str, app: str, spec: AccessTokenSpec, *, actor: str
+        self, scope: Scope, session_id: str, app: str, spec: AccessTokenSpec
     ) -> NewAccessTokenView:
-        found = next((view for view in await self.service_ports(session_id) if view.name == app), None)
+        found = next((view for view in await self.service_ports(scope, session_id) if view.name == app), None)
         if found is None:
             raise NotFound(f"no app {app!r}")
         access_token, now = f"mga-{self._clock.secret()}", self._clock.now()
         created = AccessTokenView(
             id=self._clock.new_id(), session_id=session_id, app=app, prefix=access_token[:8],
-            created_at=now, created_by=actor, expires_at=now + timedelta(seconds=spec.lifetime_s),
+            created_at=now, created_by=scope.actor, expires_at=now + timedelta(seconds=spec.lifetime_s),
         )  # fmt: skip
         self.views[created.id] = created
         address = {"access_token": access_token, "protocol": found.protocol, "path": found.path}
         return NewAccessTokenView.model_validate(created.model_dump() | address)
 
-    async def valid(self, session_id: str, app: str) -> list[AccessTokenView]:
+    async def valid(self, scope: Scope, session_id: str, app: str) -> list[AccessTokenView]:
         return [view for view in self.views.values() if (view.session_id, view.app) == (session_id, app)]
 
-    async def revoke(self, session_id: str, app: str, access_token_id: str, *, actor: str) -> AccessTokenView:
+    async def revoke(self, scope: Scope, session_id: str, app: str, access_token_id: str) -> AccessTokenView:
         if access_token_id not in self.views:
             raise NotFound(f"no access token {access_token_id!r}")
         return self.views.pop(access_token_id)

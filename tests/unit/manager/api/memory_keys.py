@@ -6,9 +6,12 @@ import hashlib
 from collections.abc import Callable
 
 from moorage.common.aio.clock import Clock
-from moorage.common.model.errors import Conflict, InvalidInput, NotFound
-from moorage.common.views.keys import KeySpec, KeyView, NewKeyView
-from moorage.manager.identity.keys import ApiKey, Owner
+from moorage.common.model.errors import Conflict, InvalidInput, MoorageError, NotFound
+from moorage.common.model.roles import Role
+from moorage.common.views.keys import KeyLimits, KeySpec, KeyView, NewKeyView
+from moorage.manager.identity.keys import DEFAULT_PROJECT, ApiKey, Owner
+from moorage.manager.identity.roles import UserFacts, decide_key, owner_of_new_key
+from moorage.manager.identity.scope import Scope
 
 ADMIN_KEY, MEMBER_KEY = "mg-admin-secret", "mg-member-secret"
 
@@ -22,7 +25,7 @@ class MemoryKeys:
         self._callbacks: list[Callable[[], None]] = []
         self.views: dict[str, KeyView] = {}
         self.by_sha256: dict[str, ApiKey] = {}
-        self._keep(ADMIN_KEY, KeySpec(name="root", role="admin"), "")
+        self._keep(ADMIN_KEY, KeySpec(name="root", role=Role.ADMIN), "")
         self._keep(MEMBER_KEY, KeySpec(name="ada", project="lovelace"), "")
 
     def on_change(self, callback: Callable[[], None]) -> None:
@@ -33,25 +36,46 @@ class MemoryKeys:
         self.lookups += 1
         return self.by_sha256.get(sha256)
 
-    async def create(self, spec: KeySpec, *, actor: str) -> NewKeyView:
+    async def create(self, scope: Scope, spec: KeySpec) -> NewKeyView:
         if spec.expires_at is not None and spec.expires_at <= self._clock.now():
             raise InvalidInput("expires_at is in the past")
         if spec.name in self.views:
             raise Conflict(f"there is a key named {spec.name!r}")
         secret = f"mg-{self._clock.secret()}"
-        view = self._keep(secret, spec, actor)
+        owner = owner_of_new_key(scope, spec)
+        decided = decide_key(scope, spec, UserFacts(False, True, None, "member"))
+        if isinstance(decided, MoorageError):
+            raise decided
+        spec = spec.model_copy(update={"user": owner.user, "project": owner.project, "role": decided.role})
+        view = self._keep(secret, spec, scope.actor)
         return NewKeyView.model_validate({**view.model_dump(), "secret": secret})
 
-    async def all(self) -> list[KeyView]:
-        return [self.views[name] for name in sorted(self.views)]
+    async def all(self, scope: Scope) -> list[KeyView]:
+        return [self.views[name] for name in sorted(self.views) if self._sees(scope, name)]
 
-    async def get(self, name: str) -> KeyView:
-        if name not in self.views:
+    def _sees(self, scope: Scope, name: str) -> bool:
+        view = self.views.get(name)
+        return view is not None and scope.reads(view.project) and scope.user in (None, view.user)
+
+    async def get(self, scope: Scope, name: str) -> KeyView:
+        if not self._sees(scope, name):
             raise NotFound(f"there is no key named {name!r}")
         return self.views[name]
 
-    async def revoke(self, name: str, *, actor: str) -> KeyView:
-        view = await self.get(name)
+    async def update(self, scope: Scope, name: str, limits: KeyLimits) -> KeyView:
+        view = await self.get(scope, name)
+        self.views[name] = view.model_copy(update=dict(limits))
+        return self.views[name]
+
+    async def rotate(self, scope: Scope, name: str, *, grace_s: int) -> NewKeyView:
+        view = await self.get(scope, name)
+        secret = f"mg-{self._clock.secret()}"
+        spec = KeySpec(name=name, user=view.user, project=view.project, role=view.role)
+        kept = self._keep(secret, spec, scope.actor)
+        return NewKeyView.model_validate({**kept.model_dump(), "secret": secret})
+
+    async def revoke(self, scope: Scope, name: str) -> KeyView:
+        view = await self.get(scope, name)
         if view.role == "admin" and sum(one.role == "admin" for one in self.views.values()) == 1:
             raise Conflict(f"{name!r} is the last administrator's key")
         del self.views[name]
@@ -61,15 +85,14 @@ class MemoryKeys:
 
     def _keep(self, secret: str, spec: KeySpec, actor: str) -> KeyView:
         key_id, user = self._clock.new_id(), spec.user or spec.name
+        project, role = spec.project or DEFAULT_PROJECT, spec.role or Role.MEMBER
         view = KeyView(
-            id=key_id, name=spec.name, prefix=secret[:8], role=spec.role, user=user, project=spec.project,
+            id=key_id, name=spec.name, prefix=secret[:8], role=role, user=user, project=project,
             created_at=self._clock.now(), created_by=actor, expires_at=spec.expires_at,
         )  # fmt: skip
         self.views[spec.name] = view
-        owner = Owner(user, spec.project)
-        self.by_sha256[hashlib.sha256(secret.encode()).hexdigest()] = ApiKey(
-            key_id, spec.name, spec.role, owner
-        )
+        owner = Owner(user, project)
+        self.by_sha256[hashlib.sha256(secret.encode()).hexdigest()] = ApiKey(key_id, spec.name, role, owner)
         self._notify()
         return view
 

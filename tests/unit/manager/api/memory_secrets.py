@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import InvalidInput, NotFound
 from moorage.common.views.secrets import SecretView
+from moorage.manager.identity.scope import Scope
 
 
 class MemorySecrets:
@@ -17,8 +18,9 @@ class MemorySecrets:
         self.values: dict[tuple[str, str], str] = {}
         self._views: dict[tuple[str, str], SecretView] = {}
 
-    async def put(self, project: str, name: str, value: str, *, actor: str) -> SecretView:
+    async def put(self, scope: Scope, name: str, value: str) -> SecretView:
         self._check()
+        project, actor = scope.owner.project, scope.actor
         old, now = self._views.get((project, name)), self._clock.now()
         self.values[project, name] = value
         self._views[project, name] = SecretView(
@@ -32,17 +34,19 @@ class MemorySecrets:
         )
         return self._views[project, name]
 
-    async def all(self, project: str) -> list[SecretView]:
+    async def all(self, scope: Scope) -> list[SecretView]:
         self._check()
-        return [view for key, view in sorted(self._views.items()) if key[0] == project]
+        return [view for key, view in sorted(self._views.items()) if key[0] == scope.owner.project]
 
-    async def delete(self, project: str, name: str) -> SecretView:
+    async def delete(self, scope: Scope, name: str) -> SecretView:
         self._check()
+        project = scope.owner.project
         if (project, name) not in self._views:
             raise NotFound(f"project {project!r} has no secret {name!r}")
         return self._views.pop((project, name))
 
-    async def check_exist(self, project: str, names: Collection[str]) -> None:
+    async def check_exist(self, scope: Scope, names: Collection[str]) -> None:
+        project = scope.owner.project
         for name in names:
             if (project, name) not in self._views:
                 raise InvalidInput(f"secret_env: project {project!r} has no secret {name!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -10,13 +10,16 @@ from scripted_session import CREATED_AT, ROOT, ScriptedSession
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import AgentUnreachable, Conflict, InvalidInput, NotFound
+from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.status import LIVE, EndpointStatus, SessionType, Status
 from moorage.common.views.resources import EndpointView, HistoryEntry, Page, SessionView
 from moorage.manager.identity.keys import IdempotencyKey, Owner
+from moorage.manager.identity.scope import Scope
 
 _V = TypeVar("_V")
+SYSTEM = Scope.system()
 
 
 class MemorySessions:
@@ -47,47 +50,54 @@ class MemorySessions:
         self.scripted.append(session)
         return session
 
-    def find(self, ref: str, project: str | None = None) -> ScriptedSession | None:
-        seen = [one for one in self.scripted if project in (None, one.owner.project)]
+    def find(self, ref: str, scope: Scope = SYSTEM) -> ScriptedSession | None:
+        seen = [one for one in self.scripted if scope.reads(one.owner.project)]
         exact = (one for one in seen if one.id == ref or (one.name == ref and one.status in LIVE))
         return next(exact, None) or next((one for one in reversed(seen) if one.name == ref), None)
 
-    def one(self, ref: str, project: str | None = None) -> ScriptedSession:
+    def one(self, ref: str, scope: Scope = SYSTEM) -> ScriptedSession:
         self._check()
-        if (found := self.find(ref, project)) is None:
+        if (found := self.find(ref, scope)) is None:
             raise NotFound(f"no session {ref!r}", next_step="`moorage ps --all` lists them")
         return found
 
-    async def create(self, spec: SessionSpec, *, actor: str, owner: Owner) -> SessionView:
+    async def create(self, scope: Scope, spec: SessionSpec) -> SessionView:
         self._check()
         if any(one.name == spec.name and one.status in LIVE for one in self.scripted):
             raise Conflict(f"a session named {spec.name!r} already exists", next_step="choose another name")
-        return self.add(spec, owner=owner, actor=actor).view()
+        return self.add(spec, owner=scope.owner, actor=scope.actor).view()
 
     async def create_once(
-        self, spec: SessionSpec, *, actor: str, owner: Owner, idempotency_key: IdempotencyKey
+        self, scope: Scope, spec: SessionSpec, *, idempotency_key: IdempotencyKey
     ) -> tuple[SessionView, bool]:
         self._check()
         if (first := self.created_once.get(idempotency_key)) is not None:
             if first.spec != spec:
                 raise Conflict(f"the Idempotency-Key {idempotency_key.key!r} was used before")
             return first.view(), True
-        view = await self.create(spec, actor=actor, owner=owner)
+        view = await self.create(scope, spec)
         self.created_once[idempotency_key] = self.scripted[-1]
         return view, False
 
-    async def get(self, ref: str, *, project: str | None = None) -> SessionView:
-        return self.one(ref, project).view()
+    async def get(self, scope: Scope, ref: str) -> SessionView:
+        return self.one(ref, scope).view()
+
+    async def names(
+        self, scope: Scope, session_ids: Collection[SessionId]
+    ) -> dict[SessionId, tuple[str, Status]]:
+        self._check()
+        found = [one for one in self.scripted if one.id in session_ids and scope.reads(one.owner.project)]
+        return {SessionId(one.id): (one.name, one.status) for one in found}
 
     async def page(
         self,
+        scope: Scope,
         *,
         statuses: frozenset[Status] | None,
         resource_group: str | None,
         type: SessionType | None,
         name: str | None,
         endpoint: str | None,
-        project: str | None,
         cursor: str | None,
         limit: int,
     ) -> Page[SessionView]:
@@ -100,24 +110,31 @@ class MemorySessions:
             and type in (None, view.type)
             and name in (None, view.name)
             and endpoint in (None, view.endpoint)
-            and project in (None, view.project)
+            and scope.reads(view.project)
         ]
         items, following = _page(kept, cursor, limit)
         return Page[SessionView](items=items, next=following)
 
-    async def stop(self, ref: str, *, actor: str) -> SessionView:
-        session = self.one(ref)
-        session.stop(Reason.USER_REQUESTED, actor)
+    async def stop(self, scope: Scope, ref: str) -> SessionView:
+        session = self.one(ref, scope)
+        session.stop(Reason.USER_REQUESTED, scope.actor)
         return session.view()
 
-    async def history(self, ref: str) -> list[HistoryEntry]:
-        return self.one(ref).history
+    async def history(self, scope: Scope, ref: str) -> list[HistoryEntry]:
+        return self.one(ref, scope).history
 
     async def read(
-        self, session: SessionView, *, tail_lines: int, follow: bool, attempt: int | None, hostname: str
+        self,
+        scope: Scope,
+        session: SessionView,
+        *,
+        tail_lines: int,
+        follow: bool,
+        attempt: int | None,
+        hostname: str,
     ) -> AsyncIterator[bytes]:
         """The scripted log."""
-        scripted = self.one(session.id)
+        scripted = self.one(session.id, scope)
         lines = b"".join(scripted.log).splitlines(keepends=True)
         for piece in lines[-tail_lines:] if tail_lines else scripted.log:
             yield piece
@@ -153,16 +170,19 @@ class MemoryEndpoints:
     def replicas(self, name: str) -> list[ScriptedSession]:
         return [session for session in self._sessions.scripted if session.endpoint == name]
 
-    async def create(self, spec: EndpointSpec, *, actor: str, owner: Owner) -> EndpointView:
+    async def create(
+        self, scope: Scope, spec: EndpointSpec, *, shared_with: Sequence[str] = ()
+    ) -> EndpointView:
         self._check()
         if spec.name in self._endpoints:
             raise Conflict(f"an endpoint named {spec.name!r} exists already", next_step="choose another name")
-        self.add(spec, owner)
-        return await self.get(spec.name)
+        self.add(spec, scope.owner)
+        return await self.get(scope, spec.name)
 
-    async def get(self, name: str) -> EndpointView:
+    async def get(self, scope: Scope, name: str) -> EndpointView:
         self._check()
-        if (endpoint := self._endpoints.get(name)) is None:
+        endpoint = self._endpoints.get(name)
+        if endpoint is None or not scope.reads(endpoint.owner.project):
             raise NotFound(f"no endpoint {name!r}")
         replicas = self.replicas(name)
         ready = sum(one.status is Status.RUNNING for one in replicas)
@@ -186,19 +206,20 @@ class MemoryEndpoints:
             sessions=[one.replica() for one in replicas],
         )
 
-    async def page(self, *, cursor: str | None, limit: int) -> Page[EndpointView]:
+    async def page(self, scope: Scope, *, cursor: str | None, limit: int) -> Page[EndpointView]:
         self._check()
-        names, following = _page(list(reversed(self._endpoints)), cursor, limit)
-        return Page[EndpointView](items=[await self.get(name) for name in names], next=following)
+        seen = [name for name, one in self._endpoints.items() if scope.reads(one.owner.project)]
+        names, following = _page(seen[::-1], cursor, limit)
+        return Page[EndpointView](items=[await self.get(scope, name) for name in names], next=following)
 
-    async def scale(self, name: str, replicas: int) -> EndpointView:
-        await self.get(name)
+    async def scale(self, scope: Scope, name: str, replicas: int) -> EndpointView:
+        await self.get(scope, name)
         endpoint = self._endpoints[name]
         endpoint.spec = endpoint.spec.model_copy(update={"replicas": replicas})
-        return await self.get(name)
+        return await self.get(scope, name)
 
-    async def delete(self, name: str) -> EndpointView:
-        view = await self.get(name)
+    async def delete(self, scope: Scope, name: str) -> EndpointView:
+        view = await self.get(scope, name)
         for replica in self.replicas(name):
             replica.stop(Reason.ENDPOINT_DELETED)
         del self._endpoints[name]

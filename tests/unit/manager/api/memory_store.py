@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from memory_access_tokens import MemoryAccessTokens
 from memory_keys import ADMIN_KEY as ADMIN_KEY
@@ -18,7 +18,7 @@ from memory_usage import MemoryUsage
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import Conflict, MoorageError, NotFound, StoreUnavailable
-from moorage.common.model.group_options import QuotaLimits, Scope
+from moorage.common.model.group_options import QuotaLimits, QuotaScope
 from moorage.common.model.slots import parse_amount, parse_slots
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import AgentStatus
@@ -31,7 +31,7 @@ from moorage.common.views.resources import (
     QuotaView,
     SessionView,
 )
-from moorage.manager.identity.keys import Owner
+from moorage.manager.identity.scope import Scope
 
 _V = TypeVar("_V")
 
@@ -54,8 +54,8 @@ class MemoryExplanations:
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
 
-    async def why(self, ref: str) -> WhyView:
-        view = await self._store.sessions.get(ref)
+    async def why(self, scope: Scope, ref: str) -> WhyView:
+        view = await self._store.sessions.get(scope, ref)
         return WhyView(
             session_id=view.id,
             name=view.name,
@@ -65,11 +65,11 @@ class MemoryExplanations:
             text="no scheduler in this test",
         )
 
-    async def plan_session(self, spec: SessionSpec, *, owner: Owner) -> PlanView:
+    async def plan_session(self, scope: Scope, spec: SessionSpec) -> PlanView:
         await self._store.groups.get(spec.resource_group)
         place = KernelPlaceView(agent_id=self._store.agents.views[0].id, devices=[])
         return PlanView(
-            text=f"for {owner.user}", fits=True, resource_group=spec.resource_group, places=[place]
+            text=f"for {scope.owner.user}", fits=True, resource_group=spec.resource_group, places=[place]
         )
 
     async def infeasible(self, spec: SessionSpec) -> list[str]:
@@ -130,20 +130,20 @@ class MemoryQuotas:
         self.running = self.waiting = 0
         self.views: dict[tuple[str, str], QuotaView] = {}
 
-    async def all(self) -> list[QuotaView]:
+    async def all(self, scope: Scope) -> list[QuotaView]:
         self._database.check()
         return [self.views[key] for key in sorted(self.views)]
 
-    async def get(self, scope: Scope, name: str) -> QuotaView:
+    async def get(self, scope: Scope, kind: QuotaScope, name: str) -> QuotaView:
         self._database.check()
-        if (scope, name) not in self.views:
-            raise NotFound(f"{scope} {name!r} has no quota")
-        return self.views[scope, name]
+        if (kind, name) not in self.views:
+            raise NotFound(f"{kind} {name!r} has no quota")
+        return self.views[kind, name]
 
-    async def put(self, scope: Scope, name: str, limits: QuotaLimits, *, actor: str) -> QuotaView:
+    async def put(self, scope: Scope, kind: QuotaScope, name: str, limits: QuotaLimits) -> QuotaView:
         self._database.check()
-        self.views[scope, name] = QuotaView(
-            scope=scope,
+        self.views[kind, name] = QuotaView(
+            scope=kind,
             name=name,
             slots={slot: parse_amount(slot, amount) for slot, amount in limits.slots.items()},
             sessions=limits.sessions,
@@ -152,13 +152,13 @@ class MemoryQuotas:
             running=self.running,
             waiting=self.waiting,
             changed_at=self._clock.now(),
-            changed_by=actor,
+            changed_by=scope.actor,
         )
-        return self.views[scope, name]
+        return self.views[kind, name]
 
-    async def delete(self, scope: Scope, name: str) -> QuotaView:
-        view = await self.get(scope, name)
-        del self.views[scope, name]
+    async def delete(self, scope: Scope, kind: QuotaScope, name: str) -> QuotaView:
+        view = await self.get(scope, kind, name)
+        del self.views[kind, name]
         return view
 
 
@@ -175,6 +175,7 @@ class MemoryStore:
         self.quotas = MemoryQuotas(self.database, clock)
         self.secrets = MemorySecrets(self.database.check, clock)
         self.keys = MemoryKeys(self.database.check, clock)
+        self.users = self.projects = cast(Any, None)  # their tests use the real store
         self.access_tokens = MemoryAccessTokens(self.sessions.get, clock)
         self.explanations = MemoryExplanations(self)
 
@@ -195,6 +196,7 @@ class MemoryLogs:
 
     async def read(
         self,
+        scope: Scope,
         session: SessionView,
         *,
         tail_lines: int,

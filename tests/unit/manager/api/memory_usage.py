@@ -15,6 +15,7 @@ from moorage.common.views.usage import (
     SessionStats,
     SessionUsage,
 )
+from moorage.manager.identity.scope import Scope
 
 GIB = 1024**3
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -25,8 +26,8 @@ class MemoryUsage:
     def __init__(self, sessions: MemorySessions) -> None:
         self._sessions = sessions
 
-    async def of_session(self, ref: str, *, seconds: int, limit: int) -> SessionStats:
-        view = await self._sessions.get(ref)
+    async def of_session(self, scope: Scope, ref: str, *, seconds: int, limit: int) -> SessionStats:
+        view = await self._sessions.get(scope, ref)
         kernels = [
             KernelStats(
                 id=k.id,
@@ -43,7 +44,7 @@ class MemoryUsage:
     async def of_agent(self, agent_id: str) -> AgentStats:
         return _agent(agent_id, 2000)
 
-    async def top_sessions(self, *, sort: str, limit: int, project: str | None) -> list[SessionUsage]:
+    async def top_sessions(self, scope: Scope, *, sort: str, limit: int) -> list[SessionUsage]:
         found = [
             SessionUsage(
                 id=view.id,
@@ -58,7 +59,7 @@ class MemoryUsage:
                 latest=USED,
             )
             for view in self._sessions.views
-            if view.status is Status.RUNNING and project in (None, view.project)
+            if view.status is Status.RUNNING and scope.reads(view.project)
         ]
         return found[:limit]
 

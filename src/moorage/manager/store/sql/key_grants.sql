@@ -1,2 +1,10 @@
-SELECT sha256, expires_at, owner AS "user", project, role = 'admin' AS admin FROM api_keys
-WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now()) ORDER BY sha256
+-- The secrets of valid keys, those before a rotation included.
+SELECT s.sha256, s.until AS expires_at, coalesce(k.granted_role, k.role) AS role, k.owner, k.project, k.scopes, k.models,
+       u.platform_role, m.role AS member_role
+FROM api_keys k
+JOIN users u ON u.name = k.owner AND u.status = 'active'
+JOIN projects p ON p.name = k.project AND p.status = 'active'
+LEFT JOIN memberships m ON m.user_name = k.owner AND m.project = k.project
+CROSS JOIN LATERAL (VALUES (k.sha256, k.expires_at), (k.previous_sha256, least(k.expires_at, k.previous_until))) s(sha256, until)
+WHERE k.revoked_at IS NULL AND s.sha256 IS NOT NULL AND (s.until IS NULL OR s.until > now())
+ORDER BY s.sha256

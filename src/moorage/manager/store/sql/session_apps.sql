@@ -4,4 +4,4 @@ SELECT s.id, s.name, s.status, coalesce(s.spec -> 'ports', '[]') AS declared,
                                   ORDER BY p.name), '[]')
         FROM service_ports p JOIN kernels k ON k.id = p.kernel_id
         WHERE k.session_id = s.id AND k.attempt = s.attempt AND k.hostname = 'main1') AS reported
-FROM sessions s WHERE s.id = $1::uuid
+FROM sessions s WHERE s.id = $1::uuid AND ($2::text[] IS NULL OR s.project = ANY ($2))

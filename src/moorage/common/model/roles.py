@@ -1,0 +1,26 @@
+"""Roles of users and keys, and scopes of keys."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+
+class Role(StrEnum):
+    """What a key may do: in its project (the first three), or on the whole platform."""
+
+    VIEWER = "viewer"
+    MEMBER = "member"
+    PROJECT_ADMIN = "project-admin"
+    AUDITOR = "auditor"
+    ADMIN = "admin"
+
+
+PLATFORM_ROLES = frozenset({Role.AUDITOR, Role.ADMIN})
+
+MemberRole = Literal["viewer", "member", "admin"]
+PlatformRole = Literal["auditor", "admin"]
+
+# What a key is for: reading and writing sessions, endpoints and workspaces; requests to models; and the
+# administration that its role allows.
+KeyScope = Literal["sessions:read", "sessions:write", "models:use", "admin"]

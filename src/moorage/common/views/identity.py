@@ -1,0 +1,85 @@
+"""REST models of users, projects and their members."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from moorage.common.model.roles import MemberRole, PlatformRole
+from moorage.common.model.spec import Model, Name
+from moorage.common.views.resources import View
+
+Email = Annotated[str, Field(pattern=r"^([^\s@]+@[^\s@]+)?$", max_length=254)]
+Status = Literal["active", "disabled"]
+
+
+class UserPatch(Model):
+    """The body of ``PATCH /v1/users/{name}``: the fields that it has are replaced."""
+
+    email: Email = ""
+    status: Status = Field("active", description="The keys of a disabled user are refused.")
+    platform_role: PlatformRole | None = Field(
+        None, description="admin: everything. auditor: reads everything but logs and secrets. null: neither."
+    )
+
+
+class UserSpec(UserPatch):
+    """The body of ``POST /v1/users``."""
+
+    name: Name
+
+
+class UserView(View):
+    id: str
+    name: str
+    email: str
+    status: Status
+    platform_role: PlatformRole | None
+    projects: dict[str, MemberRole] = Field({}, description="The user's role in each of its projects.")
+    created_at: datetime
+    created_by: str = ""
+
+
+class ProjectPatch(Model):
+    """The body of ``PATCH /v1/projects/{name}``: the fields that it has are replaced."""
+
+    status: Status = Field("active", description="The keys of a disabled project are refused.")
+    max_priority: Annotated[int, Field(ge=0, le=100)] | None = Field(
+        None, description="Highest priority of its sessions and endpoints; null: any."
+    )
+    resource_groups: Annotated[list[Name], Field(max_length=1000)] | None = Field(
+        None, description="Resource groups that it may name; null: all."
+    )
+
+
+class ProjectSpec(ProjectPatch):
+    """The body of ``POST /v1/projects``."""
+
+    name: Name
+
+
+class ProjectView(View):
+    id: str
+    name: str
+    status: Status
+    max_priority: int | None = None
+    resource_groups: list[str] | None = None
+    members: int = Field(description="Number of members.")
+    created_at: datetime
+    created_by: str = ""
+
+
+class Membership(Model):
+    """The body of ``PUT /v1/projects/{project}/members/{user}``."""
+
+    role: MemberRole
+
+
+class MemberView(View):
+    project: str
+    user: str
+    role: MemberRole
+    changed_at: datetime
+    changed_by: str = ""

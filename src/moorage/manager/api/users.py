@@ -1,0 +1,69 @@
+"""Handlers for users, projects and members."""
+
+from __future__ import annotations
+
+from moorage.common.model.spec import Model, Name
+from moorage.common.views.identity import (
+    Membership,
+    MemberView,
+    ProjectPatch,
+    ProjectSpec,
+    ProjectView,
+    UserPatch,
+    UserSpec,
+    UserView,
+)
+from moorage.manager.api.request import read_path
+from moorage.manager.api.route import Call, Items, NoQuery, merged
+
+
+class _MemberPath(Model):
+    project: Name
+    user: Name
+
+
+async def create_user(call: Call[UserSpec, NoQuery]) -> UserView:
+    return await call.deps.store.users.create(call.scope, call.body)
+
+
+async def list_users(call: Call[None, NoQuery]) -> Items[UserView]:
+    return Items[UserView](items=await call.deps.store.users.all(call.scope))
+
+
+async def get_user(call: Call[None, NoQuery]) -> UserView:
+    return await call.deps.store.users.get(call.scope, call.path("name"))
+
+
+async def update_user(call: Call[UserPatch, NoQuery]) -> UserView:
+    users, name = call.deps.store.users, call.path("name")
+    return await users.update(call.scope, name, merged(call.body, await users.get(call.scope, name)))
+
+
+async def create_project(call: Call[ProjectSpec, NoQuery]) -> ProjectView:
+    return await call.deps.store.projects.create(call.scope, call.body)
+
+
+async def list_projects(call: Call[None, NoQuery]) -> Items[ProjectView]:
+    return Items[ProjectView](items=await call.deps.store.projects.all(call.scope))
+
+
+async def get_project(call: Call[None, NoQuery]) -> ProjectView:
+    return await call.deps.store.projects.get(call.scope, call.path("name"))
+
+
+async def update_project(call: Call[ProjectPatch, NoQuery]) -> ProjectView:
+    projects, name = call.deps.store.projects, call.path("name")
+    return await projects.update(call.scope, name, merged(call.body, await projects.get(call.scope, name)))
+
+
+async def list_members(call: Call[None, NoQuery]) -> Items[MemberView]:
+    return Items[MemberView](items=await call.deps.store.projects.members(call.scope, call.path("name")))
+
+
+async def set_member(call: Call[Membership, NoQuery]) -> MemberView:
+    path = read_path({"project": call.path("name"), "user": call.path("user")}, _MemberPath)
+    return await call.deps.store.projects.set_member(call.scope, path.project, path.user, call.body.role)
+
+
+async def remove_member(call: Call[None, NoQuery]) -> MemberView:
+    return await call.deps.store.projects.remove_member(call.scope, call.path("name"), call.path("user"))

@@ -1,0 +1,98 @@
+"""Role that a key has now, and rules for who may make which key. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from moorage.common.model.errors import Forbidden, InvalidInput, MoorageError, NotFound
+from moorage.common.model.roles import PLATFORM_ROLES, Role
+from moorage.common.views.keys import KeySpec
+from moorage.manager.identity.keys import DEFAULT_PROJECT, Owner
+from moorage.manager.identity.scope import Scope
+
+_OF_MEMBER = {"viewer": Role.VIEWER, "member": Role.MEMBER, "admin": Role.PROJECT_ADMIN}
+_RANK = {Role.VIEWER: 0, Role.MEMBER: 1, Role.PROJECT_ADMIN: 2}
+
+
+def effective_role(granted: Role, membership: str | None, platform: str | None) -> Role | None:
+    """The role of a key that was ``granted`` to a user who now has these roles; None: it is not valid."""
+    if granted in PLATFORM_ROLES:
+        return None if platform is None else granted if platform == "admin" else Role.AUDITOR
+    if platform == "admin":
+        return granted
+    if membership is None:
+        return None
+    return min(granted, _OF_MEMBER[membership], key=_RANK.__getitem__)
+
+
+@dataclass(frozen=True, slots=True)
+class UserFacts:
+    """What is stored about the user of a key to be made. ``known``: the user exists."""
+
+    known: bool
+    project_known: bool
+    platform_role: str | None
+    member_role: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewKey:
+    owner: Owner
+    role: Role
+
+
+def owner_of_new_key(scope: Scope, spec: KeySpec) -> Owner:
+    """The user and project that ``spec`` names, or their defaults."""
+    is_admin = scope.role is Role.ADMIN
+    user = spec.user or (spec.name if is_admin else scope.owner.user)
+    return Owner(user, spec.project or (DEFAULT_PROJECT if is_admin else scope.owner.project))
+
+
+def decide_key(scope: Scope, spec: KeySpec, facts: UserFacts) -> NewKey | MoorageError:
+    """Whether the caller may make this key, and with which role.
+
+    A member makes keys for itself, a project admin for the members of its project, an administrator for
+    everyone: a user, project or membership that does not exist yet is made with the key.
+    """
+    owner, is_admin = owner_of_new_key(scope, spec), scope.role is Role.ADMIN
+    if scope.key is not None and scope.key.restricted:
+        return Forbidden(
+            f"the key {scope.key.name!r} is restricted, so it makes no keys",
+            next_step="use a key without scopes, models, resource groups and a highest priority",
+        )
+    if not is_admin and not scope.reads(owner.project):
+        return NotFound(f"there is no project {owner.project!r}", next_step="`moorage projects` lists yours")
+    if not scope.controls(owner.user, owner.project):
+        return Forbidden(
+            f"a key of user {owner.user!r} requires the role 'project-admin' in {owner.project!r}",
+            next_step="leave the user out for a key of your own, or ask a project admin",
+        )
+    role = spec.role or _OF_MEMBER[facts.member_role or "member"]
+    if spec.role is None and scope.role is Role.MEMBER:
+        role = min(role, scope.role, key=_RANK.__getitem__)
+    if not is_admin and facts.member_role is None:
+        return InvalidInput(
+            f"user {owner.user!r} is no member of project {owner.project!r}",
+            next_step=f"`moorage projects members set {owner.project} {owner.user} member`",
+        )
+    if not is_admin and (role in PLATFORM_ROLES or _RANK[role] > _RANK.get(scope.role, 0)):
+        return Forbidden(
+            f"role {role!s} is more than that of your key, {scope.role!s}",
+            next_step=f"give a role up to {scope.role!s}, or ask an administrator",
+        )
+    if _exceeds_user(role, facts):
+        held = facts.platform_role if role in PLATFORM_ROLES else facts.member_role
+        cure = f"projects members set {owner.project} {owner.user} {str(role).removeprefix('project-')}"
+        if role in PLATFORM_ROLES:
+            cure = f"users set {owner.user} --role {role!s}"
+        return InvalidInput(
+            f"role {role!s} is more than that of user {owner.user!r}: {held or 'none'}",
+            next_step=f"`moorage {cure}`",
+        )
+    return NewKey(owner, role)
+
+
+def _exceeds_user(role: Role, facts: UserFacts) -> bool:
+    """False for a user or a membership that is made with the key."""
+    exists = facts.known if role in PLATFORM_ROLES else facts.member_role is not None
+    return exists and effective_role(role, facts.member_role, facts.platform_role) != role

@@ -1,0 +1,66 @@
+"""Scope of a call: whose data it may read and change, and as whom.
+
+Made once, at the API's edge, from the caller's key. Every repository method that reads or changes tenant data
+takes it as its first argument, and its SQL filters by it. ``Scope.system`` is for loops, ``Scope.all`` for
+administrators and auditors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from moorage.common.model.errors import NotFound
+from moorage.common.model.roles import PLATFORM_ROLES, Role
+from moorage.manager.identity.keys import ApiKey, Owner
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """``actor``: the caller's name in histories. ``owner``: of everything that the call creates.
+    ``projects``: whose data it reads; None: everything. ``key``: None for the manager itself."""
+
+    actor: str
+    owner: Owner
+    role: Role
+    projects: tuple[str, ...] | None
+    key: ApiKey | None = None
+
+    @staticmethod
+    def system(actor: str = "manager", owner: Owner | None = None) -> Scope:
+        """Of a loop of the manager, for all projects. ``owner``: of what it creates for somebody."""
+        return Scope(actor, owner or Owner(actor), Role.ADMIN, None)
+
+    @staticmethod
+    def all(key: ApiKey) -> Scope:
+        """Of an administrator or auditor, for all projects."""
+        return Scope(f"key:{key.name}", key.owner, key.role, None, key)
+
+    @staticmethod
+    def of(key: ApiKey) -> Scope:
+        if key.role in PLATFORM_ROLES:
+            return Scope.all(key)
+        return Scope(f"key:{key.name}", key.owner, key.role, (key.owner.project,), key)
+
+    def require_all(self, what: str) -> None:
+        """For what belongs to no project. Raises ``NotFound`` for a scope of some projects."""
+        if self.projects is not None:
+            raise NotFound(f"{what} of the platform are visible to administrators and auditors only")
+
+    @property
+    def user(self) -> str | None:
+        """The user whose things the call may change in ``projects``; None: everyone's."""
+        return self.owner.user if self.role in (Role.VIEWER, Role.MEMBER) else None
+
+    def reads(self, project: str) -> bool:
+        return self.projects is None or project in self.projects
+
+    def controls(self, user: str, project: str) -> bool:
+        """Whether the call may change what ``user`` has in ``project``, and use its inside: logs, commands,
+        files, ports."""
+        if self.role in (Role.VIEWER, Role.AUDITOR):
+            return False
+        return self.reads(project) and self.user in (None, user)
+
+
+# Of a request to an open route: it sees no project.
+ANONYMOUS = Scope("anonymous", Owner("anonymous"), Role.VIEWER, ())

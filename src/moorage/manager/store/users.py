@@ -1,0 +1,127 @@
+"""Users and projects in Postgres, with the members of projects. Neither is deleted or renamed: histories and
+usage name them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from moorage.common.model.errors import Conflict, NotFound
+from moorage.common.model.roles import MemberRole
+from moorage.common.views.identity import (
+    MemberView,
+    ProjectPatch,
+    ProjectSpec,
+    ProjectView,
+    UserPatch,
+    UserSpec,
+    UserView,
+)
+from moorage.manager.identity.scope import Scope
+from moorage.manager.store.database import Database
+from moorage.manager.store.notifier import Notifier, Topic
+from moorage.manager.store.queries import SQL
+
+
+class UserStore:
+    """Users belong to no project, so only a scope of all projects sees them."""
+
+    def __init__(self, db: Database, notifier: Notifier) -> None:
+        self._db, self._notifier = db, notifier
+
+    async def create(self, scope: Scope, spec: UserSpec) -> UserView:
+        """Raises ``Conflict`` for a name that is taken."""
+        scope.require_all("users")
+        args = spec.name, spec.email, spec.status, spec.platform_role, scope.actor
+        if not await self._db.fetch(SQL["user_create"], *args):
+            raise Conflict(f"there is a user {spec.name!r}", next_step="choose another name")
+        return await self.get(scope, spec.name)
+
+    async def all(self, scope: Scope) -> list[UserView]:
+        scope.require_all("users")
+        return [_user(row) for row in await self._db.fetch(SQL["user_list"], None)]
+
+    async def get(self, scope: Scope, name: str) -> UserView:
+        """Raises ``NotFound``."""
+        scope.require_all("users")
+        row = await self._db.fetchrow(SQL["user_list"], name)
+        if row is None:
+            raise NotFound(f"there is no user {name!r}", next_step="`moorage users` lists them")
+        return _user(row)
+
+    async def update(self, scope: Scope, name: str, patch: UserPatch) -> UserView:
+        """Replace all fields. Raises ``NotFound``, and ``Conflict`` for the last administrator."""
+        scope.require_all("users")
+        if not await self._db.fetch(SQL["user_update"], name, patch.email, patch.status, patch.platform_role):
+            await self.get(scope, name)
+            raise Conflict(
+                f"{name!r} is the last administrator with a key that does not expire",
+                next_step="make another one first: `moorage keys create NAME --role admin`",
+            )
+        self._notifier.notify([Topic.KEYS, Topic.ROUTES])
+        return await self.get(scope, name)
+
+
+class ProjectStore:
+    def __init__(self, db: Database, notifier: Notifier) -> None:
+        self._db, self._notifier = db, notifier
+
+    async def create(self, scope: Scope, spec: ProjectSpec) -> ProjectView:
+        """Raises ``Conflict`` for a name that is taken."""
+        args = spec.name, spec.status, spec.max_priority, spec.resource_groups, scope.actor
+        if not await self._db.fetch(SQL["project_create"], *args):
+            raise Conflict(f"there is a project {spec.name!r}", next_step="choose another name")
+        return await self.get(scope, spec.name)
+
+    async def all(self, scope: Scope) -> list[ProjectView]:
+        rows = await self._db.fetch(SQL["project_list"], scope.projects, None)
+        return [ProjectView.model_validate(dict(row)) for row in rows]
+
+    async def get(self, scope: Scope, name: str) -> ProjectView:
+        """Raises ``NotFound``."""
+        row = await self._db.fetchrow(SQL["project_list"], scope.projects, name)
+        if row is None:
+            raise NotFound(f"there is no project {name!r}", next_step="`moorage projects` lists them")
+        return ProjectView.model_validate(dict(row))
+
+    async def update(self, scope: Scope, name: str, patch: ProjectPatch) -> ProjectView:
+        """Replace all fields. Raises ``NotFound``."""
+        await self.get(scope, name)
+        args = name, patch.status, patch.max_priority, patch.resource_groups
+        await self._db.fetch(SQL["project_update"], *args)
+        self._notifier.notify([Topic.KEYS, Topic.ROUTES])
+        return await self.get(scope, name)
+
+    async def members(self, scope: Scope, project: str) -> list[MemberView]:
+        """Raises ``NotFound`` for an unknown project."""
+        await self.get(scope, project)
+        rows = await self._db.fetch(SQL["member_list"], scope.projects, project, None)
+        return [MemberView.model_validate(dict(row)) for row in rows]
+
+    async def set_member(self, scope: Scope, project: str, user: str, role: MemberRole) -> MemberView:
+        """Raises ``NotFound`` for an unknown project or user."""
+        await self.get(scope, project)
+        rows = await self._db.fetch(SQL["member_put"], scope.projects, project, user, role, scope.actor)
+        if not rows:
+            raise NotFound(
+                f"there is no user {user!r}", next_step="an administrator makes one: `moorage users create`"
+            )
+        return self._changed(rows)
+
+    async def remove_member(self, scope: Scope, project: str, user: str) -> MemberView:
+        """The member's keys in the project are refused from then on. Raises ``NotFound``."""
+        await self.get(scope, project)
+        rows = await self._db.fetch(SQL["member_delete"], scope.projects, project, user)
+        if not rows:
+            raise NotFound(
+                f"user {user!r} is no member of project {project!r}",
+                next_step=f"`moorage projects members {project}` lists them",
+            )
+        return self._changed(rows)
+
+    def _changed(self, rows: list[Any]) -> MemberView:
+        self._notifier.notify([Topic.KEYS, Topic.ROUTES])
+        return MemberView.model_validate(dict(rows[0]))
+
+
+def _user(row: Any) -> UserView:
+    return UserView.model_validate(dict(row))

@@ -1,0 +1,49 @@
+"""What views of sessions leave out for callers who may not see it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import TypeVar
+
+from moorage.common.model.ids import SessionId
+from moorage.common.views.resources import HistoryEntry, KernelView, SessionView
+from moorage.manager.identity.scope import Scope
+
+V = TypeVar("V", SessionView, HistoryEntry)
+
+_ID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
+_OTHER = "of another project"
+
+
+def mentioned(view: SessionView | HistoryEntry) -> set[SessionId]:
+    """Ids in its messages: of other sessions, as the scheduler writes them."""
+    texts = [view.detail]
+    if isinstance(view, SessionView):
+        texts += [kernel.detail for kernel in view.kernels]
+        texts += [view.hold.text, *view.hold.refusals] if view.hold is not None else []
+    return {SessionId(found) for text in texts for found in _ID.findall(text)}
+
+
+def concealed(scope: Scope, view: V, visible: Collection[SessionId]) -> V:
+    """Without ids in its messages that are not ``visible``, and without the output of a session that the
+    caller does not control."""
+
+    def clean(text: str) -> str:
+        return _ID.sub(lambda found: found[0] if found[0] in visible else _OTHER, text)
+
+    changes: dict[str, object] = {"detail": clean(view.detail)}
+    if isinstance(view, SessionView):
+        shows_output = scope.controls(view.user, view.project)
+
+        def kernel(one: KernelView) -> KernelView:
+            output = one.log_tail if shows_output else ""
+            return one.model_copy(update={"detail": clean(one.detail), "log_tail": output})
+
+        changes["kernels"] = [kernel(one) for one in view.kernels]
+        if view.hold is not None:
+            refusals = [clean(line) for line in view.hold.refusals]
+            changes["hold"] = view.hold.model_copy(
+                update={"text": clean(view.hold.text), "refusals": refusals}
+            )
+    return view.model_copy(update=changes)

@@ -1,0 +1,142 @@
+"""API over the real store, with the callers of two projects; for tests of who may see and do what."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import aiohttp
+from aiohttp import web
+
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.errors import Conflict
+from moorage.common.model.roles import Role
+from moorage.common.views.identity import ProjectSpec, UserSpec
+from moorage.common.views.keys import KeySpec
+from moorage.common.views.resources import SessionView, WorkspaceList, WorkspaceView
+from moorage.manager.api import ApiServices, build_runner
+from moorage.manager.explain.service import ExplanationService
+from moorage.manager.identity.keys import ApiKey, Owner
+from moorage.manager.identity.scope import Scope
+from moorage.manager.serving.endpoints import EndpointService
+from moorage.manager.store import Store
+from moorage.manager.termination import SessionTerminator
+
+ROOT = Scope.all(ApiKey("", "root", Role.ADMIN, Owner("root")))
+
+
+@dataclass(frozen=True)
+class Caller:
+    """``relation``: to what ann has in project vision."""
+
+    name: str
+    user: str
+    project: str
+    role: Role
+    relation: str
+
+
+CALLERS = (
+    Caller("ann", "ann", "vision", Role.MEMBER, "own"),
+    Caller("mate", "mate", "vision", Role.MEMBER, "project"),
+    Caller("viewer", "vic", "vision", Role.VIEWER, "project"),
+    Caller("lead", "lead", "vision", Role.PROJECT_ADMIN, "project"),
+    Caller("bob", "bob", "speech", Role.MEMBER, "foreign"),
+    Caller("boss", "boss", "speech", Role.PROJECT_ADMIN, "foreign"),
+    Caller("watcher", "watcher", "speech", Role.VIEWER, "foreign"),
+    Caller("auditor", "auditor", "default", Role.AUDITOR, "all"),
+    Caller("admin", "root", "default", Role.ADMIN, "all"),
+)
+
+
+@dataclass
+class Workspaces:
+    """``kept``: the sessions that have one."""
+
+    kept: list[str] = field(default_factory=list)
+
+    async def ask(self, remove: str = "") -> WorkspaceList:
+        found = [one for one in self.kept if remove in ("", one)]
+        if remove:
+            self.kept = [one for one in self.kept if one != remove]
+        now = datetime.now(UTC)
+        return WorkspaceList(
+            items=[
+                WorkspaceView(session_id=one, agent_id="node-1", size=1, changed_at=now, in_use=False)
+                for one in found
+            ]
+        )
+
+
+class Insides:
+    """Logs of sessions, and commands in them, which this test does not run."""
+
+    async def read(self, scope: Scope, session: SessionView, **_: Any) -> AsyncIterator[bytes]:
+        yield f"log of {session.name}".encode()
+
+    async def check(self, session: SessionView) -> None:
+        raise Conflict(f"session {session.name!r} runs no commands in this test")
+
+
+@dataclass
+class Api:
+    """``keys``: the secret of each caller."""
+
+    store: Store
+    http: aiohttp.ClientSession
+    keys: dict[str, str]
+    workspaces: Workspaces
+
+    async def call(self, caller: str | None, method: str, path: str, body: Any = None) -> tuple[int, str]:
+        headers = {"Authorization": f"Bearer {self.keys[caller]}"} if caller else {}
+        async with self.http.request(method, path, headers=headers, json=body) as response:
+            return response.status, await response.text()
+
+
+@asynccontextmanager
+async def serve(store: Store) -> AsyncIterator[Api]:
+    clock, workspaces, insides = SystemClock(), Workspaces(), Insides()
+
+    async def checks() -> dict[str, str]:
+        return {}
+
+    services = ApiServices(
+        store=store,
+        endpoints=EndpointService(store.endpoints, clock),
+        terminator=SessionTerminator(store, 120.0),
+        explanations=ExplanationService(store, clock),
+        logs=insides,
+        execs=cast(Any, insides),
+        workspaces=workspaces,
+        checks=checks,
+        metrics=lambda: b"",
+        max_body_bytes=1 << 20,
+        version="1.2.3",
+        clock=clock,
+    )
+    runner = build_runner(services)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{runner.addresses[0][1]}") as http:
+            yield Api(store, http, await _make_callers(store), workspaces)
+    finally:
+        await runner.cleanup()
+
+
+async def _make_callers(store: Store) -> dict[str, str]:
+    for project in ("vision", "speech"):
+        await store.projects.create(ROOT, ProjectSpec(name=project))
+    secrets = {}
+    for one in CALLERS:
+        platform = cast(Any, one.role.value if one.role in (Role.AUDITOR, Role.ADMIN) else None)
+        await store.users.create(ROOT, UserSpec(name=one.user, platform_role=platform))
+        if platform is None:
+            member = cast(Any, one.role.value.removeprefix("project-"))
+            await store.projects.set_member(ROOT, one.project, one.user, member)
+        spec = KeySpec(name=one.name, user=one.user, project=one.project, role=one.role)
+        secrets[one.name] = (await store.keys.create(ROOT, spec)).secret
+    return secrets

@@ -1,0 +1,268 @@
+"""Who may see and do what: every route of the table, as every role, on its own, its project's and others'
+things. A new route fails here until it names its resources."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import Any
+
+from moorage.common.model.spec import EndpointSpec, SessionSpec
+from moorage.common.views.keys import KeySpec
+from moorage.manager.api import dependencies
+from moorage.manager.api.authorization import MAY
+from moorage.manager.api.route import Route
+from moorage.manager.api.routes import ROUTES
+from moorage.manager.identity.keys import Owner
+from moorage.manager.identity.scope import Scope
+from moorage.manager.store import Store
+
+from .conftest import FakeAgent, schedule
+from .tenancy_harness import CALLERS, ROOT, Api, Caller, serve
+
+# In every name, command and variable of what ann has.
+CANARY = "quokka"
+ANN, BOB = Scope.system("ann", Owner("ann", "vision")), Scope.system("bob", Owner("bob", "speech"))
+
+# Routes about what belongs to a project, by the first part of their path; the others are about the platform.
+TENANT = {"secrets", "sessions", "endpoints", "workspaces", "quotas", "keys", "projects", "stats"}
+PLATFORM = {"agents", "groups", "scheduler", "users", "join-tokens", "join", "peers"}
+
+BODIES: dict[str, Any] = {
+    "SessionSpec": {"command": ["x"]},
+    "NewEndpoint": {"name": "new-model", "engine": "custom", "command": ["x"], "probe": {}, "replicas": 0},
+    "Scale": {"replicas": 0},
+    "AccessTokenSpec": {},
+    "KeySpec": {"name": "new-key"},
+    "KeyLimits": {"max_priority": 50},
+    "Rotation": {},
+    "SecretSpec": {"value": CANARY},
+    "UserPatch": {"email": "a@b.c"},
+    "ProjectPatch": {"max_priority": 100},
+    "Membership": {"role": "member"},
+    "QuotaLimits": {"sessions": 100},
+    "UserSpec": {"name": "new-user"},
+    "ProjectSpec": {"name": "new-project"},
+    "GroupOptions": {},
+    "Cordon": {},
+    "JoinTokenSpec": {"kind": "agent"},
+}
+
+
+def session_spec(name: str) -> SessionSpec:
+    ports = [{"name": "web"}]
+    given = {"name": name, "command": [CANARY], "env": {"TOKEN": CANARY}, "ports": ports}
+    limits = {"resources": {"cuda.device": 1}, "timeout_s": 3600}
+    return SessionSpec.model_validate(limits | given)
+
+
+def endpoint_spec(name: str) -> EndpointSpec:
+    given = {"name": name, "engine": "custom", "command": [CANARY], "probe": {}, "env": {"TOKEN": CANARY}}
+    return EndpointSpec.model_validate(given | {"replicas": 0})
+
+
+class World:
+    """What ann has in project vision, made anew for each call that could change it."""
+
+    def __init__(self, api: Api) -> None:
+        self.api, self.store, self.made = api, api.store, 0
+        self.params: dict[str, str] = {}
+
+    async def make(self) -> None:
+        self.made += 1
+        for name in ("new-model", "new-key"):
+            await self.store.database.fetch("UPDATE api_keys SET revoked_at = now() WHERE name = $1", name)
+            await self.store.database.fetch("UPDATE endpoints SET deleted_at = now() WHERE name = $1", name)
+        session = await self.store.sessions.create(ANN, session_spec(f"{CANARY}-{self.made}"))
+        endpoint = f"{CANARY}-model-{self.made}"
+        await self.store.endpoints.create(ANN, endpoint_spec(endpoint))
+        key = KeySpec(name=f"{CANARY}-key-{self.made}", user="ann", project="vision")
+        await self.store.keys.create(ROOT, key)
+        await self.store.projects.set_member(ROOT, "vision", "ann", "member")
+        kept = await self.store.sessions.create(ANN, session_spec(f"{CANARY}-kept-{self.made}"))
+        await self.store.database.fetch("UPDATE sessions SET status = 'TERMINATED' WHERE id = $1", kept.id)
+        self.api.workspaces.kept = [kept.id]
+        self.params = {
+            "sessions/{ref}": session.id,
+            "{app}": "web",
+            "{id}": "01900000-0000-7000-8000-000000000000",
+            "endpoints/{name}": endpoint,
+            "workspaces/{ref}": kept.id,
+            "agents/{id}": "node-1",
+            "groups/{name}": "default",
+            "quotas/{scope}/{name}": "project/vision",
+            "keys/{name}": key.name,
+            "users/{name}": "ann",
+            "secrets/{name}": f"{CANARY}-secret",
+            "projects/{name}": "vision",
+            "{user}": "ann",
+            "peers/{kind}/{name}": "agent/node-1",
+        }
+
+    def path(self, route: Route) -> str:
+        path = re.sub(r":\.\+}", "}", route.path)
+        for place, value in self.params.items():
+            filled = place.partition("{")[0] + value
+            path = path.replace(place, filled)
+        assert "{" not in path, f"{route.method} {route.path}: say here which resource it names"
+        if route.handler.__module__.endswith("decisions"):
+            path += "?from=2026-01-01T00:00:00Z&to=2026-01-02T00:00:00Z"
+        return path
+
+    def body(self, route: Route) -> Any:
+        return None if route.body is None else BODIES[route.body.__name__]
+
+
+def subject(route: Route) -> str:
+    """Whose things a route is about: "tenant", "platform" or "open"."""
+    first = route.path.removeprefix("/v1/").partition("/")[0]
+    if route.access == "open":
+        return "open"
+    assert first in TENANT | PLATFORM, f"{route.method} {route.path}: is it about a project or the platform?"
+    return "tenant" if first in TENANT else "platform"
+
+
+def expected(route: Route, caller: Caller) -> set[int]:
+    """The statuses of the answer to ``caller``; an empty set: any but 401, 403, 404 and 5xx."""
+    names_one = "{" in route.path and subject(route) == "tenant"
+    if caller.role not in MAY[route.access]:
+        return {403}
+    if names_one and caller.relation == "foreign":
+        return {404}
+    if route.access == "owner" and caller.name == "mate":
+        # A key is visible to its user and to project admins only.
+        return {404} if route.tag == "keys" else {403}
+    if route.tag == "keys" and names_one and caller.name in ("mate", "viewer"):
+        return {404}
+    return set()
+
+
+async def test_every_route_as_every_role(store: Store) -> None:
+    agent = FakeAgent(store)
+    await agent.report()
+    wrong = []
+    async with serve(store) as api:
+        world = World(api)
+        await world.make()
+        await api.call("admin", "PUT", "/v1/quotas/project/vision", {"sessions": 100})
+        for route in ROUTES:
+            if subject(route) == "open":
+                continue
+            await world.make()
+            status, _ = await api.call(None, route.method, world.path(route), world.body(route))
+            if status != 401:
+                wrong.append(f"{route.method} {route.path} without a key: {status}")
+            # Those who may change something come last.
+            for caller in sorted(CALLERS, key=lambda one: not expected(route, one)):
+                want = expected(route, caller)
+                if not want and route.method != "GET":
+                    await world.make()
+                    await api.call("admin", "PUT", "/v1/quotas/project/vision", {"sessions": 100})
+                path = world.path(route)
+                status, text = await api.call(caller.name, route.method, path, world.body(route))
+                shown = f"{route.method} {path} as {caller.name}: {status} {text[:200]}"
+                is_platform = subject(route) == "platform" or "{id}" in route.path
+                refused = {401, 403} if is_platform else {401, 403, 404}
+                if (want and status not in want) or (not want and (status in refused or status >= 500)):
+                    wrong.append(f"{shown}; expected {sorted(want) or 'success'}")
+                if caller.relation == "foreign":
+                    for value in world.params.values():
+                        text = text.replace(value, "") if value in path else text  # an error repeats it
+                    if CANARY in text or world.params["sessions/{ref}"] in text:
+                        wrong.append(f"{shown}; it names what another project has")
+    assert wrong == [], "\n".join(wrong)
+
+
+async def test_nothing_names_another_projects_session(store: Store) -> None:
+    """Explanations, dry runs, holds and histories of a session that waits for another project's."""
+    agent = FakeAgent(store, gpus=1)
+    await agent.report()
+    runs = await store.sessions.create(ANN, session_spec(f"{CANARY}-runs"))
+    await schedule(store)
+    waits = await store.sessions.create(ANN, session_spec(f"{CANARY}-waits"))
+    mine = await store.sessions.create(BOB, session_spec("mine"))
+    for _ in range(3):
+        await schedule(store)
+    detail = f"for session {waits.id}, which has a higher priority"
+    for table in ("sessions", "session_history", "kernels"):
+        of = "id" if table == "sessions" else "session_id"
+        await store.database.fetch(f"UPDATE {table} SET detail = $2 WHERE {of} = $1", mine.id, detail)
+    async with serve(store) as api:
+        for method, path in (
+            ("GET", f"/v1/sessions/{mine.id}"),
+            ("GET", "/v1/sessions"),
+            ("GET", f"/v1/sessions/{mine.id}/why"),
+            ("GET", f"/v1/sessions/{mine.id}/history"),
+            ("POST", "/v1/sessions?dry_run=true"),
+        ):
+            body = {"command": ["x"], "resources": {"cuda.device": 1}} if method == "POST" else None
+            status, text = await api.call("bob", method, path, body)
+            assert status == 200
+            for name in (runs.id, waits.id, f"{CANARY}-runs", f"{CANARY}-waits"):
+                assert name not in text, f"{path}: {text}"
+            _, shown = await api.call("admin", method, path, body)
+            assert waits.id in shown or f"{CANARY}-" in shown, "an administrator sees what it waits for"
+
+
+async def test_output_is_for_the_owner_and_project_admins(store: Store) -> None:
+    made = await store.sessions.create(ANN, session_spec("s"))
+    await store.database.fetch(
+        "UPDATE kernels SET log_tail = 'private output' WHERE session_id = $1", made.id
+    )
+    async with serve(store) as api:
+        for caller in CALLERS:
+            _, text = await api.call(caller.name, "GET", f"/v1/sessions/{made.id}")
+            assert ("private output" in text) is (caller.name in ("ann", "lead", "admin")), caller.name
+
+
+async def test_shared_endpoint_shows_its_name_and_state_only(store: Store) -> None:
+    for name, shared in (("shared", ["speech"]), ("public", ["*"]), ("private", [])):
+        await store.endpoints.create(ANN, endpoint_spec(name), shared_with=shared)
+    async with serve(store) as api:
+        for caller in CALLERS:
+            _, text = await api.call(caller.name, "GET", "/v1/endpoints")
+            seen = {name for name in ("shared", "public", "private") if f'"name":"{name}"' in text}
+            all_seen = caller.relation != "foreign"
+            assert seen == ({"shared", "public", "private"} if all_seen else {"shared", "public"})
+            sees_spec = all_seen and caller.name != "viewer"
+            assert (CANARY in text) is sees_spec, caller.name
+        for name in ("shared", "public"):
+            assert (await api.call("bob", "GET", f"/v1/endpoints/{name}"))[0] == 200
+            assert (await api.call("bob", "DELETE", f"/v1/endpoints/{name}"))[0] == 403
+            assert (await api.call("boss", "POST", f"/v1/endpoints/{name}/scale", {"replicas": 9}))[0] == 403
+
+
+# Interfaces to what belongs to no project; their routes are for administrators, or show no project's data.
+NO_TENANT = {"Agents", "Groups", "Peers", "RegistrationSource", "RunningCommand", "ApiStore"}
+# Methods that take no scope: before there is one, or about a session that was found with one.
+UNSCOPED = {
+    "Keys.find": "makes the scope",
+    "Keys.on_change": "reads nothing",
+    "Usage.of_agent": "of a node",
+    "Usage.top_agents": "of nodes",
+    "Explanations.infeasible": "about the nodes alone",
+    "CommandSource.check": "of a session that was found",
+    "CommandSource.open": "in a session that was found",
+    "WorkspaceSource.ask": "of nodes; its answers are filtered by session",
+}
+
+
+def test_scope_cannot_be_left_out() -> None:
+    """Of everything that the API can call, what reads or changes tenant data takes the scope first."""
+    unscoped = set()
+    for name, interface in vars(dependencies).items():
+        is_ours = getattr(interface, "__module__", "") == dependencies.__name__
+        if not is_ours or not getattr(interface, "_is_protocol", False) or name in NO_TENANT:
+            continue
+        for method, function in vars(interface).items():
+            if method.startswith("_") or not inspect.isfunction(function):
+                continue
+            _, *parameters = inspect.signature(function).parameters.values()
+            first = parameters[0] if parameters else None
+            if first is None or (first.name, first.annotation, first.default) != (
+                "scope",
+                "Scope",
+                first.empty,
+            ):
+                unscoped.add(f"{name}.{method}")
+    assert unscoped == set(UNSCOPED)
