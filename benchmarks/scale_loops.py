@@ -159,7 +159,8 @@ class Endpoints(Loops):
     async def _stop_replica(self) -> None:
         self._next += 1
         rows = await self.store.database.fetch("SELECT md5('s' || $1::int)::uuid AS id", self._next)
-        await self.terminator.stop(SessionId(rows[0]["id"]), actor="scale", reason=Reason.USER_REQUESTED)
+        scope = Scope.system("scale")
+        await self.terminator.stop(scope, SessionId(rows[0]["id"]), reason=Reason.USER_REQUESTED)
 
 
 class Pending(Loops):

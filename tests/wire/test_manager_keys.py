@@ -19,8 +19,9 @@ async def test_key_from_creation_to_revocation(manager: Manager, client: Client)
     async with Client(f"http://{manager.api_address}", created.secret) as ann:
         job = await ann.create_session(SessionSpec(name="job", command=["x"]))
         assert (job.user, job.project) == ("ann", "vision")
+        assert [key.name for key in await ann.list_keys()] == ["ci"], "a member sees its own keys"
         with pytest.raises(ApiError) as refused:
-            await ann.list_keys()
+            await ann.list_peers()
         assert refused.value.status == 403
         key = await client.get_key("ci")
         assert key.last_used_at is not None

@@ -6,6 +6,7 @@ from moorage.sdk.agents import AgentCalls
 from moorage.sdk.apps import AppCalls
 from moorage.sdk.endpoints import EndpointCalls
 from moorage.sdk.groups import GroupCalls
+from moorage.sdk.identity import IdentityCalls
 from moorage.sdk.keys import KeyCalls
 from moorage.sdk.peers import PeerCalls
 from moorage.sdk.scheduler import SchedulerCalls
@@ -23,6 +24,7 @@ class Client(
     PeerCalls,
     SchedulerCalls,
     SecretCalls,
+    IdentityCalls,
 ):
     """Typed calls to one manager: ``async with Client(url, key) as client``.
 

@@ -1,8 +1,8 @@
-"""Calls about API keys. For administrators."""
+"""Calls about API keys."""
 
 from __future__ import annotations
 
-from moorage.common.views.keys import KeySpec, KeyView, NewKeyView
+from moorage.common.views.keys import KeyLimits, KeySpec, KeyView, NewKeyView, Rotation
 from moorage.common.views.resources import Page
 from moorage.sdk.transport import Transport, segment
 
@@ -17,6 +17,14 @@ class KeyCalls(Transport):
 
     async def get_key(self, name: str) -> KeyView:
         return await self.call(KeyView, "GET", f"/v1/keys/{segment(name)}")
+
+    async def update_key(self, name: str, limits: KeyLimits) -> KeyView:
+        """Replaces the fields that ``limits`` sets."""
+        return await self.call(KeyView, "PATCH", f"/v1/keys/{segment(name)}", body=limits)
+
+    async def rotate_key(self, name: str, rotation: Rotation) -> NewKeyView:
+        """The only answer with the key's new secret."""
+        return await self.call(NewKeyView, "POST", f"/v1/keys/{segment(name)}/rotate", body=rotation)
 
     async def revoke_key(self, name: str) -> KeyView:
         """Revoke a key: it is refused everywhere within two seconds. Returns its last state."""

@@ -38,7 +38,7 @@ def test_create_list_and_revoke_a_key(manager: FakeManager, moorage: Run) -> Non
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ("create a --role user", "'admin' or 'member'"),
+        ("create a --role user", "'viewer', 'member'"),
         ("create a --expires soon", "5m, 12h or 30d"),
         ("create a/", "a name has 1 to 128"),
         ("create root", "there is a key named 'root'"),

@@ -37,6 +37,10 @@ COMMANDS = {
         "Forward a local port to a service port of a session, until Ctrl-C.",
         "moorage.cli.commands.port_forward",
     ),
+    "projects": (
+        "Projects: who belongs to them, and their limits.",
+        "moorage.cli.commands.projects",
+    ),
     "ps": ("List endpoints and sessions.", "moorage.cli.commands.list"),
     "quotas": ("Limits for users, projects and resource groups.", "moorage.cli.commands.quotas"),
     "run": (
@@ -53,6 +57,7 @@ COMMANDS = {
     "start": ("Start an interactive session, which runs until it is stopped.", "moorage.cli.commands.start"),
     "stop": ("Stop a session, or delete an endpoint with all its replicas.", "moorage.cli.commands.stop"),
     "top": ("Show what sessions use now: processors, memory, GPUs, network.", "moorage.cli.commands.top"),
+    "users": ("People and robots, and their roles on the platform.", "moorage.cli.commands.users"),
     "why": (
         "Explain why a session waits: its conditions, what agents lack, its place in the queue.",
         "moorage.cli.commands.why",

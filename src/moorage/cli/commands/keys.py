@@ -8,12 +8,32 @@ import typer
 
 from moorage.cli import output, times
 from moorage.cli.app import list_command, noun
-from moorage.cli.context import Cli, Output, command
-from moorage.common.views.keys import KeySpec, KeyView
+from moorage.cli.context import Cli, Output, command, duration_option
+from moorage.common.views.keys import KeyLimits, KeySpec, KeyView, NewKeyView, Rotation
 
-keys = noun("keys", help="API keys, their users and projects. For administrators.")
+keys = noun("keys", help="API keys, their users and projects.")
 
 Name = Annotated[str, typer.Argument(help="Name of the key.")]
+Expires = Annotated[
+    str | None,
+    typer.Option(help="A duration (12h, 30d) or a time like 2030-01-01T00:00:00Z. Default: never."),
+]
+_ALL = "`all` removes the restriction."
+Scopes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--scope",
+        help=f"What it is for: sessions:read, sessions:write, models:use, admin; repeatable. {_ALL}",
+    ),
+]
+Models = Annotated[
+    list[str] | None, typer.Option("--model", help=f"Model that it may ask; repeatable. {_ALL}")
+]
+Groups = Annotated[
+    list[str] | None,
+    typer.Option("--group", "-g", help=f"Resource group that it may name; repeatable. {_ALL}"),
+]
+MaxPriority = Annotated[str | None, typer.Option(help="Highest priority of what it creates; `none`: any.")]
 
 
 @command(keys)
@@ -21,32 +41,111 @@ def create(
     cli: Cli,
     name: Name,
     user: Annotated[
-        str | None, typer.Option(help="Owner of everything created with the key. Default: NAME.")
-    ] = None,
-    project: Annotated[str | None, typer.Option(help="Project of the user. Default: `default`.")] = None,
-    role: Annotated[str | None, typer.Option(help="member (the default) or admin.")] = None,
-    expires: Annotated[
         str | None,
-        typer.Option(help="A duration (12h, 30d) or a time like 2030-01-01T00:00:00Z. Default: never."),
+        typer.Option(help="Owner of everything created with it. Default: NAME for administrators, else you."),
     ] = None,
+    project: Annotated[str | None, typer.Option(help="Default: your key's, or `default`.")] = None,
+    role: Annotated[
+        str | None,
+        typer.Option(
+            help="viewer, member or project-admin; auditor or admin of the platform. Default: the user's."
+        ),
+    ] = None,
+    expires: Expires = None,
+    scope: Scopes = None,
+    model: Models = None,
+    group: Groups = None,
+    max_priority: MaxPriority = None,
 ) -> None:
     """Create a key. Its secret is shown only once: the manager keeps only its hash.
+
+    A key has at most its user's role. For administrators, a user or a membership that does not exist is made
+    with the key.
 
     \b
     Examples:
       moorage keys create ann --project vision
       moorage keys create ci --user ann --project vision --expires 90d
+      moorage keys create chat --scope models:use --model qwen
       moorage keys create root2 --role admin
     """
-    at = None if expires is None else times.future(expires, cli.clock.now(), "--expires")
-    fields = {"name": name, "user": user, "project": project, "role": role, "expires_at": at}
-    spec = KeySpec.model_validate({field: value for field, value in fields.items() if value is not None})
-    created = cli.run(lambda client: client.create_key(spec))
+    fields = {"name": name, "user": user, "project": project, "role": role}
+    given = {field: value for field, value in fields.items() if value is not None}
+    spec = KeySpec.model_validate(given | _limits(cli, expires, scope, model, group, max_priority))
+    _print_secret(cli, cli.run(lambda client: client.create_key(spec)))
+
+
+@command(keys, "set")
+def set_limits(
+    cli: Cli,
+    name: Name,
+    expires: Expires = None,
+    scope: Scopes = None,
+    model: Models = None,
+    group: Groups = None,
+    max_priority: MaxPriority = None,
+) -> None:
+    """Change the restrictions and the expiry of a key; what is not given stays.
+
+    \b
+    Examples:
+      moorage keys set chat --model qwen --model embed
+      moorage keys set ci --expires 30d
+    """
+    limits = KeyLimits.model_validate(_limits(cli, expires, scope, model, group, max_priority))
+    view = cli.run(lambda client: client.update_key(name, limits))
+    if cli.json:
+        cli.print_json(view)
+    else:
+        print(view.name)
+
+
+@command(keys)
+def rotate(
+    cli: Cli,
+    name: Name,
+    grace: Annotated[
+        float,
+        duration_option("How long the secret before it stays valid. Default: not at all.", max_s=2_592_000),
+    ] = 0.0,
+) -> None:
+    """Give a key a new secret, which is shown only once. Its name, role and restrictions stay.
+
+    \b
+    Example:
+      moorage keys rotate ci --grace 1d
+    """
+    rotation = Rotation(grace_s=round(grace))
+    _print_secret(cli, cli.run(lambda client: client.rotate_key(name, rotation)))
+
+
+def _print_secret(cli: Cli, created: NewKeyView) -> None:
     if cli.json:
         cli.print_json(created)
     else:
         cli.note(f"key of {created.user} in project {created.project}, shown only now:")
         print(created.secret)
+
+
+def _limits(
+    cli: Cli,
+    expires: str | None,
+    scopes: list[str] | None,
+    models: list[str] | None,
+    groups: list[str] | None,
+    max_priority: str | None,
+) -> dict[str, object]:
+    limits: dict[str, object] = {}
+    if expires is not None:
+        limits["expires_at"] = (
+            None if expires == "never" else times.future(expires, cli.clock.now(), "--expires")
+        )
+    if max_priority is not None:
+        limits["max_priority"] = None if max_priority == "none" else max_priority
+    for name, values in (("scopes", scopes), ("models", models), ("resource_groups", groups)):
+        if values:
+            limits[name] = None if values == ["all"] else values
+    return limits
 
 
 @list_command(keys)

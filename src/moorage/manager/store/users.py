@@ -114,7 +114,7 @@ class ProjectStore:
         if not rows:
             raise NotFound(
                 f"user {user!r} is no member of project {project!r}",
-                next_step=f"`moorage projects members {project}` lists them",
+                next_step=f"`moorage projects members list {project}` lists them",
             )
         return self._changed(rows)
 

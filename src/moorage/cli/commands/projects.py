@@ -1,0 +1,153 @@
+"""``moorage projects``: tenants, their limits and their members."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from moorage.cli import output
+from moorage.cli.app import list_command, noun
+from moorage.cli.context import Cli, Output, command
+
+if TYPE_CHECKING:
+    from moorage.common.views.identity import ProjectView
+
+projects = noun("projects", help="Projects: who belongs to them, and their limits.")
+members = typer.Typer()
+projects.add_typer(members, name="members", help="Members of a project, and their roles.")
+
+Project = Annotated[str, typer.Argument(help="Name of the project.")]
+User = Annotated[str, typer.Argument(help="Name of the user.")]
+MaxPriority = Annotated[
+    str | None, typer.Option(help="Highest priority of its sessions and endpoints; `none`: any.")
+]
+Groups = Annotated[
+    list[str] | None,
+    typer.Option("--group", "-g", help="Resource group that it may name; repeatable. `all`: every group."),
+]
+
+
+@command(projects)
+def create(cli: Cli, name: Project, max_priority: MaxPriority = None, group: Groups = None) -> None:
+    """Create a project. For administrators.
+
+    \b
+    Examples:
+      moorage projects create vision
+      moorage projects create students --group small --max-priority 5
+    """
+    from moorage.common.views.identity import ProjectSpec
+
+    spec = ProjectSpec.model_validate({"name": name, **_fields(max_priority, group, None)})
+    _print(cli, cli.run(lambda client: client.create_project(spec)))
+
+
+@list_command(projects)
+def list_projects(cli: Cli) -> None:
+    """List projects: those that the key sees."""
+    found = cli.run(lambda client: client.list_projects())
+    if cli.json:
+        cli.print_json({"projects": found})
+    elif cli.output is Output.NAME:
+        for view in found:
+            print(view.name)
+    else:
+        columns = ("NAME", "STATUS", "MEMBERS", "MAX PRIORITY", "GROUPS")
+        output.print_table(cli.out, columns, [_row(view) for view in found])
+
+
+@command(projects, "set")
+def set_project(
+    cli: Cli,
+    name: Project,
+    max_priority: MaxPriority = None,
+    group: Groups = None,
+    status: Annotated[
+        str | None, typer.Option(help="active, or disabled: its keys are refused everywhere.")
+    ] = None,
+) -> None:
+    """Change a project; what is not given stays. For administrators.
+
+    \b
+    Examples:
+      moorage projects set students --max-priority 5
+      moorage projects set students --group all
+    """
+    from moorage.common.views.identity import ProjectPatch
+
+    patch = ProjectPatch.model_validate(_fields(max_priority, group, status))
+    _print(cli, cli.run(lambda client: client.update_project(name, patch)))
+
+
+@command(members, "list")
+def list_members(cli: Cli, project: Project) -> None:
+    """List the members of a project."""
+    found = cli.run(lambda client: client.list_members(project))
+    if cli.json:
+        cli.print_json({"members": found})
+    elif cli.output is Output.NAME:
+        for view in found:
+            print(view.user)
+    else:
+        rows = [(view.user, view.role, f"{view.changed_at:%Y-%m-%d}", view.changed_by) for view in found]
+        output.print_table(cli.out, ("USER", "ROLE", "SINCE", "CHANGED BY"), rows)
+
+
+@command(members, "set")
+def set_member(
+    cli: Cli,
+    project: Project,
+    user: User,
+    role: Annotated[str, typer.Argument(help="viewer, member or admin.")],
+) -> None:
+    """Make a user a member of a project, or change its role. For project admins.
+
+    viewer: sees the project's sessions and usage. member: also creates its own, and uses their logs, commands
+    and ports. admin: does all of that for everyone's, and sets members and secrets.
+
+    \b
+    Examples:
+      moorage projects members set vision ann member
+      moorage projects members set vision lead admin
+    """
+    from moorage.common.views.identity import Membership
+
+    body = Membership.model_validate({"role": role})
+    view = cli.run(lambda client: client.set_member(project, user, body))
+    if cli.json:
+        cli.print_json(view)
+    else:
+        print(view.user)
+
+
+@command(members, "delete")
+def delete_member(cli: Cli, project: Project, user: User) -> None:
+    """Remove a member. Its keys in the project are refused; what it created stays. For project admins."""
+    view = cli.run(lambda client: client.remove_member(project, user))
+    if cli.json:
+        cli.print_json(view)
+    else:
+        print(view.user)
+
+
+def _fields(max_priority: str | None, groups: list[str] | None, status: str | None) -> dict[str, object]:
+    fields: dict[str, object] = {} if status is None else {"status": status}
+    if max_priority is not None:
+        fields["max_priority"] = None if max_priority == "none" else max_priority
+    if groups:
+        fields["resource_groups"] = None if groups == ["all"] else groups
+    return fields
+
+
+def _print(cli: Cli, view: ProjectView) -> None:
+    if cli.json:
+        cli.print_json(view)
+    else:
+        print(view.name)
+
+
+def _row(view: ProjectView) -> tuple[str, ...]:
+    groups = "all" if view.resource_groups is None else ", ".join(view.resource_groups)
+    priority = "" if view.max_priority is None else str(view.max_priority)
+    return view.name, view.status, str(view.members), priority, groups

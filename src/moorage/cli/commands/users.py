@@ -1,0 +1,94 @@
+"""``moorage users``: people and robots, and their roles on the platform."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from moorage.cli import output
+from moorage.cli.app import list_command, noun
+from moorage.cli.context import Cli, Output, command
+
+if TYPE_CHECKING:
+    from moorage.common.views.identity import UserView
+
+users = noun("users", help="People and robots, and their roles on the platform.")
+
+Name = Annotated[str, typer.Argument(help="Name of the user.")]
+Email = Annotated[str | None, typer.Option(help="E-mail address.")]
+Role = Annotated[
+    str | None, typer.Option(help="Role on the platform: admin, auditor (reads everything) or none.")
+]
+
+
+@command(users)
+def create(cli: Cli, name: Name, email: Email = None, role: Role = None) -> None:
+    """Create a user. `moorage projects members set` makes it a member of a project. For administrators.
+
+    \b
+    Examples:
+      moorage users create ann --email ann@example.org
+      moorage users create audit-bot --role auditor
+    """
+    from moorage.common.views.identity import UserSpec
+
+    spec = UserSpec.model_validate({"name": name, **_fields(email, role, None)})
+    _print(cli, cli.run(lambda client: client.create_user(spec)))
+
+
+@list_command(users)
+def list_users(cli: Cli) -> None:
+    """List users, with their projects. For administrators and auditors."""
+    found = cli.run(lambda client: client.list_users())
+    if cli.json:
+        cli.print_json({"users": found})
+    elif cli.output is Output.NAME:
+        for view in found:
+            print(view.name)
+    else:
+        columns = ("NAME", "STATUS", "ROLE", "PROJECTS", "EMAIL")
+        output.print_table(cli.out, columns, [_row(view) for view in found])
+
+
+@command(users, "set")
+def set_user(
+    cli: Cli,
+    name: Name,
+    email: Email = None,
+    role: Role = None,
+    status: Annotated[
+        str | None, typer.Option(help="active, or disabled: its keys are refused everywhere.")
+    ] = None,
+) -> None:
+    """Change a user; what is not given stays. For administrators.
+
+    \b
+    Examples:
+      moorage users set ann --status disabled
+      moorage users set ann --role none
+    """
+    from moorage.common.views.identity import UserPatch
+
+    patch = UserPatch.model_validate(_fields(email, role, status))
+    _print(cli, cli.run(lambda client: client.update_user(name, patch)))
+
+
+def _fields(email: str | None, role: str | None, status: str | None) -> dict[str, str | None]:
+    given = {"email": email, "status": status, "platform_role": role}
+    fields = {name: value for name, value in given.items() if value is not None}
+    return {
+        name: None if (name, value) == ("platform_role", "none") else value for name, value in fields.items()
+    }
+
+
+def _print(cli: Cli, view: UserView) -> None:
+    if cli.json:
+        cli.print_json(view)
+    else:
+        print(view.name)
+
+
+def _row(view: UserView) -> tuple[str, ...]:
+    projects = ", ".join(f"{project} ({role})" for project, role in sorted(view.projects.items()))
+    return view.name, view.status, view.platform_role or "", projects, view.email

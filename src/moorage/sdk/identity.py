@@ -1,0 +1,55 @@
+"""Calls about users, projects and their members."""
+
+from __future__ import annotations
+
+from moorage.common.views.identity import (
+    Membership,
+    MemberView,
+    ProjectPatch,
+    ProjectSpec,
+    ProjectView,
+    UserPatch,
+    UserSpec,
+    UserView,
+)
+from moorage.common.views.resources import Page
+from moorage.sdk.transport import Transport, segment
+
+
+class IdentityCalls(Transport):
+    async def create_user(self, spec: UserSpec) -> UserView:
+        return await self.call(UserView, "POST", "/v1/users", body=spec)
+
+    async def list_users(self) -> list[UserView]:
+        return (await self.call(Page[UserView], "GET", "/v1/users")).items
+
+    async def get_user(self, name: str) -> UserView:
+        return await self.call(UserView, "GET", f"/v1/users/{segment(name)}")
+
+    async def update_user(self, name: str, patch: UserPatch) -> UserView:
+        """Replaces the fields that ``patch`` sets."""
+        return await self.call(UserView, "PATCH", f"/v1/users/{segment(name)}", body=patch)
+
+    async def create_project(self, spec: ProjectSpec) -> ProjectView:
+        return await self.call(ProjectView, "POST", "/v1/projects", body=spec)
+
+    async def list_projects(self) -> list[ProjectView]:
+        return (await self.call(Page[ProjectView], "GET", "/v1/projects")).items
+
+    async def get_project(self, name: str) -> ProjectView:
+        return await self.call(ProjectView, "GET", f"/v1/projects/{segment(name)}")
+
+    async def update_project(self, name: str, patch: ProjectPatch) -> ProjectView:
+        """Replaces the fields that ``patch`` sets."""
+        return await self.call(ProjectView, "PATCH", f"/v1/projects/{segment(name)}", body=patch)
+
+    async def list_members(self, project: str) -> list[MemberView]:
+        return (await self.call(Page[MemberView], "GET", f"/v1/projects/{segment(project)}/members")).items
+
+    async def set_member(self, project: str, user: str, membership: Membership) -> MemberView:
+        path = f"/v1/projects/{segment(project)}/members/{segment(user)}"
+        return await self.call(MemberView, "PUT", path, body=membership)
+
+    async def remove_member(self, project: str, user: str) -> MemberView:
+        path = f"/v1/projects/{segment(project)}/members/{segment(user)}"
+        return await self.call(MemberView, "DELETE", path)
