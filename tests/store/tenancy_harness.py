@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 import aiohttp
-from aiohttp import web
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import Conflict
@@ -17,7 +16,7 @@ from moorage.common.model.roles import Role
 from moorage.common.views.identity import ProjectSpec, UserSpec
 from moorage.common.views.keys import KeySpec
 from moorage.common.views.resources import SessionView, WorkspaceList, WorkspaceView
-from moorage.manager.api import ApiServices, build_runner
+from moorage.manager.api import ApiServices, serve_api
 from moorage.manager.explain.service import ExplanationService
 from moorage.manager.identity.keys import ApiKey, Owner
 from moorage.manager.identity.scope import Scope
@@ -117,10 +116,8 @@ async def serve(store: Store) -> AsyncIterator[Api]:
         version="1.2.3",
         clock=clock,
     )
-    runner = build_runner(services)
-    await runner.setup()
+    runner = await serve_api(services, "127.0.0.1", 0)
     try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
         async with aiohttp.ClientSession(f"http://127.0.0.1:{runner.addresses[0][1]}") as http:
             yield Api(store, http, await _make_callers(store), workspaces)
     finally:

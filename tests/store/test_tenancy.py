@@ -1,12 +1,18 @@
-"""Who may see and do what: every route of the table, as every role, on its own, its project's and others'
-things. A new route fails here until it names its resources."""
+"""Tenancy: every route of the table, as every role, on its own, its project's and another project's things.
+
+A new route fails here until it names its resources."""
 
 from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from moorage.common.aio.clock import SystemClock
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.views.keys import KeySpec
 from moorage.manager.api import dependencies
@@ -15,7 +21,8 @@ from moorage.manager.api.route import Route
 from moorage.manager.api.routes import ROUTES
 from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
-from moorage.manager.store import Store
+from moorage.manager.secrets import Keyring
+from moorage.manager.store import Store, migrate
 
 from .conftest import FakeAgent, schedule
 from .tenancy_harness import CALLERS, ROOT, Api, Caller, serve
@@ -59,6 +66,14 @@ def session_spec(name: str) -> SessionSpec:
 def endpoint_spec(name: str) -> EndpointSpec:
     given = {"name": name, "engine": "custom", "command": [CANARY], "probe": {}, "env": {"TOKEN": CANARY}}
     return EndpointSpec.model_validate(given | {"replicas": 0})
+
+
+@pytest.fixture
+async def store(empty_database: str, tmp_path: Path) -> AsyncIterator[Store]:
+    await migrate(empty_database)
+    clock = SystemClock()
+    async with Store(empty_database, clock, keyring=Keyring(tmp_path / "secrets-keys", clock)) as made:
+        yield made
 
 
 class World:
@@ -124,7 +139,8 @@ def subject(route: Route) -> str:
 
 def expected(route: Route, caller: Caller) -> set[int]:
     """The statuses of the answer to ``caller``; an empty set: any but 401, 403, 404 and 5xx."""
-    names_one = "{" in route.path and subject(route) == "tenant"
+    # A secret is always one of the caller's own project.
+    names_one = "{" in route.path and subject(route) == "tenant" and route.tag != "secrets"
     if caller.role not in MAY[route.access]:
         return {403}
     if names_one and caller.relation == "foreign":
@@ -161,7 +177,7 @@ async def test_every_route_as_every_role(store: Store) -> None:
                 path = world.path(route)
                 status, text = await api.call(caller.name, route.method, path, world.body(route))
                 shown = f"{route.method} {path} as {caller.name}: {status} {text[:200]}"
-                is_platform = subject(route) == "platform" or "{id}" in route.path
+                is_platform = subject(route) == "platform" or "{id}" in route.path or route.tag == "secrets"
                 refused = {401, 403} if is_platform else {401, 403, 404}
                 if (want and status not in want) or (not want and (status in refused or status >= 500)):
                     wrong.append(f"{shown}; expected {sorted(want) or 'success'}")

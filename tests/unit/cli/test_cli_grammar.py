@@ -28,15 +28,16 @@ SINGULAR = {
     "scheduler": {"simulate", "log", "replay"},
 }
 NOUNS = {
-    "agents", "endpoints", "groups", "join-tokens", "keys", "peers", "quotas", "secrets", "sessions",
-    "workspaces",
+    "agents", "endpoints", "groups", "join-tokens", "keys", "peers", "projects", "quotas", "secrets",
+    "sessions", "users", "workspaces",
 }  # fmt: skip
 NOUN_VERBS = {
-    "cordon", "create", "delete", "describe", "drain", "forget", "history", "list", "revoke", "set",
-    "uncordon",
+    "cordon", "create", "delete", "describe", "drain", "forget", "history", "list", "members",
+    "revoke", "rotate", "set", "uncordon",
 }  # fmt: skip
 DURATIONS = {
-    "--coalesce", "--die-every", "--disconnect-every", "--every", "--for", "--last", "--lifetime", "--ramp",
+    "--coalesce", "--die-every", "--disconnect-every", "--every", "--for", "--grace",
+    "--last", "--lifetime", "--ramp",
     "--timeout",
 }  # fmt: skip
 

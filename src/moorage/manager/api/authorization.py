@@ -44,6 +44,12 @@ def check_access(route: Route, scope: Scope) -> None:
             f"requires {route.needs!r}",
             next_step="use a key with that scope",
         )
+    if key.restricted and route.tag == "keys" and route.method != "GET":
+        # It could make itself another one without its restrictions.
+        raise Forbidden(
+            f"the key {key.name!r} is restricted, so it makes and changes no keys",
+            next_step="use a key without scopes, models, resource groups and a highest priority",
+        )
 
 
 async def visible_session(call: AnyCall) -> SessionView:

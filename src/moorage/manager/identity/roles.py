@@ -55,11 +55,6 @@ def decide_key(scope: Scope, spec: KeySpec, facts: UserFacts) -> NewKey | Moorag
     everyone: a user, project or membership that does not exist yet is made with the key.
     """
     owner, is_admin = owner_of_new_key(scope, spec), scope.role is Role.ADMIN
-    if scope.key is not None and scope.key.restricted:
-        return Forbidden(
-            f"the key {scope.key.name!r} is restricted, so it makes no keys",
-            next_step="use a key without scopes, models, resource groups and a highest priority",
-        )
     if not is_admin and not scope.reads(owner.project):
         return NotFound(f"there is no project {owner.project!r}", next_step="`moorage projects` lists yours")
     if not scope.controls(owner.user, owner.project):

@@ -1,4 +1,4 @@
-"""What views of sessions leave out for callers who may not see it. Pure."""
+"""Visibility of parts of sessions: what views leave out for callers who may not see it. Pure."""
 
 from __future__ import annotations
 

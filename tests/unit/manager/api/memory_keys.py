@@ -43,7 +43,9 @@ class MemoryKeys:
             raise Conflict(f"there is a key named {spec.name!r}")
         secret = f"mg-{self._clock.secret()}"
         owner = owner_of_new_key(scope, spec)
-        decided = decide_key(scope, spec, UserFacts(False, True, None, "member"))
+        decided = decide_key(
+            scope, spec, UserFacts(False, True, None, None if scope.role is Role.ADMIN else "member")
+        )
         if isinstance(decided, MoorageError):
             raise decided
         spec = spec.model_copy(update={"user": owner.user, "project": owner.project, "role": decided.role})
