@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typing_extensions import is_protocol
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.spec import EndpointSpec, SessionSpec
@@ -268,7 +269,7 @@ def test_scope_cannot_be_left_out() -> None:
     unscoped = set()
     for name, interface in vars(dependencies).items():
         is_ours = getattr(interface, "__module__", "") == dependencies.__name__
-        if not is_ours or not getattr(interface, "_is_protocol", False) or name in NO_TENANT:
+        if not is_ours or not is_protocol(interface) or name in NO_TENANT:
             continue
         for method, function in vars(interface).items():
             if method.startswith("_") or not inspect.isfunction(function):
