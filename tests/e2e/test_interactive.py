@@ -7,6 +7,7 @@ import fcntl
 import os
 import pty
 import select
+import shutil
 import signal
 import struct
 import subprocess
@@ -219,6 +220,20 @@ async def test_files_are_copied_in_and_out(one_node: Platform, tmp_path: Path) -
     (workdir / "tree" / "out").symlink_to("/etc/passwd")
     await _cp(platform, "files:tree/.", str(tmp_path / "back"), error="skipped: out points to /etc/passwd")
     assert sorted(p.name for p in (tmp_path / "back").iterdir()) == ["link", "new", "other name", "sub dir"]
+    # A link that an earlier copy could have made leads nowhere: it is replaced, at both ends.
+    for ours in (tmp_path / "back", workdir / "tree"):
+        (tmp_path / f"outside {ours.name}").mkdir()
+        (ours / "merged").symlink_to(tmp_path / f"outside {ours.name}")
+    (tmp_path / "in" / "merged").mkdir(parents=True)
+    (tmp_path / "in" / "merged" / "planted").touch()
+    await _cp(platform, f"{tmp_path}/in/merged", "files:tree")
+    assert (workdir / "tree" / "merged" / "planted").is_file()
+    (workdir / "in" / "tree" / "merged").mkdir(parents=True)
+    (workdir / "in" / "tree" / "merged" / "planted").touch()
+    await _cp(platform, "files:in/tree/.", str(tmp_path / "back"))
+    assert (tmp_path / "back" / "merged" / "planted").is_file()
+    assert not [*(tmp_path / "outside back").iterdir(), *(tmp_path / "outside tree").iterdir()]
+    shutil.rmtree(workdir / "tree" / "merged")
     # Failed copies report an error and change nothing.
     await _cp(
         platform, "files:nothing", str(tmp_path), code=3, error="there is no nothing, in session 'files'"
@@ -236,11 +251,14 @@ async def test_files_are_copied_in_and_out(one_node: Platform, tmp_path: Path) -
 
 async def _interrupt(platform: Platform, local_dir: Path, workdir: Path) -> None:
     """An interrupted copy leaves nothing, at either end."""
-    for source, target, into in (("huge", "files:huge", workdir), ("files:endless", "endless", local_dir)):
+    for into, paths in (
+        (workdir, ("huge", "files:huge")),
+        (local_dir, ("files:endless", "endless", "--max-size", "2TiB")),
+    ):
         for place in (local_dir / "huge", workdir / "endless"):
             with place.open("wb") as file:
                 file.truncate(1 << 40)
-        arguments = [sys.executable, "-m", "moorage", "cp", source, target]
+        arguments = [sys.executable, "-m", "moorage", "cp", *paths]
         copying = subprocess.Popen(arguments, env=platform.env, cwd=local_dir, stderr=subprocess.DEVNULL)
 
         async def some(into: Path = into) -> bool:
@@ -259,7 +277,7 @@ async def _interrupt(platform: Platform, local_dir: Path, workdir: Path) -> None
             copying.kill()
             copying.wait()
         await until("the partial copy is removed", none)
-        assert not (into / target.removeprefix("files:")).exists()
+        assert not (into / paths[1].removeprefix("files:")).exists()
         (local_dir / "huge").unlink()
         (workdir / "endless").unlink()
 

@@ -88,12 +88,16 @@ async def site(empty_database: str, tmp_path: Path) -> AsyncIterator[Site]:
 
 
 class open_site:
-    """``days``: lifetime of peer certificates."""
+    """``days``: lifetime of peer certificates. ``agent_addresses``: as the setting."""
 
-    def __init__(self, dsn: str, home: Path, *, days: float = 90) -> None:
+    def __init__(
+        self, dsn: str, home: Path, *, days: float = 90, agent_addresses: tuple[str, ...] = ()
+    ) -> None:
         listen = {"listen": "127.0.0.1:0", "link_listen": "127.0.0.1:0"}
         graces = {"suspect_after_s": 2, "lost_grace_s": 2}
-        settings = ManagerSettings(dsn=dsn, certificate_days=days, **listen, **graces)
+        settings = ManagerSettings(
+            dsn=dsn, certificate_days=days, agent_addresses=agent_addresses, **listen, **graces
+        )
         self._dsn, self._home = dsn, home
         self._manager = Manager(settings, clock=SystemClock(), link_token="unused", home=home, link_tls="on")
         self._client: Client | None = None

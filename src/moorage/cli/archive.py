@@ -1,10 +1,16 @@
-"""Tar streams for ``moorage cp``: packs local files, unpacks untrusted streams from sessions."""
+"""Tar streams for ``moorage cp``: packs local files, unpacks untrusted streams from sessions.
+
+No entry of a stream, and no link that an earlier copy has created, leads outside the copy's target, and no
+stream fills the memory.
+"""
 
 from __future__ import annotations
 
 import os
+import stat
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -14,6 +20,13 @@ from moorage.common.model.errors import MoorageError
 # Name of the copied file or directory in the tar stream.
 ROOT = "copy"
 _CHUNK_BYTES = 256 * 1024
+# What tarfile may read for one header, in bytes: it keeps long names, pax records and sparse maps in memory.
+_HEADER_BYTES = 256 * 1024
+_PATH_BYTES, _DEPTH = 4096, 128
+# Names and link targets of all entries, in characters.
+_NAMES_CHARACTERS = 256 * 1024 * 1024
+_SKIPPED_SHOWN = 1000
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class UnsafeArchive(MoorageError):
@@ -24,11 +37,24 @@ class UnsafeArchive(MoorageError):
 
 @dataclass
 class CopyStats:
-    """``size`` in bytes. ``skipped``: one message per entry that was not copied."""
+    """``size`` in bytes. ``skipped``: one message per entry that was not copied, up to 1000."""
 
     files: int = 0
     size: int = 0
     skipped: list[str] = field(default_factory=list)
+
+    def skip(self, message: str) -> None:
+        if len(self.skipped) < _SKIPPED_SHOWN:
+            self.skipped.append(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of a copy out of a session. ``size``: bytes of all files. ``entries``: files, directories and
+    links."""
+
+    size: int
+    entries: int = 1_000_000
 
 
 Report = Callable[[int], None]
@@ -58,7 +84,7 @@ def pack(source: Path, sink: IO[bytes], report: Report) -> CopyStats:
 
     def plain(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
         if not (entry.isreg() or entry.isdir() or entry.issym() or entry.islnk()):
-            copied.skipped.append(f"{entry.name.removeprefix(ROOT + '/')} is not a file, directory or link")
+            copied.skip(f"{entry.name.removeprefix(ROOT + '/')} is not a file, directory or link")
             return None
         entry.uid = entry.gid = 0
         entry.uname = entry.gname = ""
@@ -88,57 +114,131 @@ def parts_of(name: str, top: str) -> tuple[str, ...]:
 
 
 def stays_inside(parts: tuple[str, ...], target: str) -> bool:
-    """Return whether the link at ``parts`` below the copy points inside the copy."""
-    if target.startswith("/") or not parts:
+    """Return whether the link at ``parts`` below the copy points inside the copy.
+
+    Two dots may only begin the target. There they leave real directories, since nothing is below a link;
+    after a name they would leave whatever that name is, and it may be a link, now or after another copy.
+    """
+    if target.startswith("/") or "\0" in target or not parts or not target:
         return False
-    at = list(parts[:-1])
+    depth, after_name = len(parts) - 1, False
     for part in target.split("/"):
         if part == "..":
-            if not at:
+            if after_name or not depth:
                 return False
-            at.pop()
+            depth -= 1
         elif part not in ("", "."):
-            at.append(part)
+            after_name = True
     return True
 
 
-def unpack(source: IO[bytes], into: Path, top: str, report: Report) -> CopyStats:
+class _HeaderGuard:
+    """The stream as tarfile reads it, with a limit to what it reads between two entries."""
+
+    def __init__(self, source: IO[bytes]) -> None:
+        self._source, self._left = source, 0
+
+    def expect_header(self) -> None:
+        self._left = _HEADER_BYTES + _CHUNK_BYTES
+
+    def expect_data(self, size: int) -> None:
+        self._left += size
+
+    def read(self, size: int = -1) -> bytes:
+        piece = self._source.read(size)
+        self._left -= len(piece)
+        if self._left < 0:
+            raise _unsafe(f"a header of more than {_HEADER_BYTES} bytes")
+        return piece
+
+
+def unpack(source: IO[bytes], into: Path, top: str, report: Report, limits: Limits) -> CopyStats:
     """Unpack a stream into ``into``, which must not exist and whose parent only this process writes to.
 
     ``top`` as in ``parts_of``; "" takes the name of the first entry. Links are created last, so no file is
     ever written through one. Raises ``OSError`` and ``UnsafeArchive``.
     """
-    copied, links, folders = CopyStats(), list[tuple[tuple[str, ...], str]](), list[tuple[Path, int]]()
+    guard, unpacking = _HeaderGuard(source), _Unpacking(into, top, report, limits)
+    guard.expect_header()
     try:
-        with tarfile.open(fileobj=source, mode="r|", bufsize=_CHUNK_BYTES) as tar:
-            for entry in tar:
-                top = top or entry.name.removeprefix("./").partition("/")[0]
-                parts = parts_of(entry.name, top)
-                path = into.joinpath(*parts)
-                if entry.isdir():
-                    path.mkdir(mode=0o700, exist_ok=True)
-                    folders.append((path, entry.mode))
-                elif entry.isreg():
-                    data = tar.extractfile(entry)
-                    assert data is not None
-                    _write(path, data, entry, report)
-                    copied.files, copied.size = copied.files + 1, copied.size + entry.size
-                elif entry.islnk():
-                    os.link(into.joinpath(*parts_of(entry.linkname, top)), path, follow_symlinks=False)
-                    copied.files += 1
-                elif entry.issym() and stays_inside(parts, entry.linkname):
-                    links.append((parts, entry.linkname))
-                else:
-                    cause = f"points to {entry.linkname}" if entry.issym() else "is not a file or directory"
-                    copied.skipped.append(f"{'/'.join(parts) or top} {cause}")
-    except tarfile.TarError as error:
+        stream: IO[bytes] = guard  # type: ignore[assignment]
+        with tarfile.open(fileobj=stream, mode="r|", bufsize=_CHUNK_BYTES) as tar:
+            while (entry := tar.next()) is not None:
+                tar.members.clear()  # type: ignore[attr-defined]
+                unpacking.check(entry)
+                guard.expect_data(max(entry.size, 0))
+                unpacking.add(entry, tar)
+                guard.expect_header()
+    except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:
         raise UnsafeArchive(f"the session sent an incomplete or invalid tar stream: {error}") from None
-    for parts, target in links:
-        os.symlink(target, into.joinpath(*parts))
-        copied.files += 1
-    for path, mode in reversed(folders):
-        path.chmod(mode & 0o777)
-    return copied
+    except (FileExistsError, FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        name = Path(str(error.filename2 or error.filename)).name
+        raise _unsafe(f"{name!r} twice, or without its directory, or a link to nothing") from None
+    unpacking.finish()
+    return unpacking.copied
+
+
+class _Unpacking:
+    """Creates the entries of one stream."""
+
+    def __init__(self, into: Path, top: str, report: Report, limits: Limits) -> None:
+        self._into, self._top, self._report, self._limits = into, top, report, limits
+        self._links: list[tuple[tuple[str, ...], str]] = []
+        self._directories: list[tuple[Path, int]] = []
+        self._entries = self._characters = 0
+        self.copied = CopyStats()
+
+    def check(self, entry: tarfile.TarInfo) -> None:
+        """Raises ``UnsafeArchive`` if the stream exceeds a limit with this entry."""
+        self._entries += 1
+        self._characters += len(entry.name) + len(entry.linkname)
+        if self._entries > self._limits.entries or self._characters > _NAMES_CHARACTERS:
+            raise _unsafe(f"more than {self._limits.entries} files, or too long names")
+        if max(len(entry.name), len(entry.linkname)) > _PATH_BYTES or entry.name.count("/") > _DEPTH:
+            raise _unsafe(f"a path of more than {_PATH_BYTES} characters or {_DEPTH} directories")
+        if not 0 <= entry.size <= self._limits.size - self.copied.size:
+            raise UnsafeArchive(
+                f"the session sent {entry.name[:80]!r} of {entry.size} bytes, and the limit for the copy is "
+                f"{self._limits.size} bytes",
+                next_step="nothing was copied; free disk space, or set --max-size to a higher limit",
+            )
+
+    def add(self, entry: tarfile.TarInfo, tar: tarfile.TarFile) -> None:
+        """Raises ``OSError`` and ``UnsafeArchive``."""
+        self._top = self._top or entry.name.removeprefix("./").partition("/")[0]
+        parts = parts_of(entry.name, self._top)
+        path, copied = self._into.joinpath(*parts), self.copied
+        if entry.isdir():
+            path.mkdir(mode=0o700, exist_ok=True)
+            self._directories.append((path, entry.mode))
+        elif entry.isreg():
+            data = tar.extractfile(entry)
+            assert data is not None
+            _write(path, data, entry, self._report)
+            copied.files, copied.size = copied.files + 1, copied.size + entry.size
+        elif entry.islnk():
+            os.link(self._into.joinpath(*parts_of(entry.linkname, self._top)), path, follow_symlinks=False)
+            copied.files += 1
+        elif entry.issym() and stays_inside(parts, entry.linkname):
+            self._links.append((parts, entry.linkname))
+        else:
+            cause = f"points to {entry.linkname}" if entry.issym() else "is not a file or directory"
+            copied.skip(f"{'/'.join(parts) or self._top} {cause}")
+
+    def finish(self) -> None:
+        """Raises ``OSError``."""
+        for parts, target in self._links:
+            try:
+                os.symlink(target, self._into.joinpath(*parts))
+            except (FileExistsError, FileNotFoundError, NotADirectoryError):
+                raise _unsafe(f"the link {'/'.join(parts)!r} twice, or without its directory") from None
+            self.copied.files += 1
+        for path, mode in reversed(self._directories):
+            path.chmod(mode & 0o777)
+
+
+def _unsafe(what: str) -> UnsafeArchive:
+    return UnsafeArchive(f"the session sent {what}", next_step="nothing was copied")
 
 
 def _write(path: Path, data: IO[bytes], entry: tarfile.TarInfo, report: Report) -> None:
@@ -147,18 +247,46 @@ def _write(path: Path, data: IO[bytes], entry: tarfile.TarInfo, report: Report) 
         while piece := data.read(_CHUNK_BYTES):
             file.write(piece)
             report(len(piece))
+        file.flush()
+        os.utime(fd, (entry.mtime, entry.mtime))
         os.fchmod(fd, entry.mode & 0o777)
-    os.utime(path, (entry.mtime, entry.mtime))
 
 
 def install(unpacked: Path, target: Path) -> None:
     """Move an unpacked copy to ``target``: directories merge, anything else replaces atomically.
 
-    Raises ``OSError``.
+    ``target`` is a path without links, except for its last part: that one, and every link below it, is
+    replaced and never followed. Raises ``OSError``.
     """
-    if unpacked.is_dir() and not unpacked.is_symlink() and target.is_dir():
-        for inner in unpacked.iterdir():
-            install(inner, target / inner.name)
-        unpacked.rmdir()
-    else:
-        os.replace(unpacked, target)
+    with _directory(str(unpacked.parent)) as source, _directory(str(target.parent)) as into:
+        _install(source, unpacked.name, into, target.name or ".")
+
+
+def _install(source: int, name: str, into: int, new: str) -> None:
+    arriving, present = _mode(source, name), _mode(into, new)
+    if stat.S_ISDIR(arriving) and stat.S_ISDIR(present):
+        with _directory(name, source) as inner_source, _directory(new, into) as inner_into:
+            for inner in os.listdir(inner_source):
+                _install(inner_source, inner, inner_into, inner)
+        os.rmdir(name, dir_fd=source)
+        return
+    if stat.S_ISDIR(arriving) and stat.S_ISLNK(present):
+        os.unlink(new, dir_fd=into)  # a directory cannot replace it in one step
+    os.replace(name, new, src_dir_fd=source, dst_dir_fd=into)
+
+
+def _mode(directory: int, name: str) -> int:
+    """The type and permissions of an entry; 0 if there is none."""
+    try:
+        return os.lstat(name, dir_fd=directory).st_mode
+    except FileNotFoundError:
+        return 0
+
+
+@contextmanager
+def _directory(path: str, parent: int | None = None) -> Iterator[int]:
+    fd = os.open(path, _DIRECTORY, dir_fd=parent)
+    try:
+        yield fd
+    finally:
+        os.close(fd)

@@ -17,7 +17,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.sockets import source_address
 from moorage.common.config.loader import load_or_create_secret
 from moorage.common.config.settings import ManagerSettings
-from moorage.common.model.addresses import is_loopback, split_address
+from moorage.common.model.addresses import AddressRule, is_loopback, split_address
 from moorage.common.model.errors import ConfigError, StartupError, StoreUnavailable
 from moorage.common.views.peers import JoinTokenSpec
 from moorage.manager.api import ApiServices, serve_api
@@ -41,6 +41,7 @@ from moorage.manager.pki.authority import CertificateAuthority
 from moorage.manager.pki.registration import ManagerCertificate, Registration
 from moorage.manager.postgres import EmbeddedPostgres
 from moorage.manager.rpc import (
+    AgentAddresses,
     AgentLinks,
     CommandBroker,
     LinkAuthenticator,
@@ -135,7 +136,8 @@ class Manager:
             write_secret(self._home / "admin-key", self.first_key)
         leader = self._leader = await enter(Leader(store, clock))
         terminator = SessionTerminator(store, settings.lost_grace_s)
-        links = AgentLinks(store, metrics, clock)
+        addresses = AgentAddresses([AddressRule.parse(rule) for rule in settings.agent_addresses])
+        links = AgentLinks(store, metrics, clock, addresses)
         authority = await self._authority(store) if self.has_tls else None
         certificate = ManagerCertificate(authority, clock) if authority else None
         managers = ManagerLinkClient(store, certificate, self._link_token)

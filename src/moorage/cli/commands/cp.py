@@ -17,13 +17,14 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from moorage.cli import archive, terminal
 from moorage.cli.app import app
-from moorage.cli.archive import CopyStats
+from moorage.cli.archive import CopyStats, Limits
 from moorage.cli.context import Cli, command
 from moorage.cli.errors import INTERRUPTED
 from moorage.cli.output import printable
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.commands import Channel, ExecSpec
 from moorage.common.model.errors import Conflict, InvalidInput, MoorageError, NotFound
+from moorage.common.model.slots import parse_size
 
 if TYPE_CHECKING:
     from moorage.sdk import Client, RunningCommand
@@ -32,7 +33,8 @@ _MISSING, _NO_PROGRAM = 3, (126, 127)
 # How tar programs report a full disk; some report the last, short write.
 _DISK_FULL = ("No space left on device", "Wrote only", "Disk quota exceeded")
 _STDERR_MAX, _BUFFER = 2000, 256 * 1024
-# Receives a copy. $1: target path; $2: name of the source; $3: a unique id. The EXIT trap removes a partial
+# Receives a copy. $1: target path; $2: name of the source; $3: a unique id. It merges by tar, which replaces
+# links instead of writing through them, as cp does not. The EXIT trap removes a partial
 # copy whatever ends the script. The script itself survives signals: they end tar, and `set -e` then ends the
 # script. An `exit` in the signal trap could cut the EXIT trap short.
 _RECEIVE_SCRIPT = """
@@ -51,9 +53,10 @@ trap 'rm -rf "$part"' EXIT
 trap : HUP INT PIPE TERM
 mkdir "$part"
 tar -xf - -C "$part"
+if [ -L "$into/$name" ]; then rm -f "$into/$name"; fi
 if [ -d "$into/$name" ]; then
   [ -d "$part/copy" ] || { echo "$into/$name is a directory" >&2; exit 1; }
-  cp -R -p "$part/copy/." "$into/$name/"
+  (cd "$part/copy" && tar -cf - .) | tar -xf - -C "$into/$name"
 else
   mv -f "$part/copy" "$into/$name"
 fi
@@ -80,10 +83,15 @@ def cp(
     cli: Cli,
     source: Annotated[str, typer.Argument(help="The source: a local path, or SESSION:PATH.")],
     target: Annotated[str, typer.Argument(help="The target: SESSION:PATH or a local path.")],
+    max_size: Annotated[
+        str | None,
+        typer.Option(help="Limit of a copy out of a session, such as 20GiB. Default: 95 % of the free disk."),
+    ] = None,
 ) -> None:
     """Copy a file or directory into or out of a running session: completely, or not at all.
 
-    A path is local if it has no colon, or starts with / or a dot. The session needs sh and tar.
+    A path is local if it has no colon, or starts with / or a dot. The session needs sh and tar. Links below
+    the target are replaced, never followed; links that lead out of the copy are skipped.
 
     \b
     Examples:
@@ -97,6 +105,8 @@ def cp(
             "one path must be in a session, and the other one local",
             next_step="write SESSION:PATH for the one in a session; a local path may start with ./",
         )
+    if max_size is not None and remote_target is not None:
+        raise InvalidInput("--max-size limits copies out of a session", next_step="leave it out")
     try:
         if remote_target is not None:
             local = _existing(Path(source))
@@ -107,7 +117,10 @@ def cp(
             assert remote_source is not None
             path, top = _remote_name(remote_source[1])
             remote, local = (remote_source[0], path), _local_target(Path(target), top)
-            copied = _run(cli, lambda client, report: _fetch(client, remote, local, top, report), source)
+            limits = Limits(parse_size(max_size) if max_size else _free_bytes(local))
+            copied = _run(
+                cli, lambda client, report: _fetch(client, remote, local, top, report, limits), source
+            )
     except (KeyboardInterrupt, asyncio.CancelledError):
         cli.note("moorage: nothing was copied")
         raise typer.Exit(INTERRUPTED) from None
@@ -208,11 +221,20 @@ def _remote_name(path: str) -> tuple[str, str]:
 
 
 def _local_target(target: Path, top: str) -> Path:
+    """Links in a path that the user wrote count; the last part of the result may be one that does not."""
     if target.is_dir():
-        return target / top if top != "." else target
-    if not target.absolute().parent.is_dir():
-        raise NotFound(f"there is no local directory {target.absolute().parent}")
-    return target
+        return target.resolve() / top if top != "." else target.resolve()
+    parent = target.absolute().parent
+    if not parent.is_dir():
+        raise NotFound(f"there is no local directory {parent}")
+    return parent.resolve() / target.name
+
+
+def _free_bytes(target: Path) -> int:
+    try:
+        return shutil.disk_usage(target.parent).free * 95 // 100
+    except OSError as error:
+        raise CopyFailed(f"cannot write to {target.parent}: {error}") from None
 
 
 async def _send(cli: Cli, client: Client, source: Path, target: tuple[str, str], report: Report) -> CopyStats:
@@ -250,13 +272,17 @@ async def _read_stderr(command: RunningCommand, ended: asyncio.Event) -> bytes:
 
 
 async def _fetch(
-    client: Client, source: tuple[str, str], target: Path, top: str, report: Report
+    client: Client, source: tuple[str, str], target: Path, top: str, report: Report, limits: Limits
 ) -> CopyStats:
     session, path = source
     script = ["sh", "-c", _SEND_SCRIPT, "sh", path]
     with terminal.cancel_on_signals(_current_task()), _staging_path(target) as staged:
         async with client.exec(session, ExecSpec(command=script)) as command:
-            copied = await _receive(command, session, staged, top, report)
+            copied = await _receive(
+                command,
+                session,
+                lambda file: archive.unpack(file, staged, "." if top == "." else "", report, limits),
+            )
         try:
             await asyncio.to_thread(archive.install, staged, target)
         except OSError as error:
@@ -265,7 +291,7 @@ async def _fetch(
 
 
 async def _receive(
-    command: RunningCommand, session: str, staged: Path, top: str, report: Report
+    command: RunningCommand, session: str, unpack: Callable[[IO[bytes]], CopyStats]
 ) -> CopyStats:
     stderr = b""
 
@@ -281,9 +307,7 @@ async def _receive(
     copied = CopyStats()
     source = _Source(next_piece)
     try:
-        copied = await source.read_by(
-            lambda file: archive.unpack(file, staged, "." if top == "." else "", report)
-        )
+        copied = await source.read_by(unpack)
     except archive.UnsafeArchive as error:
         failure = error
     except OSError as error:

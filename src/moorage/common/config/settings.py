@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from moorage.common.model.addresses import split_address, split_addresses
+from moorage.common.model.addresses import AddressRule, split_address, split_addresses
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.slots import parse_size
 
@@ -28,6 +28,11 @@ def _join_addresses(value: Any) -> Any:
 
 def _check_addresses(value: str) -> str:
     split_addresses(value)
+    return value
+
+
+def _check_address_rule(value: str) -> str:
+    AddressRule.parse(value)
     return value
 
 
@@ -81,6 +86,7 @@ Address = Annotated[str, AfterValidator(_check_address)]
 Addresses = Annotated[str, BeforeValidator(_join_addresses), AfterValidator(_check_addresses)]
 HostName = Annotated[str, Field(pattern=r"^\.?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$")]
 Network = Annotated[str, AfterValidator(_check_network)]
+AgentAddress = Annotated[str, AfterValidator(_check_address_rule)]
 PortRange = Annotated[str, AfterValidator(_check_port_range)]
 Share = Annotated[float, Field(ge=0.001, le=1), AfterValidator(_check_share)]
 
@@ -129,6 +135,10 @@ class ManagerSettings(Section):
     """Postgres URL, such as postgresql://user:password@host:5432/name. None: embedded Postgres."""
     postgres_bin: Path | None = None
     """Directory with ``postgres`` and ``initdb`` for the embedded Postgres. None: search for them."""
+    agent_addresses: tuple[AgentAddress, ...] = ()
+    """Addresses that agents may report for their kernels, beside the one that their link comes from: such as
+    10.1.0.0/16, node-7.lab, or node-7=10.1.0.7 for one agent only. For agents behind NAT, a load balancer or
+    with a second network."""
     max_body_bytes: Annotated[int, Field(gt=0)] = 1_048_576
     """Maximum request body of the REST API."""
     suspect_after_s: Annotated[float, Field(gt=0)] = 40

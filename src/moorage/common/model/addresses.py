@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from ipaddress import ip_address
+import re
+from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from typing import Self
+
+_HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
 def split_address(value: str) -> tuple[str, int]:
@@ -34,3 +39,38 @@ def split_addresses(value: str) -> tuple[str, ...]:
     for address in addresses:
         split_address(address)
     return addresses
+
+
+@dataclass(frozen=True, slots=True)
+class AddressRule:
+    """Addresses that an agent may report: those of a network, or one name. ``agent``: the only agent that may
+    report them; "" for every agent."""
+
+    agent: str
+    network: IPv4Network | IPv6Network | None
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse ``10.1.0.0/16``, ``10.1.0.7``, ``node-7.lab`` or, for one agent, ``node-7=10.1.0.7``. Raises
+        ``ValueError``."""
+        agent, _, address = (part.strip() for part in text.rpartition("="))
+        try:
+            return cls(agent, ip_network(address), "")
+        except ValueError:
+            if address[:1].isdigit() or "/" in address or not _HOST_NAME.fullmatch(address):
+                raise ValueError(
+                    f"{text!r} is no address, network or host name: write 10.1.0.7, 10.1.0.0/16 or "
+                    "node-7.lab, for one agent only with its id before it, like node-7=10.1.0.7"
+                ) from None
+            return cls(agent, None, address.lower())
+
+    def allows(self, agent_id: str, address: str) -> bool:
+        if self.agent not in ("", agent_id):
+            return False
+        if self.network is None:
+            return address.lower() == self.name
+        try:
+            return ip_address(address.strip("[]")) in self.network
+        except ValueError:
+            return False

@@ -1,5 +1,6 @@
 """gRPC servers of the manager, which agents and proxies dial."""
 
+from moorage.manager.rpc.agent_addresses import AgentAddresses
 from moorage.manager.rpc.agent_link import AgentLinks
 from moorage.manager.rpc.authentication import LinkAuthenticator
 from moorage.manager.rpc.commands import CommandBroker
@@ -10,6 +11,7 @@ from moorage.manager.rpc.server import LinkServer
 from moorage.manager.rpc.workspaces import WorkspaceBroker
 
 __all__ = [
+    "AgentAddresses",
     "AgentLinks",
     "CommandBroker",
     "LinkAuthenticator",

@@ -22,6 +22,7 @@ from moorage.common.model.errors import StoreUnavailable
 from moorage.common.model.ids import AgentId
 from moorage.common.model.versions import incompatibility
 from moorage.manager.metrics import Metrics
+from moorage.manager.rpc.agent_addresses import AgentAddresses, source_of
 from moorage.manager.rpc.agent_stream import AgentStream, StreamRefused
 from moorage.manager.rpc.authentication import Caller
 from moorage.manager.rpc.report_interval import ReportInterval
@@ -46,11 +47,15 @@ class AgentLinks:
     decides which one that is, across all managers, when it applies the stream's first report.
 
     One loop reads the orders of all agents whose orders may have changed, in one query, and polls every agent
-    within ``POLL_S``. Each agent's stream writes only the orders that it was offered.
+    within ``POLL_S``. Each agent's stream writes only the orders that it was offered. ``addresses``: what
+    agents may report; by default only where their links come from.
     """
 
-    def __init__(self, store: Store, metrics: Metrics, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, metrics: Metrics, clock: Clock, addresses: AgentAddresses | None = None
+    ) -> None:
         self._store, self._metrics, self._clock = store, metrics, clock
+        self._addresses = addresses or AgentAddresses()
         self._report_interval = ReportInterval()
         self._streams: dict[AgentId, AgentStream] = {}
         self._changed: set[AgentId] = set()
@@ -147,6 +152,7 @@ class AgentLinks:
             return
         try:
             stream = AgentStream(wire, caller)
+            await self._bind(stream, context.peer())
             try:
                 await self._serve(stream, reports, context)
             finally:
@@ -156,6 +162,18 @@ class AgentLinks:
             await context.abort(refused.code, refused.message)
         except StoreUnavailable as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+
+    async def _bind(self, stream: AgentStream, peer: str) -> None:
+        """Raises ``StreamRefused`` for an agent that may not report its address."""
+        host = await self._addresses.bind(stream.agent_id, stream.address, peer)
+        if host is None:
+            raise StreamRefused(
+                grpc.StatusCode.PERMISSION_DENIED,
+                f"agent.address = {stream.address[:80]!r} is not where this connection comes from, which is "
+                f"{source_of(peer)}: set agent.address to that, or allow it at the manager, with "
+                f'manager.agent_addresses = ["{stream.agent_id}={stream.address[:80]}"]',
+            )
+        stream.bind(host)
 
     def _take_over(self, stream: AgentStream) -> None:
         """Its first report has been applied, so it replaces every other stream of the agent."""

@@ -57,6 +57,7 @@ class AgentStream:
                 grpc.StatusCode.INVALID_ARGUMENT, "the first report of a stream must be a full report"
             )
         self.agent_id, self.incarnation, self.first = report.info.agent_id, report.incarnation, report
+        self.address = self._host = report.info.address
         self.refused: StreamRefused | None = None
         self.wake = asyncio.Event()
         self.wake.set()
@@ -79,6 +80,10 @@ class AgentStream:
         self._first_sent: tuple[int, float] | None = None
         self._has_acknowledged = self.refuses_orders = False
         self._check(report)
+
+    def bind(self, host: str) -> None:
+        """Its kernels are reached at ``host``, where the agent says ``address``."""
+        self._host = host
 
     def send_request(
         self, request: LogRequest | ExecRequest | WorkspaceRequest | FullReportRequest | Contact
@@ -120,12 +125,16 @@ class AgentStream:
             candidates |= message.removed
         if self.loading_orders:  # they may name some of these
             self._absent, candidates = candidates, set()
+        info, kernels = self._last.info, message.kernels
+        if self._host != self.address:
+            info = replace(info, address=self._host)
+            kernels = tuple(replace(k, host=self._host) if k.host else k for k in kernels)
         return AgentUpdate(
-            self._last.info,
+            info,
             self.incarnation,
             self._last.stream,
             self._last.draining,
-            {k.kernel_id: k for k in message.kernels},
+            {k.kernel_id: k for k in kernels},
             frozenset(k for k in candidates if self._is_absent(k)),
             frozenset(self._unacknowledged),
             whole,
@@ -147,12 +156,22 @@ class AgentStream:
         return refuses
 
     def _check(self, message: Report | ReportDelta) -> None:
-        """Check that a report is from the agent of this stream."""
-        info = message.info
+        """Check that a report is from the agent of this stream, and names no host but the agent's."""
+        info, address = message.info, self.address
+        foreign = next((k for k in message.kernels if k.host != address and (k.host or k.port)), None)
+        if foreign is not None:
+            raise StreamRefused(
+                grpc.StatusCode.PERMISSION_DENIED,
+                f"kernel {foreign.kernel_id} is reported at {foreign.host[:80]!r}: an agent reports its own "
+                f"address only, which is {address[:80]!r}",
+            )
         if info is None:
             return
         if info.agent_id != self.agent_id:
             mismatch = f"the stream of agent {self.agent_id!r} sent a report of agent {info.agent_id!r}"
+            raise StreamRefused(grpc.StatusCode.INVALID_ARGUMENT, mismatch)
+        if info.address != address:
+            mismatch = f"the address changed from {address[:80]!r} to {info.address[:80]!r}: connect again"
             raise StreamRefused(grpc.StatusCode.INVALID_ARGUMENT, mismatch)
         if problem := self._caller.refusal_to_act_as(info.agent_id, info.resource_group):
             raise StreamRefused(grpc.StatusCode.PERMISSION_DENIED, problem)

@@ -6,7 +6,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from typing import Any
 
+import grpc
 import structlog
 
 from moorage.common.aio.clock import Clock
@@ -15,11 +17,12 @@ from moorage.common.link.messages import LogRequest
 from moorage.common.link.pb import agent_pb2
 from moorage.common.model.cluster import MAIN
 from moorage.common.model.errors import AgentUnreachable, NotFound
-from moorage.common.model.ids import KernelId
+from moorage.common.model.ids import AgentId, KernelId
 from moorage.common.model.status import TERMINAL
 from moorage.common.views.resources import KernelView, SessionView
 from moorage.manager.identity.scope import Scope
 from moorage.manager.rpc.agent_link import AgentLinks
+from moorage.manager.rpc.authentication import Caller
 from moorage.manager.rpc.manager_link import ManagerLinkClient
 from moorage.manager.store import Store
 
@@ -34,7 +37,8 @@ POLL_S = 0.5
 class LogBroker:
     def __init__(self, store: Store, links: AgentLinks, managers: ManagerLinkClient, clock: Clock) -> None:
         self._store, self._links, self._managers, self._clock = store, links, managers, clock
-        self._readers: dict[str, Pipe[agent_pb2.LogChunk]] = {}
+        # By request: the agent that was asked, and where its answer goes.
+        self._readers: dict[str, tuple[AgentId, Pipe[agent_pb2.LogChunk]]] = {}
 
     async def read(
         self,
@@ -82,7 +86,8 @@ class LogBroker:
         stream = self._links.get(agent_id)
         if stream is None:
             raise AgentUnreachable(f"agent {agent_id!r} is not connected to this manager")
-        pipe = self._readers[request.request_id] = Pipe[agent_pb2.LogChunk](BUFFERED_CHUNKS)
+        pipe = Pipe[agent_pb2.LogChunk](BUFFERED_CHUNKS)
+        self._readers[request.request_id] = stream.agent_id, pipe
         try:
             stream.send_request(request)
             try:
@@ -119,14 +124,19 @@ class LogBroker:
             await asyncio.sleep(POLL_S)
             session = await self._store.sessions.get(scope, session.id)
 
-    async def receive(self, chunks: AsyncIterator[agent_pb2.LogChunk]) -> None:
-        """One call of ``SendLogs``. Returns, and so ends the call, when the reader disconnects."""
+    async def receive(self, chunks: AsyncIterator[agent_pb2.LogChunk], context: Any, caller: Caller) -> None:
+        """One call of ``SendLogs``, which answers one request. Returns, and so ends the call, when the reader
+        disconnects. Another agent than the one that was asked is refused."""
         pipe: Pipe[agent_pb2.LogChunk] | None = None
+        answered = ""
         try:
             async for chunk in chunks:
-                pipe = self._readers.get(chunk.request_id)
-                if pipe is None:
+                agent_id, known = self._readers.get(chunk.request_id, ("", None))
+                if known is None or answered not in ("", chunk.request_id):
                     return
+                if wrong := caller.refusal_to_act_as(agent_id):
+                    await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
+                pipe, answered = known, chunk.request_id
                 await pipe.put(chunk)
         finally:
             # Must not wait: when the agent disconnects, its stream ends and this call is cancelled.

@@ -20,6 +20,8 @@ from moorage.common.model.slots import WHOLE_DEVICE
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MAX_INT64, _MAX_KERNELS = 2**63 - 1, 2**31 - 1
 _MAX_SILENCE_S = 31_536_000  # a year
+# A kernel's texts, and those of an agent's description, in characters.
+_MAX_TEXT = 1 << 20
 _AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -42,8 +44,11 @@ def _problem_of_info(info: AgentInfo) -> str:
         return f"agent_id {_short(info.agent_id)} is not 1 to 128 letters, digits, dots, - and _"
     names = (info.resource_group, info.address, info.version, info.arch, info.identity)
     texts = (*names, *info.runtimes, *info.engines, *(runtime.name for runtime in info.runtime_states))
-    if not info.resource_group or any("\0" in text for text in (*texts, *info.labels, *info.labels.values())):
-        return "a report needs a resource_group, and no text may contain a NUL character"
+    texts = (*texts, *info.labels, *info.labels.values())
+    if not info.resource_group or any("\0" in text for text in texts) or sum(map(len, texts)) > _MAX_TEXT:
+        return (
+            f"a report needs a resource_group, and its texts no NUL character and at most {_MAX_TEXT} others"
+        )
     for (slot, device), count in Counter((o.slot, o.device_id) for o in info.offers).items():
         if count > 1 or not slot or "\0" in slot + device:
             return f"slot {_short(slot)} of device {_short(device)} is offered {count} times, or has no name"
@@ -73,8 +78,11 @@ def _problem_of_location(offer: SlotOffer) -> str:
 def _problem_of_kernel(kernel: Observation) -> str:
     if not _UUID.fullmatch(kernel.kernel_id):
         return f"kernel_id {_short(kernel.kernel_id)} is not a UUID in its canonical form"
-    if "\0" in kernel.host + kernel.detail + kernel.log_tail:
-        return f"a text of kernel {kernel.kernel_id} contains a NUL character"
+    texts = kernel.host + kernel.detail + kernel.log_tail
+    if "\0" in texts or len(texts) > _MAX_TEXT:
+        return f"a text of kernel {kernel.kernel_id} has a NUL character, or more than {_MAX_TEXT} characters"
+    if kernel.port and not kernel.host:
+        return f"kernel {kernel.kernel_id} listens on port {kernel.port} of no host"
     if problem := _problem_of_apps(kernel):
         return f"kernel {kernel.kernel_id}: {problem}"
     return f"port {kernel.port} of kernel {kernel.kernel_id} is above 65535" if kernel.port > 65535 else ""

@@ -106,7 +106,7 @@ class LinkServer(
     ) -> agent_pb2.LogAck:
         caller = await self._authenticate(context, "agent")
         async with self._authenticator.until_revoked(caller, context):
-            await self._logs.receive(request_iterator)
+            await self._logs.receive(request_iterator, context, caller)
         return agent_pb2.LogAck()
 
     async def SendUsage(self, request: agent_pb2.UsageReport, context: Any) -> agent_pb2.UsageAck:
@@ -123,7 +123,9 @@ class LinkServer(
             await self._execs.serve(request_iterator, context, caller)
 
     async def SendWorkspaces(self, request: agent_pb2.WorkspaceAnswer, context: Any) -> agent_pb2.LogAck:
-        self._workspaces.take(request, await self._authenticate(context, "agent"))
+        caller = await self._authenticate(context, "agent")
+        if wrong := self._workspaces.take(request, caller):
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
         return agent_pb2.LogAck()
 
     async def Watch(self, request: routes_pb2.WatchRequest, context: Any) -> None:

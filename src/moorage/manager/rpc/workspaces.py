@@ -18,6 +18,7 @@ from moorage.manager.rpc.manager_link import ManagerLinkClient
 
 # An agent reads the size of every file, which is slow on a node with many files.
 ANSWER_S = 15.0
+_LAST_TIME = 253_402_300_800.0  # the year 10000, which no time stamp can hold
 
 
 class WorkspaceBroker:
@@ -38,7 +39,7 @@ class WorkspaceBroker:
         for agent, answer in answers.items():
             if answer is not None and answer.error and remove:
                 raise Conflict(f"agent {agent!r} could not delete the workspace: {answer.error}")
-            items += [_view(agent, one) for one in answer.workspaces] if answer is not None else []
+            items += [_view(agent, one) for one in answer.workspaces if _is_valid(one)] if answer else []
         return WorkspaceList(items=items, silent=sorted(silent))
 
     async def ask_here(self, request: WorkspaceRequest) -> dict[str, agent_pb2.WorkspaceAnswer | None]:
@@ -59,10 +60,19 @@ class WorkspaceBroker:
                 del self._pending[request_id]
         return {agent: answer.result() if answer.done() else None for agent, answer in answers.items()}
 
-    def take(self, answer: agent_pb2.WorkspaceAnswer, caller: Caller) -> None:
+    def take(self, answer: agent_pb2.WorkspaceAnswer, caller: Caller) -> str:
+        """Pass an answer on to who asked. Returns why it is refused: another agent was asked."""
         agent_id, waiting = self._pending.get(answer.request_id, ("", None))
-        if waiting is not None and not waiting.done() and not caller.refusal_to_act_as(agent_id):
+        if waiting is None or waiting.done():
+            return ""
+        wrong = caller.refusal_to_act_as(agent_id)
+        if not wrong:
             waiting.set_result(answer)
+        return wrong
+
+
+def _is_valid(one: agent_pb2.Workspace) -> bool:
+    return 0 <= one.changed_at < _LAST_TIME and one.size >= 0 and "\0" not in one.session_id
 
 
 def _view(agent_id: str, one: agent_pb2.Workspace) -> WorkspaceView:

@@ -41,6 +41,7 @@ class OrderStore:
         self._keyring = keyring
         self._connection, self._keep_unknown = db.dedicated_connection(), keep_unknown
         self._newest_generation = 0  # that a peer knows, or that was drawn here
+        self._implausible_generation = 1 << 63  # the lowest that a peer claimed and Postgres refused
         # Kernel specs by the agent that should run them. A kernel's spec never changes after its placement.
         self._known: dict[AgentId, dict[KernelId, KernelSpec]] = {}
 
@@ -91,10 +92,12 @@ class OrderStore:
     def note_generation(self, seen: int) -> None:
         """A peer knows this generation, so every later one is greater. The database is behind it after the
         restore of a backup, or after a failover to a standby that had not received every commit."""
-        self._newest_generation = max(self._newest_generation, seen)
+        if seen < self._implausible_generation:
+            self._newest_generation = max(self._newest_generation, seen)
 
     async def next_generation(self) -> int:
-        """A number greater than every one issued before, by any manager, and than those noted."""
+        """A number greater than every one issued before, by any manager, and than those noted, unless it
+        would be one that no manager can have issued yet."""
         [row] = await self._connection.fetch(SQL["generation_next"])
         if row["generation"] <= (seen := self._newest_generation):
             log.warning(
@@ -103,6 +106,10 @@ class OrderStore:
                 seen=seen,
             )
             [row] = await self._connection.fetch(SQL["generation_raise"], seen)
+            if row["generation"] <= seen:
+                log.error("a peer claims a generation that no manager has issued: ignored", claimed=seen)
+                self._implausible_generation = seen
+                self._newest_generation = row["generation"]
         self.note_generation(row["generation"])
         return int(row["generation"])
 

@@ -30,6 +30,7 @@ from moorage.manager.store.sessions import SessionStore
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _COLUMNS = tuple(Use.__dataclass_fields__)
 _LARGEST = (1 << 53) - 1
+_DEVICES = 1024  # of one agent
 # Minutes are kept for so long, then rolled up into hours, so many rows per call.
 MINUTES_KEPT_S, ROLL_UP_BATCH = 2 * HOUR_S, 20_000
 
@@ -40,7 +41,9 @@ class UsageStore:
         self._connection = db.dedicated_connection()
 
     async def put(self, reports: Sequence[UsageReport]) -> None:
-        """Write at most one report per agent. Implausible values are left out."""
+        """Write at most one report per agent. Implausible values are left out, and reports that would fail
+        the statement, and with it those of other agents."""
+        reports = [r for r in reports if _is_storable(r)]
         kernels = [(r.agent_id, k.kernel_id, k.use) for r in reports for k in _newest(r)]
         await self._connection.fetch(
             SQL["usage_put"],
@@ -56,7 +59,7 @@ class UsageStore:
 
     async def put_minutes(self, minutes: Sequence[tuple[UsageReport, KernelMinute]]) -> None:
         """Each minute comes with the report that it was part of."""
-        usable = [(r, m) for r, m in minutes if _is_usable(m)]
+        usable = [(r, m) for r, m in minutes if _is_storable(r) and _is_usable(m)]
         if not usable:
             return
         means, peaks = (_transposed([getattr(m, which) for _, m in usable]) for which in ("mean", "peak"))
@@ -138,6 +141,10 @@ class UsageStore:
         found = await self._db.fetch(SQL["usage_totals"])
         names = ("cpu", "memory", "gpu", "gpu_memory")
         return [(row["resource_group"], {name: row[name] for name in names}) for row in found]
+
+
+def _is_storable(report: UsageReport) -> bool:
+    return "\0" not in report.agent_id + report.incarnation and len(report.devices) <= _DEVICES
 
 
 def _newest(report: UsageReport) -> Collection[Any]:

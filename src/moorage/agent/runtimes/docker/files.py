@@ -12,6 +12,8 @@ from typing import Any
 from moorage.agent.runtimes.base import File
 
 _PASSWD = "/etc/passwd"
+# The image decides how large its file is.
+_PASSWD_MAX_BYTES = 1024 * 1024
 
 
 def copy_into_container(api: Any, container: str, files: Iterable[File]) -> None:
@@ -23,7 +25,7 @@ def copy_into_container(api: Any, container: str, files: Iterable[File]) -> None
 
         with suppress(docker.errors.NoSuchObject):
             pieces, _ = api.get_archive(container, _PASSWD)
-            passwd = first_file_text(b"".join(pieces))
+            passwd = first_file_text(pieces)
     api.put_archive(container, "/", archive(files, *owner_of(user, passwd)))
 
 
@@ -33,14 +35,19 @@ def owner_of(user: str, passwd: str) -> tuple[int, int]:
     name, _, group = user.partition(":")
     rows = [line.split(":") for line in passwd.splitlines() if line.count(":") >= 3]
     found = next((row for row in rows if name in (row[0], row[2])), None)
-    uid = int(name) if name.isdigit() else int(found[2]) if found else 0
-    gid = int(group) if group.isdigit() else int(found[3]) if found else 0
-    return uid, gid
+    known_uid, known_gid = (found[2], found[3]) if found else ("", "")
+    uid, gid = (name if _is_id(name) else known_uid), (group if _is_id(group) else known_gid)
+    return int(uid) if _is_id(uid) else 0, int(gid) if _is_id(gid) else 0
+
+
+def _is_id(text: str) -> bool:
+    """Images may say anything, such as digits of other scripts."""
+    return text.isascii() and text.isdigit() and len(text) <= 10
 
 
 def needs_passwd(user: str) -> bool:
     """Return whether ``user`` can be resolved only with /etc/passwd of the container."""
-    return bool(user) and not all(part.isdigit() for part in user.split(":")[:2])
+    return bool(user) and not all(_is_id(part) for part in user.split(":")[:2])
 
 
 def archive(files: Iterable[File], uid: int, gid: int) -> bytes:
@@ -59,12 +66,18 @@ def archive(files: Iterable[File], uid: int, gid: int) -> bytes:
     return buffer.getvalue()
 
 
-def first_file_text(tar: bytes) -> str:
-    """The text of the first file in a tar archive; "" if there is none."""
-    with tarfile.open(fileobj=io.BytesIO(tar)) as opened:
-        for entry in opened:
-            if (content := opened.extractfile(entry)) is not None:
-                return content.read().decode(errors="replace")
+def first_file_text(pieces: Iterable[bytes]) -> str:
+    """The text of the file that a tar archive begins with; "" if that is none, or larger than a MiB."""
+    start = bytearray()
+    for piece in pieces:
+        start += piece[: _PASSWD_MAX_BYTES - len(start)]
+        if len(start) == _PASSWD_MAX_BYTES:
+            break
+    with suppress(tarfile.TarError), tarfile.open(fileobj=io.BytesIO(start), mode="r|") as opened:
+        entry = opened.next()
+        if entry is not None and entry.isreg() and 0 <= entry.size <= _PASSWD_MAX_BYTES:
+            content = opened.extractfile(entry)
+            return content.read().decode(errors="replace") if content is not None else ""
     return ""
 
 
