@@ -90,7 +90,7 @@ class Project:
         (folder / "postgres-password").write_text("s3cret")
         (folder / "dsn").write_text(f"postgresql://moorage:s3cret@127.0.0.1:{self.ports[5432]}/moorage\n")
 
-    def __call__(self, *arguments: str) -> str:
+    def __call__(self, *arguments: str, stdin: str = "") -> str:
         """Returns the standard output."""
         env = os.environ | {
             "DOCKER_HOST": f"unix://{self._engine.socket}",
@@ -99,7 +99,7 @@ class Project:
         }
         done = subprocess.run(
             [self._program, *arguments],
-            cwd=self.folder, env=env, capture_output=True, text=True, timeout=120, check=False,
+            cwd=self.folder, env=env, capture_output=True, text=True, timeout=120, check=False, input=stdin,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -139,8 +139,8 @@ def test_compose_file_as_documented(project: Project) -> None:
     project.moorage("--url", url, "agents")
     agent = project.moorage("--url", url, "join-tokens", "create").strip()
     proxy = project.moorage("--url", url, "join-tokens", "create", "--proxy").strip()
-    assert "joined" in project("run", "--rm", "-T", "agent", "agent", "join", url, agent)
-    assert "joined" in project("run", "--rm", "-T", "proxy", "proxy", "join", url, proxy)
+    assert "joined" in project("run", "--rm", "-T", "agent", "agent", "join", url, stdin=agent)
+    assert "joined" in project("run", "--rm", "-T", "proxy", "proxy", "join", url, stdin=proxy)
     project("up", "-d")
     small = ("--image", PYTHON_IMAGE, "--resources", "cpu=0.1", "--resources", "mem=64MiB")
     output = project.moorage("--url", url, "run", *small, "--", "python3", "-c", "print('in a container')")

@@ -47,7 +47,16 @@ def wait_and_remove(api: Any, container: str) -> tuple[int, str]:
 async def test_agent_in_a_container(site: Site, api: Any, reachable_dir: Path) -> None:
     with tempfile.TemporaryDirectory(dir=reachable_dir) as folder:
         home, run = Path(folder), asyncio.to_thread
-        arguments = ("agent", "join", site.url, await site.token(), "--id", "node-c")
+        (home / "join-token").write_text(await site.token())
+        arguments = (
+            "agent",
+            "join",
+            site.url,
+            "--token-file",
+            "/var/lib/moorage/join-token",
+            "--id",
+            "node-c",
+        )
         code, output = await run(wait_and_remove, api, await run(start, api, home, *arguments))
         assert (code, "agent node-c joined" in output) == (0, True), output
         settings = ("--inventory", "fake:2xH100", "--set", "agent.docker=off")

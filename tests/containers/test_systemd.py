@@ -109,8 +109,8 @@ class Moorage:
         for daemon, user, token in zip(("agent", "proxy"), ("root", "moorage"), tokens, strict=True):
             home = f"/var/lib/moorage-{daemon}"
             self.machine.run("install", "-d", "-m", "700", "-o", user, home)
-            command = ("moorage", daemon, "join", self._url, token)
-            code, output = self.machine.run(*command, user=user, MOORAGE_HOME=home)
+            command = f"echo $TOKEN | moorage {daemon} join {self._url}"
+            code, output = self.machine.run("sh", "-c", command, user=user, MOORAGE_HOME=home, TOKEN=token)
             assert code == 0, output
 
 

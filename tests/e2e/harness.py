@@ -85,11 +85,13 @@ class Platform:
     def client(self) -> Client:
         return Client(self.url, self.key)
 
-    def run(self, *arguments: str, timeout: float = TIMEOUT_S) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *arguments: str, timeout: float = TIMEOUT_S, stdin: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command to completion."""
         command = [sys.executable, "-m", "moorage", *arguments]
         return subprocess.run(
-            command, env=self.env, capture_output=True, text=True, timeout=timeout, check=False
+            command, env=self.env, capture_output=True, text=True, timeout=timeout, check=False, input=stdin
         )
 
     def start(self, name: str, *arguments: str, env: dict[str, str] | None = None) -> None:

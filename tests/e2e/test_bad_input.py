@@ -204,10 +204,20 @@ def test_occupied_ports_and_wrong_dsns_are_reported(home: Path) -> None:
         "postgresql://u:secret@127.0.0.1:1/x": (1, "Postgres"),
     }
     for dsn, (code, text) in wrong_dsns.items():
-        result = other.run("manager", "--dsn", dsn, timeout=60)
+        other.env["MOORAGE_MANAGER__DSN"] = dsn
+        result = other.run("manager", timeout=60)
         assert (result.returncode, text in result.stderr) == (code, True), result.stderr
         assert "secret" not in result.stderr
         assert "Traceback" not in result.stderr
+    # Every user of the machine can read arguments.
+    for arguments in (
+        ("--dsn", "postgresql://u:hidden@127.0.0.1:1/x"),
+        ("--dsn", "postgresql://127.0.0.1:1/x?password=hidden"),
+        ("--set", "manager.ca_secret=hidden"),
+    ):
+        result = other.run("manager", *arguments)
+        assert (result.returncode, "is a secret" in result.stderr) == (2, True), result.stderr
+        assert "hidden" not in result.stderr
     assert kernels_below(home) == {}
 
 

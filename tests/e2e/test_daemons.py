@@ -111,9 +111,9 @@ async def cordon_drain_uncordon(site: Site) -> None:
 
 async def test_join_serve_upgrade_and_revoke(site: Site) -> None:
     await site.up()
-    joined = site.node.run("agent", "join", site.manager.url, site.token(), "--id", "node-7")
+    joined = site.node.run("agent", "join", site.manager.url, "--id", "node-7", stdin=site.token())
     assert joined.returncode == 0, joined.stderr
-    joined = site.edge.run("proxy", "join", site.manager.url, site.token("--proxy"))
+    joined = site.edge.run("proxy", "join", site.manager.url, stdin=site.token("--proxy"))
     assert joined.returncode == 0, joined.stderr
     site.node.start("agent")
     site.edge.start("proxy")
@@ -171,22 +171,24 @@ async def test_join_serve_upgrade_and_revoke(site: Site) -> None:
 async def test_rejected_registrations_explain_why(site: Site) -> None:
     await site.up()
     good = site.token()
-    for arguments, code, text in (
-        (("http://127.0.0.1:1", good), 1, "no manager answers at http://127.0.0.1:1"),
-        (("nonsense", good), 2, "is not the address of a manager"),
-        ((site.manager.url, "mgj-short"), 2, "not a join token"),
-        ((site.manager.url,), 2, "no join token was given"),
-        ((site.manager.url, good, "--id", "no/name"), 2, "is not a name for"),
+    for arguments, stdin, code, text in (
+        (("http://127.0.0.1:1",), good, 1, "no manager answers at http://127.0.0.1:1"),
+        (("nonsense",), good, 2, "is not the address of a manager"),
+        ((site.manager.url,), "mgj-short", 2, "not a join token"),
+        ((site.manager.url,), "", 2, "no join token was given"),
+        ((site.manager.url, "--token-file", "/nowhere"), "", 2, "--token-file /nowhere cannot be read"),
+        ((site.manager.url, "--id", "no/name"), good, 2, "is not a name for"),
+        ((site.manager.url, good), "", 2, "unexpected extra argument"),
     ):
-        rejected = site.node.run("agent", "join", *arguments)
+        rejected = site.node.run("agent", "join", *arguments, stdin=stdin)
         assert (rejected.returncode, text in rejected.stderr) == (code, True), rejected.stderr
-    assert site.node.run("agent", "join", site.manager.url, good, "--id", "node-7").returncode == 0
-    again = site.edge.run("agent", "join", site.manager.url, good, "--id", "node-8")
+    assert site.node.run("agent", "join", site.manager.url, "--id", "node-7", stdin=good).returncode == 0
+    again = site.edge.run("agent", "join", site.manager.url, "--id", "node-8", stdin=good)
     assert (again.returncode, "could be used once" in again.stderr) == (4, True), again.stderr
-    clash = site.edge.run("agent", "join", site.manager.url, site.token(), "--id", "node-7")
+    clash = site.edge.run("agent", "join", site.manager.url, "--id", "node-7", stdin=site.token())
     assert (clash.returncode, "another agent named 'node-7' has joined" in clash.stderr) == (1, True)
     other = site.token()
     [listed] = json.loads(site.manager.run("join-tokens", "list", "-o", "json").stdout)["join_tokens"][-1:]
     assert site.manager.run("join-tokens", "delete", listed["id"]).returncode == 0
-    removed = site.edge.run("agent", "join", site.manager.url, other, "--id", "node-8")
+    removed = site.edge.run("agent", "join", site.manager.url, "--id", "node-8", stdin=other)
     assert (removed.returncode, "was removed" in removed.stderr) == (4, True), removed.stderr

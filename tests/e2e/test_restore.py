@@ -96,8 +96,10 @@ async def test_restore_adopts_what_lives_and_lists_what_the_backup_does_not_know
     site: Site, home: Path
 ) -> None:
     await site.up()
-    assert site.node.run("agent", "join", site.manager.url, site.token(), "--id", "node-7").returncode == 0
-    assert site.edge.run("proxy", "join", site.manager.url, site.token("--proxy")).returncode == 0
+    assert (
+        site.node.run("agent", "join", site.manager.url, "--id", "node-7", stdin=site.token()).returncode == 0
+    )
+    assert site.edge.run("proxy", "join", site.manager.url, stdin=site.token("--proxy")).returncode == 0
     site.node.start("agent")
     site.edge.start("proxy")
     await until("the agent is connected", lambda: alive(site))

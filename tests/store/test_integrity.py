@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -166,8 +167,8 @@ async def test_garbage_collector_repairs_and_counts_drift(store: Store) -> None:
 
 async def run_check(dsn: str, home: Path, *words: str) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "moorage", "db", "check", "--home", str(home), "--dsn", dsn, *words,
-        stdout=asyncio.subprocess.PIPE,
+        sys.executable, "-m", "moorage", "db", "check", "--home", str(home), *words,
+        stdout=asyncio.subprocess.PIPE, env=os.environ | {"MOORAGE_MANAGER__DSN": dsn},
     )  # fmt: skip
     out, _ = await process.communicate()
     assert process.returncode is not None

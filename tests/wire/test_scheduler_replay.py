@@ -45,9 +45,9 @@ class Platform:
 
     async def moorage(self, *arguments: str) -> tuple[int, str, str]:
         """In a thread: the command runs an event loop of its own."""
-        connection = ["--url", self.url, "--key", self.key]
-        command = ["scheduler", *arguments, *connection]
-        result = await asyncio.to_thread(CliRunner().invoke, app, command, catch_exceptions=False)
+        command = ["scheduler", *arguments, "--url", self.url]
+        runner = CliRunner(env={"MOORAGE_API_KEY": self.key})
+        result = await asyncio.to_thread(runner.invoke, app, command, catch_exceptions=False)
         return result.exit_code, result.stdout, result.stderr
 
     async def json(self, *arguments: str) -> Any:

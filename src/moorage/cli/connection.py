@@ -30,19 +30,29 @@ def state_directory(env: Mapping[str, str]) -> Path:
 
 
 def find_connection(
-    env: Mapping[str, str], *, url: str | None = None, key: str | None = None, openai_url: str | None = None
+    env: Mapping[str, str],
+    *,
+    url: str | None = None,
+    key_file: str | None = None,
+    openai_url: str | None = None,
 ) -> Connection:
     """Each value from the first source that has it. Raises ``ConfigError`` for a file that cannot be read.
+    A key is no argument, since every user of the machine could read it there.
 
     ``connection.json`` (``url``, ``openai_url``) and ``admin-key`` are saved by ``moorage up`` in the
     state directory.
     """
     home = state_directory(env)
     saved = _read_connection(home / "connection.json")
-    key_file = home / "admin-key"
-    found, shown = key or env.get("MOORAGE_API_KEY") or "", "$MOORAGE_API_KEY"
-    if not found and (text := _read(key_file)) is not None:
-        found, shown = text, f"$(cat {shlex.quote(str(key_file))})"
+    found, shown = env.get("MOORAGE_API_KEY") or "", "$MOORAGE_API_KEY"
+    if key_file or not found:
+        named = key_file or env.get("MOORAGE_API_KEY_FILE")
+        path = Path(named).expanduser() if named else home / "admin-key"
+        text = _read(path)
+        if text is None and named:
+            raise ConfigError(f"the file with the API key, {path}, does not exist")
+        if text is not None:
+            found, shown = text, f"$(cat {shlex.quote(str(path))})"
     return Connection(
         url=url or env.get("MOORAGE_URL") or saved.get("url") or DEFAULT_URL,
         openai_url=openai_url
@@ -78,5 +88,5 @@ def _read(path: Path) -> str | None:
         why = getattr(error, "strerror", None) or "not text"
         raise ConfigError(
             f"{path} cannot be read ({why})",
-            next_step="run as the user who owns it, or set MOORAGE_HOME, --url and --key",
+            next_step="run as the user who owns it, or set MOORAGE_HOME, --url and --key-file",
         ) from error

@@ -39,8 +39,12 @@ SHARED: dict[str, Any] = {
         str | None,
         typer.Option(help="Address of the manager. Default: MOORAGE_URL, or as `moorage up` saved it."),
     ],
-    "key": Annotated[
-        str | None, typer.Option(help="API key. Default: MOORAGE_API_KEY, or the saved admin key.")
+    "key_file": Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="File with the API key. Default: MOORAGE_API_KEY, MOORAGE_API_KEY_FILE, or the admin key.",
+        ),
     ],
     "openai_url": Annotated[
         str | None,
@@ -86,7 +90,7 @@ class Cli:
 
     @property
     def connection(self) -> Connection:
-        options = {name: self._given.get(name) for name in ("url", "key", "openai_url")}
+        options = {name: self._given.get(name) for name in ("url", "key_file", "openai_url")}
         return find_connection(os.environ, **options)
 
     def run(self, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:

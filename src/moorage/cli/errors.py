@@ -58,7 +58,7 @@ def one_line(error: MoorageError | ValidationError) -> str:
         return printable("; ".join(problems), one_line=True)
     step = f"; {error.next_step}" if error.next_step else ""
     if isinstance(error, ApiError) and error.status == 401 and not step:
-        step = "; give the API key with --key or MOORAGE_API_KEY"
+        step = "; give the API key with --key-file or MOORAGE_API_KEY"
     return printable(error.message + step, one_line=True)
 
 

@@ -306,7 +306,8 @@ class Manager:
 def write_secret(path: Path, secret: str) -> None:
     """Write a secret that only its owner can read. An existing file is replaced atomically."""
     temporary = path.with_suffix(".new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(secret + "\n")
     temporary.replace(path)

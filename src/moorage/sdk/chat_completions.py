@@ -127,7 +127,7 @@ def _error(url: str, status: int, parsed: dict[str, Any], body: bytes) -> ApiErr
     if isinstance(given.get("code"), int) and 400 <= given["code"] < 600:
         status, code = given["code"], given.get("type") or "error"
     steps = {
-        401: "give the API key with --key or MOORAGE_API_KEY",
+        401: "give the API key with --key-file or MOORAGE_API_KEY",
         404: "`moorage ps` lists the models",
         503: "wait until it is ready: `moorage ps`",
     }

@@ -36,12 +36,14 @@ def test_connection_refused_names_the_next_step(moorage: Run) -> None:
         (("describe", "nope"), 3),
         (("logs", "nope"), 3),
         (("stop", "nope"), 3),
-        (("ps", "--key", "wrong"), 4),
-        (("--key", "wrong", "ps"), 4),
+        (("ps", "--key-file", "/dev/null"), 4),
+        (("--key-file", "/dev/null", "ps"), 4),
+        (("ps", "--key-file", "/nowhere"), 2),
+        (("ps", "--key", "secret"), 2),
         (("ps", "--url", "nonsense"), 2),
         (("ps", "-o", "nonsense"), 2),
         (("describe", ""), 2),
-        (("ps", "--key", "no\nkey"), 2),
+        (("ps", "--key-file", __file__), 2),
     ],
 )
 def test_exit_codes(moorage: Run, args: tuple[str, ...], code: int) -> None:
@@ -72,8 +74,12 @@ def test_precedence_of_connection_sources(tmp_path: Path) -> None:
     env |= {"MOORAGE_URL": "http://env", "MOORAGE_API_KEY": "env-key", "MOORAGE_OPENAI_URL": ""}
     at = find_connection(env)
     assert (at.url, at.openai_url, at.key) == ("http://env", "http://file/v1", "env-key")
-    at = find_connection(env, url="http://flag", key="flag-key", openai_url="http://flag/v1")
+    (tmp_path / "flag-key").write_text("flag-key\n")
+    flags = {"url": "http://flag", "key_file": str(tmp_path / "flag-key"), "openai_url": "http://flag/v1"}
+    at = find_connection(env, **flags)
     assert (at.url, at.openai_url, at.key) == ("http://flag", "http://flag/v1", "flag-key")
+    del env["MOORAGE_API_KEY"]
+    assert find_connection(env | {"MOORAGE_API_KEY_FILE": flags["key_file"]}).key == "flag-key"
 
 
 @pytest.mark.parametrize("content", ["[1]", "{", '{"url": 3}'])

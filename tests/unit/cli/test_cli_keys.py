@@ -2,6 +2,7 @@
 
 import json
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from fake_manager import FakeManager
@@ -12,12 +13,14 @@ from moorage.cli import times
 from moorage.common.model.errors import InvalidInput
 
 
-def test_create_list_and_revoke_a_key(manager: FakeManager, moorage: Run) -> None:
+def test_create_list_and_revoke_a_key(manager: FakeManager, moorage: Run, tmp_path: Path) -> None:
     created = moorage("keys", "create", "ci", "--user", "ann", "--project", "vision", "--expires", "30d")
     assert created.exit_code == 0
     assert "only now" in created.stderr
     secret = created.stdout.removesuffix("\n")  # the secret alone, for scripts
-    assert moorage("ps", "--key", secret).exit_code == 0
+    key_file = tmp_path / "key"
+    key_file.write_text(f"{secret}\n")
+    assert moorage("ps", "--key-file", str(key_file)).exit_code == 0
     assert moorage("keys", "create", "root2", "--role", "admin", "-o", "name").stdout.startswith("mg-")
     key = manager.store.keys.views["ci"]
     assert (key.user, key.project, key.role) == ("ann", "vision", "member")
@@ -31,7 +34,7 @@ def test_create_list_and_revoke_a_key(manager: FakeManager, moorage: Run) -> Non
     assert [key["name"] for key in listed] == ["ada", "ci", "root", "root2"]
     assert moorage("keys", "revoke", "ci").stdout == "ci\n"
     assert sorted(manager.store.keys.views) == ["ada", "root", "root2"]
-    assert moorage("ps", "--key", secret).exit_code == 4
+    assert moorage("ps", "--key-file", str(key_file)).exit_code == 4
     assert json.loads(moorage("keys", "create", "x", "-o", "json").stdout)["secret"].startswith("mg-")
 
 

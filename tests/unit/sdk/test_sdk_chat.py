@@ -44,7 +44,7 @@ async def test_error_in_mid_stream(manager: FakeManager) -> None:
             '{"error": {"message": "no model", "type": "x", "code": "model_not_found"}}',
             "no model.*moorage ps",
         ),
-        (401, '{"error": "Unauthorized"}', "Unauthorized.*--key"),
+        (401, '{"error": "Unauthorized"}', "Unauthorized.*--key-file"),
         (503, '{"detail": "?"}', "not an OpenAI API"),
         (200, "<html>", "not an OpenAI API"),
         (200, '{"error": null, "choices": []}', "not an OpenAI API"),

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from pydantic import ValidationError
 
@@ -127,8 +128,22 @@ def _from_flags(flags: Mapping[str, str]) -> dict[str, _Given]:
     for name, value in flags.items():
         origin = f"flag --{name.partition('.')[2].replace('_', '-')}"
         _check_name(name, origin)
+        if name in SECRETS and (name != "manager.dsn" or _has_password(value)):
+            raise ConfigError(
+                f"{name} is a secret, and every user of this machine can read arguments",
+                next_step=f"put it into a file, and set {name}_file in the configuration file or "
+                f"MOORAGE_{name.replace('.', '__').upper()}_FILE in the environment",
+            )
         given[name] = _Given(_decode(name, value, origin), origin)
     return given
+
+
+def _has_password(dsn: str) -> bool:
+    try:
+        parts = urlsplit(dsn)
+        return parts.password is not None or "password" in parse_qs(parts.query)
+    except ValueError:
+        return False  # its own check explains what is wrong
 
 
 def _from_env(env: Mapping[str, str]) -> dict[str, _Given]:

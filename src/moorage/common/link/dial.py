@@ -65,7 +65,7 @@ class Dialer:
             return grpc.aio.insecure_channel(target, options=options)
         identity = self._load(self._identity)
         if problem := identity.find_problem(self._clock.now()):
-            next_step = f"remove {self._identity.path}, and run `moorage {identity.kind} join URL TOKEN`"
+            next_step = f"remove {self._identity.path}, and run `moorage {identity.kind} join URL`"
             raise ConfigError(problem, next_step=next_step)
         credentials = grpc.ssl_channel_credentials(
             identity.authority.encode(), identity.key.encode(), identity.certificate.encode()
@@ -178,7 +178,7 @@ class Dialer:
         if self._identity is None and "Socket closed" in details:
             return (
                 f"{self.target} closed the connection: if it speaks TLS, join it first "
-                "(`moorage agent join URL TOKEN`, `moorage proxy join URL TOKEN`)"
+                "(`moorage agent join URL`, `moorage proxy join URL`)"
             )
         if self._identity is not None and "WRONG_VERSION_NUMBER" in details:
             return f"{self.target} does not speak TLS; check common.link_tls there"
@@ -226,7 +226,7 @@ def dialer_for(
     if link_tls == "on" or not all(is_loopback(split_address(a)[0]) for a in split_addresses(targets)):
         raise ConfigError(
             f"{kind} {name!r} has not joined (no {file.path}), and {kind}.manager = {targets!r} requires TLS",
-            next_step=f"run `moorage {kind} join URL TOKEN`; or, on a trusted network only, set "
+            next_step=f"run `moorage {kind} join URL`; or, on a trusted network only, set "
             "common.link_tls to off here and at the manager",
         )
     if not token:

@@ -83,7 +83,8 @@ class IdentityFile:
         """Replace the file durably. Raises ``OSError``."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         new = self.path.with_suffix(".new")
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        new.unlink(missing_ok=True)
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             json.dump(asdict(identity), file, indent=2, default=datetime.isoformat)
             file.flush()
             os.fsync(file.fileno())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -27,8 +28,12 @@ ManagerLink = Annotated[str | None, typer.Option(help="gRPC addresses of the man
 
 
 def _print_first_key(key: str | None, home: Path) -> None:
-    if key is not None:
-        print(f"admin key   {key}   (shown once; kept in {home / 'admin-key'})", flush=True)
+    """The key itself goes to a terminal only: other outputs are logs, which more people read."""
+    if key is None:
+        return
+    file = home / "admin-key"
+    shown = f"{key}   (shown once; kept in {file})" if sys.stdout.isatty() else f"in {file}"
+    print(f"admin key   {shown}", flush=True)
 
 
 @app.command()

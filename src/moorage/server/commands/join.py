@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import getpass
 import re
 import socket
+import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,11 +20,9 @@ from moorage.server.commands.options import ConfigFile, HomeDir, Overrides, load
 from moorage.server.process import missing_extra
 
 Url = Annotated[str, typer.Argument(help="The manager's REST API, like http://manager.example.com:8700.")]
-Secret = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="TOKEN", help="As printed by `moorage join-tokens create`. Default: $MOORAGE_JOIN_TOKEN."
-    ),
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(help="File with the join token. Default: standard input; a terminal is asked for it."),
 ]
 Id = Annotated[
     str | None, typer.Option(help="Unique name. Default: from the settings, or made from the host name.")
@@ -38,38 +38,39 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 @agent_commands.command("join")
 def agent_join(
-    url: Url, token: Secret = None, id: Id = None, link: Link = None,
+    url: Url, token_file: TokenFile = None, id: Id = None, link: Link = None,
     config: ConfigFile = None, home: HomeDir = None, sets: Overrides = None,
 ) -> None:  # fmt: skip
     """Register this node as an agent: exchange an expiring join token for a key and a certificate.
 
     Afterwards `moorage agent` finds the manager without further settings. The token's secret does not leave
-    this node.
+    this node. It is no argument, since every user of the node could read it there.
 
     \b
     Examples:
-      moorage agent join http://manager.example.com:8700 mgj-...
-      MOORAGE_JOIN_TOKEN=mgj-... moorage agent join https://moorage.example.com --id node-7
+      moorage agent join http://manager.example.com:8700
+      moorage agent join https://moorage.example.com --id node-7 --token-file /run/join-token
+      ssh manager moorage join-tokens create | moorage agent join http://manager:8700
     """
-    _join("agent", url, token, id, link, config, home, sets)
+    _join("agent", url, token_file, id, link, config, home, sets)
 
 
 @proxy_commands.command("join")
 def proxy_join(
-    url: Url, token: Secret = None, id: Id = None, link: Link = None,
+    url: Url, token_file: TokenFile = None, id: Id = None, link: Link = None,
     config: ConfigFile = None, home: HomeDir = None, sets: Overrides = None,
 ) -> None:  # fmt: skip
     """Register this host as a proxy: exchange an expiring join token for a key and a certificate.
 
     \b
     Examples:
-      moorage proxy join http://manager.example.com:8700 mgj-...
+      moorage proxy join http://manager.example.com:8700 --token-file /run/join-token
     """
-    _join("proxy", url, token, id, link, config, home, sets)
+    _join("proxy", url, token_file, id, link, config, home, sets)
 
 
 def _join(
-    kind: PeerKind, url: str, token: str | None, id: str | None, link: str | None,
+    kind: PeerKind, url: str, token_file: Path | None, id: str | None, link: str | None,
     config: ConfigFile, home: HomeDir, sets: Overrides,
 ) -> None:  # fmt: skip
     boot = bootstrap(load_settings(config, home, sets))
@@ -78,12 +79,6 @@ def _join(
         from moorage.server.registration import join
     except ImportError as error:
         raise missing_extra(kind, error) from error
-    secret = token or os.environ.get("MOORAGE_JOIN_TOKEN")
-    if not secret:
-        raise ConfigError(
-            "no join token was given",
-            next_step="create one on the manager's host with `moorage join-tokens create`; pass it as TOKEN",
-        )
     default = settings.agent.id or socket.gethostname()
     if kind == "proxy":
         default = settings.proxy.id or f"{socket.gethostname()}-{split_address(settings.proxy.listen)[1]}"
@@ -97,6 +92,8 @@ def _join(
     if link is not None:
         split_addresses(link)
 
+    secret = _read_token(token_file)
+
     async def main() -> int:
         identity = await join(url, secret, kind=kind, name=name, home=boot.home, clock=boot.clock, link=link)
         group = f" in resource group {identity.resource_group}" if identity.resource_group else ""
@@ -108,3 +105,23 @@ def _join(
         return 0
 
     run_and_exit(main())
+
+
+def _read_token(file: Path | None) -> str:
+    """The join token in ``file``, or from standard input. Raises ``ConfigError``."""
+    if file is not None:
+        try:
+            secret = file.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"--token-file {file} cannot be read: {error}") from error
+    elif sys.stdin.isatty():
+        secret = getpass.getpass("Join token: ")
+    else:
+        secret = sys.stdin.readline(4096)
+    if not secret.strip():
+        raise ConfigError(
+            "no join token was given",
+            next_step="create one on the manager's host with `moorage join-tokens create`; pass it with "
+            "--token-file, or on standard input",
+        )
+    return secret.strip()
