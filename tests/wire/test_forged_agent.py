@@ -272,38 +272,38 @@ async def test_an_agent_may_report_what_the_administrator_allows(empty_database:
 @pytest.mark.parametrize(
     ("address", "source", "resolved", "bound"),
     [
-        ("10.0.0.7", "10.0.0.7", (), "10.0.0.7"),
-        ("10.0.0.7", "::ffff:10.0.0.7", (), "10.0.0.7"),
-        ("10.0.0.8", "10.0.0.7", (), None),
+        ("192.0.2.7", "192.0.2.7", (), "192.0.2.7"),
+        ("192.0.2.7", "::ffff:192.0.2.7", (), "192.0.2.7"),
+        ("192.0.2.8", "192.0.2.7", (), None),
         ("2001:db8::7", "2001:db8::7", (), "2001:db8::7"),
         # Names become what they stand for now.
-        ("node-7", "10.0.0.7", ("10.9.9.9", "10.0.0.7"), "10.0.0.7"),
-        ("node-7", "10.0.0.7", ("10.9.9.9",), None),
-        ("rebinds", "10.0.0.7", ("127.0.0.1",), None),
+        ("node-7", "192.0.2.7", ("203.0.113.9", "192.0.2.7"), "192.0.2.7"),
+        ("node-7", "192.0.2.7", ("203.0.113.9",), None),
+        ("rebinds", "192.0.2.7", ("127.0.0.1",), None),
         # Loopback and this host's own addresses: for agents on this host.
         ("127.0.0.1", "127.0.0.1", (), "127.0.0.1"),
         ("localhost", "::1", ("::1",), "localhost"),
-        ("localhost", "10.0.0.7", ("127.0.0.1",), None),
-        ("127.0.0.1", "10.0.0.1", (), "127.0.0.1"),
-        ("10.0.0.1", "127.0.0.1", (), "10.0.0.1"),
-        ("127.0.0.1", "10.0.0.7", (), None),
-        ("127.8.8.8", "10.0.0.7", (), None),
-        ("::1", "10.0.0.7", (), None),
-        ("::ffff:127.0.0.1", "10.0.0.7", (), None),
-        ("0.0.0.0", "10.0.0.7", (), None),
-        ("10.0.0.1", "10.0.0.7", (), None),
+        ("localhost", "192.0.2.7", ("127.0.0.1",), None),
+        ("127.0.0.1", "192.0.2.1", (), "127.0.0.1"),
+        ("192.0.2.1", "127.0.0.1", (), "192.0.2.1"),
+        ("127.0.0.1", "192.0.2.7", (), None),
+        ("127.8.8.8", "192.0.2.7", (), None),
+        ("::1", "192.0.2.7", (), None),
+        ("::ffff:127.0.0.1", "192.0.2.7", (), None),
+        ("0.0.0.0", "192.0.2.7", (), None),
+        ("192.0.2.1", "192.0.2.7", (), None),
         ("169.254.169.254", "127.0.0.1", (), None),
         ("127.0.0.1", None, (), "127.0.0.1"),
-        ("", "10.0.0.7", ("",), None),
+        ("", "192.0.2.7", ("",), None),
     ],
 )
 def test_bound_host(address: str, source: str | None, resolved: tuple[str, ...], bound: str | None) -> None:
-    """The manager's own address is 10.0.0.1."""
+    """The manager's own address is 192.0.2.1."""
     found = bound_host(
         address,
         source_of(f"ipv6:[{source}]:40000") if source else None,
         is_allowed=False,
-        is_own="10.0.0.1".__eq__,
+        is_own="192.0.2.1".__eq__,
         resolved=resolved,
     )
     assert found == bound
@@ -311,7 +311,7 @@ def test_bound_host(address: str, source: str | None, resolved: tuple[str, ...],
 
 
 def test_source_of_a_connection() -> None:
-    assert source_of("ipv4:10.0.0.7:40000") == ip_address("10.0.0.7")
+    assert source_of("ipv4:192.0.2.7:40000") == ip_address("192.0.2.7")
     assert source_of("ipv6:%5B2001:db8::7%5D:40000") == ip_address("2001:db8::7")
     assert source_of("unix:/run/socket") is None
 
@@ -321,17 +321,17 @@ async def test_a_name_that_cannot_be_resolved_is_refused() -> None:
         return ()
 
     addresses = AgentAddresses(is_own=lambda _: False, resolve=nothing)
-    assert await addresses.bind("node-7", "nowhere.invalid", "ipv4:10.0.0.7:1") is None
-    assert await addresses.bind("node-7", "", "ipv4:10.0.0.7:1") == ""
+    assert await addresses.bind("node-7", "nowhere.invalid", "ipv4:192.0.2.7:1") is None
+    assert await addresses.bind("node-7", "", "ipv4:192.0.2.7:1") == ""
 
 
 @pytest.mark.parametrize(
     ("rule", "allowed", "refused"),
     [
-        ("10.1.0.0/16", [("a", "10.1.2.3")], [("a", "10.2.0.0"), ("a", "name")]),
-        ("a=10.1.0.7", [("a", "10.1.0.7")], [("b", "10.1.0.7"), ("a", "10.1.0.8")]),
+        ("198.51.100.0/24", [("a", "198.51.100.3")], [("a", "203.0.113.0"), ("a", "name")]),
+        ("a=198.51.100.7", [("a", "198.51.100.7")], [("b", "198.51.100.7"), ("a", "198.51.100.8")]),
         ("a = Node-7.lab", [("a", "node-7.LAB")], [("b", "node-7.lab"), ("a", "lab")]),
-        ("2001:db8::/32", [("a", "2001:db8::1")], [("a", "10.0.0.1")]),
+        ("2001:db8::/32", [("a", "2001:db8::1")], [("a", "192.0.2.1")]),
     ],
 )
 def test_address_rules(rule: str, allowed: list[tuple[str, str]], refused: list[tuple[str, str]]) -> None:
@@ -340,7 +340,9 @@ def test_address_rules(rule: str, allowed: list[tuple[str, str]], refused: list[
     assert not any(parsed.allows(*pair) for pair in refused)
 
 
-@pytest.mark.parametrize("text", ["", "a=", "10.1.0.0/99", "10.1", "a b", "http://x", "10.1.0.7/16"])
+@pytest.mark.parametrize(
+    "text", ["", "a=", "198.51.100.0/99", "198.51", "a b", "http://x", "198.51.100.7/24"]
+)
 def test_a_wrong_address_rule_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="no address, network or host name"):
         ManagerSettings(agent_addresses=(text,))

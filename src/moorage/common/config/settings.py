@@ -137,8 +137,8 @@ class ManagerSettings(Section):
     """Directory with ``postgres`` and ``initdb`` for the embedded Postgres. None: search for them."""
     agent_addresses: tuple[AgentAddress, ...] = ()
     """Addresses that agents may report for their kernels, beside the one that their link comes from: such as
-    10.1.0.0/16, node-7.lab, or node-7=10.1.0.7 for one agent only. For agents behind NAT, a load balancer or
-    with a second network."""
+    198.51.100.0/24, node-7.lab, or node-7=198.51.100.7 for one agent only. For agents behind NAT or a load
+    balancer, or with a second network."""
     max_body_bytes: Annotated[int, Field(gt=0)] = 1_048_576
     """Maximum request body of the REST API."""
     suspect_after_s: Annotated[float, Field(gt=0)] = 40

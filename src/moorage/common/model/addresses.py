@@ -52,16 +52,16 @@ class AddressRule:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse ``10.1.0.0/16``, ``10.1.0.7``, ``node-7.lab`` or, for one agent, ``node-7=10.1.0.7``. Raises
-        ``ValueError``."""
+        """Parse ``198.51.100.0/24``, ``198.51.100.7``, ``node-7.lab`` or, for one agent,
+        ``node-7=198.51.100.7``. Raises ``ValueError``."""
         agent, _, address = (part.strip() for part in text.rpartition("="))
         try:
             return cls(agent, ip_network(address), "")
         except ValueError:
             if address[:1].isdigit() or "/" in address or not _HOST_NAME.fullmatch(address):
                 raise ValueError(
-                    f"{text!r} is no address, network or host name: write 10.1.0.7, 10.1.0.0/16 or "
-                    "node-7.lab, for one agent only with its id before it, like node-7=10.1.0.7"
+                    f"{text!r} is no address, network or host name: write 198.51.100.7, 198.51.100.0/24 or "
+                    "node-7.lab, for one agent only with its id before it, like node-7=198.51.100.7"
                 ) from None
             return cls(agent, None, address.lower())
 
