@@ -5,9 +5,12 @@ Prints the document. The glossary keeps what is written by hand up to the marker
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,8 +38,22 @@ def reasons() -> Iterator[tuple[str, str]]:
 
 def settings() -> Iterator[tuple[str, str]]:
     for section in Settings.model_fields:
-        for name, field in type(getattr(Settings(), section)).model_fields.items():
-            yield f"{section}.{name}", field.description or ""
+        kind = type(getattr(Settings(), section))
+        described = docstrings(kind)
+        for name in kind.model_fields:
+            yield f"{section}.{name}", described.get(name, "")
+
+
+def docstrings(kind: type) -> dict[str, str]:
+    """The docstrings below the fields of a class. A daemon does not spend its start on them."""
+    (definition,) = ast.parse(inspect.getsource(kind)).body
+    assert isinstance(definition, ast.ClassDef)
+    return {
+        field.target.id: inspect.cleandoc(text.value.value)
+        for field, text in pairwise(definition.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+    }  # fmt: skip
 
 
 def metrics() -> Iterator[tuple[str, str]]:

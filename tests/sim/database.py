@@ -11,6 +11,7 @@ import random
 import re
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 import asyncpg
@@ -68,6 +69,11 @@ TABLES = (
 _WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|nextval|setval)\b")
 
 
+@lru_cache(maxsize=1000)
+def _writes(sql: str) -> bool:
+    return _WRITES.search(sql) is not None
+
+
 class ManagerCrashed(Exception):
     """The manager process is gone: none of its operations continues."""
 
@@ -115,7 +121,13 @@ class Postgres:
         """)
         await connection.close()
         await migrate(dsn)
-        connection = await asyncpg.connect(dsn)
+        # The statements of all connections of a manager go over this one; each is prepared and planned once.
+        connection = await asyncpg.connect(
+            dsn,
+            statement_cache_size=1000,
+            max_cached_statement_lifetime=0,
+            server_settings={"plan_cache_mode": "force_generic_plan"},
+        )
         await connection.execute(_RECORD_TIMES)
         await prepare_connection(connection)
         return cls(connection)
@@ -123,7 +135,7 @@ class Postgres:
     async def fetch(self, sql: str, *args: Any, durable: bool = True) -> list[Any]:
         """A statement that is not ``durable`` is lost in a crash, unless a durable one has written since."""
         async with self._lock:
-            if durable and self._tail and _WRITES.search(sql):
+            if durable and self._tail and _writes(sql):
                 await self._connection.execute("COMMIT")
                 self._tail = 0
             if self._times_set != (self.time, self.offset):
@@ -139,11 +151,11 @@ class Postgres:
             return rows
 
     async def _run(self, sql: str, args: tuple[Any, ...], durable: bool) -> list[Any]:
-        if durable and not self._tail:
+        if durable or not _writes(sql):  # with a tail, a durable statement only reads
             rows: list[Any] = await self._connection.fetch(sql, *args)
             return rows
         await self._connection.execute("SAVEPOINT s" if self._tail else "BEGIN; SAVEPOINT s")
-        self._tail += not durable
+        self._tail += 1
         try:
             rows = await self._connection.fetch(sql, *args)
         except asyncpg.PostgresError:

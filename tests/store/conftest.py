@@ -22,7 +22,7 @@ from moorage.manager.lifecycle import reconcile_session
 from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.lifecycle.silence import Mark
 from moorage.manager.scheduling import plan
-from moorage.manager.store import Store, Topic, migrate
+from moorage.manager.store import Store, Topic
 from moorage.manager.termination import SessionTerminator
 
 GIB = 1024**3
@@ -46,9 +46,8 @@ async def open_store(dsn: str, clock: Clock | None = None) -> AsyncIterator[Stor
 
 
 @pytest_asyncio.fixture
-async def store(empty_database: str) -> AsyncIterator[Store]:
-    await migrate(empty_database)
-    async with open_store(empty_database) as made:
+async def store(migrated_database: str) -> AsyncIterator[Store]:
+    async with open_store(migrated_database) as made:
         yield made
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from moorage.common.aio.clock import ManualClock
 from moorage.common.model.spec import SessionSpec
 from moorage.manager.explain.feasibility import FeasibilityCheck
-from moorage.manager.store import migrate
 
 from .conftest import FakeAgent, mark_silent, open_store
 
@@ -14,10 +13,9 @@ def ask(**more: object) -> SessionSpec:
     return SessionSpec.model_validate({"command": ["x"], "resources": {"cuda.device": 3}} | more)
 
 
-async def test_infeasible_request_is_reported(empty_database: str) -> None:
-    await migrate(empty_database)
+async def test_infeasible_request_is_reported(migrated_database: str) -> None:
     clock = ManualClock()
-    async with open_store(empty_database, clock) as store:
+    async with open_store(migrated_database, clock) as store:
         check = FeasibilityCheck(store.scheduling, clock)
         assert await check.refusals(ask()) == [], "there is nobody to ask yet"
         await FakeAgent(store, "small", gpus=2).report()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import asyncpg
@@ -106,3 +108,12 @@ def test_every_statement_is_used() -> None:
     source = "".join(p.read_text() for p in (Path(tables.__file__).parent).glob("*.py"))
     checks = {f"{kind}_{check.name}" for check in CHECKS for kind in ("check", "repair")}
     assert [name for name in SQL if f'SQL["{name}"]' not in source and name not in checks] == []
+
+
+async def test_start_on_a_current_schema_imports_no_alembic(migrated_database: str) -> None:
+    program = (
+        "import asyncio, sys; from moorage.manager.store import migrate; "
+        f"asyncio.run(migrate({migrated_database!r})); print('alembic' in sys.modules)"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["False"]

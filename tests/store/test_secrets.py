@@ -14,7 +14,7 @@ from moorage.common.model.spec import SessionSpec
 from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.secrets import Keyring
-from moorage.manager.store import Store, migrate
+from moorage.manager.store import Store
 
 from .conftest import FakeAgent, schedule, stop
 
@@ -31,9 +31,8 @@ def keyring(tmp_path: Path) -> Keyring:
 
 
 @pytest.fixture
-async def secret_store(empty_database: str, keyring: Keyring) -> AsyncIterator[Store]:
-    await migrate(empty_database)
-    async with Store(empty_database, SystemClock(), keyring=keyring) as store:
+async def secret_store(migrated_database: str, keyring: Keyring) -> AsyncIterator[Store]:
+    async with Store(migrated_database, SystemClock(), keyring=keyring) as store:
         yield store
 
 

@@ -41,9 +41,13 @@ INFO = AgentInfo(
 
 
 @pytest_asyncio.fixture
-async def manager(empty_database: str, tmp_path: Path) -> AsyncIterator[Manager]:
+async def manager(migrated_database: str, tmp_path: Path) -> AsyncIterator[Manager]:
     settings = ManagerSettings(
-        dsn=empty_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0", suspect_after_s=2, lost_grace_s=2
+        dsn=migrated_database,
+        listen="127.0.0.1:0",
+        link_listen="127.0.0.1:0",
+        suspect_after_s=2,
+        lost_grace_s=2,
     )
     async with Manager(settings, clock=SystemClock(), link_token=TOKEN, home=tmp_path) as running:
         yield running

@@ -82,8 +82,8 @@ class Site:
 
 
 @pytest_asyncio.fixture
-async def site(empty_database: str, tmp_path: Path) -> AsyncIterator[Site]:
-    async with open_site(empty_database, tmp_path) as running:
+async def site(migrated_database: str, tmp_path: Path) -> AsyncIterator[Site]:
+    async with open_site(migrated_database, tmp_path) as running:
         yield running
 
 

@@ -32,8 +32,8 @@ QUICK = KernelProfile(start_s=Range(0.005, 0.02), run_s=Range(0.05, 0.2))
 
 
 @pytest_asyncio.fixture
-async def manager(empty_database: str, tmp_path: Path) -> AsyncIterator[Manager]:
-    settings = ManagerSettings(dsn=empty_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0")
+async def manager(migrated_database: str, tmp_path: Path) -> AsyncIterator[Manager]:
+    settings = ManagerSettings(dsn=migrated_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0")
     async with Manager(settings, clock=CLOCK, link_token=h.TOKEN, home=tmp_path) as running:
         yield running
 

@@ -81,9 +81,9 @@ class Platform:
 
 
 @pytest_asyncio.fixture
-async def platform(empty_database: str, tmp_path: Path) -> AsyncIterator[Platform]:
-    async with manager_with_fleet(empty_database, tmp_path, within_s=110) as (client, url, key):
-        yield Platform(client, url, key, empty_database)
+async def platform(migrated_database: str, tmp_path: Path) -> AsyncIterator[Platform]:
+    async with manager_with_fleet(migrated_database, tmp_path, within_s=110) as (client, url, key):
+        yield Platform(client, url, key, migrated_database)
 
 
 async def test_log_verification_and_replay_of_real_sessions(platform: Platform) -> None:

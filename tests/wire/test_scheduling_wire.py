@@ -23,9 +23,9 @@ CLOCK = SystemClock()
 
 
 @pytest_asyncio.fixture
-async def client(empty_database: str, tmp_path: Path) -> AsyncIterator[Client]:
+async def client(migrated_database: str, tmp_path: Path) -> AsyncIterator[Client]:
     """Client of a manager with one simulated agent of four devices."""
-    async with manager_with_fleet(empty_database, tmp_path, within_s=60) as (connected, _, _):
+    async with manager_with_fleet(migrated_database, tmp_path, within_s=60) as (connected, _, _):
         yield connected
 
 

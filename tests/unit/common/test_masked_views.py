@@ -52,7 +52,9 @@ def test_specifications_are_found_in_answers() -> None:
     assert {model.__name__ for model, _, _ in _spec_fields()} >= {"SessionView", "EndpointView"}
 
 
-@pytest.mark.parametrize(("model", "name", "field"), _spec_fields(), ids=lambda value: str(value))
+@pytest.mark.parametrize(
+    ("model", "name", "field"), [pytest.param(*found, id=found[0].__name__) for found in _spec_fields()]
+)
 def test_no_answer_shows_a_secret(model: type[BaseModel], name: str, field: Any) -> None:
     spec = _SPECS[_specs_in(field.annotation)[0]]
     shown = model.model_construct(**{name: spec}).model_dump_json(include={name}, warnings=False)

@@ -92,7 +92,7 @@ Share = Annotated[float, Field(ge=0.001, le=1), AfterValidator(_check_share)]
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class CommonSettings(Section):

@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
 import structlog
-from alembic import command
-from alembic.config import Config
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import create_async_engine
 
 from moorage.common.model.errors import ConfigError, StartupError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 log = structlog.get_logger("moorage.store.migrate")
 T = TypeVar("T")
@@ -30,7 +29,8 @@ _OTHER_PROCESS_S, _STEP_S = 600, 3600
 # A migration takes exclusive locks. While it waits for one, every later statement on that table waits behind
 # it, in other managers too. So it gives up soon, rolls back, and tries again.
 LOCK_TIMEOUT_S, LOCK_ATTEMPTS, _LOCK_PAUSE_S = 3, 20, 2.0
-_CONNECT_ARGS = {
+_MIGRATIONS = Path(__file__).parent / "migrations"
+_CONNECT_ARGS: dict[str, Any] = {
     "timeout": 5,
     "command_timeout": _STEP_S + 60,
     "target_session_attrs": "read-write",
@@ -52,14 +52,24 @@ def engine_url(dsn: str) -> str:
     return f"postgresql+asyncpg://{rest}"
 
 
+def newest_revision() -> str:
+    """The revision of a migrated schema: the number of the last file in ``migrations/versions``."""
+    return max(file.name.partition("_")[0] for file in (_MIGRATIONS / "versions").glob("[0-9]*.py"))
+
+
 def _config() -> Config:
+    # Alembic is imported where it is used: a start on a current schema does without.
+    from alembic.config import Config
+
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
+    config.set_main_option("script_location", str(_MIGRATIONS))
     return config
 
 
 def check_revision(found: str) -> None:
     """Raises ``StartupError`` for a schema revision that this version does not know."""
+    from alembic.script import ScriptDirectory
+
     if found.endswith(UNPREPARED):
         raise StartupError(
             "the restore of this database was not finished",
@@ -74,6 +84,8 @@ def check_revision(found: str) -> None:
 
 def upgrade(connection: Connection, revision: str) -> None:
     """Upgrade under an advisory lock. Raises ``StartupError`` for a schema newer than ours."""
+    from alembic import command
+
     connection.execute(text(f"SET LOCAL statement_timeout = '{_OTHER_PROCESS_S}s'"))
     connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
     connection.execute(text(f"SET LOCAL statement_timeout = '{_STEP_S}s'"))
@@ -90,7 +102,28 @@ def upgrade(connection: Connection, revision: str) -> None:
 async def migrate(dsn: str, revision: str = "head") -> None:
     """Upgrade the schema under an advisory lock; a second process waits and finds nothing to do. Raises as
     ``in_transaction``, and ``StartupError`` for a schema newer than ours."""
+    if revision == "head" and await _is_current(dsn):
+        return
     await in_transaction(dsn, lambda connection: upgrade(connection, revision))
+
+
+async def _is_current(dsn: str) -> bool:
+    """Whether the schema is the newest. False also without an answer: ``in_transaction`` says why."""
+    try:
+        connection = await asyncpg.connect(dsn, **_CONNECT_ARGS)
+        try:
+            found = await connection.fetchval("SELECT version_num FROM alembic_version")
+        finally:
+            await connection.close()
+    except (
+        OSError,
+        ValueError,
+        asyncpg.PostgresError,
+        asyncpg.InterfaceError,
+        asyncpg.TargetServerAttributeNotMatched,
+    ):
+        return False
+    return bool(found == newest_revision())
 
 
 async def in_transaction(dsn: str, work: Callable[[Connection], T]) -> T:
@@ -99,6 +132,8 @@ async def in_transaction(dsn: str, work: Callable[[Connection], T]) -> T:
     Raises ``StartupError`` for a lock that another session keeps, ``StoreUnavailable`` when Postgres cannot
     be reached, ``ConfigError`` for a wrong DSN.
     """
+    from sqlalchemy.ext.asyncio import create_async_engine
+
     engine_url(dsn)  # raises for a wrong DSN
     # asyncpg reads the DSN itself: it may name several hosts, which SQLAlchemy's URLs cannot.
     engine = create_async_engine(
