@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +35,14 @@ from moorage.manager.store.queries import SQL
 SYSTEM = Scope.system()
 
 HERE = Path(__file__).parent
+NO_ID = "00000000-0000-0000-0000-000000000000"
 LIVE_SESSIONS = 100
 TIMES = 30
 PLANNED: dict[str, tuple[Any, ...]] = {
     "groups_pending": (),
-    "pending_versions": ("default",),
-    "sessions_to_reconcile": (True,),
-    "model_routes": (),
+    "pending_versions": ("default", datetime.min.replace(tzinfo=UTC), NO_ID, 500),
+    "sessions_to_reconcile": (True, 45.0),
+    "model_routes": ([], ["live-1"]),
 }
 LISTING = (
     "SELECT * FROM sessions WHERE status IN ('PENDING', 'RUNNING') AND sessions.status NOT IN ('TERMINATED', "

@@ -44,13 +44,18 @@ CHANGES = 3  # changes per round
 NEVER_S = 1e6
 
 
-class SkippingClock(SystemClock):
-    """``skipped_s``: by how much its monotonic time is ahead."""
+class SteppingClock(SystemClock):
+    """Its monotonic time passes only within steps."""
 
-    skipped_s = 0.0
+    def __init__(self) -> None:
+        self._at, self._since = 0.0, super().monotonic()
 
     def monotonic(self) -> float:
-        return super().monotonic() + self.skipped_s
+        return self._at + super().monotonic() - self._since
+
+    def step(self, at: float) -> None:
+        """A step begins at this time, whatever the one before has taken."""
+        self._at, self._since = at, super().monotonic()
 
 
 class Loops:
@@ -58,7 +63,7 @@ class Loops:
 
     def __init__(self, dsn: str, world: World) -> None:
         self.dsn, self._world = dsn, world
-        self.clock = SkippingClock()
+        self.clock, self._now = SteppingClock(), 100.0
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Loops:
@@ -99,21 +104,22 @@ class Loops:
 
     async def round(self, meter: Meter) -> None:
         """A minute of idleness, each loop at its interval."""
-        start = self.clock.monotonic()
-        due: list[tuple[float, int, Loop]] = [(start, n, loop) for n, loop in enumerate(self._loops)]
+        due: list[tuple[float, int, Loop]] = [(self._now, n, loop) for n, loop in enumerate(self._loops)]
         heapify(due)
-        while due[0][0] < start + IDLE_S:
+        while due[0][0] < self._now + IDLE_S:
             at, number, loop = due[0]
-            self.clock.skipped_s += max(0.0, at - self.clock.monotonic())
+            self.clock.step(at)
             with meter.step(f"{loop.name}: idle", of_s=IDLE_S):
                 await loop.tick()
-            heapreplace(due, (max(at, self.clock.monotonic()) + loop.interval_s, number, loop))
+            heapreplace(due, (at + loop.interval_s, number, loop))
+        self._now += IDLE_S
 
     async def change(
         self, meter: Meter, step: str, change: Callable[[], Awaitable[object]], *loops: Loop
     ) -> None:
         """Change something, then run the loops that it concerns once."""
-        self.clock.skipped_s += 0.1
+        self._now += 0.1
+        self.clock.step(self._now)
         await self.leader.run_once()
         await change()
         with meter.step(step):
@@ -136,6 +142,10 @@ class Sessions(Loops):
     async def _end_kernel(self) -> None:
         self._next += 1
         rows = await self.store.database.fetch(
+            "WITH freed AS (UPDATE allocations SET released_at = now() "
+            "WHERE kernel_id = md5('kr' || $1::int)::uuid "
+            "RETURNING *), counted AS (UPDATE agent_slots c SET used = c.used - f.amount FROM freed f "
+            "WHERE (c.agent_id, c.slot) = (f.agent_id, f.slot)) "
             "UPDATE kernels SET status = 'TERMINATED', observed = 'EXITED', reason = 'exit-zero', "
             "status_since = now() WHERE id = md5('kr' || $1::int)::uuid RETURNING session_id",
             self._next,

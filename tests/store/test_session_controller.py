@@ -19,14 +19,15 @@ from .conftest import FakeAgent, schedule
 async def test_changed_sessions_are_reconciled_by_the_next_run(
     store: Store, monkeypatch: pytest.MonkeyPatch, scan_s: float
 ) -> None:
-    """Includes RUNNING sessions, which only the rare full scan finds."""
+    """Includes RUNNING sessions, which only the rarer scan for changes finds."""
     leader = Leader(store, SystemClock())
     await leader.run_once()
     controller = session_controller.SessionController(store, leader, SystemClock(), 120)
-    await controller.run_once()  # the only full scan of this test
+    await controller.run_once()  # the only scan for changes in this test
     await store.database.fetch("DELETE FROM leases")  # ``schedule`` leads
     monkeypatch.setattr(session_controller, "SCAN_S", scan_s)
-    monkeypatch.setattr(session_controller, "FULL_SCAN_S", 3600.0)
+    monkeypatch.setattr(session_controller, "CHANGES_SCAN_S", 3600.0)
+    monkeypatch.setattr(session_controller, "SWEEP_S", 3600.0)
     agent = FakeAgent(store)
     await agent.report()
     made = await store.sessions.create(Scope.system("t"), SessionSpec(command=["x"], resources={"cpu": 1}))

@@ -105,14 +105,14 @@ class Metrics:
     def report_applied(self) -> None:
         self._reports.inc()
 
-    def set_drift(self, found: Iterable[tuple[str, bool]]) -> None:
-        """``found``: (check, repaired) of every row that violated a check in the latest run."""
+    def drift_repaired(self, check: str) -> None:
+        self._repaired.labels(check).inc()
+
+    def set_drift(self, found: Mapping[str, int]) -> None:
+        """``found``: by check, the rows that violate it and were not repaired."""
         self._drift.clear()
-        for check, repaired in found:
-            if repaired:
-                self._repaired.labels(check).inc()
-            else:
-                self._drift.labels(check).inc()
+        for check, rows in found.items():
+            self._drift.labels(check).set(rows)
 
     def set_links(self, count: int) -> None:
         self._links.set(count)

@@ -51,6 +51,7 @@ from moorage.manager.rpc import (
     RouteFeed,
     WorkspaceBroker,
 )
+from moorage.manager.scrape import Scrape
 from moorage.manager.secrets import Keyring
 from moorage.manager.serving.endpoints import EndpointService
 from moorage.manager.store import Store, migrate
@@ -284,7 +285,7 @@ class Manager:
             execs=execs,
             workspaces=workspaces,
             checks=checks,
-            metrics=metrics.render,
+            metrics=Scrape(store, metrics, self._clock).render,
             max_body_bytes=self._settings.max_body_bytes,
             version=moorage.__version__,
             clock=self._clock,

@@ -56,7 +56,7 @@ class FakeManager:
             execs=MemoryExecs(),
             workspaces=MemoryWorkspaces(),
             checks=_starting,
-            metrics=lambda: b"",
+            metrics=_no_metrics,
             max_body_bytes=64 * 1024,
             version="1.2.3",
             clock=clock,
@@ -151,6 +151,10 @@ class FakeManager:
             case "/v1/endpoints/{name}":
                 for replica in self.store.endpoints.replicas(request.match_info["name"]):
                     replica.advance()
+
+
+async def _no_metrics() -> bytes:
+    return b""
 
 
 async def _starting() -> dict[str, str]:

@@ -330,7 +330,7 @@ class ApiServices:
     execs: CommandSource
     workspaces: WorkspaceSource
     checks: Callable[[], Awaitable[dict[str, str]]]
-    metrics: Callable[[], bytes]
+    metrics: Callable[[], Awaitable[bytes]]
     max_body_bytes: int
     version: str
     clock: Clock

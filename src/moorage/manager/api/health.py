@@ -46,7 +46,7 @@ async def readyz(call: Call[None, NoQuery]) -> web.Response:
 
 async def metrics(call: Call[None, NoQuery]) -> web.Response:
     return web.Response(
-        body=call.deps.metrics(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        body=await call.deps.metrics(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
     )
 
 

@@ -74,7 +74,7 @@ class PassDelta:
 
 @dataclass(slots=True)
 class _NotedState:
-    """The state after the last noted pass."""
+    """The state after the last noted pass. ``number``: of its pending sessions."""
 
     agents: tuple[AgentState, ...] = ()
     pending: dict[SessionId, Pending] = field(default_factory=dict)
@@ -82,6 +82,20 @@ class _NotedState:
     quotas: tuple[Quota, ...] = ()
     cursors: Mapping[str, AgentId] = field(default_factory=dict)
     usage: Usage = None
+    number: int | None = None
+
+    def update_pending(self, snapshot: Snapshot) -> tuple[list[Pending], list[SessionId]]:
+        """Returns the sessions that changed or are new, and those that are gone."""
+        known, changes, number = self.pending, snapshot.changes, self.number
+        self.number = None if changes is None else changes.number
+        if changes is not None and changes.number - 1 == number:
+            changed = [item for item in changes.changed if _differs(known.get(item.session_id), item)]
+            gone = [session_id for session_id in changes.gone if known.pop(session_id, None) is not None]
+            known.update({item.session_id: item for item in changes.changed})
+            return changed, gone
+        self.pending = {item.session_id: item for item in snapshot.pending}
+        changed = [item for item in snapshot.pending if _differs(known.get(item.session_id), item)]
+        return changed, [session_id for session_id in known if session_id not in self.pending]
 
 
 @dataclass(slots=True)
@@ -121,13 +135,10 @@ class Writer:
         if noted is None:
             noted = self._noted = _NotedState()
         agents, gone_agents = _changed_agents(noted.agents, snapshot.agents)
-        pending = {item.session_id: item for item in snapshot.pending}
-        known = noted.pending
-        sessions = [item for item in snapshot.pending if _differs(known.get(item.session_id), item)]
-        gone = [] if known.keys() <= pending.keys() else [name for name in known if name not in pending]
+        sessions, gone = noted.update_pending(snapshot)
+        counts = len(snapshot.agents), len(snapshot.pending)
         passed = PassDelta(
-            at, took, whole, agents, gone_agents, sessions, gone, (len(snapshot.agents), len(pending)), made,
-            placed, self._idle_passes,
+            at, took, whole, agents, gone_agents, sessions, gone, counts, made, placed, self._idle_passes,
         )  # fmt: skip
         changed = whole or agents or gone_agents or sessions or gone or made.places or made.victims
         if noted.policy != policy:
@@ -144,8 +155,8 @@ class Writer:
             changed = True
         for place in made.places:
             # Placed: it is not pending any more, or will be encoded again.
-            pending.pop(place.session_id, None)
-        noted.agents, noted.pending = snapshot.agents, pending
+            noted.pending.pop(place.session_id, None)
+        noted.agents = snapshot.agents
         self._idle_passes = 0 if changed else self._idle_passes + 1
         return passed if changed else None
 

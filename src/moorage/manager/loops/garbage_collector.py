@@ -6,6 +6,7 @@ import structlog
 
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
+from moorage.manager.loops.integrity_checks import IntegrityChecks
 from moorage.manager.loops.leader import Leader
 from moorage.manager.metrics import Metrics
 from moorage.manager.store import Store
@@ -20,12 +21,12 @@ DELETE_EVERY_S, DELETE_OTHERS_EVERY_S = 60.0, 3600.0
 DELETE_FOR_S = 2.5
 # Nothing is deleted by age before the clock has been steady for so long.
 STEADY_S = 3600.0
-CHECK_EVERY_S = 60.0
+COMPACT_EVERY_S = 60.0
 SHRINK_EVERY_S = 300.0
 
 
 class GarbageCollector:
-    """Runs in the leader; every manager counts for its metrics."""
+    """Runs in the leader."""
 
     def __init__(
         self,
@@ -42,18 +43,18 @@ class GarbageCollector:
         self._store, self._leader, self._metrics, self._clock = store, leader, metrics, clock
         self._decisions, self._usage_s, self._sessions_s = decisions, usage_s, sessions_s
         now = clock.monotonic()
-        self._deleted_at = self._deleted_others_at = self._checked_at = self._shrank_at = now
+        self._deleted_at = self._deleted_others_at = self._compacted_at = self._shrank_at = now
+        self._checks = IntegrityChecks(store, metrics, clock)
         self._deleted = 0  # sessions, since the last log line
         self.loop = Loop("gc", self.run_once, interval_s=INTERVAL_S, clock=clock)
 
     async def run_once(self) -> None:
         now = self._clock.monotonic()
-        self._metrics.set_counts(await self._store.counts())
         if self._leader.term is None:
             return
-        if now - self._checked_at >= CHECK_EVERY_S:
-            self._checked_at = now
-            await self._check()
+        await self._checks.run_once()
+        if now - self._compacted_at >= COMPACT_EVERY_S:
+            self._compacted_at = now
             while await self._store.usage.compact(self._usage_s):
                 if self._clock.monotonic() >= now + DELETE_FOR_S:
                     break
@@ -87,13 +88,3 @@ class GarbageCollector:
             if self._clock.monotonic() >= until:
                 return False
         return True
-
-    async def _check(self) -> None:
-        """Run the checks whose cost does not grow with ended sessions; `moorage db check` runs all of
-        them."""
-        found = await self._store.integrity.repair(cheap=True)
-        for drift in found:
-            log.error(
-                "drift", check=drift.check, what=drift.subject, found=drift.detail, repaired=drift.repaired
-            )
-        self._metrics.set_drift((drift.check, drift.repaired) for drift in found)

@@ -1,7 +1,8 @@
 """Session controller: reconciles sessions with their kernels and their deadlines.
 
-Every manager reconciles the sessions whose kernels it has changed, at once. The leader also scans for all
-others, and it alone acts on deadlines.
+Every manager reconciles the sessions whose kernels it has changed, at once. The leader also scans for
+deadlines that have passed and for changes that nobody reconciled, sweeps all sessions in chunks, and alone
+acts on deadlines.
 """
 
 from __future__ import annotations
@@ -16,19 +17,27 @@ from moorage.common.aio.loop import Loop
 from moorage.common.model.ids import SessionId
 from moorage.manager.lifecycle.reconcile import reconcile_session
 from moorage.manager.lifecycle.snapshots import SessionSnapshot
+from moorage.manager.lifecycle.sweep import Sweep
 from moorage.manager.lifecycle.transitions import Transition
 from moorage.manager.loops.leader import Leader
 from moorage.manager.store import Store
+from moorage.manager.store.lifecycle import SweepCursor
 
 log = structlog.get_logger("moorage.sessions")
 
 
-# Interval of the scan for all sessions that need reconciling. Sessions whose kernels this manager has changed
-# are reconciled at once.
+# Interval of the scan for sessions past their deadline.
 SCAN_S = 0.8
-# Interval of the full scan, which also finds RUNNING sessions with ended kernels: it recovers notifications
-# that were lost with another manager. Every scan finds sessions past their deadline.
-FULL_SCAN_S = 4.0
+# Interval of the scan for sessions whose kernels, agents or dependencies have changed. Those that this
+# manager has changed are reconciled at once; this recovers notifications that were lost.
+CHANGES_SCAN_S = 4.0
+# That scan goes by the start of the transactions that made the changes. None lasts for so long.
+OVERLAP_S = 45.0
+# The sweep looks at so many live sessions each second, changed or not. At once where notifications may be
+# missing: after an election, a jump of the database's clock, the loss of its connection, or of a manager.
+SWEEP_S, SWEPT = 1.0, 1_000
+# Reconciled together: reading more of them would block the event loop.
+BATCH = 500
 
 
 class SessionController:
@@ -39,55 +48,77 @@ class SessionController:
         self._store, self._leader, self._clock = store, leader, clock
         self._lost_grace_s = lost_grace_s
         self._changed: set[SessionId] = set()
-        self._scanned_at: float | None = None
-        self._full_scan_at = 0.0
+        self._term: int | None = None
+        self._scanned_at = self._changes_scanned_at = self._swept_at = 0.0
+        self._sweep: Sweep[SweepCursor] = Sweep()
         self.loop = Loop("sessions", self.run_once, interval_s=1.0, clock=clock, bursts=True)
         store.notifier.on_kernels(self._kernels_changed)
 
     def _kernels_changed(self, sessions: Collection[SessionId] | None) -> None:
-        self._changed.update(sessions or ())
+        if sessions is None:
+            self._sweep.restart()
+        else:
+            self._changed.update(sessions)
         self.loop.nudge()
 
     async def run_once(self) -> None:
-        now = self._clock.monotonic()
         # First the changed ones: the scan for others takes as long as reconciling these.
         await self._reconcile_changed()
-        if self._leader.term is None:
-            self._scanned_at = None
-        elif self._scanned_at is None or now - self._scanned_at >= SCAN_S:
-            deep = self._scanned_at is None or now - self._full_scan_at >= FULL_SCAN_S
-            self._scanned_at = None  # until the scan has succeeded
-            await self._reconcile(None, deep=deep)
-            self._scanned_at = now
-            if deep:
-                self._full_scan_at = now
+        term, now = self._leader.term, self._clock.monotonic()
+        if term != self._term or self._leader.deadlines.steady_s < now - self._swept_at:
+            self._sweep.restart()
+            self._scanned_at = self._changes_scanned_at = now - CHANGES_SCAN_S
+        self._term = term
+        if term is None:
+            return
+        if now - self._scanned_at >= SCAN_S:
+            await self._scan(now)
+        if self._sweep.urgent or now - self._swept_at >= SWEEP_S:
+            found, cursor = await self._store.lifecycle.sweep(self._sweep.begin(), SWEPT)
+            await self._reconcile(found, term)
+            self._sweep.advance(cursor)
+            self._swept_at = now
+        if self._sweep.urgent:
+            self.loop.nudge()
+
+    async def _scan(self, now: float) -> None:
+        since_s = now - self._changes_scanned_at
+        changed_s = since_s + OVERLAP_S if since_s >= CHANGES_SCAN_S else None
+        await self._reconcile(await self._store.lifecycle.to_reconcile(changed_s=changed_s), self._term)
+        self._scanned_at = now
+        if changed_s is not None:
+            self._changes_scanned_at = now
 
     async def _reconcile_changed(self) -> None:
         changed, self._changed = self._changed, set()
         try:
-            if changed:
-                await self._reconcile(changed)
+            await self._reconcile(changed)
             changed = set()
         finally:
-            # Only a full scan finds RUNNING sessions with ended kernels: keep their notification for a retry.
-            self._changed |= changed
+            self._changed |= changed  # for a retry
 
-    async def _reconcile(self, among: Collection[SessionId] | None, *, deep: bool = False) -> None:
-        term = self._leader.term if among is None else None
-        # Taken before the deadlines are read: they may be moved at any moment.
-        trusted = self._leader.deadlines.now()
-        sessions, now = await self._store.lifecycle.unsettled(among, deep=deep)
-        now = min(now, trusted)
-        moves = [move for session in sessions if (move := self._decide(session, now, term)) is not None]
-        if not moves:
-            return
-        for move in moves:
-            log.info(
-                "session", id=move.session_id, step=move.event, status=move.new, reason=move.reason or None
-            )
-        await self._store.lifecycle.apply_all(moves, term=term)
-        # A transition may enable the next one (a kernel that became ready before its start was observed).
-        self._kernels_changed([move.session_id for move in moves])
+    async def _reconcile(self, sessions: Collection[SessionId], term: int | None = None) -> None:
+        """``term``: of the leader, which alone acts on deadlines."""
+        ids = list(sessions)
+        for batch in (ids[start : start + BATCH] for start in range(0, len(ids), BATCH)):
+            # Taken before the deadlines are read: they may be moved at any moment.
+            trusted = self._leader.deadlines.now()
+            snapshots, now = await self._store.lifecycle.unsettled(batch)
+            now = min(now, trusted)
+            moves = [move for one in snapshots if (move := self._decide(one, now, term)) is not None]
+            for move in moves:
+                log.info(
+                    "session",
+                    id=move.session_id,
+                    step=move.event,
+                    status=move.new,
+                    reason=move.reason or None,
+                )
+            if moves:
+                await self._store.lifecycle.apply_all(moves, term=term)
+                # A transition may enable the next one (a kernel that became ready before its start was
+                # observed).
+                self._kernels_changed([move.session_id for move in moves])
 
     def _decide(self, session: SessionSnapshot, now: datetime, term: int | None) -> Transition | None:
         deadlines = term is not None and self._leader.deadlines.counts(session.status)

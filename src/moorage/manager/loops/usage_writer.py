@@ -20,17 +20,16 @@ from moorage.manager.store import Store
 
 log = structlog.get_logger("moorage.usage")
 
-EVERY_S, TOTALS_EVERY_S = 1.0, 15.0
+EVERY_S = 1.0
 # Limits on the per-minute records: how many may wait, and how many one statement writes.
 _WAITING, _AT_ONCE = 20_000, 2_000
 
 
 class UsageWriter:
     def __init__(self, store: Store, metrics: Metrics, clock: Clock) -> None:
-        self._store, self._metrics, self._clock = store, metrics, clock
+        self._store, self._metrics = store, metrics
         self._newest: dict[AgentId, UsageReport] = {}
         self._minutes: deque[tuple[UsageReport, KernelMinute]] = deque(maxlen=_WAITING)
-        self._totalled_at = clock.monotonic() - TOTALS_EVERY_S
         self.loop = Loop("usage", self.run_once, interval_s=EVERY_S, clock=clock)
 
     def take(self, report: UsageReport) -> None:
@@ -49,8 +48,3 @@ class UsageWriter:
         except StoreUnavailable as error:
             self._minutes.clear()
             log.debug("usage reports dropped", why=error.message)
-            return
-        now = self._clock.monotonic()
-        if now - self._totalled_at >= TOTALS_EVERY_S:
-            self._totalled_at = now
-            self._metrics.set_usage(await self._store.usage.totals())

@@ -39,6 +39,7 @@ class RouteFeed:
         self._has_database = True
         self.loop = Loop("feed", self._tick, interval_s=2.0, clock=clock)
         store.notifier.on(Topic.ROUTES, self.loop.nudge)
+        store.notifier.on(Topic.KEYS, self.loop.nudge)
 
     async def _tick(self) -> None:
         if not self._has_database:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
 from moorage.common.model.errors import Conflict, NotFound
-from moorage.common.model.ids import AgentId, SessionId
+from moorage.common.model.ids import AgentId, EndpointId, SessionId
 from moorage.common.model.status import AgentStatus
 from moorage.common.views import resources
 from moorage.manager.lifecycle.silence import Contact, Mark
@@ -77,9 +77,14 @@ class AgentStore:
             return
         self._reports.invalidate(silent)
         self._notifier.notify_capacity(silent)
-        self._notifier.notify([Topic.ROUTES])
+        await self._announce_endpoints(silent)
         affected = await self._connection.fetch(SQL["sessions_of_lost_agents"], list(silent))
         self._notifier.notify_kernels({SessionId(row["session_id"]) for row in affected})
+
+    async def _announce_endpoints(self, agents: Collection[AgentId]) -> None:
+        """The replicas on these agents count differently now."""
+        rows = await self._connection.fetch(SQL["endpoints_of_agents"], list(agents))
+        self._notifier.notify_endpoints({EndpointId(row["id"]) for row in rows})
 
     async def forget(self, agent_id: str, *, actor: str, destroyed: bool = False) -> resources.ForgottenAgent:
         """Forget a silent agent; its id is free afterwards. Returns it as it was, with what was released.
@@ -103,6 +108,7 @@ class AgentStore:
         sessions = {SessionId(session_id) for session_id in rows[0]["sessions"]}
         self._notifier.notify_pending(sessions)  # some may have waited for the end of these kernels
         self._notifier.notify_kernels(sessions)
+        self._notifier.notify_routes(sessions)
         await self._announce_silent([AgentId(agent_id)])
         self._notifier.notify([Topic.PEERS])
         return resources.ForgottenAgent(
@@ -130,7 +136,7 @@ class AgentStore:
         if not await self._connection.fetch(SQL["agent_cordon"], agent_id, cordon, stop_after_s, actor):
             raise _not_found(agent_id)
         self._notifier.notify_capacity([AgentId(view.id)])
-        self._notifier.notify([Topic.ENDPOINTS, Topic.SCHEDULE])
+        await self._announce_endpoints([AgentId(view.id)])
         return await self.get(agent_id)
 
     async def sessions_past_drain(self, now: datetime) -> list[tuple[SessionId, AgentId, str]]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -22,9 +23,11 @@ from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
 from moorage.manager.store import tables
 from moorage.manager.store.cursors import invalid_cursor
 from moorage.manager.store.database import Database
-from moorage.manager.store.notifier import Notifier, Topic
+from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row
+
+_FIRST = EndpointId("00000000-0000-0000-0000-000000000000")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class EndpointRecord:
 class EndpointStore:
     def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
         self._db, self._notifier, self._clock = db, notifier, clock
-        self._connection = db.dedicated_connection()
+        self._connection, self._sweep_connection = db.dedicated_connection(), db.dedicated_connection()
 
     async def create(
         self, scope: Scope, spec: EndpointSpec, *, shared_with: Sequence[str] = ()
@@ -72,7 +75,7 @@ class EndpointStore:
                 f"an endpoint is already called {spec.name!r}",
                 next_step=f"`moorage stop {spec.name}` first, or choose another name",
             )
-        self._notifier.notify([Topic.ENDPOINTS, Topic.ROUTES])
+        self._announce(row["id"])
         return await self.get(scope, spec.name)
 
     async def get(self, scope: Scope, name: str) -> EndpointRecord:
@@ -104,39 +107,57 @@ class EndpointStore:
 
     async def scale(self, scope: Scope, name: str, replicas: int) -> EndpointRecord:
         """Set the number of replicas and clear the count of failures. Raises ``NotFound``."""
-        if not await self._connection.fetch(
-            SQL["endpoint_scale"], name, replicas, scope.projects, scope.user
-        ):
+        rows = await self._connection.fetch(SQL["endpoint_scale"], name, replicas, scope.projects, scope.user)
+        if not rows:
             raise _not_found(name)
-        self._notifier.notify([Topic.ENDPOINTS])
+        self._announce(rows[0]["id"])
         return await self.get(scope, name)
 
     async def delete(self, scope: Scope, name: str) -> EndpointRecord:
         """Mark it deleted and return it as it was. The name is free at once; the replica controller stops the
         replicas. Raises ``NotFound``."""
         record = await self.get(scope, name)
-        if not await self._connection.fetch(SQL["endpoint_delete"], name, scope.projects, scope.user):
+        rows = await self._connection.fetch(SQL["endpoint_delete"], name, scope.projects, scope.user)
+        if not rows:
             raise _not_found(name)
-        self._notifier.notify([Topic.ENDPOINTS, Topic.ROUTES])
+        self._announce(rows[0]["id"])
         return record
 
-    async def to_reconcile(self, _: Scope) -> list[EndpointSnapshot]:
-        """Endpoints that are not deleted, and deleted ones that still have live replicas."""
-        found = await self._db.fetch(SQL["endpoints_to_reconcile"])
-        replicas = await self._replicas(found)
-        return [_snapshot(row, replicas) for row in found]
+    def _announce(self, endpoint_id: str) -> None:
+        self._notifier.notify_endpoints([EndpointId(endpoint_id)])
+        self._notifier.notify_routes([EndpointId(endpoint_id)])
 
-    async def _replicas(self, found: Sequence[Row]) -> list[Any]:
-        return await self._db.fetch(SQL["endpoint_sessions"], [row["id"] for row in found]) if found else []
+    async def sweep(
+        self, _: Scope, after: EndpointId | None, limit: int
+    ) -> tuple[list[EndpointId], EndpointId | None]:
+        """Look at ``limit`` endpoints after ``after`` (None: at the first ones). Returns those whose replicas
+        are not as wanted, and the cursor for the next call; None: there are no more."""
+        row = (await self._sweep_connection.fetch(SQL["endpoints_sweep"], after or _FIRST, limit))[0]
+        last = None if row["last"] is None else EndpointId(row["last"])
+        return [EndpointId(endpoint_id) for endpoint_id in row["endpoints"]], last
+
+    async def to_reconcile(self, _: Scope, among: Collection[EndpointId]) -> list[EndpointSnapshot]:
+        """Those that are not deleted, and deleted ones that still have live replicas."""
+        found = await self._sweep_connection.fetch(SQL["endpoints_to_reconcile"], list(among))
+        replicas = await self._replicas(found)
+        return [_snapshot(row, replicas[row["id"]]) for row in found]
+
+    async def _replicas(self, found: Sequence[Row]) -> Mapping[str, list[Any]]:
+        """By endpoint, newest first."""
+        replicas: defaultdict[str, list[Any]] = defaultdict(list)
+        if found:
+            for row in await self._db.fetch(SQL["endpoint_sessions"], [row["id"] for row in found]):
+                replicas[row["endpoint_id"]].append(row)
+        return replicas
 
     async def _records(self, found: Sequence[Row]) -> list[EndpointRecord]:
         replicas = await self._replicas(found)
         return [
             EndpointRecord(
-                _snapshot(row, replicas),
+                _snapshot(row, replicas[row["id"]]),
                 row["revision"],
                 row["created_at"],
-                [_replica_view(replica) for replica in replicas if replica["endpoint_id"] == row["id"]],
+                [_replica_view(replica) for replica in replicas[row["id"]]],
                 row["shared_with"],
             )
             for row in found
@@ -171,7 +192,6 @@ def _snapshot(row: Row, replicas: Sequence[Row]) -> EndpointSnapshot:
                 r["agent_drained"],
             )
             for r in replicas
-            if r["endpoint_id"] == row["id"]
         ),
         Owner(row["owner"], row["project"]),
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from moorage.common.aio.clock import Clock
@@ -55,17 +56,47 @@ class _Recorded:
         return is_same or new.at - self.at < REWRITE_S
 
 
+@dataclass(slots=True)
+class _Group:
+    """The pending sessions of a group at its last pass (``number``: of their changes), the holds that were
+    recorded of them, and which of these are for capacity."""
+
+    pending: dict[SessionId, Pending] = field(default_factory=dict)
+    recorded: dict[SessionId, _Recorded] = field(default_factory=dict)
+    capacity: set[SessionId] = field(default_factory=set)
+    number: int | None = None
+
+    def update(self, snapshot: Snapshot) -> None:
+        changes, number = snapshot.changes, self.number
+        self.number = None if changes is None else changes.number
+        if changes is not None and changes.number - 1 == number:
+            self.pending.update({item.session_id: item for item in changes.changed})
+            gone: Collection[SessionId] = changes.gone
+        else:
+            self.pending = {item.session_id: item for item in snapshot.pending}
+            gone = self.recorded.keys() - self.pending.keys()
+        for session_id in gone:
+            self.pending.pop(session_id, None)
+            self.recorded.pop(session_id, None)
+            self.capacity.discard(session_id)
+
+    def put(self, recorded: Mapping[SessionId, _Recorded]) -> None:
+        self.recorded.update(recorded)
+        for session_id, one in recorded.items():
+            (self.capacity.add if one.hold.capacity else self.capacity.discard)(session_id)
+
+
 class HoldWriter:
     def __init__(
         self, connection: DedicatedConnection, clock: Clock, sessions: SessionStore, pending: PendingCache
     ) -> None:
         self._connection, self._clock = connection, clock
         self._sessions, self._pending = sessions, pending
-        self._recorded: dict[str, dict[SessionId, _Recorded]] = {}  # by group
+        self._groups: defaultdict[str, _Group] = defaultdict(_Group)
         self._deferred: dict[str, list[Hold]] = {}  # by group: those beyond MAX_HOLDS_PER_PASS
 
     def any_waits_for_capacity(self, group: str) -> bool:
-        return any(one.hold.capacity for one in self._recorded.get(group, {}).values())
+        return bool(self._groups[group].capacity)
 
     async def record(
         self,
@@ -81,10 +112,10 @@ class HoldWriter:
         that was bypassed in this pass. ``term``: of the leader; a former leader's holds are not recorded.
         """
         bypasses = bypasses or {}
-        pending = {p.session_id: p for p in snapshot.pending}
-        known = self._recorded.get(snapshot.group, {})
-        now = self._clock.monotonic()
-        recorded = {session_id: old for session_id, old in known.items() if session_id in pending}
+        state = self._groups[snapshot.group]
+        state.update(snapshot)
+        pending, known, now = state.pending, state.recorded, self._clock.monotonic()
+        recorded: dict[SessionId, _Recorded] = {}
         to_write: list[Hold] = []
         deferred: list[Hold] = []
         for hold in self._with_deferred(snapshot.group, holds, pending):
@@ -105,7 +136,7 @@ class HoldWriter:
             self._pending.invalidate(
                 {hold.session_id for hold in to_write if hold.capacity or hold.session_id in bypasses}
             )
-        self._recorded[snapshot.group] = recorded
+        state.put(recorded)
 
     def _with_deferred(
         self, group: str, holds: Sequence[Hold], pending: Mapping[SessionId, Pending]

@@ -8,13 +8,14 @@ person to resolve.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from moorage.common.model.status import STARTING, TERMINAL, Status
 from moorage.manager.lifecycle.transitions import TRANSITIONS
 from moorage.manager.store.database import Database
+from moorage.manager.store.lifecycle import NEWEST
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 
@@ -25,13 +26,17 @@ GRACE_S = 60.0
 @dataclass(frozen=True, slots=True)
 class Check:
     """``sql/check_<name>.sql`` called with ``args(grace_s)``; ``repairable``: by ``sql/repair_<name>.sql``.
-    ``cheap``: its cost grows with live sessions only, not with those that have ended."""
+    ``of``: what it can be restricted to, by one more argument; None: it checks everything, ended sessions
+    too."""
 
     name: str
     means: str
     args: Callable[[float], tuple[Any, ...]] = lambda _: ()
     repairable: bool = False
-    cheap: bool = True
+    of: Literal["agents", "sessions"] | None = None
+
+    def all_args(self, grace_s: float, part: Sequence[str] | None) -> tuple[Any, ...]:
+        return (*self.args(grace_s), part) if self.of is not None else self.args(grace_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,53 +68,77 @@ _PAIRS = [(session, kernel) for session, kernels in KERNEL_STATUSES.items() for 
 _STEPS = [(old, event, new) for (old, event), new in TRANSITIONS.items()]
 
 CHECKS = (
-    Check("counters", "usage counters equal the sum of allocations", repairable=True),
-    Check("devices", "no slot is allocated above its capacity, and a live kernel has its allocations"),
+    Check("counters", "usage counters equal the sum of allocations", repairable=True, of="agents"),
+    Check(
+        "devices",
+        "no slot is allocated above its capacity, and a live kernel has its allocations",
+        of="agents",
+    ),
     Check(
         "history",
         "a history has no gaps, only transitions of the table, and ends in its session's status",
         lambda _: ([old for old, _, _ in _STEPS], [e for _, e, _ in _STEPS], [new for _, _, new in _STEPS]),
-        cheap=False,
     ),
-    Check("stuck", "a live session has a deadline or a live kernel", lambda s: (s,)),
-    Check("orphans", "an ended session has no live kernel", cheap=False),
-    Check("unknown", "an agent runs no kernels that the database does not know"),
-    Check("leaks", "a kernel that has ended has no allocations", lambda s: (s,), repairable=True),
+    Check("stuck", "a live session has a deadline or a live kernel", lambda s: (s,), of="sessions"),
+    Check("orphans", "an ended session has no live kernel"),
+    Check("unknown", "an agent runs no kernels that the database does not know", of="agents"),
+    Check(
+        "leaks", "a kernel that has ended has no allocations", lambda s: (s,), repairable=True, of="agents"
+    ),
     Check(
         "kernels",
         "a kernel's status is consistent with its session's, and only the newest attempt has live kernels",
         lambda _: ([session for session, _ in _PAIRS], [kernel for _, kernel in _PAIRS]),
-        cheap=False,
     ),
 )
 assert set(KERNEL_STATUSES) == set(Status)
 assert all(KERNEL_STATUSES[status] for status in TERMINAL)
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Live rows that are checked together, and the ``cursor`` of the next part; None: it is the last one."""
+
+    of: Literal["agents", "sessions"]
+    ids: list[str]
+    cursor: Any | None
+
+
 class IntegrityStore:
     def __init__(self, db: Database, notifier: Notifier) -> None:
         self._db, self._notifier = db, notifier
-        self._connection = db.dedicated_connection()
 
-    async def check(self, *, grace_s: float = GRACE_S, cheap: bool = False) -> list[Drift]:
-        """All violations; ``cheap``: of the cheap checks only. Each check returns at most 1,000 rows.
-        ``grace_s``: how long state may lag behind before it counts as a violation."""
+    async def agents(self, after: Any | None, count: int) -> Part:
+        """``count`` agents after those of the part with this cursor; None: the first ones."""
+        ids = [row["id"] for row in await self._db.fetch(SQL["integrity_agents"], after or "", count)]
+        return Part("agents", ids, ids[-1] if len(ids) == count else None)
+
+    async def sessions(self, after: Any | None, count: int) -> Part:
+        """``count`` live sessions, as ``agents``."""
+        rows = await self._db.fetch(SQL["integrity_sessions"], *(after or NEWEST), count)
+        cursor = (rows[-1]["created_at"], rows[-1]["id"]) if len(rows) == count else None
+        return Part("sessions", [row["id"] for row in rows], cursor)
+
+    async def check(self, part: Part | None = None, *, grace_s: float = GRACE_S) -> list[Drift]:
+        """All violations, or those in ``part``. Each check returns at most 1,000 rows. ``grace_s``: how long
+        state may lag behind before it counts as a violation."""
         found = []
-        for check in CHECKS:
-            if check.cheap or not cheap:
-                rows = await self._db.fetch(SQL[f"check_{check.name}"], *check.args(grace_s))
-                found += [Drift(check.name, check.means, row["subject"], row["detail"]) for row in rows]
+        for check in _checks(part):
+            args = check.all_args(grace_s, part.ids if part is not None else None)
+            rows = await self._db.fetch(SQL[f"check_{check.name}"], *args)
+            found += [Drift(check.name, check.means, row["subject"], row["detail"]) for row in rows]
         return found
 
-    async def repair(self, *, grace_s: float = GRACE_S, cheap: bool = False) -> list[Drift]:
+    async def repair(self, part: Part | None = None, *, grace_s: float = GRACE_S) -> list[Drift]:
         """As ``check``; also repairs what is repairable and marks it."""
-        found = await self.check(grace_s=grace_s, cheap=cheap)
+        found = await self.check(part, grace_s=grace_s)
         repaired: set[tuple[str, str]] = set()
         # Counters first: freeing an allocation decrements them, and a counter that is too low would prevent
         # that.
-        for check in CHECKS:
+        for check in _checks(part):
             if check.repairable and any(drift.check == check.name for drift in found):
-                rows = await self._connection.fetch(SQL[f"repair_{check.name}"], *check.args(grace_s))
+                args = check.all_args(grace_s, part.ids if part is not None else None)
+                rows = await self._db.fetch(SQL[f"repair_{check.name}"], *args)
                 repaired |= {(check.name, row["subject"]) for row in rows}
         if repaired:
             self._notifier.notify([Topic.SCHEDULE])
@@ -117,3 +146,7 @@ class IntegrityStore:
             Drift(d.check, d.means, d.subject, d.detail, repaired=(d.check, d.subject) in repaired)
             for d in found
         ]
+
+
+def _checks(part: Part | None) -> list[Check]:
+    return [check for check in CHECKS if part is None or check.of == part.of]

@@ -36,5 +36,6 @@ class KernelLeaseStore:
         )
         sessions = {SessionId(row["session_id"]) for row in rows}
         self._notifier.notify_kernels(sessions)
+        self._notifier.notify_routes(sessions)
         self._notifier.notify_pending(sessions)  # a new attempt may have waited for this
         return len(rows)

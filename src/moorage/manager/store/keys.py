@@ -159,7 +159,7 @@ class KeyStore:
             )
 
     def _notify(self) -> None:
-        self._notifier.notify([Topic.KEYS, Topic.ROUTES])
+        self._notifier.notify([Topic.KEYS])
 
 
 def _role(row: Any) -> Role | None:

@@ -8,21 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
 from moorage.common.aio.clock import Clock
-from moorage.common.model.ids import AgentId, KernelId, SessionId
+from moorage.common.model.ids import AgentId, EndpointId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
-from moorage.common.model.status import TERMINAL, SessionType, Status
+from moorage.common.model.status import SessionType, Status
 from moorage.manager.lifecycle.snapshots import KernelSnapshot, SessionSnapshot
 from moorage.manager.lifecycle.transitions import NEW_ATTEMPT, Transition
 from moorage.manager.store.batch_writer import BatchWriter
 from moorage.manager.store.database import Database
-from moorage.manager.store.notifier import Notifier, Topic
+from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row, parse_spec
+
+# The creation time and id of a session: a sweep goes from the newest to the oldest.
+SweepCursor = tuple[datetime, SessionId]
+NEWEST: SweepCursor = datetime.max.replace(tzinfo=UTC), SessionId("ffffffff-ffff-ffff-ffff-ffffffffffff")
+_EVER_S = 1e9
+_STARTS = (Status.PREPARING, Status.CREATING)  # they make no difference to an endpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +50,31 @@ class LifecycleStore:
         snapshots = _snapshots(await self._db.fetch(SQL["session_snapshots"], [session_id]))
         return snapshots[0] if snapshots else None
 
-    async def unsettled(
-        self, among: Collection[SessionId] | None = None, *, deep: bool = True
-    ) -> tuple[list[SessionSnapshot], datetime]:
-        """Live sessions to reconcile, and the current time of the database, which also sets their deadlines.
+    async def to_reconcile(self, *, changed_s: float | None = None) -> set[SessionId]:
+        """Sessions that need to be reconciled: those past their deadline. With ``changed_s`` also those for
+        which ``Notifier.notify_kernels`` is the faster signal, if what concerns them changed in the last so
+        many seconds."""
+        rows = await self._read_connection.fetch(
+            SQL["sessions_to_reconcile"], changed_s is not None, changed_s or 0.0
+        )
+        return {SessionId(row["id"]) for row in rows}
 
-        ``among``: these sessions, without looking for others. ``deep``: include sessions that move only when
-        their kernels, agents or dependencies change, for which ``Notifier.notify_kernels`` is the faster
-        signal.
-        """
+    async def sweep(
+        self, after: SweepCursor | None, limit: int
+    ) -> tuple[list[SessionId], SweepCursor | None]:
+        """Look at ``limit`` live sessions after ``after`` (None: at the first ones). Returns those that need
+        to be reconciled, and the cursor for the next call; None: there are no more."""
+        row = (await self._read_connection.fetch(SQL["sessions_sweep"], *(after or NEWEST), limit))[0]
+        following = None if row["at"] is None else (row["at"], SessionId(row["id"]))
+        return [SessionId(session_id) for session_id in row["sessions"]], following
+
+    async def unsettled(
+        self, among: Collection[SessionId] | None = None
+    ) -> tuple[list[SessionSnapshot], datetime]:
+        """Live sessions with their kernels, and the current time of the database, which also sets their
+        deadlines. ``among``: these; None: all that need to be reconciled."""
         if among is None:
-            among = {
-                row["id"] for row in await self._read_connection.fetch(SQL["sessions_to_reconcile"], deep)
-            }
+            among = await self.to_reconcile(changed_s=_EVER_S)
         rows = await self._read_connection.fetch(SQL["session_snapshots"], list(among)) if among else []
         return _snapshots(rows), rows[0]["now"] if rows else self._clock.now()
 
@@ -116,6 +134,7 @@ class LifecycleStore:
         ]
 
     def _notify(self, transitions: dict[SessionId, Transition], rows: Sequence[Row]) -> None:
+        """Freed capacity is not announced here: the report that shows the kernel ended does that."""
         self._notifier.notify_orders({AgentId(row["agent_id"]) for row in rows if row["agent_id"]})
         dependents = {SessionId(other) for row in rows for other in row["dependents"] or ()}
         if dependents:  # they may be eligible now, or never
@@ -123,21 +142,21 @@ class LifecycleStore:
         applied = [transitions[SessionId(row["id"])] for row in rows]
         queued = {t.session_id for t in applied if Status.PENDING in (t.old, t.new)}
         self._notifier.notify_pending(dependents | queued)
-        self._notifier.notify(
-            {topic for row in rows for topic in _topics(transitions[SessionId(row["id"])], row)}
+        moves = [(transitions[SessionId(row["id"])], row) for row in rows]
+        self._notifier.notify_routes({move.session_id for move, row in moves if _changes_routes(move, row)})
+        self._notifier.notify_endpoints(
+            {
+                EndpointId(row["endpoint_id"])
+                for move, row in moves
+                if row["endpoint_id"] is not None and move.new not in _STARTS
+            }
         )
 
 
-def _topics(transition: Transition, row: Any) -> set[Topic]:
-    """Freed capacity is not among them: the report that shows the kernel ended announces it."""
-    topics = set()
-    if Status.RUNNING in (transition.old, transition.new) and (
+def _changes_routes(transition: Transition, row: Any) -> bool:
+    return Status.RUNNING in (transition.old, transition.new) and (
         row["type"] != SessionType.BATCH or row["offers"]
-    ):
-        topics.add(Topic.ROUTES)
-    if row["endpoint_id"] is not None and (transition.new in TERMINAL or transition.new is Status.RUNNING):
-        topics.add(Topic.ENDPOINTS)
-    return topics
+    )
 
 
 def _snapshots(rows: Iterable[Row]) -> list[SessionSnapshot]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from moorage import __version__
 from moorage.common.model.ids import AgentId
 from moorage.manager.store.database import Database
-from moorage.manager.store.notifier import Notifier
+from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 
 
@@ -38,6 +38,8 @@ class ManagerStore:
     async def remove(self, ids: Collection[str]) -> list[AgentId]:
         """Remove managers that have stopped. Returns the agents that were connected to them."""
         rows = await self._connection.fetch(SQL["managers_remove"], list(ids))
+        # What they wrote last may not have been announced.
+        self._notifier.notify([Topic.KERNELS, Topic.PENDING, Topic.ENDPOINTS, Topic.ROUTES])
         return self._detached(rows)
 
     async def detach(self, streams: Mapping[AgentId, int]) -> list[AgentId]:

@@ -21,7 +21,7 @@ import structlog
 
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
-from moorage.common.model.ids import AgentId, SessionId
+from moorage.common.model.ids import AgentId, EndpointId, SessionId
 from moorage.manager.store.database import fetch_writable, open_connection, translate_errors
 
 log = structlog.get_logger("moorage.store.notifier")
@@ -32,6 +32,8 @@ _COMMAND_TIMEOUT_S = 10.0
 
 # Called with the ids that changed; None means that any may have changed.
 AgentsCallback = Callable[[Collection[AgentId] | None], None]
+EndpointsCallback = Callable[[Collection[EndpointId] | None], None]
+RoutesCallback = Callable[[Collection[SessionId | EndpointId] | None], None]
 SessionsCallback = Callable[[Collection[SessionId] | None], None]
 
 
@@ -41,11 +43,11 @@ class Topic(StrEnum):
     CAPACITY = "capacity"  # free capacity or availability of these agents changed
     KERNELS = "kernels"  # kernels of these sessions changed: wakes the session controller
     ORDERS = "orders"  # orders of these agents may have changed: wakes the agent links
-    ROUTES = "routes"  # the route table may have changed: wakes the route feed
-    KEYS = "keys"  # an API key was created or revoked: caches of keys are cleared
+    ROUTES = "routes"  # routes of these sessions and endpoints may have changed: wakes the route feed
+    KEYS = "keys"  # an API key was created or revoked: caches of keys are cleared, the route feed is woken
     PEERS = "peers"  # a peer was revoked: its streams are closed
     LEADER = "leader"  # the leader has resigned: wakes the followers
-    ENDPOINTS = "endpoints"  # endpoints or their replicas changed: wakes the replica controller
+    ENDPOINTS = "endpoints"  # these endpoints or their replicas changed: wakes the replica controller
 
 
 class Notifier:
@@ -77,6 +79,14 @@ class Notifier:
         """Sessions that became pending, changed while pending, or left the queue."""
         return self._on_ids(Topic.PENDING, callback)
 
+    def on_endpoints(self, callback: EndpointsCallback) -> Callable[[], None]:
+        """Endpoints that changed, or whose replicas did."""
+        return self._on_ids(Topic.ENDPOINTS, callback)
+
+    def on_routes(self, callback: RoutesCallback) -> Callable[[], None]:
+        """Sessions and endpoints whose routes may have changed."""
+        return self._on_ids(Topic.ROUTES, callback)
+
     def on_kernels(self, callback: SessionsCallback) -> Callable[[], None]:
         """Sessions whose kernels changed."""
         return self._on_ids(Topic.KERNELS, callback)
@@ -103,6 +113,16 @@ class Notifier:
         """These sessions became pending, changed while pending, or left the queue: the scheduler runs."""
         if sessions:
             self._publish({Topic.PENDING: sessions, Topic.SCHEDULE: None})
+
+    def notify_endpoints(self, endpoints: Collection[EndpointId]) -> None:
+        """These endpoints changed, or their replicas did: the replica controller runs."""
+        if endpoints:
+            self._publish({Topic.ENDPOINTS: endpoints})
+
+    def notify_routes(self, changed: Collection[SessionId | EndpointId]) -> None:
+        """The routes of these sessions and endpoints may have changed: the route feed runs."""
+        if changed:
+            self._publish({Topic.ROUTES: changed})
 
     def notify_kernels(self, sessions: Collection[SessionId]) -> None:
         """The kernels of these sessions changed. The manager that wrote the change reconciles them, so other

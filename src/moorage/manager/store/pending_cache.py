@@ -1,20 +1,23 @@
 """Pending cache: the pending sessions of each resource group, kept between passes.
 
 Without it, a pass would read all pending sessions to place one. Sessions that enter the queue, leave it or
-change are announced by ``Notifier.notify_pending``, and only those are read again. Every ``REREAD_S`` a
-brief query compares all of them, because notifications may be lost, and to find sessions whose backoff or
-begin time has passed. The cache may be out of date: committing a placement checks again.
+change are announced by ``Notifier.notify_pending``, and only those are read again. Every ``REREAD_S`` brief
+queries find sessions whose backoff or begin time has passed and, because notifications may be lost, compare
+a chunk of the queue. Where many may have been lost, all of it is compared at once. The cache may be out of
+date: committing a placement checks again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import islice
 
 from moorage.common.aio.clock import Clock
-from moorage.common.model.errors import StoreUnavailable
 from moorage.common.model.ids import SessionId
-from moorage.manager.scheduling.core.model import Pending
+from moorage.manager.lifecycle.sweep import Sweep
+from moorage.manager.scheduling.core.model import Pending, PendingChanges
 from moorage.manager.store import planner_rows
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier
@@ -22,17 +25,53 @@ from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row
 
 REREAD_S = 1.0
+# Sessions that are compared by one query.
+COMPARED = 500
 # Where another manager leads, stale ids pile up here unread. Beyond this many, all sessions are compared
 # instead.
 MAX_STALE = 20_000
+_OLDEST = datetime.min.replace(tzinfo=UTC), SessionId("00000000-0000-0000-0000-000000000000")
 
 
 @dataclass(slots=True)
 class _Queue:
-    """``compared_at``: when all sessions were compared last (monotonic seconds); None: they must be."""
+    """``compared_at``: when a chunk was compared last (monotonic seconds). ``unseen``: the sessions that this
+    round of comparisons has not met yet. ``begun_until``: sessions whose begin time had passed by then, by
+    the database's clock, are known. ``held_back``: sessions that wait for an earlier attempt, which may end
+    without a change of the session. ``touched``: those that changed here since the last use, and ``number``
+    and ``values`` those of the last use.
+    """
 
-    sessions: dict[SessionId, Pending]
-    compared_at: float | None = None
+    sessions: dict[SessionId, Pending] = field(default_factory=dict)
+    sweep: Sweep[tuple[datetime, SessionId]] = field(default_factory=Sweep)
+    compared_at: float = 0.0
+    unseen: set[SessionId] = field(default_factory=set)
+    begun_until: datetime = _OLDEST[0]
+    held_back: dict[SessionId, None] = field(default_factory=dict)
+    touched: set[SessionId] = field(default_factory=set)
+    number: int = 0
+    values: tuple[Pending, ...] = ()
+
+    def put(self, session: Pending) -> None:
+        self.sessions[session.session_id] = session
+        self.touched.add(session.session_id)
+        if session.earlier_agents:
+            self.held_back[session.session_id] = None
+        else:
+            self.held_back.pop(session.session_id, None)
+
+    def remove(self, session_id: SessionId) -> None:
+        if self.sessions.pop(session_id, None) is not None:
+            self.touched.add(session_id)
+            self.held_back.pop(session_id, None)
+
+    def take_changes(self) -> PendingChanges:
+        if self.touched:
+            self.values = tuple(self.sessions.values())
+        touched, self.touched, self.number = self.touched, set(), self.number + 1
+        changed = tuple(self.sessions[one] for one in touched if one in self.sessions)
+        gone = tuple(one for one in touched if one not in self.sessions)
+        return PendingChanges(self.number, changed, gone)
 
 
 class PendingCache:
@@ -58,56 +97,82 @@ class PendingCache:
         if sessions is None or len(self._stale) > MAX_STALE:
             self._stale.clear()
             for queue in self._queues.values():
-                queue.compared_at = None
+                queue.sweep.restart()
 
     def remove(self, sessions: Collection[SessionId]) -> None:
         """These sessions have left the queue."""
         for queue in self._queues.values():
             for session_id in queue.sessions.keys() & sessions:
-                del queue.sessions[session_id]
+                queue.remove(session_id)
 
-    async def of(self, group: str) -> list[Pending]:
-        """The group's pending sessions, in no particular order. Raises ``StoreUnavailable``, after which
-        sessions that could not be read stay stale."""
+    async def of(self, group: str) -> tuple[tuple[Pending, ...], PendingChanges]:
+        """The group's pending sessions, in no particular order, and how they differ from those of the last
+        use. Raises ``StoreUnavailable``, after which sessions that could not be read stay stale."""
         now = self._clock.monotonic()
-        queue = self._queues.setdefault(group, _Queue({}))
-        if not self._has_notifier or queue.compared_at is None or now - queue.compared_at >= REREAD_S:
-            # Set before the query, so that an invalidation that arrives during it is not lost.
+        queue = self._queues.setdefault(group, _Queue())
+        if not self._has_notifier:
+            queue.sweep.restart()
+        if queue.sweep.urgent or now - queue.compared_at >= REREAD_S:
             queue.compared_at = now
+            await self._find_begun(group, queue)
             await self._compare(group, queue)
+            while queue.sweep.urgent:
+                await self._compare(group, queue)
+            again = list(islice(queue.held_back, COMPARED))
+            self._stale.update(again)
+            for session_id in again:  # those beyond this number come first the next time
+                del queue.held_back[session_id]
         if self._stale:
             await self._read()
-        return list(queue.sessions.values())
+        changes = queue.take_changes()
+        return queue.values, changes
+
+    async def _find_begun(self, group: str, queue: _Queue) -> None:
+        row = (await self._connection.fetch(SQL["pending_begun"], group, queue.begun_until))[0]
+        queue.begun_until = row["now"]
+        self._stale.update(map(SessionId, row["sessions"]))
 
     async def _compare(self, group: str, queue: _Queue) -> None:
-        try:
-            rows = await self._connection.fetch(SQL["pending_versions"], group)
-        except StoreUnavailable:
-            queue.compared_at = None
-            raise
+        """Compare the next chunk with what is stored."""
+        cursor = queue.sweep.begin()
+        if cursor is None:
+            queue.unseen = set(queue.sessions)
+        after = cursor or _OLDEST
+        rows = await self._connection.fetch(SQL["pending_versions"], group, *after, COMPARED)
         for row in rows:
+            queue.unseen.discard(row["id"])
             cached = queue.sessions.get(row["id"])
-            # Its dependencies and its earlier attempt change without a change of the session.
-            if cached is None or row["dependent"] or cached.earlier_agents or _differs(cached, row):
+            if cached is None:
+                is_stale = row["begun"]
+            else:  # its dependencies change without a change of the session
+                is_stale = row["dependent"] or not row["begun"] or _differs(cached, row)
+            if is_stale:
                 self._stale.add(SessionId(row["id"]))
-        self._stale |= queue.sessions.keys() - {row["id"] for row in rows}
+        last = (rows[-1]["created_at"], SessionId(rows[-1]["id"])) if len(rows) == COMPARED else None
+        if last is None:
+            self._stale |= queue.unseen & queue.sessions.keys()
+        queue.sweep.advance(last)
 
     async def _read(self) -> None:
         stale, self._stale = self._stale, set()
+        ids = list(stale)
         try:
-            rows = await self._connection.fetch(SQL["pending_sessions"], list(stale))
-        except StoreUnavailable:
-            self._stale |= stale
-            raise
-        read: dict[str, dict[SessionId, Pending]] = {group: {} for group in self._queues}
+            while ids:
+                rows = await self._connection.fetch(SQL["pending_sessions"], ids[:COMPARED])
+                self._put(rows, ids[:COMPARED])
+                del ids[:COMPARED]
+        finally:
+            self._stale.update(ids)
+
+    def _put(self, rows: Sequence[Row], asked: Sequence[SessionId]) -> None:
+        found = {row["id"]: row["resource_group"] for row in rows}
+        for name, queue in self._queues.items():
+            for session_id in asked:
+                if found.get(session_id) != name:
+                    queue.remove(session_id)
         for row in rows:
-            if row["resource_group"] in read:
-                session = planner_rows.pending(row)
-                read[row["resource_group"]][session.session_id] = session
-        for group, queue in self._queues.items():
-            for session_id in queue.sessions.keys() & (stale - read[group].keys()):
-                del queue.sessions[session_id]
-            queue.sessions.update(read[group])
+            if (group := self._queues.get(row["resource_group"])) is not None:
+                group.put(planner_rows.pending(row))
 
 
 def _differs(cached: Pending, row: Row) -> bool:

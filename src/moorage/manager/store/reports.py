@@ -9,14 +9,14 @@ with the connection. As a safety net, that is also so every ``FULL_EVERY_S``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import structlog
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import StoreUnavailable
-from moorage.common.model.ids import AgentId, KernelId, SessionId
+from moorage.common.model.ids import AgentId, EndpointId, KernelId, SessionId
 from moorage.common.model.status import TERMINAL, Status
 from moorage.manager.lifecycle.kernels import (
     AgentUpdate,
@@ -27,7 +27,7 @@ from moorage.manager.lifecycle.kernels import (
 )
 from moorage.manager.store.batch_writer import BatchWriter
 from moorage.manager.store.database import Database
-from moorage.manager.store.notifier import Notifier, Topic
+from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.report_fencing import ReportRefused, refusal_of
 from moorage.manager.store.unknown_kernels import UnknownKernels
@@ -96,6 +96,13 @@ class ReportStore:
         returned = [AgentId(row["id"]) for row in rows if row["was_away"]]
         self.invalidate([*returned, *(heartbeats.keys() - {row["id"] for row in rows})])
         self._notifier.notify_capacity(returned)
+        await self._announce_endpoints(returned)
+
+    async def _announce_endpoints(self, agents: Collection[AgentId]) -> None:
+        """The replicas on these agents count again."""
+        if agents:
+            rows = await self._heartbeat_connection.fetch(SQL["endpoints_of_agents"], list(agents))
+            self._notifier.notify_endpoints({EndpointId(row["id"]) for row in rows})
 
     def invalidate(self, agents: Iterable[AgentId]) -> None:
         """These agents must report in full."""
@@ -139,8 +146,7 @@ class ReportStore:
             {SessionId(row["session_id"]) for row in written if row["was_stopping"]}
         )
         self._notifier.notify_capacity(freed)
-        if any(row["has_port"] for row in written):
-            self._notifier.notify([Topic.ROUTES])
+        self._notifier.notify_routes({SessionId(row["session_id"]) for row in written if row["has_port"]})
         return refused | {agent_id: len(found) for agent_id, found in changes.items()}
 
     async def _receive(
@@ -280,7 +286,10 @@ class ReportStore:
         )
         offering = [(agent_id, change) for agent_id, change in every if change.observation.apps]
         if offering and await self._put_service_ports(offering, streams):
-            self._notifier.notify([Topic.ROUTES])
+            offered = {change.kernel_id for _, change in offering}
+            self._notifier.notify_routes(
+                {SessionId(row["session_id"]) for row in written if row["id"] in offered}
+            )
         return written
 
     async def _put_service_ports(

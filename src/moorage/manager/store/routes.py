@@ -1,28 +1,120 @@
 """Route table in Postgres: models and service ports that are reachable now, and the credentials that open
-them."""
+them.
+
+The routes are kept between reads. Sessions and endpoints whose routes may have changed are announced by
+``Notifier.notify_routes``, and only those are read again. Since a notification may be lost, all routes are
+also reread in chunks; at once where any may have changed.
+"""
 
 from __future__ import annotations
 
-from moorage.common.link.messages import AccessTokenGrant, RouteTable
+from collections.abc import Collection, Mapping
+from itertools import chain
+from typing import TypeVar
+
+from moorage.common.link.messages import AccessTokenGrant, AppRoute, ModelRoute, RouteTable
+from moorage.common.model.errors import StoreUnavailable
+from moorage.common.model.ids import EndpointId, SessionId
+from moorage.manager.lifecycle.sweep import Sweep
 from moorage.manager.serving.routes import app_routes, model_routes
 from moorage.manager.store.database import Database
 from moorage.manager.store.keys import KeyStore
+from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
+
+# Models, and service ports, that are reread with each table, and announced ones that are read together.
+SWEPT, BATCH = 20, 500
+_FIRST = "00000000-0000-0000-0000-000000000000"
+_Key = TypeVar("_Key")
 
 
 class RouteStore:
-    def __init__(self, db: Database, keys: KeyStore) -> None:
+    def __init__(self, db: Database, keys: KeyStore, notifier: Notifier) -> None:
         self._db, self._keys = db, keys
+        self._connection = db.dedicated_connection()
+        self._models: dict[str, ModelRoute] = {}
+        self._apps: dict[SessionId, tuple[AppRoute, ...]] = {}
+        self._changed: set[SessionId | EndpointId] = set()
+        self._model_sweep: Sweep[str] = Sweep()  # of endpoints and sessions
+        self._app_sweep: Sweep[tuple[str, int]] = Sweep()
+        # Those with routes that this round has not reread yet: some of them may be gone.
+        self._known_models: list[str] = []
+        self._known_apps: list[SessionId] = []
+        notifier.on_routes(self._routes_changed)
+
+    def _routes_changed(self, changed: Collection[SessionId | EndpointId] | None) -> None:
+        if changed is None:
+            self._model_sweep.restart()
+            self._app_sweep.restart()
+        else:
+            self._changed.update(changed)
 
     async def table(self) -> RouteTable:
-        """The table with generation 0: the route feed numbers it."""
-        models = model_routes(await self._db.fetch(SQL["model_routes"]))
-        keys = await self._keys.grants()
-        apps = app_routes(await self._db.fetch(SQL["app_routes"]))
-        return RouteTable(0, models, keys, apps, await self._access_tokens())
+        """The table with generation 0: the route feed numbers it. Routes that have not changed are the same
+        objects as in the table before."""
+        changed, self._changed = list(self._changed), set()
+        try:
+            while changed:
+                await self._read_models(changed[:BATCH], ())
+                await self._read_apps(changed[:BATCH])
+                del changed[:BATCH]
+        except StoreUnavailable:
+            self._changed.update(changed)
+            raise
+        await self._sweep_models()
+        while self._model_sweep.urgent:
+            await self._sweep_models()
+        await self._sweep_apps()
+        while self._app_sweep.urgent:
+            await self._sweep_apps()
+        models = tuple(self._models[name] for name in sorted(self._models))
+        apps = tuple(chain.from_iterable(self._apps[session_id] for session_id in sorted(self._apps)))
+        return RouteTable(0, models, await self._keys.grants(), apps, await self._access_tokens())
+
+    async def _read_models(self, ids: Collection[str], names: Collection[str]) -> None:
+        rows = await self._connection.fetch(SQL["model_routes"], list(ids), list(names))
+        found = {route.name: route for route in model_routes(row for row in rows if row["rank"] is not None)}
+        for name in {row["model"] for row in rows}:
+            if name not in found:
+                self._models.pop(name, None)
+            elif self._models.get(name) != found[name]:
+                self._models[name] = found[name]
+
+    async def _read_apps(self, ids: Collection[str]) -> None:
+        found: dict[SessionId, list[AppRoute]] = {}
+        for route in app_routes(await self._connection.fetch(SQL["app_routes"], list(ids))):
+            found.setdefault(route.session_id, []).append(route)
+        for session_id in map(SessionId, ids):
+            routes = tuple(found.get(session_id, ()))
+            if not routes:
+                self._apps.pop(session_id, None)
+            elif self._apps.get(session_id) != routes:
+                self._apps[session_id] = routes
+
+    async def _sweep_models(self) -> None:
+        after = self._model_sweep.begin() or _FIRST
+        ids = [row["id"] for row in await self._connection.fetch(SQL["model_ids"], after, SWEPT)]
+        following = ids[-1] if len(ids) == SWEPT else None
+        known, self._known_models = _split(self._known_models, self._models, whole=following is None)
+        await self._read_models(ids, known)
+        self._model_sweep.advance(following)
+
+    async def _sweep_apps(self) -> None:
+        after = self._app_sweep.begin() or ("", -1)
+        rows = await self._connection.fetch(SQL["app_sessions"], *after, SWEPT)
+        following = (rows[-1]["agent_id"], rows[-1]["port"]) if len(rows) == SWEPT else None
+        known, self._known_apps = _split(self._known_apps, self._apps, whole=following is None)
+        await self._read_apps({*(SessionId(row["session_id"]) for row in rows), *known})
+        self._app_sweep.advance(following)
 
     async def _access_tokens(self) -> tuple[AccessTokenGrant, ...]:
         return tuple(
             AccessTokenGrant(row["sha256"], row["session_id"], row["app"], int(row["expires_at"].timestamp()))
             for row in await self._db.fetch(SQL["access_token_grants"])
         )
+
+
+def _split(known: list[_Key], routes: Mapping[_Key, object], *, whole: bool) -> tuple[list[_Key], list[_Key]]:
+    """Which known routes to reread with this chunk, and which later. ``whole``: it is the last chunk of its
+    round, so all that are left; the next round has those of ``routes``."""
+    return (known, list(routes)) if whole else (known[:SWEPT], known[SWEPT:])

@@ -65,7 +65,7 @@ class SchedulingStore:
         kernels and when they end; None: only if a session waited for capacity at the last pass, or the policy
         spreads or packs replicas.
         """
-        pending = await self._pending.of(group)
+        pending, changes = await self._pending.of(group)
         if with_running is None:
             has_replicas = policy.replicas != "none" and any(p.endpoint_id is not None for p in pending)
             with_running = has_replicas or self._holds.any_waits_for_capacity(group)
@@ -75,12 +75,12 @@ class SchedulingStore:
         usage: Mapping[str, Mapping[str, int]] | None = None
         if self._groups.has_quotas or policy.strategy == "drf":
             quotas, usage = await self._quotas.shares(group, policy)
-        return Snapshot(group, agents, tuple(pending), quotas, cursors, usage)
+        return Snapshot(group, agents, pending, quotas, cursors, usage, changes)
 
     async def peek(self, group: str, policy: Policy, *candidates: Pending) -> Snapshot:
         """A snapshot with running kernels for a question, with ``candidates`` as if they were pending. The
         caches of the scheduling passes stay as they are."""
-        pending = await self._uncached_pending.of(group)
+        pending, _ = await self._uncached_pending.of(group)
         agents = await self._agents.peek(group)
         if agents is None:
             agent_rows = await self._db.fetch(SQL["agent_states"], group)

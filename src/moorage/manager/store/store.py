@@ -71,7 +71,7 @@ class Store:
         self.keys = KeyStore(db, notifier, clock)
         self.users, self.projects = UserStore(db, notifier), ProjectStore(db, notifier)
         self.access_tokens = AccessTokenStore(db, notifier, clock)
-        self.routes = RouteStore(db, self.keys)
+        self.routes = RouteStore(db, self.keys, notifier)
         self.peers = PeerStore(db, notifier, clock)
         self.leases = LeaseStore(db)
         self.deadlines = DeadlineStore(db)

@@ -324,5 +324,6 @@ kernel_usage_spans = table(
 agent_usage = table(
     "agent_usage",
     ("agent_id",),
-    {"agent_id": Text(), "at": TIME, "cpu": BigInteger(), "memory": BigInteger(), "devices": JSONB()},
+    {"agent_id": Text(), "at": TIME, "cpu": BigInteger(), "memory": BigInteger(), "devices": JSONB()}
+    | {f"kernels_{name}": BigInteger() for name in ("cpu", "memory", "gpu", "gpu_memory")},
 )

@@ -57,7 +57,7 @@ class UserStore:
                 f"{name!r} is the last administrator with a key that does not expire",
                 next_step="make another one first: `moorage keys create NAME --role admin`",
             )
-        self._notifier.notify([Topic.KEYS, Topic.ROUTES])
+        self._notifier.notify([Topic.KEYS])
         return await self.get(scope, name)
 
 
@@ -88,7 +88,7 @@ class ProjectStore:
         await self.get(scope, name)
         args = name, patch.status, patch.max_priority, patch.resource_groups
         await self._db.fetch(SQL["project_update"], *args)
-        self._notifier.notify([Topic.KEYS, Topic.ROUTES])
+        self._notifier.notify([Topic.KEYS])
         return await self.get(scope, name)
 
     async def members(self, scope: Scope, project: str) -> list[MemberView]:
@@ -119,7 +119,7 @@ class ProjectStore:
         return self._changed(rows)
 
     def _changed(self, rows: list[Any]) -> MemberView:
-        self._notifier.notify([Topic.KEYS, Topic.ROUTES])
+        self._notifier.notify([Topic.KEYS])
         return MemberView.model_validate(dict(rows[0]))
 
 

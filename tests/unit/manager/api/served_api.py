@@ -55,6 +55,9 @@ async def serving_api(clock: Clock, limits: Limits = DEFAULT_LIMITS) -> AsyncIte
     async def check() -> dict[str, str]:
         return checks
 
+    async def metrics() -> bytes:
+        return b"moorage_sessions 3\n"
+
     deps = ApiServices(
         store=store,
         endpoints=served.store.endpoints,
@@ -64,7 +67,7 @@ async def serving_api(clock: Clock, limits: Limits = DEFAULT_LIMITS) -> AsyncIte
         execs=served.execs,
         workspaces=served.workspaces,
         checks=check,
-        metrics=lambda: b"moorage_sessions 3\n",
+        metrics=metrics,
         max_body_bytes=MAX_BODY,
         version="1.2.3",
         clock=clock,

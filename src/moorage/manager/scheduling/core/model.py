@@ -282,6 +282,16 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True)
+class PendingChanges:
+    """How the pending sessions differ from those of the snapshot before, which had the number before this
+    one. A reader that has not seen that one compares all of them."""
+
+    number: int
+    changed: tuple[Pending, ...]  # new sessions, and those that were read again
+    gone: tuple[SessionId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """One resource group: its agents and its pending sessions, in any order."""
 
@@ -293,3 +303,4 @@ class Snapshot:
     cursors: Mapping[str, AgentId] = field(default_factory=dict)
     # drf: what each user (or project) holds in this group, per slot; None: the sum over AgentState.running
     usage: Mapping[str, Mapping[str, int]] | None = None
+    changes: PendingChanges | None = field(default=None, compare=False)

@@ -1,8 +1,7 @@
 """Planner cache: one incremental planner per resource group, updated with the difference of two snapshots.
 
-Comparing snapshots costs one look at each agent and pending session, planning would cost several. Most agents
-and sessions are the same objects as in the pass before, because the store reads again only what changed, so
-identity is compared first.
+The store says which pending sessions may have changed. Otherwise comparing snapshots costs one look at each
+agent and pending session; most are the same objects as in the pass before, so identity is compared first.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from moorage.common.model.ids import AgentId, SessionId
-from moorage.manager.scheduling.core.model import AgentState, Pending, Quota, Snapshot
+from moorage.manager.scheduling.core.model import AgentState, Pending, PendingChanges, Quota, Snapshot
 from moorage.manager.scheduling.core.policy import Policy
 from moorage.manager.scheduling.core.results import Plan
 from moorage.manager.scheduling.incremental.planner import IncrementalPlanner
@@ -21,7 +20,7 @@ from moorage.manager.scheduling.placement.selector_plugin import Selector
 
 @dataclass(slots=True)
 class _CachedPlanner:
-    """A planner and the snapshot that it was updated with last."""
+    """A planner and the snapshot that it was updated with last. ``number``: of its pending sessions."""
 
     policy: Policy
     selectors: Mapping[str, Selector]
@@ -30,6 +29,7 @@ class _CachedPlanner:
     pending: dict[SessionId, Pending] = field(default_factory=dict)
     quotas: dict[tuple[Literal["user", "project", "group"], str], Quota] = field(default_factory=dict)
     now: int = 0
+    number: int | None = None
     # Users and projects that were charged in the last plan. Their quotas are reported even if they are equal
     # again: the charges, which may not have been committed, held other sessions back.
     charged: set[str] = field(default_factory=set)
@@ -38,7 +38,12 @@ class _CachedPlanner:
         agents = {agent.agent_id: agent for agent in snapshot.agents}
         changed = [a for a in snapshot.agents if (old := self.agents.get(a.agent_id)) is not a and old != a]
         self.planner.update_agents(changed, self.agents.keys() - agents.keys())
-        self._update_sessions(snapshot.pending)
+        changes, number = snapshot.changes, self.number
+        if changes is not None and changes.number - 1 == number:
+            self._update_changed(changes)
+        else:
+            self._update_sessions(snapshot.pending)
+        self.number = None if changes is None else changes.number
         quotas = {(quota.scope, quota.name): quota for quota in snapshot.quotas}
         self.planner.update_quotas(
             quota
@@ -49,6 +54,15 @@ class _CachedPlanner:
         )
         self.planner.update_cursors_and_usage(snapshot.cursors, snapshot.usage)
         self.agents, self.quotas = agents, quotas
+
+    def _update_changed(self, changes: PendingChanges) -> None:
+        known = self.pending
+        changed = [item for item in changes.changed if known.get(item.session_id) != item]
+        gone = [session_id for session_id in changes.gone if session_id in known]
+        self.planner.update_sessions(changed, gone)
+        for session_id in gone:
+            del known[session_id]
+        known.update({item.session_id: item for item in changed})
 
     def _update_sessions(self, pending: Sequence[Pending]) -> None:
         known = self.pending

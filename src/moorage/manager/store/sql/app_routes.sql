@@ -1,7 +1,6 @@
--- Service ports that proxies may relay to: those of main kernels of running sessions.
+-- Service ports of these sessions ($1) that proxies may relay to: those of main kernels of running sessions.
 SELECT k.session_id, p.name, p.protocol, p.base_path, p.host, p.port, CASE WHEN p.guarded THEN k.secret ELSE '' END AS key,
        s.owner AS "user", s.project
-FROM service_ports p JOIN kernels k ON k.id = p.kernel_id
-JOIN sessions s ON s.id = k.session_id AND s.attempt = k.attempt
-WHERE s.status = 'RUNNING' AND k.status = 'RUNNING' AND k.hostname = 'main1'
+FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt JOIN service_ports p ON p.kernel_id = k.id
+WHERE s.id = ANY ($1::uuid[]) AND s.status = 'RUNNING' AND k.status = 'RUNNING' AND k.hostname = 'main1'
 ORDER BY k.session_id, p.name, p.port

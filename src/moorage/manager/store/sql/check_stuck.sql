@@ -1,7 +1,7 @@
--- Sessions that could stay in their status for ever: without the deadline that the status needs, past their deadline for
+-- Sessions (those of $2; NULL: all) that could stay in their status for ever: without the deadline that the status needs, past their deadline for
 -- more than $1 seconds, or without a kernel to wait for. A late stop has no deadline: it waits for its kernels.
 SELECT s.id::text AS subject, 'it is ' || s.status || ' without a deadline' AS detail FROM sessions s
-WHERE s.deadline_at IS NULL AND (
+WHERE ($2::uuid[] IS NULL OR s.id = ANY ($2)) AND s.deadline_at IS NULL AND (
     s.status IN ('SCHEDULED', 'PREPARING', 'CREATING')
     OR (s.status = 'TERMINATING' AND NOT EXISTS (
         SELECT FROM session_history h WHERE h.session_id = s.id AND h.revision = s.revision AND h.event = 'stop-overdue'))
@@ -9,15 +9,16 @@ WHERE s.deadline_at IS NULL AND (
     OR (s.status = 'RUNNING' AND coalesce(s.spec ->> 'timeout_s', s.spec ->> 'max_lifetime_s') IS NOT NULL))
 UNION ALL
 SELECT s.id::text, 'it is ' || s.status || ' and its deadline passed at ' || s.deadline_at FROM sessions s
-WHERE s.deadline_at < now() - make_interval(secs => $1) AND s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
+WHERE ($2::uuid[] IS NULL OR s.id = ANY ($2)) AND s.deadline_at < now() - make_interval(secs => $1) AND s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
 UNION ALL
 SELECT s.id::text, 'it is ' || s.status || ' without a kernel' FROM sessions s
-WHERE s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
+WHERE ($2::uuid[] IS NULL OR s.id = ANY ($2)) AND s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
   AND NOT EXISTS (SELECT FROM kernels k WHERE k.session_id = s.id AND k.attempt = s.attempt)
 UNION ALL
 SELECT s.id::text, 'it is ' || s.status || ', but its kernel ' || k.id || ' is ' || k.status || ' since ' || k.status_since
 FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
-WHERE s.status IN ('SCHEDULED', 'PREPARING', 'CREATING', 'RUNNING', 'TERMINATING')
+WHERE ($2::uuid[] IS NULL OR s.id = ANY ($2))
+  AND s.status IN ('SCHEDULED', 'PREPARING', 'CREATING', 'RUNNING', 'TERMINATING')
   AND k.status IN ('TERMINATED', 'CANCELLED', 'ERROR') AND k.status_since < now() - make_interval(secs => $1)
   AND NOT (s.status = 'TERMINATING' AND EXISTS (
       SELECT FROM kernels o WHERE o.session_id = s.id AND o.attempt = s.attempt AND o.status = 'TERMINATING'))

@@ -1,5 +1,11 @@
--- Live sessions, and agents that were not forgotten, by status and group, for metrics.
-SELECT 'session' AS kind, status, resource_group, count(*) AS n FROM sessions
-WHERE status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR') GROUP BY 2, 3
+-- Live sessions, and agents that were not forgotten, by status and group, for metrics (indexes sessions_pending,
+-- sessions_moving, sessions_running).
+SELECT 'session' AS kind, 'PENDING' AS status, resource_group, count(*) AS n FROM sessions
+WHERE status = 'PENDING' GROUP BY resource_group
+UNION ALL
+SELECT 'session', 'RUNNING', resource_group, count(*) FROM sessions WHERE status = 'RUNNING' GROUP BY resource_group
+UNION ALL
+SELECT 'session', status, resource_group, count(*) FROM sessions
+WHERE status IN ('SCHEDULED', 'PREPARING', 'CREATING', 'TERMINATING') GROUP BY 2, 3
 UNION ALL
 SELECT 'agent', status, resource_group, count(*) FROM agents WHERE incarnation <> '' GROUP BY 2, 3

@@ -4,4 +4,4 @@ WITH created AS (
     SELECT $1::uuid, $2, $3::jsonb, $4, $5, $7, $8, $9::text[] WHERE EXISTS (SELECT FROM resource_groups WHERE name = $6)
     ON CONFLICT DO NOTHING RETURNING id
 )
-SELECT (SELECT id FROM created) IS NOT NULL AS created, EXISTS (SELECT FROM resource_groups WHERE name = $6) AS group_known
+SELECT (SELECT id FROM created) AS id, (SELECT id FROM created) IS NOT NULL AS created, EXISTS (SELECT FROM resource_groups WHERE name = $6) AS group_known

@@ -1,15 +1,24 @@
--- Every model that clients may request: endpoints, ready or not, and running inference sessions without an endpoint.
-SELECT e.name AS model, e.created_at, 0 AS rank, t.session_id, t.kernel_id, t.host, t.port, t.secret, t.engine
-FROM endpoints e
-LEFT JOIN LATERAL (
-    SELECT s.id AS session_id, k.id AS kernel_id, k.host, k.port, k.secret, s.spec ->> 'engine' AS engine
+-- The models with these names ($2), and those of these sessions and endpoints ($1): endpoints, ready or not, and running
+-- inference sessions without an endpoint. A name without a route has a row without `rank`.
+WITH names AS MATERIALIZED (
+    SELECT unnest($2::text[]) AS name
+    UNION SELECT e.name FROM endpoints e WHERE e.id = ANY ($1::uuid[])
+    UNION SELECT coalesce(e.name, s.name) FROM sessions s LEFT JOIN endpoints e ON e.id = s.endpoint_id
+    WHERE s.id = ANY ($1::uuid[]) AND s.type = 'inference'
+)
+SELECT n.name AS model, r.created_at, r.rank, r.session_id, r.kernel_id, r.host, r.port, r.secret, r.engine
+FROM names n LEFT JOIN LATERAL (
+    SELECT e.created_at, 0 AS rank, t.*
+    FROM endpoints e
+    LEFT JOIN LATERAL (
+        SELECT s.id AS session_id, k.id AS kernel_id, k.host, k.port, k.secret, s.spec ->> 'engine' AS engine
+        FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
+        WHERE s.endpoint_id = e.id AND s.status = 'RUNNING' AND k.status = 'RUNNING' AND k.port > 0
+          AND k.hostname = 'main1') t ON true
+    WHERE e.name = n.name AND e.deleted_at IS NULL
+    UNION ALL
+    SELECT s.created_at, 1, s.id, k.id, k.host, k.port, k.secret, s.spec ->> 'engine'
     FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
-    WHERE s.endpoint_id = e.id AND s.status = 'RUNNING' AND k.status = 'RUNNING' AND k.port > 0
-      AND k.hostname = 'main1') t ON true
-WHERE e.deleted_at IS NULL
-UNION ALL
-SELECT s.name, s.created_at, 1, s.id, k.id, k.host, k.port, k.secret, s.spec ->> 'engine'
-FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
-WHERE s.endpoint_id IS NULL AND s.type = 'inference' AND s.status = 'RUNNING' AND k.status = 'RUNNING'
-  AND k.port > 0 AND k.hostname = 'main1'
+    WHERE s.name = n.name AND s.endpoint_id IS NULL AND s.type = 'inference' AND s.status = 'RUNNING'
+      AND k.status = 'RUNNING' AND k.port > 0 AND k.hostname = 'main1') r ON true
 ORDER BY 3, 1, 5

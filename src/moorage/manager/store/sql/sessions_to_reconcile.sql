@@ -1,14 +1,27 @@
--- The sessions to reconcile: those in a status that must change, and those past their deadline (indexes sessions_moving,
--- sessions_deadline). With $1 also sessions for which a notification is the faster signal: running ones with an ended
--- kernel (sessions_running), those with a kernel on a LOST agent (kernels_live_by_agent), pending ones to be retried for which too few agents are left (sessions_pending), and
--- pending ones with a failed dependency (sessions_dependent).
-SELECT id FROM sessions WHERE status IN ('SCHEDULED', 'PREPARING', 'CREATING', 'TERMINATING')
-UNION
+-- The sessions to reconcile: those past their deadline (index sessions_deadline). With $1 also sessions for which a
+-- notification is the faster signal: moving ones whose kernels are in another status (sessions_moving), those with a kernel
+-- that ended in the last $2 seconds (kernels_ended), those that depend on a session whose kernel did, those with a kernel on
+-- a LOST agent (agents_silent, kernels_live_by_agent), and pending ones to be retried for which too few agents are left
+-- (sessions_retried).
+WITH ended AS MATERIALIZED (
+    SELECT DISTINCT e.session_id FROM kernels e
+    WHERE $1::boolean AND e.status IN ('TERMINATED', 'CANCELLED', 'ERROR')
+      AND e.status_since > now() - make_interval(secs => $2)
+)
 SELECT id FROM sessions WHERE deadline_at <= now() AND status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
 UNION
-SELECT r.id FROM sessions r, LATERAL (
-    SELECT FROM kernels e WHERE e.session_id = r.id AND e.attempt = r.attempt AND e.status <> 'RUNNING' LIMIT 1) e
-WHERE $1::boolean AND r.status = 'RUNNING'
+SELECT s.id FROM sessions s
+WHERE $1::boolean AND s.status IN ('SCHEDULED', 'PREPARING', 'CREATING', 'TERMINATING')
+  AND EXISTS (SELECT FROM kernels k WHERE k.session_id = s.id AND k.attempt = s.attempt AND k.status <> s.status)
+UNION
+SELECT r.id FROM ended e, LATERAL (
+    SELECT s.id FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
+    WHERE s.id = e.session_id AND s.status = 'RUNNING' AND k.status <> 'RUNNING' LIMIT 1) r
+UNION
+SELECT w.id FROM ended e, LATERAL (
+    SELECT w.id FROM session_dependencies d JOIN sessions u ON u.id = d.depends_on JOIN sessions w ON w.id = d.session_id
+    WHERE d.depends_on = e.session_id AND w.status = 'PENDING' AND w.spec ->> 'dependency_failed' IS DISTINCT FROM 'wait'
+      AND dependency_state(d.condition, u.status, u.result) = 'failed' OFFSET 0) w
 UNION
 SELECT k.session_id FROM agents a JOIN kernels k ON k.agent_id = a.id
 WHERE $1::boolean AND a.status = 'LOST' AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')
@@ -23,8 +36,3 @@ WHERE $1::boolean AND w.status = 'PENDING' AND w.attempt > w.requeued_from + 1 A
                                        AND (p.status = 'ERROR' OR NOT w.spec ? 'cluster'))))
         LIMIT CASE WHEN w.spec #>> '{cluster,mode}' = 'multi-node' THEN (w.spec #>> '{cluster,size}')::int ELSE 1 END) untried
     ) < CASE WHEN w.spec #>> '{cluster,mode}' = 'multi-node' THEN (w.spec #>> '{cluster,size}')::int ELSE 1 END
-UNION
-SELECT w.id FROM sessions w
-WHERE $1::boolean AND w.status = 'PENDING' AND w.dependencies > 0 AND w.spec ->> 'dependency_failed' IS DISTINCT FROM 'wait'
-  AND EXISTS (SELECT FROM session_dependencies d JOIN sessions u ON u.id = d.depends_on
-              WHERE d.session_id = w.id AND dependency_state(d.condition, u.status, u.result) = 'failed')

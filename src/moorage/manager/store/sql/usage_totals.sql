@@ -1,6 +1,6 @@
--- Usage of all live kernels by resource group, for metrics.
-SELECT s.resource_group, sum(u.cpu)::bigint AS cpu, sum(u.memory)::bigint AS memory,
-       coalesce(sum(u.gpu), 0)::bigint AS gpu, coalesce(sum(u.gpu_memory), 0)::bigint AS gpu_memory
-FROM kernels k JOIN kernel_usage u ON u.kernel_id = k.id JOIN sessions s ON s.id = k.session_id
-WHERE k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR') AND u.at > now() - interval '1 minute'
-GROUP BY s.resource_group
+-- Usage of all kernels by resource group of their agents in the last minute, for metrics.
+SELECT a.resource_group, sum(u.kernels_cpu)::bigint AS cpu, sum(u.kernels_memory)::bigint AS memory,
+       sum(u.kernels_gpu)::bigint AS gpu, sum(u.kernels_gpu_memory)::bigint AS gpu_memory
+FROM agent_usage u JOIN agents a ON a.id = u.agent_id
+WHERE u.at > now() - interval '1 minute'
+GROUP BY a.resource_group
