@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,12 @@ from moorage.sdk import Client
 from tests.free_ports import free_port
 
 TIMEOUT_S = 60.0
+# What no component may write, whatever happens to it: faults of ours that only a log shows.
+_FAULTS = re.compile(
+    r"Traceback \(most recent call last\)|Exception in callback|never retrieved|was never awaited"
+    r"|Task was destroyed|Unhandled exception"
+)
+_CONTEXT = 40  # lines after a match that are shown
 
 
 def processes() -> dict[int, dict[str, str]]:
@@ -139,6 +146,15 @@ class Platform:
                 self.kill(name)
         for pid in kernels_below(self.home):
             os.kill(pid, signal.SIGKILL)
+        self._check_logs()
+
+    def _check_logs(self) -> None:
+        for log in sorted(self.home.glob("*.out")):
+            lines = log.read_text(errors="replace").splitlines()
+            for number, line in enumerate(lines):
+                if _FAULTS.search(line):
+                    found = "\n".join(lines[max(0, number - 3) : number + _CONTEXT])
+                    raise AssertionError(f"{log.name}, line {number + 1}:\n{found}")
 
 
 async def until(

@@ -11,6 +11,8 @@ from tests.mutations.mutation import Mutation
 LIFECYCLE = ("tests/unit/manager",)
 SUPERVISOR = ("tests/unit/common/test_supervisor.py", "--timeout", "30")
 KERNEL_FAILURES = ("tests/unit/agent/test_kernel_failures.py",)
+ONE_LIVE_ATTEMPT = ("tests/store/test_one_live_attempt.py",)
+STREAM_FENCING = ("tests/store/test_stream_fencing.py",)
 
 MUTATIONS = (
     *scheduler_catalog.MUTATIONS,
@@ -174,5 +176,61 @@ MUTATIONS = (
         "        await connection.close(timeout=CANCEL_TIMEOUT_S)",
         "        connection.terminate()",
         ("tests/store/test_database_limits.py",),
+    ),
+    Mutation(
+        "the planner places a second live attempt",
+        "manager/store/sql/pending_sessions.sql",
+        "SELECT e.agent_id FROM kernels e WHERE s.attempt > 1",
+        "SELECT e.agent_id FROM kernels e WHERE false",
+        ONE_LIVE_ATTEMPT,
+    ),
+    Mutation(
+        "the statement places a second live attempt",
+        "manager/store/sql/session_place.sql",
+        "AND (s.attempt = 1 OR",
+        "AND (true OR",
+        ONE_LIVE_ATTEMPT,
+    ),
+    Mutation(
+        "the index allows a second live attempt",
+        "manager/store/migrations/versions/0024_one_live_attempt.py",
+        "CREATE UNIQUE INDEX",
+        "CREATE INDEX",
+        ONE_LIVE_ATTEMPT,
+    ),
+    Mutation(
+        "every session allows overlapping attempts",
+        "manager/store/sql/session_place.sql",
+        "= 'allowed' IS TRUE AS overlap",
+        "= 'allowed' IS NOT FALSE AS overlap",
+        ONE_LIVE_ATTEMPT,
+    ),
+    Mutation(
+        "an older stream keeps an agent alive",
+        "manager/store/sql/agent_touch.sql",
+        "a.incarnation = i.incarnation AND a.stream = i.stream AND",
+        "",
+        STREAM_FENCING,
+    ),
+    Mutation(
+        "an older stream frees allocations",
+        "manager/store/sql/allocation_release.sql",
+        "WHERE a.stream = i.stream",
+        "WHERE true",
+        STREAM_FENCING,
+    ),
+    Mutation(
+        "an older stream moves kernels",
+        "manager/store/sql/kernel_observe.sql",
+        "WHERE a.stream = i.stream",
+        "WHERE true",
+        STREAM_FENCING,
+    ),
+    Mutation(
+        "terms repeat after a restore",
+        "manager/store/sql/restored.sql",
+        "greatest(term, extract(epoch FROM now())::bigint) + 1",
+        "term",
+        ("tests/store/test_restored.py",),
     ),
 )

@@ -1,7 +1,10 @@
 """Postgres in virtual time, with faults between any two statements.
 
-One real connection per simulation. ``now()`` is the virtual clock: a schema ``sim`` before ``pg_catalog`` in
-the search path has a function of that name, so statements and column defaults are the shipped ones.
+``now()`` is the virtual clock: a schema ``sim`` before ``pg_catalog`` in the search path has a function of
+that name, so statements and column defaults are the shipped ones. Statements run one after the other over one
+connection. A transaction can be kept open while other managers use a second one: a statement that waits for a
+lock of it makes it commit, and is then evaluated again by Postgres, as READ COMMITTED demands. A third
+connection observes the waits, and what is committed.
 """
 
 from __future__ import annotations
@@ -9,7 +12,9 @@ from __future__ import annotations
 import asyncio
 import random
 import re
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -56,9 +61,18 @@ CREATE FUNCTION sim.record_loss() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 CREATE TRIGGER record_loss AFTER UPDATE OF status ON agents FOR EACH ROW
     WHEN (NEW.status = 'LOST' AND OLD.status <> 'LOST' AND NEW.incarnation <> '')
     EXECUTE FUNCTION sim.record_loss();
+CREATE TABLE sim.misplaced (kernel_id uuid, agent_id text, state text);
+CREATE FUNCTION sim.record_place() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO sim.misplaced SELECT NEW.id, id, CASE WHEN status <> 'ALIVE' THEN 'is ' || status
+        WHEN draining THEN 'is draining' WHEN NOT ready THEN 'is not ready' ELSE 'has no connection' END
+    FROM agents WHERE id = NEW.agent_id
+      AND (status <> 'ALIVE' OR draining OR NOT ready OR detached_stream IS NOT DISTINCT FROM stream);
+    RETURN NEW; END $$;
+CREATE TRIGGER record_place AFTER UPDATE OF status ON kernels FOR EACH ROW
+    WHEN (NEW.status = 'SCHEDULED' AND OLD.status = 'PENDING') EXECUTE FUNCTION sim.record_place();
 """
 # Statements under a leader's term: the position of the term, or of one for each row.
-_TERMS = {"session_transition": 18, "agents_mark_silent": 4, "session_place": 0}
+_TERMS = {"session_transition": 18, "agents_mark_silent": 4, "session_place": 0, "kernel_leases_expire": 3}
 
 
 # In an order in which rows can be deleted.
@@ -67,6 +81,7 @@ TABLES = (
     "agent_slots", "agents", "leases", "managers",
 )  # fmt: skip
 _WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|nextval|setval)\b")
+LOCK_POLL_S = 0.002
 
 
 @lru_cache(maxsize=1000)
@@ -81,10 +96,13 @@ class ManagerCrashed(Exception):
 class Operation:
     """One operation of a manager, such as a loop's run. ``fault`` happens at statement ``at``. A paused
     operation waits for ``resume`` (SIGSTOP, a long garbage collection) and continues with what it had
-    read."""
+    read. ``meanwhile``: what other managers do while the transaction of writing statement ``open_at`` is
+    open (0: the first)."""
 
     def __init__(self, label: str, fault: int | None = None, at: int = 0) -> None:
         self.label, self.fault, self.at, self.count = label, fault, at, 0
+        self.meanwhile: Callable[[], Awaitable[None]] | None = None
+        self.open_at = 0
         self.task: asyncio.Task[Any] | None = None
         self.paused, self.resume = asyncio.Event(), asyncio.Event()
 
@@ -97,13 +115,30 @@ class Operation:
 CURRENT: ContextVar[Operation | None] = ContextVar("operation", default=None)
 
 
-class Postgres:
-    """The connection and the virtual time, in seconds since ``EPOCH``. The clock of the database is
-    ``offset`` seconds ahead of it."""
+@dataclass
+class OpenTransaction:
+    """A transaction whose statement has run. ``owner``: the manager whose connections wait for it."""
 
-    def __init__(self, connection: asyncpg.Connection) -> None:
-        self._connection, self.time, self.offset, self._times_set = connection, 0.0, 0.0, (-1.0, 0.0)
-        self._lock = asyncio.Lock()
+    owner: SimulatedDatabase
+    statement: str
+    terms: frozenset[int]
+    committed: bool = False
+
+
+class Postgres:
+    """The connections and the virtual time, in seconds since ``EPOCH``. The clock of the database is
+    ``offset`` seconds ahead of it. ``lock_waits``: how many statements have waited for an open
+    transaction."""
+
+    def __init__(
+        self, connection: asyncpg.Connection, second: asyncpg.Connection, observer: asyncpg.Connection
+    ) -> None:
+        self._connection, self._second, self._observer = connection, second, observer
+        self.time, self.offset = 0.0, 0.0
+        self._times: dict[asyncpg.Connection, tuple[float, float]] = {}
+        self._lock, self._second_lock = asyncio.Lock(), asyncio.Lock()
+        self._open: OpenTransaction | None = None
+        self.transactions_kept_open = self.lock_waits = 0
         self.former_leaders: list[str] = []  # what former leaders have written
         self._tail = self.crashes = 0  # statements whose commit has not reached the disk
 
@@ -121,34 +156,98 @@ class Postgres:
         """)
         await connection.close()
         await migrate(dsn)
-        # The statements of all connections of a manager go over this one; each is prepared and planned once.
-        connection = await asyncpg.connect(
-            dsn,
-            statement_cache_size=1000,
-            max_cached_statement_lifetime=0,
-            server_settings={"plan_cache_mode": "force_generic_plan"},
-        )
-        await connection.execute(_RECORD_TIMES)
-        await prepare_connection(connection)
-        return cls(connection)
+        # Each statement of a simulation is prepared and planned once.
+        connections = [
+            await asyncpg.connect(
+                dsn,
+                statement_cache_size=1000,
+                max_cached_statement_lifetime=0,
+                server_settings={"plan_cache_mode": "force_generic_plan"},
+            )
+            for _ in range(3)
+        ]
+        await connections[0].execute(_RECORD_TIMES)
+        for connection in connections:
+            await prepare_connection(connection)
+        return cls(*connections)
 
-    async def fetch(self, sql: str, *args: Any, durable: bool = True) -> list[Any]:
+    async def fetch(
+        self, sql: str, *args: Any, durable: bool = True, owner: SimulatedDatabase | None = None
+    ) -> list[Any]:
         """A statement that is not ``durable`` is lost in a crash, unless a durable one has written since."""
+        if self._open is not None and self._open.owner is not owner:
+            return await self._fetch_beside(sql, args)
         async with self._lock:
             if durable and self._tail and _writes(sql):
-                await self._connection.execute("COMMIT")
-                self._tail = 0
-            if self._times_set != (self.time, self.offset):
-                now = EPOCH + timedelta(seconds=self.time + self.offset)
-                await self._connection.execute(
-                    f"SET \"sim.now\" = '{now.isoformat()}'; SET \"sim.time\" = '{self.time}'"
-                )
-                self._times_set = self.time, self.offset
+                await self._write_tail()
+            await self._set_time(self._connection)
             rows = await self._run(sql, args, durable)
-            for name, position in _TERMS.items():
-                if rows and sql == SQL[name]:
-                    await self._check_term(args[position])
+            if rows:
+                await self._check_terms(_terms(sql, args), self._connection)
             return rows
+
+    async def fetch_open(
+        self,
+        sql: str,
+        args: tuple[Any, ...],
+        owner: SimulatedDatabase,
+        meanwhile: Callable[[], Awaitable[None]],
+    ) -> list[Any]:
+        """Run a statement of ``owner``, then ``meanwhile``, and commit it after that, or when a statement of
+        another manager waits for it."""
+        async with self._lock:
+            await self._write_tail()
+            await self._set_time(self._connection)
+            await self._connection.execute("BEGIN")
+            try:
+                rows: list[Any] = await self._connection.fetch(sql, *args)
+            except asyncpg.PostgresError:
+                await self._connection.execute("ROLLBACK")
+                raise
+            self._open = OpenTransaction(owner, sql, _terms(sql, args) if rows else frozenset())
+            self.transactions_kept_open += 1
+            try:
+                await meanwhile()
+            finally:
+                await self._commit(self._open)
+                self._open = None
+            return rows
+
+    async def _fetch_beside(self, sql: str, args: tuple[Any, ...]) -> list[Any]:
+        """Run a statement while a transaction of another manager is open."""
+        async with self._second_lock:
+            await self._set_time(self._second)
+            statement = asyncio.ensure_future(self._second.fetch(sql, *args))
+            pid = self._second.get_server_pid()
+            while not (await asyncio.wait({statement}, timeout=LOCK_POLL_S))[0]:
+                blocking = await self._observer.fetchval("SELECT pg_blocking_pids($1)", pid)
+                if blocking and self._open is not None:
+                    self.lock_waits += not self._open.committed
+                    await self._commit(self._open)
+            rows: list[Any] = statement.result()
+            if rows:
+                await self._check_terms(_terms(sql, args), self._second)
+            return rows
+
+    async def _commit(self, transaction: OpenTransaction) -> None:
+        if not transaction.committed:
+            transaction.committed = True
+            await self._check_terms(transaction.terms, self._observer)
+            await self._connection.execute("COMMIT")
+
+    async def _write_tail(self) -> None:
+        """The commits so far reach the disk."""
+        if self._tail:
+            await self._connection.execute("COMMIT")
+            self._tail = 0
+
+    async def _set_time(self, connection: asyncpg.Connection) -> None:
+        if self._times.get(connection) != (self.time, self.offset):
+            now = EPOCH + timedelta(seconds=self.time + self.offset)
+            await connection.execute(
+                f"SET \"sim.now\" = '{now.isoformat()}'; SET \"sim.time\" = '{self.time}'"
+            )
+            self._times[connection] = self.time, self.offset
 
     async def _run(self, sql: str, args: tuple[Any, ...], durable: bool) -> list[Any]:
         if durable or not _writes(sql):  # with a tail, a durable statement only reads
@@ -170,14 +269,15 @@ class Postgres:
             self.crashes += 1
             if lost:
                 await self._connection.execute("ROLLBACK")
-                self._times_set = (-1.0, 0.0)
+                self._times.clear()
             return lost
 
-    async def _check_term(self, given: Any) -> None:
-        terms = {term for term in (given if isinstance(given, list) else [given]) if term is not None}
-        lease = await self._connection.fetchrow("SELECT term FROM leases")
-        if terms and (lease is None or terms != {lease["term"]}):
-            self.former_leaders.append(f"a leader of term {terms} wrote, and the term is {lease}")
+    async def _check_terms(self, terms: frozenset[int], connection: asyncpg.Connection) -> None:
+        if not terms:
+            return
+        lease = await connection.fetchrow("SELECT term FROM leases")
+        if lease is None or terms != {lease["term"]}:
+            self.former_leaders.append(f"a leader of term {set(terms)} wrote, and the term is {lease}")
 
     async def clear(self, *, truncate: bool) -> None:
         await self.crash()
@@ -188,14 +288,25 @@ class Postgres:
                 await self._connection.execute(f"DELETE FROM {table}")
         await self._connection.execute("UPDATE resource_groups SET options = '{}', cursors = '{}'")
         await self._connection.execute("ALTER SEQUENCE generations RESTART")
-        for table in ("sim.moves", "sim.contacts", "sim.losses"):
+        for table in ("sim.moves", "sim.contacts", "sim.losses", "sim.misplaced"):
             await self._connection.execute(f"TRUNCATE {table}" if truncate else f"DELETE FROM {table}")
         self.former_leaders.clear()
         await self._connection.execute("UPDATE resource_groups SET losses_held_since = NULL")
-        self.time, self.offset, self._times_set = 0.0, 0.0, (-1.0, 0.0)
+        self.time, self.offset = 0.0, 0.0
+        self._times.clear()
 
     async def close(self) -> None:
-        await self._connection.close()
+        for connection in (self._connection, self._second, self._observer):
+            await connection.close()
+
+
+def _terms(sql: str, args: tuple[Any, ...]) -> frozenset[int]:
+    """The terms under which a statement writes."""
+    for name, position in _TERMS.items():
+        if sql == SQL[name]:
+            given = args[position]
+            return frozenset(t for t in (given if isinstance(given, list) else [given]) if t is not None)
+    return frozenset()
 
 
 class SimulatedConnection(DedicatedConnection):
@@ -244,7 +355,11 @@ class SimulatedDatabase(Database):
             )
         if self.crashed:
             raise ManagerCrashed
-        rows = await self.postgres.fetch(sql, *args, durable=durable)
+        meanwhile = self._meanwhile(operation, sql)
+        if meanwhile is not None:
+            rows = await self.postgres.fetch_open(sql, args, self, meanwhile)
+        else:
+            rows = await self.postgres.fetch(sql, *args, durable=durable, owner=self)
         if faulty:
             assert operation is not None
             await self._inject(
@@ -253,6 +368,16 @@ class SimulatedDatabase(Database):
         if self.crashed:
             raise ManagerCrashed
         return rows
+
+    def _meanwhile(self, operation: Operation | None, sql: str) -> Callable[[], Awaitable[None]] | None:
+        """What other managers do before this statement commits; None: it commits at once."""
+        if operation is None or operation.meanwhile is None or not _writes(sql):
+            return None
+        operation.open_at -= 1
+        if operation.open_at >= 0:
+            return None
+        meanwhile, operation.meanwhile = operation.meanwhile, None
+        return meanwhile
 
     async def _inject(self, operation: Operation, faults: dict[int, tuple[int, int]]) -> None:
         kind = faults.get(operation.fault if operation.fault is not None else -1)

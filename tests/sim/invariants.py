@@ -43,6 +43,7 @@ class Invariants:
     nodes: list[Node]
     lost_node: Node | None
     acknowledged: set[str]
+    interleaving_rng: random.Random | None
 
     async def check_always(self, grace_s: float) -> None:
         """Checks that hold at any time, faults included."""
@@ -60,6 +61,7 @@ class Invariants:
         await self.check_gone_kernels()
         await self.check_clusters()
         await self.check_durations()
+        await self.check_places()
         if self.postgres.former_leaders:
             raise Violation(self.postgres.former_leaders[0])
 
@@ -72,6 +74,16 @@ class Invariants:
         for row in await self.postgres.fetch(_EARLY):
             raise Violation(f"session {row['name']} passed its deadline early: {dict(row)}")
 
+    async def check_places(self) -> None:
+        """Work is placed on agents that can take it. Where transactions interleave, an agent may become
+        unable to while a placement waits."""
+        if self.interleaving_rng is not None:
+            return
+        for row in await self.postgres.fetch("SELECT * FROM sim.misplaced"):
+            raise Violation(
+                f"kernel {row['kernel_id']} was placed on {row['agent_id']}, which {row['state']}"
+            )
+
     async def check_gone_kernels(self) -> None:
         """A kernel that is stored as ended does not run: nothing but its end ends a kernel."""
         rows = await self.postgres.fetch(
@@ -80,8 +92,8 @@ class Invariants:
         )
         gone = {row["id"]: f"{row['state']} by {row['agent_id']} ({row['reason']})" for row in rows}
         for node in [*self.nodes, *([self.lost_node] if self.lost_node else [])]:
-            for kernel_id, kernel in node.runtime.items():
-                if kernel.alive and kernel_id in gone:
+            for kernel_id in node.programs():
+                if kernel_id in gone:
                     raise Violation(
                         f"kernel {kernel_id} runs on {node.name}, and is stored as {gone[kernel_id]}"
                     )

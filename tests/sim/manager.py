@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from moorage.common.aio.clock import ManualClock
-from moorage.common.link.messages import FullReportRequest, Orders, OrdersDelta
+from moorage.common.link.messages import Contact, FullReportRequest, Orders, OrdersDelta
 from moorage.common.link.pb import agent_pb2
 from moorage.common.link.sync import OrdersReceiver, ReportSender
 from moorage.common.model.errors import MoorageError, StoreUnavailable
@@ -26,6 +26,7 @@ from moorage.manager.loops import (
     Scheduler,
     SessionController,
 )
+from moorage.manager.loops.lease_controller import LeaseController
 from moorage.manager.metrics import Metrics
 from moorage.manager.rpc.agent_link import AgentLinks
 from moorage.manager.rpc.agent_stream import AgentStream, StreamRefused
@@ -71,7 +72,7 @@ class Stream:
     open: bool = True
     agent_stream: AgentStream | None = None
     up: deque[agent_pb2.Report] = field(default_factory=deque)
-    down: deque[Orders | OrdersDelta | FullReportRequest] = field(default_factory=deque)
+    down: deque[Orders | OrdersDelta | FullReportRequest | Contact] = field(default_factory=deque)
     reports: ReportSender = field(default_factory=ReportSender)
     orders: OrdersReceiver = field(default_factory=OrdersReceiver)
     orders_wanted: bool = False
@@ -82,11 +83,17 @@ class Stream:
 
     def send_report(self) -> None:
         """The agent sends its state."""
-        report = replace(self.node.report(), orders_wanted=self.orders_wanted, stream=self.number)
+        report = replace(
+            self.node.report(), orders_wanted=self.orders_wanted, stream=self.number,
+            sent_at=self.node.leases.request(),
+        )  # fmt: skip
         self.up.append(self.reports.next_message(report))
 
-    def receive(self, message: Orders | OrdersDelta | FullReportRequest) -> None:
+    def receive(self, message: Orders | OrdersDelta | FullReportRequest | Contact) -> None:
         """The agent receives a message of the manager."""
+        if isinstance(message, Contact):
+            self.node.renew_leases(message.sent_at)
+            return
         if isinstance(message, FullReportRequest):
             self.reports.force_full()
             return
@@ -120,6 +127,7 @@ class ManagerProcess:
         self.monitor = AgentMonitor(
             self.store, self.leader, _METRICS, self.clock, SUSPECT_AFTER_S, LOST_GRACE_S
         )
+        self.leases = LeaseController(self.store, self.leader, self.clock)
         self.links = AgentLinks(self.store, _METRICS, self.clock)
         self.paused: list[Operation] = []
 
@@ -195,9 +203,9 @@ class ManagerProcess:
         ):
             return
         requests, agent_stream.requests = agent_stream.requests, []
-        stream.down.extend(r for r in requests if isinstance(r, FullReportRequest))
         if (message := agent_stream.next_message(self.clock.monotonic())) is not None:
             stream.down.append(message)
+        stream.down.extend(r for r in requests if isinstance(r, FullReportRequest | Contact))
 
     def disconnect(self, stream: Stream) -> None:
         stream.open = False

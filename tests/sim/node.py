@@ -9,13 +9,18 @@ simulator's agent it is killed between these steps, and sees its kernels only wh
 from __future__ import annotations
 
 import json
+import tempfile
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from moorage.agent.kernel import reconcile as policy
+from moorage.agent.kernel.leases import KernelLeases
 from moorage.agent.kernel.outcome import Outcome, TerminationCause, determine_outcome
+from moorage.agent.runtimes.base import Lease
 from moorage.agent.runtimes.simulated import KernelScript, SimulatedKernel
+from moorage.common.aio.clock import ManualClock
 from moorage.common.link.messages import (
     AgentInfo,
     Observation,
@@ -43,10 +48,44 @@ class NodeKernel:
 
     spec: KernelSpec
     simulated: SimulatedKernel
+    lease: Lease | None = None
+    lease_expired: bool = False
 
     @property
     def alive(self) -> bool:
         return self.simulated.alive
+
+    def advance(self, now: float) -> None:
+        """As its supervisor, which reads the newest contact when the lease has run out by the last one."""
+        while self.lease is not None and self.alive and not self.lease_expired:
+            ends_at = self.lease.contact + self.lease.seconds
+            if ends_at > now:
+                break
+            self.simulated.advance(ends_at)
+            contact = _contact(Path(self.lease.file), self.lease.contact)
+            if contact == self.lease.contact and self.alive:
+                self.lease_expired = True
+                self.simulated.stop(ends_at, self.spec.stop_grace_s)
+            self.lease = replace(self.lease, contact=contact)
+        self.simulated.advance(now)
+
+
+def _contact(file: Path, default: float) -> float:
+    try:
+        return float(file.read_text())
+    except FileNotFoundError:
+        return default
+
+
+class NodeClock(ManualClock):
+    """The virtual time, as time since the boot of the node."""
+
+    def __init__(self, time: Callable[[], float]) -> None:
+        super().__init__()
+        self._time = time
+
+    def boottime(self) -> float:
+        return self._time()
 
 
 @dataclass
@@ -66,13 +105,15 @@ class Entry:
 
 @dataclass
 class Node:
-    """``on_start`` is called before a kernel is started."""
+    """``on_start`` is called before a kernel is started. ``holds_leases``: its supervisors end kernels by
+    their lease."""
 
     name: str
     gpus: int
     now: Callable[[], float]
     new_id: Callable[[], str]
     on_start: Callable[[KernelSpec, str], None]
+    holds_leases: bool = False
     up: bool = True
     faults: bool = True
     unresponsive_until: float = 0.0  # the runtime does not respond
@@ -91,6 +132,11 @@ class Node:
 
     def __post_init__(self) -> None:
         self.incarnation, self.identity = self.new_id(), self.new_id()
+        self._disk = tempfile.TemporaryDirectory(prefix="moorage-node-")
+        self.leases = self._new_leases()
+
+    def _new_leases(self) -> KernelLeases:
+        return KernelLeases(Path(self._disk.name), NodeClock(self.now))
 
     # Faults.
 
@@ -114,12 +160,16 @@ class Node:
         """The state directory is lost: the node returns as another agent."""
         self.lose_checkpoint()
         self.identity, self.stream = self.new_id(), 0
+        (Path(self._disk.name) / "lease").unlink(missing_ok=True)
 
     def restart(self) -> None:
         """The agent process starts again."""
         self.up, self.incarnation, self.listed = True, self.new_id(), False
+        self.leases = self._new_leases()
         for entry in self.checkpoint.values():
             entry.withdrawn = entry.new = False
+            if entry.outcome is None:
+                self.leases.hold(entry.spec)
         self._list()
 
     def _list(self) -> None:
@@ -148,7 +198,7 @@ class Node:
     def programs(self) -> dict[KernelId, KernelSpec]:
         """The kernels whose programs run now, whether an agent knows of them or not."""
         for kernel in self.runtime.values():
-            kernel.simulated.advance(self.now())
+            kernel.advance(self.now())
         return {kernel_id: kernel.spec for kernel_id, kernel in self.runtime.items() if kernel.alive}
 
     # The agent's interface to the link.
@@ -167,6 +217,11 @@ class Node:
         self.stream += 1
         return self.stream
 
+    def renew_leases(self, sent_at: int) -> None:
+        """A manager has stored the report with this ``sent_at``."""
+        self.programs()  # a lease that has run out before does not come back
+        self.leases.renew(sent_at)
+
     def report(self) -> Report:
         devices = tuple(
             SlotOffer("cuda.device", 1000, DeviceId(f"{self.name}-gpu{i}"), "H100", 80 * GIB)
@@ -176,6 +231,7 @@ class Node:
             AgentId(self.name), "default", "127.0.0.1", "0.1.0", "x86_64", ("process",), ("custom",),
             (SlotOffer("cpu", self.cpu), SlotOffer("mem", 64 * GIB), *devices), identity=self.identity,
             runtime_states=(RuntimeState("process", self.listed),),
+            lease_runtimes=("process",) if self.holds_leases else (),
         )  # fmt: skip
         return Report(
             info, self.incarnation, self.applied_generation, self.observations(),
@@ -191,13 +247,14 @@ class Node:
 
     def step(self) -> None:
         """Advance the kernels by the time passed; then the agent observes them and reconciles."""
-        for kernel in self.runtime.values():
-            kernel.simulated.advance(self.now())
+        self.programs()
         if not self.up:
             return
         self._list()
         for kernel_id, entry in self.checkpoint.items():
             self._advance(kernel_id, entry)
+            if entry.outcome is not None:
+                self.leases.release(kernel_id)
         self._reconcile()
 
     def _state(self, entry: Entry) -> ObservedState:
@@ -222,10 +279,11 @@ class Node:
             return
         if self.now() < self.unresponsive_until:
             return
-        simulated, now = self.runtime[kernel_id].simulated, self.now()
-        if not simulated.alive:
+        kernel, now = self.runtime[kernel_id], self.now()
+        simulated = kernel.simulated
+        if not kernel.alive:
             cause = entry.cause or (TerminationCause() if entry.withdrawn else None)
-            entry.outcome = _outcome(ObservedState.EXITED, simulated.exit_code, cause)
+            entry.outcome = _outcome(ObservedState.EXITED, simulated.exit_code, cause, kernel.lease_expired)
             return
         entry.ready = entry.ready or simulated.state is ObservedState.RUNNING
         late = not entry.ready and now >= entry.created_at + entry.spec.start_timeout_s
@@ -239,10 +297,19 @@ class Node:
         if script.refusal:
             entry.outcome = Outcome(ObservedState.EXITED, None, Reason.CREATE_FAILED, script.refusal)
             return
+        lease = None
+        if entry.spec.lease_s:
+            try:
+                (acquiring := self.leases.acquire(entry.spec.lease_s)).send(None)
+            except StopIteration as acquired:
+                lease = acquired.value
+            else:
+                acquiring.close()
+                return  # it waits for contact with a manager
         entry.started = True
         self.on_start(entry.spec, self.name)
         script = replace(script, hangs=script.hangs and self.faults)
-        self.runtime[kernel_id] = NodeKernel(entry.spec, SimulatedKernel(script, self.now()))
+        self.runtime[kernel_id] = NodeKernel(entry.spec, SimulatedKernel(script, self.now()), lease)
         self._check_devices()
 
     def _check_devices(self) -> None:
@@ -264,13 +331,16 @@ class Node:
             match action:
                 case policy.Create(spec):
                     self.checkpoint[spec.kernel_id] = Entry(spec, self.now())
+                    self.leases.hold(spec)
                 case policy.Adopt(spec):
                     self.unknown.discard(spec.kernel_id)
                     self.checkpoint[spec.kernel_id] = Entry(spec, self.now(), started=True)
+                    self.leases.hold(spec)
                 case policy.Stop(kernel_id):
                     self.checkpoint[kernel_id].withdrawn = True
                 case policy.Remove(kernel_id):
                     self.runtime.pop(kernel_id, None)
+                    self.leases.release(kernel_id)
                     del self.checkpoint[kernel_id]
                 case policy.Destroy(kernel_id):
                     if not self.runtime[kernel_id].simulated.hung:
@@ -283,5 +353,9 @@ class Node:
         return replace(base, exit_code=outcome.exit_code, reason=outcome.reason, detail=outcome.detail)
 
 
-def _outcome(state: ObservedState, exit_code: int | None, cause: TerminationCause | None) -> Outcome:
-    return determine_outcome(state, exit_code, oom=False, refused=False, detail="", cause=cause)
+def _outcome(
+    state: ObservedState, exit_code: int | None, cause: TerminationCause | None, lease_expired: bool = False
+) -> Outcome:
+    return determine_outcome(
+        state, exit_code, oom=False, refused=False, detail="", cause=cause, lease_expired=lease_expired
+    )

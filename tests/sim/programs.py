@@ -36,6 +36,9 @@ class Programs:
     forgotten: set[KernelId]
     overlapping: set[str]
 
+    def choose_manager(self, rng: random.Random | None = None) -> ManagerProcess:
+        raise NotImplementedError
+
     async def operate(self, manager: ManagerProcess, label: str, work: Callable[[], Any]) -> Any:
         raise NotImplementedError
 
@@ -62,7 +65,7 @@ class Programs:
         rows = await self.postgres.fetch(
             "SELECT id, name FROM sessions WHERE status IN ('SCHEDULED', 'CREATING', 'RUNNING') ORDER BY name"
         )
-        manager = self.rng.choice(self.managers)
+        manager = self.choose_manager()
         if rows and manager.leader.term is None:
             await self.operate(manager, "leader", manager.leader.run_once)
         term = manager.leader.term

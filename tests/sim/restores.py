@@ -7,10 +7,12 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
+from moorage.common.link.messages import Orders, OrdersDelta
 from moorage.manager.store.queries import SQL
 
 from .database import TABLES, Postgres
 from .manager import ManagerProcess, Stream
+from .node import Node, Violation
 
 
 @dataclass(frozen=True)
@@ -33,14 +35,17 @@ async def _columns(postgres: Postgres, table: str) -> str:
 
 class Restores:
     """``restore_rng``: set in the seeds in which a backup is taken and restored. ``keep_unknown``: whether
-    managers keep kernels that the database does not know."""
+    managers keep kernels that the database does not know. ``seen_before_restore``: the newest generation of
+    each node at that time."""
 
     postgres: Postgres
     managers: list[ManagerProcess]
     streams: list[Stream]
+    nodes: list[Node]
     acknowledged: set[str]
     restore_rng: random.Random | None
     backup: Backup | None
+    seen_before_restore: dict[str, int]
     keep_unknown: bool
 
     def record(self, text: str) -> None:
@@ -74,6 +79,7 @@ class Restores:
     async def _restore(self, backup: Backup) -> None:
         """Every manager stops, the state of the backup is restored and prepared, and they start again."""
         self.record("-- restore --")
+        self.seen_before_restore = {node.name: node.newest_generation for node in self.nodes}
         for manager in self.managers:
             await manager.crash()
         for stream in self.streams:
@@ -92,6 +98,15 @@ class Restores:
         await self.postgres.fetch(SQL["restored"])
         self.acknowledged &= backup.acknowledged
         await self.restart_crashed()
+
+    def check_generation(self, node: Node, message: object) -> None:
+        """Orders after a restore have higher generations than those that the node saw before it."""
+        seen = self.seen_before_restore.get(node.name, 0)
+        if isinstance(message, Orders | OrdersDelta) and message.generation <= seen:
+            raise Violation(
+                f"{node.name} gets orders of generation {message.generation} after the restore of a backup, "
+                f"and has seen {seen} before"
+            )
 
     async def end_unknown_kernels(self) -> None:
         """An administrator has seen what the backup did not know, and has it ended."""

@@ -16,6 +16,7 @@ from moorage.manager.identity.scope import Scope
 
 from .database import FAULT_NAMES, Operation, Postgres, draw_fault
 from .faults import Faults
+from .interleaving import Interleaving
 from .invariants import Invariants
 from .manager import ManagerProcess, Stream
 from .node import Node
@@ -28,7 +29,7 @@ CHECK_EVERY = 9
 FOREVER_S = 1e9
 
 
-class Simulation(Workload, Programs, Faults, Restores, Invariants):
+class Simulation(Interleaving, Workload, Programs, Faults, Restores, Invariants):
     """``log``: a text record of the run, the same for the same seed."""
 
     def __init__(self, seed: int, postgres: Postgres) -> None:
@@ -38,11 +39,18 @@ class Simulation(Workload, Programs, Faults, Restores, Invariants):
         # In a third of the seeds one kind of clock jumps: that of the database, or those of managers.
         self.clock_rng = random.Random(seed + 3) if seed % 3 == 1 else None
         self.restore_rng = random.Random(seed + 4) if seed % 3 == 2 else None
+        # In a sixth of the seeds transactions of different managers interleave.
+        self.interleaving_rng = random.Random(seed + 5) if seed % 6 == 3 else None
+        # In a fifth of the seeds nodes hold leases, and most programs have one.
+        self.lease_rng = random.Random(seed + 6) if seed % 5 == 3 else None
+        self.held: ManagerProcess | None = None
         self.backup: Backup | None = None
+        self.seen_before_restore: dict[str, int] = {}
         self.keep_unknown = True
         self.id_rng = random.Random(seed + 1)
         self.manager_count = 0
-        self.managers = [self.new_manager(n) for n in range(self.rng.choice([1, 2, 2]))]
+        count = self.rng.choice([1, 2, 2])
+        self.managers = [self.new_manager(n) for n in range(count if self.interleaving_rng is None else 2)]
         self.started_on: dict[KernelId, str] = {}
         self.forgotten: set[KernelId] = set()  # their node can no longer know that they ran
         self.nodes = [self.new_node(n) for n in range(self.rng.choice([1, 2, 2, 3]))]
@@ -57,7 +65,7 @@ class Simulation(Workload, Programs, Faults, Restores, Invariants):
     def new_node(self, n: int) -> Node:
         return Node(
             f"node-{n}", self.rng.choice([1, 2, 2]), lambda: self.postgres.time,
-            lambda: f"inc-{self.id_rng.getrandbits(64):016x}", self.note_start,
+            lambda: f"inc-{self.id_rng.getrandbits(64):016x}", self.note_start, self.lease_rng is not None,
         )  # fmt: skip
 
     def new_manager(self, n: int) -> ManagerProcess:
@@ -76,7 +84,7 @@ class Simulation(Workload, Programs, Faults, Restores, Invariants):
             self.run_most: 14, self.create_session: 8, self.act_as_user: 5, self.send_node_report: 3,
             self.deliver_report: 5, self.prepare_orders: 4, self.deliver_orders: 5, self.run_loop: 8,
             self.advance_time: 3, self.fault_node: 5, self.fault_stream: 4, self.fault_manager: 4,
-            self.expire_silent_agents: 1, self.replace_node: 1, self.preempt_session: 3,
+            self.expire_silent_agents: 1 if self.lease_rng is None else 4, self.replace_node: 1, self.preempt_session: 3,
         }  # fmt: skip
         for node in self.nodes:
             self.connect(node)
@@ -114,6 +122,7 @@ class Simulation(Workload, Programs, Faults, Restores, Invariants):
             return None  # a loop does not overlap with itself
         fault, at = draw_fault(self.rng) if self.faults else (None, 0)
         operation = Operation(label, fault, at)
+        self.keep_open(manager, operation)
         result = await manager.execute(operation, work())
         happened = fault is not None and operation.count > at
         suffix = f", {FAULT_NAMES[fault]} statement {at}" if fault is not None and happened else ""
@@ -156,6 +165,7 @@ class Simulation(Workload, Programs, Faults, Restores, Invariants):
         ready = [
             s for s in self.streams
             if s.up and not s.manager.crashed and (s.manager, s.node.name) not in busy
+            and s.manager is not self.held
             and s.delayed_until <= self.postgres.time
         ]  # fmt: skip
         if chosen is None and ready:
@@ -169,7 +179,7 @@ class Simulation(Workload, Programs, Faults, Restores, Invariants):
             await self.check_gone_kernels()
 
     async def prepare_orders(self) -> None:
-        manager = self.rng.choice(self.managers)
+        manager = self.choose_manager()
         await self.operate(manager, "orders", manager.links.run_once)
 
     async def deliver_orders(self, chosen: Stream | None = None) -> None:
@@ -180,7 +190,9 @@ class Simulation(Workload, Programs, Faults, Restores, Invariants):
             chosen = self.rng.choice(ready)
         if chosen is None:
             return
-        chosen.receive(chosen.down.popleft())
+        message = chosen.down.popleft()
+        self.check_generation(chosen.node, message)
+        chosen.receive(message)
         node = chosen.node
         ordered = [k.kernel_id[-4:] for k in node.orders.kernels] if node.orders else None
         generation = node.newest_generation
@@ -191,17 +203,31 @@ class Simulation(Workload, Programs, Faults, Restores, Invariants):
     # Managers and time.
 
     async def run_loop(self) -> None:
-        manager = self.rng.choice(self.managers)
+        manager = self.choose_manager()
         names = ["scheduler", "sessions", "replicas", "monitor", "deadlines", "collector"]
         name = self.rng.choices(names, [8, 10, 3, 2, 2, 1])[0]
+        if self.lease_rng is not None and self.lease_rng.random() < 0.2:
+            await self.expire_leases(manager)
+            return
         if name != "sessions" and manager.leader.term is None and self.rng.random() < 0.9:
             await self.operate(manager, "leader", manager.leader.run_once)
             if manager.crashed:
                 return
         await self.operate(manager, name, getattr(manager, name).run_once)
 
+    async def expire_leases(self, manager: ManagerProcess) -> None:
+        await self.operate(manager, "leases", manager.leases.run_once)
+        await self.check_gone_kernels()
+
     async def advance_time(self) -> None:
         self.postgres.time += self.rng.choice([0.1, 0.5, 1, 3, 5, 9, 20, 65])
+        self.notice_broken_streams()
+
+    def notice_broken_streams(self) -> None:
+        """Managers notice that streams have broken, after what was on its way has arrived."""
+        for stream in self.streams:
+            if not (stream.open or stream.up or stream.busy or stream.manager.crashed):
+                stream.manager.disconnect(stream)
 
     async def expire_silent_agents(self) -> None:
         """A manager runs for long enough without faults to declare silent agents LOST."""
@@ -212,12 +238,15 @@ class Simulation(Workload, Programs, Faults, Restores, Invariants):
             self.postgres.time += 8
             await self.operate(manager, "leader", manager.leader.run_once)
             await self.operate(manager, "monitor", manager.monitor.run_once)
+            await self.expire_leases(manager)
         await self.operate(manager, "sessions", manager.sessions.run_once)
         self.faults = True
 
     async def run_most(self) -> None:
         """Most components run, in random order."""
         self.postgres.time += self.rng.choice([0.2, 1, 2, 4])
+        if self.rng.random() < 0.3:
+            self.notice_broken_streams()
         manager = self.rng.choice(self.managers)
         work: list[Callable[[], Awaitable[None]]] = [self.send_node_report] * len(self.nodes)
         work += [self.deliver_report] * 3 + [self.deliver_orders] * 3
@@ -290,6 +319,7 @@ class Simulation(Workload, Programs, Faults, Restores, Invariants):
             manager.monitor, manager.collector, manager.sessions, manager.replicas, manager.scheduler
         ):  # fmt: skip
             await self.operate(manager, loop.loop.name, loop.run_once)
+        await self.expire_leases(manager)
         for manager in self.managers:
             await self.operate(manager, "orders", manager.links.run_once)
         for stream in self.open_streams():

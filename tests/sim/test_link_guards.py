@@ -11,6 +11,7 @@ from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.rpc.agent_stream import AgentStream
 
 from .database import Postgres
+from .test_clock_guards import change_sql
 from .test_simulation import first_failure
 
 
@@ -40,3 +41,13 @@ async def test_forgetting_what_is_absent_is_detected(
 
     monkeypatch.setattr(AgentStream, "update", mutated)
     assert "remaining: " in await first_failure(postgres)
+
+
+async def test_placing_on_an_agent_without_a_connection_is_detected(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connected = " AND a.detached_stream IS DISTINCT FROM a.stream"
+    change_sql(monkeypatch, "agent_states", connected, "")
+    change_sql(monkeypatch, "agent_states_by_id", connected, "")
+    change_sql(monkeypatch, "session_place", f"{connected}\n", "\n")
+    assert "which has no connection" in await first_failure(postgres)

@@ -20,6 +20,16 @@ NO_GUARD = {
 }
 
 
+# Every session counts as one whose attempts may overlap. The index exempts those.
+OVERLAP = {
+    name: (
+        "coalesce(s.spec ->> 'overlap', CASE WHEN s.endpoint_id IS NOT NULL THEN 'allowed' END)",
+        "'allowed'",
+    )
+    for name in ("pending_sessions", "session_place")
+}
+
+
 def mutate(monkeypatch: pytest.MonkeyPatch, mutations: dict[str, tuple[str, str]]) -> None:
     for name, (part, replacement) in mutations.items():
         assert part in SQL[name], "the statement has changed: adapt the mutation"
@@ -32,3 +42,10 @@ async def test_placing_a_second_live_attempt_is_detected(
     mutate(monkeypatch, NO_GUARD)
     await postgres.fetch("DROP INDEX kernels_one_live_attempt")
     assert "a program runs twice" in await first_failure(postgres, 60, start=8)
+
+
+async def test_letting_attempts_overlap_is_detected(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutate(monkeypatch, OVERLAP)
+    assert "a program runs twice" in await first_failure(postgres, start=6)

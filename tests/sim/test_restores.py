@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import pytest
 
+from moorage.manager.store.orders import OrderStore
 from moorage.manager.store.queries import SQL
 
 from .database import Postgres, SimulatedConnection, SimulatedDatabase
+from .test_clock_guards import change_sql
 from .test_simulation import first_failure
 
 
@@ -29,3 +31,12 @@ async def test_acknowledging_commits_that_have_not_reached_the_disk_is_detected(
 
     monkeypatch.setattr(SimulatedDatabase, "dedicated_connection", never_durable)
     assert "acknowledged sessions are missing" in await first_failure(postgres, start=5)
+
+
+async def test_repeating_generations_after_a_restore_is_detected(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two guards stand behind each other: the restore raises the number, and so do the reports of agents."""
+    change_sql(monkeypatch, "restored", "(extract(epoch FROM now()) * 1000)::bigint", "1")
+    monkeypatch.setattr(OrderStore, "note_generation", lambda store, seen: None)
+    assert "after the restore of a backup" in await first_failure(postgres, start=2, step=3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Any
 
@@ -20,17 +20,21 @@ from .manager import ManagerProcess
 class Workload:
     rng: random.Random
     scheduling_rng: random.Random | None  # set in a third of the seeds
+    lease_rng: random.Random | None  # set in the seeds in which nodes hold leases
     managers: list[ManagerProcess]
     acknowledged: set[str]
     overlapping: set[str]  # names of sessions whose attempts may overlap
     sessions: list[str]
     endpoints: list[str]
 
+    def choose_manager(self, rng: random.Random | None = None) -> ManagerProcess:
+        raise NotImplementedError
+
     async def operate(self, manager: ManagerProcess, label: str, work: Callable[[], Any]) -> Any:
         raise NotImplementedError
 
     async def create_session(self) -> None:
-        rng, manager = self.rng, self.rng.choice(self.managers)
+        rng, manager = self.rng, self.choose_manager()
         name = f"s{len(self.sessions)}"
         kind = rng.choice(["batch", "batch", "interactive"])
         script = KernelScript(
@@ -55,6 +59,12 @@ class Workload:
             options["overlap"] = "allowed"
             self.overlapping.add(name)
         options |= self.draw_scheduling_options(manager, kind)
+        if kind == "batch" and self.lease_rng is not None and self.lease_rng.random() < 0.7:
+            # It runs for long, and does not survive a kill: a lease cannot end it otherwise.
+            script = replace(script, run_s=200, hangs=False)
+            lease_s = self.lease_rng.choice([10, 40, 60])
+            options |= {"retries": 2, "retry_backoff_s": 3, "timeout_s": None}
+            options |= {"on_lost_agent": "requeue", "lease_s": lease_s}
         gpu = rng.choice([0, 1, 1, 1, 2])
         spec = SessionSpec(
             name=name, type=kind, command=_command(script), start_timeout_s=20, stop_grace_s=5,
@@ -85,7 +95,7 @@ class Workload:
         return options | {"priority": rng.choice([10, 10, 50])}
 
     async def act_as_administrator(self, rng: random.Random) -> None:
-        manager, how = rng.choice(self.managers), rng.choice(["requeue", "end"])
+        manager, how = self.choose_manager(rng), rng.choice(["requeue", "end"])
         options = GroupOptions(
             hol=rng.choice(["strict", "skip", "backfill"]), strategy=rng.choice(["fifo", "lifo", "drf"]),
             agent_selection=rng.choice(["concentrated", "dispersed", "round-robin"]),
@@ -99,7 +109,7 @@ class Workload:
     async def act_as_user(self) -> None:
         if self.scheduling_rng is not None and self.scheduling_rng.random() < 0.3:
             await self.act_as_administrator(self.scheduling_rng)
-        rng, manager = self.rng, self.rng.choice(self.managers)
+        rng, manager = self.rng, self.choose_manager()
         action = rng.choice(["stop", "stop", "endpoint", "scale", "delete"])
         if action == "stop" and self.sessions:
             name = rng.choice(self.sessions)

@@ -88,6 +88,7 @@ async def test_place_statement_refuses_a_second_live_attempt(store: Store) -> No
     await running(store, FakeAgent(store))
     await FakeAgent(store, "node-2").report()
     await preempt(store)
+    await store.database.fetch("DROP INDEX kernels_one_live_attempt")  # it would refuse the same
     assert await force_place(store, "node-2") == 0
     assert (await job(store)).status is Status.PENDING
 

@@ -162,6 +162,50 @@ async def test_stream_replaced_between_two_statements_changes_nothing(
         assert len([o for o in (await store.agents.get(agent.name)).offers if o.device_id]) == 2
 
 
+async def test_delta_of_an_older_stream_to_the_same_manager_is_refused(store: Store) -> None:
+    agent = FakeAgent(store, stream=1)
+    await agent.report()
+    kernel = await running(store, agent)
+    seen = dict(agent.seen)
+    agent.see(kernel, ObservedState.EXITED, exit_code=1)
+    late = replace(AgentUpdate.of(agent.full_report()), whole=False, info_changed=False)
+    agent.seen = seen
+    agent.reconnect(store)
+    await agent.report()
+    with pytest.raises(ReportRefused):
+        await store.reports.apply(late)
+    assert await status(store, kernel) == Status.RUNNING
+
+
+async def test_stream_replaced_before_a_release_frees_nothing(
+    store: Store, other: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel was given up and is there: the newest stream shows it."""
+    agent = FakeAgent(store, stream=1, confirms=True)
+    await agent.report()
+    kernel = await running(store, agent)
+    await store.database.fetch("UPDATE kernels SET status = 'ERROR' WHERE id = $1", kernel)
+    agent.seen.clear()
+    late = agent.full_report()
+    fetch = DedicatedConnection.fetch
+
+    async def fetch_then_reconnect(connection: DedicatedConnection, sql: str, *args: Any) -> list[Any]:
+        rows = await fetch(connection, sql, *args)
+        if sql == SQL["agent_touch"] and agent.store is store:
+            agent.see(kernel, ObservedState.RUNNING, port=21000)
+            agent.reconnect(other)
+            await agent.report()
+        return rows
+
+    monkeypatch.setattr(DedicatedConnection, "fetch", fetch_then_reconnect)
+    held = await used(store)
+    absent = replace(AgentUpdate.of(late), absent=frozenset({kernel}))
+    with suppress(ReportRefused):
+        await store.reports.apply(absent)
+    assert agent.store is other, "the agent reconnected between the two statements"
+    assert await used(store) == held > 0
+
+
 async def test_every_manager_refuses_a_replaced_process(store: Store, other: Store) -> None:
     agent = FakeAgent(store, stream=1)
     await agent.report()

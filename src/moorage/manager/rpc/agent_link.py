@@ -59,6 +59,8 @@ class AgentLinks:
         self._report_interval = ReportInterval()
         self._streams: dict[AgentId, AgentStream] = {}
         self._changed: set[AgentId] = set()
+        # Newest ``sent_at`` of stored reports that want a contact. It follows orders that were read later.
+        self._contacts: dict[AgentId, int] = {}
         # Streams that have ended, by agent: their number, and when (monotonic seconds).
         self._ended: dict[AgentId, tuple[int, float]] = {}
         self._apply_locks: WeakValueDictionary[AgentId, asyncio.Lock] = WeakValueDictionary()
@@ -92,6 +94,7 @@ class AgentLinks:
         streams = {a: stream for a in self._changed if (stream := self._streams.get(a)) is not None}
         self._to_prune -= self._changed
         self._changed.clear()
+        contacts, self._contacts = self._contacts, {}
         if not streams:
             return
         with_given_up = [agent_id for agent_id, stream in streams.items() if stream.with_given_up]
@@ -103,6 +106,8 @@ class AgentLinks:
             found = await self._store.orders.of_many(list(streams), with_given_up)
             for agent_id, stream in streams.items():
                 stream.offer(found[agent_id], generation)
+                if agent_id in contacts:
+                    stream.send_request(Contact(contacts[agent_id]))
         except StoreUnavailable:
             self._changed.update(streams)
             for agent_id in with_given_up:
@@ -250,7 +255,9 @@ class AgentLinks:
             if not stream.established:
                 self._take_over(stream)
         if message.sent_at:
-            stream.send_request(Contact(message.sent_at))
+            # A kernel whose lease has ended is withdrawn first: it may wait for contact to start.
+            self._contacts[stream.agent_id] = message.sent_at
+            self.orders_changed([stream.agent_id])
         now = self._clock.monotonic()
         if changed:
             self._report_interval.record(now - begun)
@@ -288,14 +295,14 @@ class AgentLinks:
         while not reader.done() and self._streams.get(stream.agent_id) is stream:
             stream.wake.clear()
             requests, stream.requests = stream.requests, []
-            for request in requests:
-                await context.write(codec.manager_message_to_wire(request))
             message = stream.next_message(self._clock.monotonic())
             if message is not None:
                 wire = codec.manager_message_to_wire(message)
                 wire.report_pause_ms = round(1000 * self._report_interval.interval_s)
                 wire.report_deltas = True
                 await context.write(wire)
+            for request in requests:
+                await context.write(codec.manager_message_to_wire(request))
             await stream.wake.wait()
 
 

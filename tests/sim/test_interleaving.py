@@ -1,0 +1,22 @@
+"""Mutations of what makes concurrent transactions safe: only interleaved transactions find them."""
+
+from __future__ import annotations
+
+import pytest
+
+from .database import Postgres
+from .test_clock_guards import change_sql
+from .test_simulation import first_failure
+
+# Steps between the seeds whose transactions interleave. Each check begins shortly before one that finds it.
+INTERLEAVED = 6
+
+
+@pytest.mark.parametrize(("statement", "start"), [("session_transition", 3), ("session_place", 123)])
+async def test_term_that_is_not_locked_is_detected(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch, statement: str, start: int
+) -> None:
+    """Another manager becomes leader between the statement and its commit."""
+    change_sql(monkeypatch, statement, "expires_at > now() FOR SHARE", "expires_at > now()")
+    found = await first_failure(postgres, start=start, step=INTERLEAVED)
+    assert "a leader of term" in found.splitlines()[-2], found
