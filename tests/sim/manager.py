@@ -102,6 +102,8 @@ class Stream:
         self.orders_wanted = orders is None
         if orders is not None:
             self.node.take(orders)
+        if self.node.leases.due_in() <= 0:
+            self.send_report()
 
 
 class ManagerProcess:

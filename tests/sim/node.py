@@ -221,6 +221,7 @@ class Node:
         """A manager has stored the report with this ``sent_at``."""
         self.programs()  # a lease that has run out before does not come back
         self.leases.renew(sent_at)
+        self.step()  # kernels may have waited for it
 
     def report(self) -> Report:
         devices = tuple(

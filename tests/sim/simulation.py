@@ -80,11 +80,14 @@ class Simulation(Interleaving, Workload, Programs, Faults, Restores, Invariants)
     # The run.
 
     async def run(self, steps: int = STEPS) -> None:
+        # Programs with a lease start and run on only where messages arrive in time.
+        silences, calms = (1, 0) if self.lease_rng is None else (3, 5)
         actions = {
             self.run_most: 14, self.create_session: 8, self.act_as_user: 5, self.send_node_report: 3,
             self.deliver_report: 5, self.prepare_orders: 4, self.deliver_orders: 5, self.run_loop: 8,
             self.advance_time: 3, self.fault_node: 5, self.fault_stream: 4, self.fault_manager: 4,
-            self.expire_silent_agents: 1 if self.lease_rng is None else 4, self.replace_node: 1, self.preempt_session: 3,
+            self.expire_silent_agents: silences, self.run_undisturbed: calms, self.replace_node: 1,
+            self.preempt_session: 3,
         }  # fmt: skip
         for node in self.nodes:
             self.connect(node)
@@ -240,6 +243,13 @@ class Simulation(Interleaving, Workload, Programs, Faults, Restores, Invariants)
             await self.operate(manager, "monitor", manager.monitor.run_once)
             await self.expire_leases(manager)
         await self.operate(manager, "sessions", manager.sessions.run_once)
+        self.faults = True
+
+    async def run_undisturbed(self) -> None:
+        self.record("no faults for a while")
+        self.faults = False
+        for _ in range(3):
+            await self.run_all(1)
         self.faults = True
 
     async def run_most(self) -> None:

@@ -33,12 +33,12 @@ async def test_contact_before_newer_orders_is_detected(
         return applied
 
     monkeypatch.setattr(AgentLinks, "apply_report", apply_and_confirm)
-    found = await first_failure(postgres, start=123, step=LEASES)
-    assert "(lease-expired)" in found.splitlines()[-2], found
+    found = await first_failure(postgres, start=93, step=LEASES)
+    assert "is stored as GONE" in found.splitlines()[-2], found
 
 
 async def test_ending_leases_early_is_detected(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     """They count as over as soon as the agent is silent."""
     monkeypatch.setattr(LeasedKernel, "ends_within_s", property(lambda kernel: kernel.stop_grace_s))
-    found = await first_failure(postgres, start=33, step=LEASES)
+    found = await first_failure(postgres, start=3, step=LEASES)
     assert "(lease-expired)" in found.splitlines()[-2], found

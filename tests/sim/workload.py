@@ -62,7 +62,7 @@ class Workload:
         if kind == "batch" and self.lease_rng is not None and self.lease_rng.random() < 0.7:
             # It runs for long, and does not survive a kill: a lease cannot end it otherwise.
             script = replace(script, run_s=200, hangs=False)
-            lease_s = self.lease_rng.choice([10, 40, 60])
+            lease_s = self.lease_rng.choice([30, 120, 120])
             options |= {"retries": 2, "retry_backoff_s": 3, "timeout_s": None}
             options |= {"on_lost_agent": "requeue", "lease_s": lease_s}
         gpu = rng.choice([0, 1, 1, 1, 2])

@@ -59,9 +59,12 @@ async def test_generations_never_repeat_while_they_are_raised(store: Store) -> N
 
 
 async def test_restored_numbers_are_above_all_that_were_drawn(store: Store) -> None:
-    term = await store.leases.acquire("before", 60)
+    for manager in ("first", "second", "third"):
+        term = await store.leases.acquire(manager, 60)
+        await store.database.fetch("UPDATE leases SET expires_at = now()")
     seen = await store.orders.next_generation()
     await store.database.fetch("SELECT setval('generations', 1)")
+    await store.database.fetch("UPDATE leases SET term = 1")
     await restore(store)
     assert await store.orders.next_generation() > seen
     assert term is not None
