@@ -51,7 +51,7 @@ PARALLEL := -n $(CORES) --maxprocesses 8 --dist loadgroup
 FAST := tests/unit tests/tidy
 PLATFORMS := tests/e2e
 SERIAL := tests/faults
-ANYWHERE := -m "not docker and not vllm and not gpu and not browser"
+ANYWHERE := -m "not isolation and not docker and not vllm and not gpu and not browser"
 
 .PHONY: check
 check: $(STAMP) ## Format, lint, types, import contracts and unit tests; under a minute
@@ -98,6 +98,13 @@ sim: $(STAMP) ## Deterministic simulation with faults (SEEDS=1000; a failing see
 test-docker: $(STAMP) ## Containers, in a private Docker Engine (needs root; installs Debian packages if necessary)
 	@if why=$$($(BIN)/python -m tests.containers.prepare); then exec $(BIN)/pytest -m "docker and not vllm" tests/conformance tests/containers; \
 	else printf '%s\n' "" "*** THE TESTS WITH DOCKER DID NOT RUN: $$why" "" >&2; fi
+
+.PHONY: test-isolation
+test-isolation: $(STAMP) ## Hostile kernels against uids, control groups and nftables (needs root), and in a private Docker Engine
+	@if why=$$($(BIN)/python -m tests.isolation.prepare); then $(BIN)/pytest -m "isolation and not docker" tests/isolation; \
+	else printf '%s\n' "" "*** THE TESTS OF ISOLATION DID NOT RUN: $$why" "" >&2; fi
+	@if why=$$($(BIN)/python -m tests.containers.prepare); then exec $(BIN)/pytest -m "isolation and docker" tests/isolation; \
+	else printf '%s\n' "" "*** THE TESTS OF ISOLATION WITH DOCKER DID NOT RUN: $$why" "" >&2; fi
 
 .PHONY: test-gpu
 test-gpu: $(STAMP) ## Agents with a real NVIDIA GPU: inventory, health, memory, usage; needs no Docker

@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 
 from moorage.agent.runtimes import Handle, Launch, ProcessRuntime, procfs
-from moorage.agent.runtimes.process import shim as supervisor
+from moorage.agent.runtimes.process.programs import SHIM, compile_programs, program
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.ids import KernelId
@@ -254,17 +254,18 @@ def small_cgroup() -> Iterator[Path]:
 
 async def test_oom_kill_is_recorded(small_cgroup: Path, tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
+    compile_programs(tmp_path)
     engine = [sys.executable, "-c", "x = bytearray(300 << 20); x[::4096] = b'1' * len(x[::4096])"]
     argv = [
         sys.executable,
         "-I",
         "-S",
-        supervisor.__file__,
+        str(program(tmp_path, SHIM)),
         str(tmp_path),
         str(tmp_path),
         "10000",
         *("1", "1"),
-        *("0", "0", ""),  # no lease
+        *("0", "0", "", ""),  # no lease, no sandbox
     ]
     into = f"echo $$ > {small_cgroup}/cgroup.procs && exec "
     command = into + shlex.join([*argv, *engine]) + " 3>/dev/null"

@@ -10,16 +10,17 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 
 from tests.containers.engine import missing_requirement
 
-# Packages, each with a program that shows that it is installed.
 _PACKAGES = {"docker.io": "dockerd", "iproute2": "ip", "systemd": "/usr/lib/systemd/systemd"}
 
 
-def _install() -> str:
-    """The reason for a failed installation; "" on success."""
-    missing = [name for name, program in _PACKAGES.items() if not shutil.which(program)]
+def install(packages: Mapping[str, str]) -> str:
+    """Install what is missing of ``packages``, each with a program that shows that it is installed. Returns
+    the reason for a failed installation; "" on success."""
+    missing = [name for name, program in packages.items() if not shutil.which(program)]
     if os.geteuid() != 0 or not missing:
         return ""
     if not shutil.which("apt-get"):
@@ -46,6 +47,6 @@ def _install() -> str:
 
 
 if __name__ == "__main__":
-    reason = _install() or missing_requirement()
+    reason = install(_PACKAGES) or missing_requirement()
     print(reason)
     sys.exit(1 if reason else 0)

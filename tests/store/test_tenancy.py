@@ -4,6 +4,7 @@ A new route fails here until it names its resources."""
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import re
 from collections.abc import AsyncIterator
@@ -15,6 +16,7 @@ from typing_extensions import is_protocol
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.spec import EndpointSpec, SessionSpec
+from moorage.common.views.identity import ProjectSpec
 from moorage.common.views.keys import KeySpec
 from moorage.manager.api import dependencies
 from moorage.manager.api.authorization import MAY
@@ -30,6 +32,7 @@ from .tenancy_harness import CALLERS, ROOT, Api, Caller, serve
 
 # In every name, command and variable of what ann has.
 CANARY = "quokka"
+ISOLATED_ANN = Scope.system("ann", Owner("ann", "vision", isolated=True))
 ANN, BOB = Scope.system("ann", Owner("ann", "vision")), Scope.system("bob", Owner("bob", "speech"))
 
 # Routes about what belongs to a project, by the first part of their path; the others are about the platform.
@@ -89,7 +92,7 @@ class World:
         for name in ("new-model", "new-key"):
             await self.store.database.fetch("UPDATE api_keys SET revoked_at = now() WHERE name = $1", name)
             await self.store.database.fetch("UPDATE endpoints SET deleted_at = now() WHERE name = $1", name)
-        session = await self.store.sessions.create(ANN, session_spec(f"{CANARY}-{self.made}"))
+        session = await self.store.sessions.create(ISOLATED_ANN, session_spec(f"{CANARY}-{self.made}"))
         endpoint = f"{CANARY}-model-{self.made}"
         await self.store.endpoints.create(ANN, endpoint_spec(endpoint))
         key = KeySpec(name=f"{CANARY}-key-{self.made}", user="ann", project="vision")
@@ -188,6 +191,51 @@ async def test_every_route_as_every_role(store: Store) -> None:
                     if CANARY in text or world.params["sessions/{ref}"] in text:
                         wrong.append(f"{shown}; it names what another project has")
     assert wrong == [], "\n".join(wrong)
+
+
+async def test_inside_of_a_process_of_an_administrator_is_for_administrators(store: Store) -> None:
+    """It runs as the user of an agent: whoever runs a command there has all that this user has."""
+    made = await store.sessions.create(ANN, session_spec("of-an-administrator"))
+    tokens = f"/v1/sessions/{made.id}/apps/web/access-tokens"
+    async with serve(store) as api:
+        for caller in ("ann", "lead"):
+            for method, path in (("GET", f"/v1/sessions/{made.id}/exec"), ("POST", tokens)):
+                status, text = await api.call(caller, method, path, {} if method == "POST" else None)
+                assert (status, "as the user of the agent" in text) == (403, True), (caller, path, text)
+        assert (await api.call("admin", "POST", tokens, {}))[0] < 400
+
+
+async def test_processes_of_members_are_isolated(store: Store) -> None:
+    """From the key over the session or endpoint and its place to the orders."""
+    await store.projects.create(ROOT, ProjectSpec(name="vision"))
+    keys = {}
+    for role in ("member", "project-admin", "admin"):
+        spec = KeySpec(name=role, user=role, project="vision", role=role)  # type: ignore[arg-type]
+        made = await store.keys.create(ROOT, spec)
+        key = await store.keys.find(hashlib.sha256(made.secret.encode()).hexdigest())
+        assert key is not None
+        keys[role] = key
+    assert {role: key.owner.isolated for role, key in keys.items()} == {
+        "member": True,
+        "project-admin": True,
+        "admin": False,
+    }
+    agent = FakeAgent(store)
+    await agent.report()
+    scope = Scope.of(keys["member"])
+    view = await store.sessions.create(scope, SessionSpec.model_validate({"command": ["x"]}))
+    contained = {"command": ["x"], "runtime": "docker", "image": "i"}
+    in_container = await store.sessions.create(scope, SessionSpec.model_validate(contained))
+    record = await store.endpoints.create(scope, endpoint_spec("model"))
+    [endpoint] = await store.endpoints.to_reconcile(Scope.system(), [record.snapshot.endpoint_id])
+    assert (view.isolated, endpoint.owner.isolated) == (True, True)
+    assert (await store.sessions.get(scope, view.id)).isolated
+    await schedule(store)
+    held = (await store.sessions.get(scope, view.id)).hold
+    assert held is not None
+    assert held.reason == "not-isolated"
+    waiting = (await store.sessions.get(scope, in_container.id)).hold
+    assert waiting is None or waiting.reason != "not-isolated"
 
 
 async def test_nothing_names_another_projects_session(store: Store) -> None:

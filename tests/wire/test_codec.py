@@ -143,6 +143,7 @@ KERNELS = st.builds(
     container_user=TEXT,
     workspace=st.sampled_from(["", "keep", "drop"]),
     lease_s=SECONDS,
+    isolated=st.booleans(),
     cluster=st.none() | MEMBERSHIPS,
     ports=st.lists(
         st.builds(

@@ -34,7 +34,9 @@ from moorage.agent.kernel.leases import KernelLeases
 from moorage.agent.kernel.manager import KernelManager
 from moorage.agent.link.client import LinkClient
 from moorage.agent.runtimes import FakeRuntime, ProcessRuntime, Runtime, RuntimeFailed
+from moorage.agent.runtimes.base import Capabilities
 from moorage.agent.runtimes.docker.availability import RuntimeAvailability, collect_images, docker_runtime
+from moorage.agent.runtimes.process.isolation import rules_of
 from moorage.agent.state.checkpoint import AgentStart, Checkpoint
 from moorage.agent.state.lock import StateLock
 from moorage.agent.state.logs import LogStore
@@ -47,6 +49,7 @@ from moorage.common.link.dial import MAINTENANCE_S, Dialer, dialer_for
 from moorage.common.link.messages import AgentInfo, Report, RuntimeState, SlotOffer
 from moorage.common.model.errors import ConfigError
 from moorage.common.model.ids import AgentId
+from moorage.common.model.kernel import ISOLATED_PROCESS
 from moorage.common.model.slots import parse_size
 
 if TYPE_CHECKING:
@@ -104,10 +107,12 @@ class Agent:
         self._inventory = (
             FencedInventory(offered, self._device_health.fences) if self._device_health else offered
         )
-        self._node = preflight.describe_node(settings.vllm_command, settings.vllm_image)
+        self._node = preflight.describe_node(settings.vllm_command, settings.vllm_image, settings.process_env)
         self._offers: tuple[SlotOffer, ...] = ()
         self._engines: tuple[str, ...] = ()
         self._docker: RuntimeAvailability | None = None
+        self._process: ProcessRuntime | None = None
+        self._isolation_problem = ""
         self._offered_runtimes: tuple[str, ...] = ()
         self._stack = AsyncExitStack()
         self._link: LinkClient | None = None
@@ -193,9 +198,7 @@ class Agent:
         checkpoint = Checkpoint(self.state)
         start = self._start_record = await asyncio.to_thread(checkpoint.record_start, clock)
         logs = LogStore(self.state / "logs")
-        process = ProcessRuntime(
-            self.state, logs, log_max_bytes=settings.log_max_bytes, log_keep_files=settings.log_keep_files
-        )
+        process = self._process = self._process_runtime(logs)
         stack.callback(process.close)
         simulated = await self._probe_runtimes((process, FakeRuntime(logs)))
         docker = await asyncio.to_thread(docker_runtime, settings, self.state, logs, clock)
@@ -220,6 +223,8 @@ class Agent:
             contained=frozenset({"docker"}),
             devices=self._devices if self._device_health else None,
             memory_release=self._device_health.memory_release if self._device_health else None,
+            offered=frozenset(settings.runtimes),
+            isolates=process.isolates,
         )
         await self._update_inventory()
         kernels = self._kernels = KernelManager(
@@ -232,6 +237,16 @@ class Agent:
         docker_gc = ("agent.docker-gc", lambda: collect_images(docker), _DOCKER_GC_S)
         await self._start_loops(stack, dialer, kernels, link, docker_gc)
         log.info("agent started", agent=self.id, state=str(self.state), engines=",".join(self._engines))
+
+    def _process_runtime(self, logs: LogStore) -> ProcessRuntime:
+        settings = self._settings
+        return ProcessRuntime(
+            self.state,
+            logs,
+            log_max_bytes=settings.log_max_bytes,
+            log_keep_files=settings.log_keep_files,
+            isolation=rules_of(settings, self._home),
+        )
 
     async def _start_loops(
         self,
@@ -335,6 +350,15 @@ class Agent:
                 simulated.add(runtime.name)
         return frozenset(simulated)
 
+    async def _check_isolation(self) -> Capabilities:
+        assert self._process is not None
+        capabilities = await self._process.check()
+        if capabilities.detail != self._isolation_problem:
+            self._isolation_problem = capabilities.detail
+            if capabilities.detail:
+                log.warning("processes of members are refused here", why=capabilities.detail)
+        return capabilities
+
     async def _update_inventory(self) -> None:
         """Query devices, engines and runtimes again, and report changes at once."""
         offers = await asyncio.to_thread(self._inventory.offers)
@@ -342,9 +366,12 @@ class Agent:
         if self._docker is not None:
             await self._docker.check()
         unavailable = set() if self._docker is None or self._docker.offered else {"docker"}
+        unavailable |= set(self._runtimes).difference(self._settings.runtimes)
         offered_runtimes = tuple(name for name in self._runtimes if name not in unavailable)
         if self._kernels is not None and not self._kernels.listed.issuperset(offered_runtimes):
             await self._kernels.scan()  # it answers again, and may have kernels that the checkpoint lost
+        if "process" in offered_runtimes and (await self._check_isolation()).isolates:
+            offered_runtimes += (ISOLATED_PROCESS,)
         if (offers, engines, offered_runtimes) != (self._offers, self._engines, self._offered_runtimes):
             self._offers, self._engines, self._offered_runtimes = offers, engines, offered_runtimes
             if self._link is not None:

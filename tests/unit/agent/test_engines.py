@@ -165,7 +165,10 @@ def test_custom_engine_replaces_its_placeholders_only() -> None:
 def test_environment_withholds_agent_secrets_and_fixes_visible_devices() -> None:
     agent = {
         "PATH": "/bin",
+        "LC_ALL": "C",
         "HF_TOKEN": "hf",
+        "NCCL_DEBUG": "INFO",
+        "AWS_SECRET_ACCESS_KEY": "a",
         "MOORAGE_COMMON__LINK_TOKEN": "t",
         "PGPASSWORD": "p",
         "NOTIFY_SOCKET": "/run/n",
@@ -179,10 +182,12 @@ def test_environment_withholds_agent_secrets_and_fixes_visible_devices() -> None
         "HOME": "/",
     }
     spec = replace(BASE, env=mine, devices=(DeviceGrant("cuda.device", DeviceId("GPU-1"), 1000),))
-    env = environment(agent, spec, invoke(spec), work_dir="/work", node=NODE)
+    node = replace(NODE, inherited=("NCCL_*", "MOORAGE_*"))
+    env = environment(agent, spec, invoke(spec), work_dir="/work", node=node)
     assert env == {
         "PATH": "/bin",
-        "HF_TOKEN": "hf",
+        "LC_ALL": "C",
+        "NCCL_DEBUG": "INFO",
         "HF_HOME": "/agent-home/.cache/huggingface",
         "XDG_CACHE_HOME": "/agent-home/.cache",
         "PYTHONUSERBASE": "/ub",
@@ -198,6 +203,9 @@ def test_environment_withholds_agent_secrets_and_fixes_visible_devices() -> None
         "MOORAGE_SESSION_NAME": "chat",
         "MOORAGE_SESSION_TYPE": "inference",
     }
+    own = environment(agent, spec, invoke(spec), work_dir="/work", node=node, own_user=True)
+    caches = {"HF_HOME", "XDG_CACHE_HOME", "PYTHONUSERBASE"}
+    assert {name for name in env.keys() ^ own.keys()} == {*caches, "USER", "LOGNAME"}
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,8 @@ def test_process_has_the_environment_and_address_of_the_node() -> None:
     launch = build_launch(SPEC, call, 4711, context(contained=False))
     assert launch.argv[0] == "/node/vllm"
     assert "192.0.2.1" in launch.argv
-    assert (launch.env["AGENT_VAR"], launch.env["HOME"]) == ("secret", "/node/work")
+    assert "AGENT_VAR" not in launch.env
+    assert (launch.env["PATH"], launch.env["HOME"]) == ("/node/bin", "/node/work")
 
 
 async def test_step_runs_until_the_kernel_is_unwanted() -> None:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from moorage.agent.runtimes.process import shim
+from moorage.agent.runtimes.process import shim_system
 
 EXEC = """
 import sys
-from moorage.agent.runtimes.process import shim
-shim.exec_program(sys.argv[2:], {"PATH": sys.argv[1]})
+from moorage.agent.runtimes.process import shim_system
+shim_system.exec_program(sys.argv[2:], {"PATH": sys.argv[1]})
 """
 
 
@@ -56,7 +56,7 @@ def test_errors_match_execvpe(folders: list[Path], name: str, number: int) -> No
     path = os.pathsep.join(map(str, folders[:2]))
     message = re.escape(os.strerror(number))
     with pytest.raises(OSError, match=message) as caught:
-        shim.exec_program([name], {"PATH": path})
+        shim_system.exec_program([name], {"PATH": path})
     with pytest.raises(OSError, match=message) as expected:
         os.execvpe(name, [name], {"PATH": path})
     assert caught.value.errno == expected.value.errno == number

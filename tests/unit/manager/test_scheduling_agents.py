@@ -9,6 +9,7 @@ import pytest
 from planner_builders import cluster, hold, make_plan, node, placements, session
 
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
+from moorage.common.model.kernel import ISOLATED_PROCESS, required_runtime
 from moorage.common.model.reasons import Reason
 from moorage.manager.scheduling import AgentState, DeviceState, Pending
 from moorage.manager.scheduling.core.messages import refusal_message
@@ -26,6 +27,25 @@ def busy_gpus(name: str, cpu: int, busy: int) -> AgentState:
     """Two GPUs, of which ``busy`` are in use."""
     devices = tuple(DeviceState(DeviceId(f"{n}"), "cuda.device", 1000 * (n >= busy)) for n in range(2))
     return node(name, cpu, devices=devices)
+
+
+def test_member_is_placed_only_where_processes_are_isolated() -> None:
+    plain = node("plain")
+    capable = replace(node("capable"), runtimes=frozenset({"process", ISOLATED_PROCESS}))
+    containers = replace(node("containers"), runtimes=frozenset({"docker"}))
+    member = replace(session("s"), runtime=required_runtime("process", isolated=True))
+    assert placements(make_plan([plain, capable], [member])) == {"s": ["capable"]}
+    assert placements(make_plan([plain], [session("s")])) == {"s": ["plain"]}
+    held = hold(make_plan([plain, containers], [member]), "s")
+    assert held.reason is Reason.NOT_ISOLATED
+    assert [refusal_message(refusal) for refusal in held.refusals] == [
+        "1 agent: cannot isolate the processes of members (`moorage agent doctor` there says why)",
+        "1 agent: has no runtime process",
+    ]
+    full = replace(capable, free={"cpu": 0, "mem": 0})
+    assert hold(make_plan([plain, full], [member]), "s").reason is Reason.INSUFFICIENT_RESOURCES
+    assert hold(make_plan([containers], [member]), "s").reason is Reason.NO_ELIGIBLE_AGENT
+    assert required_runtime("docker", isolated=True) == "docker"
 
 
 MANY = [node(f"i-{n:03}", cpu=8) for n in range(10)]

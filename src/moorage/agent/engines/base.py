@@ -5,26 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Protocol
 
 from moorage.common.model.ids import DeviceId
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.status import SessionType
 
-# Variables that kernels do not inherit: the agent's settings, database secrets, a service manager's
-# variables.
-_WITHHELD_PREFIXES = ("MOORAGE_", "LISTEN_", "WATCHDOG_")
-_WITHHELD = frozenset(
-    {
-        "PGPASSWORD",
-        "PGPASSFILE",
-        "DATABASE_URL",
-        "NOTIFY_SOCKET",
-        "INVOCATION_ID",
-        "JOURNAL_STREAM",
-        "MAINPID",
-    }
+# Variables of the agent that kernels inherit: none that may hold a secret. ``agent.process_env`` adds others.
+_INHERITED = (
+    *("PATH", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "SHELL", "USER", "LOGNAME", "LD_LIBRARY_PATH"),
+    *("CUDA_HOME", "CUDA_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
 )
+# Paths of the agent's user, which a kernel with a user of its own cannot use.
+_OF_USER = ("XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "PYTHONUSERBASE")
+_OWN_USER = "moorage"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +32,7 @@ class NodeInfo:
     home: str = "/"
     user_base: str = ""  # where Python installs packages for one user
     vllm_image: str = ""  # default image of containers that serve with vLLM
+    inherited: tuple[str, ...] = ()  # patterns of variables that kernels inherit from the agent
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,23 +91,33 @@ def granted_gpus(spec: KernelSpec) -> dict[DeviceId, int]:
 
 
 def environment(
-    base: Mapping[str, str], spec: KernelSpec, invocation: Invocation, *, work_dir: str, node: NodeInfo
+    base: Mapping[str, str],
+    spec: KernelSpec,
+    invocation: Invocation,
+    *,
+    work_dir: str,
+    node: NodeInfo,
+    own_user: bool = False,
 ) -> dict[str, str]:
-    """The complete environment of a process kernel: inherited variables, then the engine's, the
-    user's and ours.
+    """The complete environment of a process kernel: what it inherits, then the engine's, the user's and our
+    variables.
 
     Caches remain those of the agent's user although HOME is the kernel's own: a model is downloaded once.
+    ``own_user``: the kernel has a uid of its own, and caches in its HOME.
     """
+    patterns = (*_INHERITED, *node.inherited, *(() if own_user else _OF_USER))
     inherited = {
         name: value
         for name, value in base.items()
-        if name not in _WITHHELD and not name.startswith(_WITHHELD_PREFIXES)
+        if not name.startswith("MOORAGE_") and any(fnmatchcase(name, pattern) for pattern in patterns)
     }
-    cache = f"{node.home.rstrip('/')}/.cache"
-    inherited.setdefault("XDG_CACHE_HOME", cache)
-    inherited.setdefault("HF_HOME", f"{inherited['XDG_CACHE_HOME']}/huggingface")
-    if node.user_base:
-        inherited.setdefault("PYTHONUSERBASE", node.user_base)
+    if own_user:
+        inherited |= {"USER": _OWN_USER, "LOGNAME": _OWN_USER}
+    else:
+        inherited.setdefault("XDG_CACHE_HOME", f"{node.home.rstrip('/')}/.cache")
+        inherited.setdefault("HF_HOME", f"{inherited['XDG_CACHE_HOME']}/huggingface")
+        if node.user_base:
+            inherited.setdefault("PYTHONUSERBASE", node.user_base)
     ours = {"HOME": work_dir, "PWD": work_dir}
     return inherited | invocation.defaults | spec.env | invocation.env | ours | _kernel_variables(spec)
 

@@ -16,14 +16,16 @@ from moorage.agent.state.ports import PortAllocator
 from moorage.agent.state.workspaces import Workspaces
 from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import KernelId
-from moorage.common.model.kernel import KernelSpec
+from moorage.common.model.kernel import RUNTIMES, KernelSpec
 
 
 @dataclass(frozen=True, slots=True)
 class AgentContext:
     """``simulated``: names of the runtimes that run no real engine. ``contained``: names of the runtimes
     whose kernels are isolated from the node. ``host``: the address that kernels listen on. ``work_dir``
-    returns a kernel's HOME. ``devices`` and ``memory_release`` are None where devices are simulated."""
+    returns a kernel's HOME. ``devices`` and ``memory_release`` are None where devices are simulated.
+    ``offered``: the runtimes that new kernels may use. ``isolates``: whether a process runs under a uid of
+    its own, by ``KernelSpec.isolated``."""
 
     clock: Clock
     checkpoint: Checkpoint
@@ -39,6 +41,11 @@ class AgentContext:
     contained: frozenset[str] = frozenset()
     devices: DeviceManager | None = None
     memory_release: MemoryReleaseCheck | None = None
+    offered: frozenset[str] = frozenset(RUNTIMES)
+    isolates: Callable[[bool], bool] = lambda isolated: False
+
+    def has_own_user(self, spec: KernelSpec) -> bool:
+        return spec.runtime == "process" and self.isolates(spec.isolated)
 
     def is_simulated(self, spec: KernelSpec) -> bool:
         return spec.runtime in self.simulated

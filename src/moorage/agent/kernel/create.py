@@ -41,8 +41,8 @@ class Refused(Exception):
 
 def select_runtime(context: AgentContext, spec: KernelSpec) -> tuple[Runtime, Engine]:
     runtimes = context.runtimes
-    if spec.runtime not in runtimes:
-        known = ", ".join(runtimes)
+    if spec.runtime not in runtimes or spec.runtime not in context.offered:
+        known = ", ".join(sorted(context.offered.intersection(runtimes)))
         raise Refused(Reason.CREATE_FAILED, f"this agent has no runtime {spec.runtime!r}; it has: {known}")
     if spec.engine not in ENGINES:
         known = ", ".join(ENGINES)
@@ -183,7 +183,11 @@ def _launch_context(context: AgentContext, spec: KernelSpec) -> LaunchContext:
     contained = context.is_contained(spec)
     workspace = context.workspaces.path(spec, contained)
     work_dir = str(context.work_dir(spec.kernel_id))
-    return LaunchContext(contained, context.host, context.node, work_dir, os.environ, str(workspace or ""))
+    own_user = context.has_own_user(spec)
+    workspace_path = str(workspace or "")
+    return LaunchContext(
+        contained, context.host, context.node, work_dir, os.environ, workspace_path, own_user
+    )
 
 
 def _invocation(context: AgentContext, record: KernelRecord, engine: Engine) -> Invocation:

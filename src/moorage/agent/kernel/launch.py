@@ -34,6 +34,7 @@ class LaunchContext:
     ``contained``: the kernel sees neither the agent's environment nor the node's address, programs and
     directories. ``host``: the address that it listens on otherwise. ``agent_env``: the agent's own
     environment. ``workspace``: directory on the node for the session's workspace, "" for none.
+    ``own_user``: a process that runs under a uid of its own.
     """
 
     contained: bool
@@ -42,6 +43,7 @@ class LaunchContext:
     work_dir: str
     agent_env: Mapping[str, str]
     workspace: str = ""
+    own_user: bool = False
 
 
 def build_invocation(
@@ -91,7 +93,14 @@ def _without_cluster(
     if context.contained:
         env = contained_environment(spec, call)
     else:
-        env = environment(context.agent_env, spec, call, work_dir=context.work_dir, node=context.node)
+        env = environment(
+            context.agent_env,
+            spec,
+            call,
+            work_dir=context.work_dir,
+            node=context.node,
+            own_user=context.own_user,
+        )
     return Launch(
         spec.kernel_id,
         call.argv,
@@ -106,4 +115,6 @@ def _without_cluster(
         model_cache=spec.engine == "vllm",
         user=spec.container_user,
         workspace=context.workspace,
+        session_id=spec.session_id,
+        isolated=spec.isolated,
     )

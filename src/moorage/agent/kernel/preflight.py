@@ -15,12 +15,13 @@ from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.reasons import Reason
 
 
-def describe_node(vllm_command: str, vllm_image: str) -> NodeInfo:
+def describe_node(vllm_command: str, vllm_image: str, inherited: tuple[str, ...] = ()) -> NodeInfo:
     """The facts about this node that engines need."""
     return NodeInfo(
         python=sys.executable,
         vllm_command=vllm_command,
         vllm_image=vllm_image,
+        inherited=inherited,
         cores=len(os.sched_getaffinity(0)),
         home=os.environ.get("HOME") or str(Path.home()),
         user_base=python_site.getuserbase() or "",

@@ -61,10 +61,13 @@ class RuntimeFailed(MoorageError):
 class Capabilities:
     """``runs_engines``: false for a fake runtime, whose kernels need no preflight checks and no readiness
     probes. ``contained``: kernels see neither the programs and files of the node nor the environment of the
-    agent, and listen on an address of their own."""
+    agent, and listen on an address of their own. ``isolates``: it runs kernels of any user; without it, only
+    those of administrators, and ``detail`` says why."""
 
     runs_engines: bool
     contained: bool = False
+    isolates: bool = True
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,9 @@ class Launch:
     For clusters: the ``hostname``; the id of the ``network`` shared with the kernels on this node, "" for
     none; ``hosts``: the addresses of the kernels on other nodes by hostname. ``lease``: None if the kernel
     needs no contact with a manager.
+
+    ``isolated``: it must not share a user with the agent. Kernels of one ``session_id`` are not isolated from
+    each other.
     """
 
     kernel_id: KernelId
@@ -122,6 +128,8 @@ class Launch:
     apps: tuple[AppPort, ...] = ()
     workspace: str = ""
     lease: Lease | None = None
+    session_id: str = ""
+    isolated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

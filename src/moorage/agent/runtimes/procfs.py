@@ -52,6 +52,16 @@ def environ(pid: int) -> dict[str, str] | None:
     return {name: value for name, sep, value in pairs if sep}
 
 
+def uid(pid: int) -> int:
+    """The real uid; -1 if the process does not exist. The owner of /proc/PID is no substitute: a process can
+    make that root."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith(b"Uid:"))
+    except (FileNotFoundError, ProcessLookupError, StopIteration):
+        return -1
+
+
 def pids() -> Iterator[int]:
     return (int(name) for name in os.listdir("/proc") if name.isdigit())
 

@@ -45,6 +45,17 @@ def _check_port_range(value: str) -> str:
     return value
 
 
+def _check_uid_range(value: str) -> str:
+    low, dash, high = value.partition("-")
+    numbers = dash and low.isdigit() and high.isdigit()
+    if not (numbers and 1000 <= int(low) <= int(high) < 2**32 - 2 and int(high) - int(low) < 65_536):
+        raise ValueError(
+            f"{value!r} is not a range of uids: write low-high, at least 1000, at most 65536 uids, such as "
+            "1900000000-1900000999"
+        )
+    return value
+
+
 def _check_docker(value: str) -> str:
     if value not in ("auto", "off") and not value.startswith("unix:///"):
         raise ValueError(f"{value!r} is not a local Docker Engine: write auto, off, or unix:///path")
@@ -87,6 +98,7 @@ Addresses = Annotated[str, BeforeValidator(_join_addresses), AfterValidator(_che
 HostName = Annotated[str, Field(pattern=r"^\.?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$")]
 Network = Annotated[str, AfterValidator(_check_network)]
 AgentAddress = Annotated[str, AfterValidator(_check_address_rule)]
+UidRange = Annotated[str, AfterValidator(_check_uid_range)]
 PortRange = Annotated[str, AfterValidator(_check_port_range)]
 Share = Annotated[float, Field(ge=0.001, le=1), AfterValidator(_check_share)]
 
@@ -194,6 +206,27 @@ class AgentSettings(Section):
     """Maximum number of concurrent kernels. None: limited by resources only."""
     port_range: PortRange = "21000-21999"
     """Port range for kernels."""
+    runtimes: Annotated[tuple[Literal["process", "docker", "fake"], ...], Field(min_length=1)] = (
+        "process",
+        "docker",
+        "fake",
+    )
+    """Runtimes to offer. Kernels of others that run already continue."""
+    process_isolation: Literal["members", "all"] = "members"
+    """Whose processes run in a sandbox, under a uid of their own. ``members``: those of everybody but
+    administrators, whose processes run as the user of the agent. ``all``: also those of administrators. What
+    it takes: see docs/security.md; an agent that cannot do it refuses these processes."""
+    process_uids: UidRange = "1900000000-1900000999"
+    """Uids for sandboxed processes, one per session. Nothing else on the node may use them, and several
+    agents of one node need different ranges."""
+    process_pids: Annotated[int, Field(ge=16)] = 4096
+    """Maximum number of processes and threads of a sandboxed kernel."""
+    process_ports: tuple[Annotated[int, Field(ge=1, le=65535)], ...] = (53, 8700, 8800)
+    """Ports of this node that sandboxed processes may reach, besides those of their own session: DNS, the
+    REST API and the proxy."""
+    process_env: tuple[str, ...] = ()
+    """Variables of the agent that process kernels inherit, such as ``HF_TOKEN`` or ``NCCL_*``, besides PATH,
+    the locale, the time zone, and paths of libraries, certificates and caches."""
     reserved_mem: str = "512MiB"
     """Memory reserved for the node itself."""
     report_interval_s: Annotated[float, Field(gt=0)] = 5

@@ -19,8 +19,15 @@ ENGINES = ("llamacpp", "vllm", "custom")
 RUNTIMES = ("process", "docker", "fake")
 # Runtimes whose engine comes with the image, independent of what the node has installed.
 IMAGED = frozenset({"docker"})
+# What an agent reports beside "process" if it isolates processes from its own user and from each other.
+ISOLATED_PROCESS = "isolated-process"
 # Engines for which each node has a default image.
 WITH_DEFAULT_IMAGE = frozenset({"vllm"})
+
+
+def required_runtime(runtime: str, isolated: bool) -> str:
+    """What an agent must offer for a kernel of this runtime. ``isolated``: see ``KernelSpec``."""
+    return ISOLATED_PROCESS if isolated and runtime == "process" else runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +68,7 @@ class KernelSpec:
     workspace: str = ""  # keep, drop, or "": the default of the runtime
     ports: tuple[ServicePort, ...] = ()
     lease_s: float = 0.0  # its node ends it after so many seconds without contact with a manager; 0: never
+    isolated: bool = False  # its owner is no administrator: its processes must not run as the agent's user
 
     @property
     def answers_requests(self) -> bool:

@@ -36,6 +36,7 @@ class Reason(StrEnum):
     NO_NETWORK = "no-network"
     RUNTIME_UNAVAILABLE = "runtime-unavailable"
     DISK_FULL = "disk-full"
+    NOT_ISOLATED = "not-isolated"
     MODEL_MISSING = "model-missing"
     ENGINE_MISSING = "engine-missing"
     PORT_TAKEN = "port-taken"
@@ -187,6 +188,13 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
         Reason.DISK_FULL: ReasonInfo(
             "the disk that holds Docker's data on the agent's node is full",
             "free disk space on that node; see agent.docker_gc and agent.docker_min_free",
+            failure=True,
+            retryable=True,
+        ),
+        Reason.NOT_ISOLATED: ReasonInfo(
+            "it belongs to no administrator, and processes of others need an agent that isolates them",
+            "use an image (runtime docker), or ask an administrator: `moorage agent doctor` on the node says "
+            "what it takes",
             failure=True,
             retryable=True,
         ),

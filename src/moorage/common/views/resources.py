@@ -123,6 +123,9 @@ class SessionView(View):
     deadline_at: datetime | None = None
     user: str = Field("", description="Owner: the user of the API key that created it.")
     project: str = ""
+    isolated: bool = Field(
+        False, description="Its processes never run as the user of an agent: it belongs to no administrator."
+    )
     requeues: int = Field(0, description="How often the program of a batch session was rerun.")
     not_before: datetime | None = Field(
         None, description="End of the backoff before the next run; null outside of one."

@@ -65,6 +65,17 @@ async def controlled_session(call: AnyCall) -> SessionView:
     return view
 
 
+def check_inside(call: AnyCall, session: SessionView) -> None:
+    """Raises ``Forbidden`` if programs in the session run as the user of an agent, with all that it may do,
+    and the caller is no administrator."""
+    if session.spec.runtime == "process" and not session.isolated and call.scope.role is not Role.ADMIN:
+        raise Forbidden(
+            f"the processes of session {session.name!r} run as the user of the agent: an administrator "
+            "started it",
+            next_step="use an administrator's key, or start a session of your own",
+        )
+
+
 def check_control(call: AnyCall, resource: str, user: str, project: str) -> None:
     """Raises ``Forbidden`` unless the caller may change what ``user`` has in ``project``."""
     if not call.scope.controls(user, project):

@@ -36,6 +36,7 @@ async def exec_in_session(call: Call[None, NoQuery]) -> web.StreamResponse:
     """Errors before the upgrade are problem responses; later errors are sent as ``ExecEnd``."""
     ws = web.WebSocketResponse(protocols=(PROTOCOL,), max_msg_size=MAX_MESSAGE_BYTES, compress=False)
     session = await authorization.controlled_session(call)
+    authorization.check_inside(call, session)
     await call.deps.execs.check(session)
     if not ws.can_prepare(call.request):
         raise InvalidInput(

@@ -14,6 +14,7 @@ async def list_apps(call: Call[None, NoQuery]) -> Items[AppView]:
 
 async def create_access_token(call: Call[AccessTokenSpec, NoQuery]) -> NewAccessTokenView:
     session = await authorization.controlled_session(call)
+    authorization.check_inside(call, session)
     call.response_headers["Cache-Control"] = "no-store"
     return await call.deps.store.access_tokens.create(call.scope, session.id, call.path("app"), call.body)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from moorage.common.model.ids import AgentId, KernelId, SessionId
+from moorage.common.model.kernel import required_runtime
 from moorage.common.model.spec import SessionSpec
 from moorage.manager.identity.keys import NOBODY, Owner
 from moorage.manager.scheduling.core.model import Pending
@@ -22,7 +23,7 @@ def candidate(spec: SessionSpec, owner: Owner = NOBODY, now: int = 0) -> Pending
         priority=spec.priority,
         created=now,
         retries=0,
-        runtime=spec.runtime,
+        runtime=required_runtime(spec.runtime, owner.isolated),
         engine=spec.engine,
         slots=spec_kernels.main_slots(spec),
         sub_kernels=spec_kernels.sub_requests(spec),

@@ -11,10 +11,12 @@ DEFAULT_PROJECT = "default"
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The user and project to which quotas and fair shares charge a session."""
+    """The user and project to which quotas and fair shares charge a session. ``isolated``: the user is no
+    administrator, so its processes must not run as the user of an agent."""
 
     user: str
     project: str = DEFAULT_PROJECT
+    isolated: bool = False
 
 
 NOBODY = Owner("")

@@ -63,6 +63,7 @@ class EndpointStore:
                 scope.owner.user,
                 scope.owner.project,
                 list(shared_with),
+                scope.owner.isolated,
             )
         )[0]
         if not row["group_known"]:
@@ -193,7 +194,7 @@ def _snapshot(row: Row, replicas: Sequence[Row]) -> EndpointSnapshot:
             )
             for r in replicas
         ),
-        Owner(row["owner"], row["project"]),
+        Owner(row["owner"], row["project"], row["isolated"]),
     )
 
 

@@ -138,7 +138,7 @@ class KeyStore:
             id=row["id"],
             name=row["name"],
             role=role,
-            owner=Owner(row["owner"], row["project"]),
+            owner=Owner(row["owner"], row["project"], isolated=role is not Role.ADMIN),
             scopes=None if row["scopes"] is None else frozenset(row["scopes"]),
             models=None if row["models"] is None else frozenset(row["models"]),
             resource_groups=frozenset(set.intersection(*groups)) if groups else None,

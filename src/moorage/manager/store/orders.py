@@ -147,6 +147,7 @@ def _kernel_spec(row: Row, secret_env: Mapping[str, str]) -> KernelSpec:
         endpoint_id=EndpointId(row["endpoint_id"]) if row["endpoint_id"] else None,
         cluster=_membership(row, session_spec),
         lease_s=row["lease_s"] or 0.0,
+        isolated=row["isolated"],
     )
 
 

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
+from moorage.common.model.kernel import required_runtime
 from moorage.common.model.slots import WHOLE_DEVICE
 from moorage.manager.scheduling.core.model import AgentState, Allocation, DeviceState, Pending, Running
 from moorage.manager.store import spec_kernels
@@ -31,7 +32,7 @@ def pending(row: Row) -> Pending:
         priority=row["priority"],
         created=_micros(row["created_at"]),
         retries=row["retries"],
-        runtime=row["runtime"],
+        runtime=required_runtime(row["runtime"], row["isolated"]),
         engine=row["engine"],
         slots=spec_kernels.main_slots(cluster) if cluster else row["slots"],
         sub_kernels=spec_kernels.sub_requests(cluster, row["subs"]) if cluster else (),

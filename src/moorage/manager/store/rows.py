@@ -37,6 +37,7 @@ def session_view(row: Row, kernels: Iterable[Row], endpoint: str | None) -> reso
         deadline_at=row["deadline_at"],
         user=row["owner"],
         project=row["project"],
+        isolated=row["isolated"],
         requeues=row["requeues"],
         not_before=row["not_before"],
         slots=row["slots"],

@@ -181,6 +181,7 @@ class SessionStore:
             deadline_at=row["deadline_at"],
             user=new.owner.user,
             project=new.owner.project,
+            isolated=new.owner.isolated,
             hold=rows.begin_time_hold(None, new.spec.starts_at, created),
             slots=new.slots,
             spec=new.spec,
@@ -209,11 +210,12 @@ class SessionStore:
             [i.owner.project for i in items],
             [i.spec.starts_at for i in items],
         )
+        isolated = [i.owner.isolated for i in items]
         created: list[Any] = []
         needs_checks = bool(dependencies) or any(i.subs or i.term is not None for i in items)
         if not needs_checks and not self._has_pending_quotas:
             # The short statement creates nothing when it finds that there are quotas of pending sessions.
-            created = await self._create_connection.fetch(SQL["session_create"], *columns)
+            created = await self._create_connection.fetch(SQL["session_create"], *columns, isolated)
             self._has_pending_quotas = created[0]["has_pending_quotas"]
         if needs_checks or self._has_pending_quotas:
             created = await self._create_connection.fetch(
@@ -226,6 +228,7 @@ class SessionStore:
                 [d.on for _, _, d in dependencies],
                 *_cluster_columns(items),
                 [i.term for i in items],
+                isolated,
             )
             self._has_pending_quotas = created[0]["has_pending_quotas"]
         return created

@@ -105,6 +105,7 @@ endpoints = table(
         "changed_at": TIME,
         "deleted_at": [TIME],
         "shared_with": ARRAY(Text()),
+        "isolated": Boolean(),
     },
 )
 
@@ -136,6 +137,7 @@ sessions = table(
         "requeues": Integer(),
         "requeued_from": Integer(),
         "not_before": [TIME],
+        "isolated": Boolean(),
         "owner": Text(),
         "project": Text(),
         "starts_at": [TIME],

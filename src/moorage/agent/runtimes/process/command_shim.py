@@ -1,12 +1,15 @@
 """Command shim: the supervisor process of one command in a process kernel (``moorage exec``, decision 12).
 
-Run by the process runtime as ``python -I -S command_shim.py SHIM_PID SHIM_START TTY DIRECTORY PROGRAM [ARG
-...]``, in the environment of the kernel. Descriptors 0 to 2 are the input and outputs of the command. It
-writes one line ``exit STATUS`` (a waitpid status) to descriptor 3. Descriptor 4 is a pipe that is closed when
-the client disconnects. It uses little of the standard library, because every import delays every command.
+Run by the process runtime as ``python -I -S command_shim.py SHIM_PID SHIM_START MAIN_PID MAIN_START SANDBOX
+TTY DIRECTORY PROGRAM [ARG ...]``, in the environment of the kernel. Descriptors 0 to 2 are the input and
+outputs of the command. It writes one line ``exit STATUS`` (a waitpid status) to descriptor 3. Descriptor 4 is
+a pipe that is closed when the client disconnects. It uses little of the standard library, because every
+import delays every command.
 
 * It is a child subreaper, so no process of the command can escape it. Background processes of the command
   live on until the supervisor of the kernel exits; then all of them are killed.
+* With SANDBOX (``sandbox.py``; "" for none) the command joins the namespaces of the main program, and gets no
+  right that the main program lacks. Its background processes are then reaped by process 1 of the kernel.
 * When the agent dies, pipe 4 is closed, which disconnects the client.
 * It inherits a shared lock as descriptor 5. The removal of the kernel waits for that lock, and so for all
   processes of its commands.
@@ -22,6 +25,27 @@ import os
 import select
 import sys
 import termios
+
+if __name__ != "__main__":
+    from moorage.agent.runtimes.process.sandbox import (
+        CLONE_NEWIPC,
+        CLONE_NEWNS,
+        CLONE_NEWPID,
+        Sandbox,
+        join,
+    )
+elif sys.argv[5]:
+    # Beside this program, in the state directory. Only kernels in a sandbox pay for the import.
+    sys.path.insert(0, os.path.dirname(sys.argv[0]))
+    from process_sandbox import (  # type: ignore[import-not-found,no-redef]
+        CLONE_NEWIPC,
+        CLONE_NEWNS,
+        CLONE_NEWPID,
+        Sandbox,
+        join,
+    )
+
+    del sys.path[0]
 
 STATUS_FD, CONTROL_FD, LOCK_FD = 3, 4, 5
 PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
@@ -59,8 +83,12 @@ def _open_pidfd(pid: int, start: int) -> int:
 
 
 class Supervisor:
-    def __init__(self, kernel_pidfd: int) -> None:
-        self.kernel_pidfd, self.main = kernel_pidfd, 0
+    """``sandbox``: None for none; ``kernel_main``: a pidfd of the kernel's main program, whose sandbox it
+    is."""
+
+    def __init__(self, kernel_pidfd: int, sandbox: Sandbox | None, kernel_main: int) -> None:
+        self.kernel_pidfd, self.sandbox, self.kernel_main = kernel_pidfd, sandbox, kernel_main
+        self.main = 0
         self.status: int | None = None  # of the command, as waitpid gives it
         self.wake_r, self.wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.poll = select.poll()
@@ -81,6 +109,8 @@ class Supervisor:
     def start(self, argv: list[str], directory: str, tty: bool) -> None:
         own_pid = os.getpid()
         exec_r, exec_w = os.pipe2(os.O_CLOEXEC)
+        if self.sandbox is not None:
+            join(self.kernel_main, CLONE_NEWPID)
         self.main = os.fork()
         if self.main == 0:
             self._exec_child(argv, directory, tty, own_pid)
@@ -101,8 +131,10 @@ class Supervisor:
             os.setsid()
             if tty:
                 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+            if self.sandbox is not None:
+                self._enter_sandbox(self.sandbox)
             _prctl_set(PR_SET_PDEATHSIG, 9)
-            if os.getppid() != parent:
+            if os.getppid() not in (parent, 0):  # 0: the parent is in another pid namespace
                 os._exit(127)  # the supervisor died before PDEATHSIG was set
             os.chdir(directory)
             signal.set_wakeup_fd(-1)
@@ -118,6 +150,12 @@ class Supervisor:
                 code = 126
             os.write(2, f"moorage: cannot run {argv[0]!r} in the session: {message}\n".encode())
         os._exit(code)
+
+    def _enter_sandbox(self, sandbox: Sandbox) -> None:
+        sandbox.join_groups()
+        join(self.kernel_main, CLONE_NEWNS | CLONE_NEWIPC)
+        sandbox.give_outputs()
+        sandbox.drop_privileges()
 
     def reap(self) -> bool:
         """Reap all exited children. False: no child is left."""
@@ -184,14 +222,20 @@ def main() -> None:
     os.closerange(LOCK_FD + 1, os.sysconf("SC_OPEN_MAX"))
     for fd in (STATUS_FD, CONTROL_FD, LOCK_FD):
         os.set_inheritable(fd, False)
-    pid, start, tty, directory, *argv = sys.argv[1:]
+    pid, start, main_pid, main_start, encoded, tty, directory, *argv = sys.argv[1:]
     # The lock is held already: the removal of the kernel ends its supervisor first and takes the lock after.
     kernel_pidfd = _open_pidfd(int(pid), int(start))
     if kernel_pidfd < 0:
         return
     _prctl_set(PR_SET_NAME, b"moorage-exec")
     _prctl_set(PR_SET_CHILD_SUBREAPER, 1)
-    supervisor = Supervisor(kernel_pidfd)
+    sandbox, kernel_main = None, -1
+    if encoded:
+        sandbox = Sandbox.decode(encoded)
+        kernel_main = _open_pidfd(int(main_pid), int(main_start))
+        if kernel_main < 0:
+            return
+    supervisor = Supervisor(kernel_pidfd, sandbox, kernel_main)
     supervisor.handle_signals()
     supervisor.start(argv, directory, tty == "1")
     supervisor.watch()

@@ -36,9 +36,11 @@ def kernel_id_of(handle: Handle) -> KernelId:
 
 
 class KernelDirectories:
-    """``state``: the state directory of the agent. It identifies the agent's kernels among all processes."""
+    """``state``: the state directory of the agent. It identifies the agent's kernels among all processes.
+    ``uids``: of isolated kernels."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, uids: range = range(0)) -> None:
+        self._uids = uids
         self.owner = str(state.resolve())
         self._kernels = state / "kernels"
         self.boot_id = procfs.boot_id()
@@ -88,8 +90,12 @@ class KernelDirectories:
 
     def exit_status(self, handle: Handle) -> RuntimeObservation | None:
         """The exit recorded by the supervisor; None if there is none yet."""
+        return self.exit_of(self.path_of(handle))
+
+    @staticmethod
+    def exit_of(folder: Path) -> RuntimeObservation | None:
         try:
-            text = (self.path_of(handle) / "exit").read_text()
+            text = (folder / "exit").read_text()
         except FileNotFoundError:
             return None
         status = json.loads(text)
@@ -114,6 +120,8 @@ class KernelDirectories:
             env = procfs.environ(pid)
             if not env or env.get(OWNER_VAR) != self.owner or KERNEL_ID_VAR not in env:
                 continue
+            if procfs.uid(pid) in self._uids:
+                continue  # it may have invented its environment; its supervisor did not
             kernel_id, stat = KernelId(env[KERNEL_ID_VAR]), procfs.stat(pid)
             if stat is None or not stat.alive:
                 continue

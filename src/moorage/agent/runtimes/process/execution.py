@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from moorage.agent.runtimes.base import RuntimeFailed
 from moorage.agent.runtimes.descriptors import read_now, readable, set_window, write_all
 from moorage.agent.runtimes.execution import STDERR, STDOUT, Command, ExecFailed
+from moorage.agent.runtimes.process.isolation import load
 
 _LOCK_ATTEMPTS, _LOCK_INTERVAL_S = 300, 0.01
 _ENVIRON = "environ"
@@ -138,11 +140,18 @@ def _load_environment(folder: Path) -> dict[str, str]:
     return dict(entry.split("=", 1) for entry in entries if entry)
 
 
-def start(shim: Path, folder: Path, kernel: tuple[int, int], command: Command) -> ProcessExecution:
-    """``folder``: the directory of the kernel; ``kernel``: pid and start time of its supervisor. Must be
-    called in the thread of the event loop, which watches the descriptors. Raises ``ExecFailed``."""
+class Supervisors(NamedTuple):
+    """A kernel's processes: pid and start time of its shim, and of its main program."""
+
+    shim: tuple[int, int]
+    main: tuple[int, int]
+
+
+def start(shim: Path, folder: Path, kernel: Supervisors, command: Command) -> ProcessExecution:
+    """``folder``: the directory of the kernel. Must be called in the thread of the event loop, which watches
+    the descriptors. Raises ``ExecFailed``."""
     try:
-        env = _load_environment(folder)
+        env, sandbox = _load_environment(folder), load(folder)
         fds = _open_descriptors(command, folder / "execs")
     except FileNotFoundError:
         raise ExecFailed(
@@ -150,7 +159,8 @@ def start(shim: Path, folder: Path, kernel: tuple[int, int], command: Command) -
         ) from None
     except OSError as error:
         raise ExecFailed(f"cannot open a pipe, terminal or lock on that node: {error}") from None
-    arguments = [str(kernel[0]), str(kernel[1]), str(int(command.tty)), str(folder / "work"), *command.argv]
+    arguments = [*map(str, (*kernel.shim, *kernel.main)), sandbox.encode() if sandbox else ""]
+    arguments += [str(int(command.tty)), str(folder / "work"), *command.argv]
     try:
         pid = os.posix_spawn(
             sys.executable,

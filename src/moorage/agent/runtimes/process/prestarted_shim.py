@@ -1,4 +1,4 @@
-"""Pool of one prestarted shim, which spares a kernel the start of a Python interpreter.
+"""Start of shims, and a pool of one prestarted shim, which spares a kernel the start of a Python interpreter.
 
 Starting an interpreter takes 10 ms and more, most of the time to start a process kernel (decision 15;
 measured by ``benchmarks/start.py``). The prestarted shim gets its kernel through a pipe and writes the
@@ -14,58 +14,70 @@ import signal
 import sys
 import threading
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from moorage.agent.runtimes.base import RuntimeFailed
 from moorage.agent.runtimes.process.shim import ENV_PADDING, ORDER_END, STATUS_FD
 
 _MAX_ID_BYTES = 64
-STATUS_TIMEOUT_MS = 15_000
+_STATUS_TIMEOUT_MS, _MAX_STATUS = 15_000, 500
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFactory:
+    """Control groups for kernels that are not known yet."""
+
+    create: Callable[[], tuple[str, ...]] = tuple
+    remove: Callable[[tuple[str, ...]], None] = lambda groups: None
 
 
 class PrestartedShims:
-    """Holds at most one prestarted shim. All methods but ``start_kernel`` block for less than a
-    millisecond."""
+    """Holds at most one prestarted shim. All methods block for a millisecond at most."""
 
-    def __init__(self, shim: Path, variables: Mapping[str, str]) -> None:
+    def __init__(
+        self, shim: Path, variables: Mapping[str, str], groups: GroupFactory = GroupFactory()
+    ) -> None:
         """``variables``: identifying variables with the longest possible values, except for the kernel id.
         They determine the space to reserve in the environment of the shim."""
-        self._shim = shim
+        self._shim, self._groups = shim, groups
         self._env_bytes = sum(len(os.fsencode(f"{name}={value}")) + 1 for name, value in variables.items())
         self._env_bytes += _MAX_ID_BYTES
         self._lock = threading.Lock()
-        self._prestarted: _PrestartedShim | None = None
+        self._prestarted: PrestartedShim | None = None
         self._closed = False
 
     def replenish(self) -> None:
         """Start a shim if none is waiting. Raises ``OSError``."""
         with self._lock:
             if not self._closed and (self._prestarted is None or not self._prestarted.is_waiting()):
-                self._prestarted = _PrestartedShim(self._shim, self._env_bytes)
+                self._prestarted = PrestartedShim(self._shim, self._env_bytes, self._groups)
 
-    def start_kernel(
-        self, arguments: Sequence[str], env: Mapping[str, str], variables: Mapping[str, str]
-    ) -> tuple[int, str] | None:
-        """Start a kernel with the prestarted shim. Returns the pid of the shim and the status line it wrote,
-        or None if there is no usable shim; then certainly nothing was started."""
+    def take(self) -> PrestartedShim | None:
+        """The shim that is waiting, for one kernel."""
         with self._lock:
             shim, self._prestarted = self._prestarted, None
-        return None if shim is None else shim.start_kernel(arguments, env, variables)
+        return shim
 
     def close(self) -> None:
         with self._lock:
             self._prestarted, self._closed = None, True
 
 
-class _PrestartedShim:
-    def __init__(self, shim: Path, env_bytes: int) -> None:
+class PrestartedShim:
+    """``groups``: the control groups in which process 1 of a sandbox waits; empty for none."""
+
+    def __init__(self, shim: Path, env_bytes: int, groups: GroupFactory) -> None:
+        self.groups = groups.create()
         order_r, order_w = os.pipe2(os.O_CLOEXEC)
         status_r, status_w = os.pipe2(os.O_CLOEXEC)
         try:
             self.pid = os.posix_spawn(
                 sys.executable,
-                [sys.executable, "-I", "-S", str(shim), "--prestarted"],
+                [sys.executable, "-I", "-S", str(shim), "--prestarted", *self.groups],
                 {ENV_PADDING: " " * env_bytes},
                 file_actions=[
                     # First to high numbers: one of our pipes may use a number that is a target below.
@@ -89,7 +101,8 @@ class _PrestartedShim:
             os.close(order_r)
             os.close(status_w)
         self._order_w, self._status_r = order_w, status_r
-        self._finalizer = weakref.finalize(self, _dismiss, self.pid, order_w, status_r)
+        remove = partial(groups.remove, self.groups)
+        self._finalizer = weakref.finalize(self, _dismiss, self.pid, order_w, status_r, remove)
 
     def is_waiting(self) -> bool:
         """Return whether the process is still alive."""
@@ -100,6 +113,8 @@ class _PrestartedShim:
     def start_kernel(
         self, arguments: Sequence[str], env: Mapping[str, str], variables: Mapping[str, str]
     ) -> tuple[int, str] | None:
+        """Start a kernel. Returns the pid of the shim and the status line it wrote, or None if the shim had
+        exited; then certainly nothing was started."""
         self._finalizer.detach()
         fields = [f"{name}={value}" for name, value in variables.items()]
         fields = [str(len(fields)), *fields, str(len(arguments)), *arguments]
@@ -120,19 +135,53 @@ class _PrestartedShim:
         try:
             poll = select.poll()
             poll.register(self._status_r, select.POLLIN)
-            status = os.read(self._status_r, 100).decode() if poll.poll(STATUS_TIMEOUT_MS) else ""
+            status = os.read(self._status_r, _MAX_STATUS).decode() if poll.poll(_STATUS_TIMEOUT_MS) else ""
         finally:
             os.close(self._status_r)
         return self.pid, status
 
 
-def _dismiss(pid: int, order_w: int, status_r: int) -> None:
+def start_shim(shim: Path, arguments: Sequence[str], env: Mapping[str, str], log: Path) -> tuple[int, str]:
+    """Start a kernel with a shim of its own. Returns the pid of the shim and the status line it wrote.
+
+    posix_spawn shares the memory of the agent, so it takes less than 1 ms whatever the size of the agent.
+    """
+    status_r, status_w = os.pipe2(os.O_CLOEXEC)
+    try:
+        pid = os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-I", "-S", str(shim), *arguments],
+            env,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+                (os.POSIX_SPAWN_DUP2, status_w, STATUS_FD),
+            ],
+            setsid=True,
+            setsigmask=[],
+            setsigdef=[signal.SIGPIPE, signal.SIGTERM, signal.SIGCHLD],
+        )
+        os.close(status_w)
+        status_w = -1
+        poll = select.poll()
+        poll.register(status_r, select.POLLIN)
+        return pid, os.read(status_r, _MAX_STATUS).decode() if poll.poll(_STATUS_TIMEOUT_MS) else ""
+    finally:
+        os.close(status_r)
+        if status_w >= 0:
+            os.close(status_w)
+
+
+def _dismiss(pid: int, order_w: int, status_r: int, remove: Callable[[], None]) -> None:
     os.close(order_w)
     os.close(status_r)
     # The shim exits by itself, but not at once: it is reaped in a thread so that nobody waits for it here.
-    threading.Thread(target=_reap, args=(pid,), daemon=True, name="prestarted-shim.reap").start()
+    threading.Thread(target=_reap, args=(pid, remove), daemon=True, name="prestarted-shim.reap").start()
 
 
-def _reap(pid: int) -> None:
+def _reap(pid: int, remove: Callable[[], None]) -> None:
     with suppress(ChildProcessError):
         os.waitpid(pid, 0)
+    with suppress(RuntimeFailed):  # the next start of the agent removes them
+        remove()

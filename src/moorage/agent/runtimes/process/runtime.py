@@ -26,7 +26,6 @@ from moorage.agent.runtimes.base import (
     Capabilities,
     Counters,
     CreateFailed,
-    File,
     Handle,
     Launch,
     Lease,
@@ -38,12 +37,22 @@ from moorage.agent.runtimes.base import (
 from moorage.agent.runtimes.execution import Command, ExecFailed, Execution
 from moorage.agent.runtimes.process import execution
 from moorage.agent.runtimes.process.directories import NAME, KernelDirectories, kernel_id_of
-from moorage.agent.runtimes.process.prestarted_shim import STATUS_TIMEOUT_MS, PrestartedShims
+from moorage.agent.runtimes.process.files import write_files
+from moorage.agent.runtimes.process.isolation import IsolationRules, KernelIsolation
+from moorage.agent.runtimes.process.prestarted_shim import (
+    GroupFactory,
+    PrestartedShim,
+    PrestartedShims,
+    start_shim,
+)
 from moorage.agent.runtimes.process.process_tree import ProcessTree
+from moorage.agent.runtimes.process.programs import COMMAND_SHIM, SHIM, compile_programs, program
+from moorage.agent.runtimes.process.sandbox import Sandbox
 from moorage.agent.runtimes.process.shim import SHIM_VAR
 from moorage.agent.runtimes.process.usage import ProcessMeter
 from moorage.agent.state.logs import LogStore
 from moorage.common.model.ids import KernelId
+from moorage.common.model.reasons import Reason
 from moorage.common.model.service_ports import ServicePort, encode_ports
 from moorage.common.model.status import ObservedState
 
@@ -52,6 +61,7 @@ _SHIM_EXIT_S = 3.0
 _NO_LEASE = Lease(0, 0, "")
 # Not at once, because its start would compete for the CPU with the kernel that has just started.
 _PRESTART_DELAY_S = 0.2
+_RULES = IsolationRules()
 
 
 class ProcessRuntime:
@@ -60,16 +70,26 @@ class ProcessRuntime:
     name = NAME
     silence_grace_s = 0.0
 
-    def __init__(self, state: Path, logs: LogStore, *, log_max_bytes: int, log_keep_files: int) -> None:
-        self._directories = KernelDirectories(state)
+    def __init__(
+        self,
+        state: Path,
+        logs: LogStore,
+        *,
+        log_max_bytes: int,
+        log_keep_files: int,
+        isolation: IsolationRules = _RULES,
+    ) -> None:
+        self._directories = KernelDirectories(state, isolation.uids)
         self._logs = logs
         self._log_limits = (str(log_max_bytes), str(log_keep_files))
-        self._shim = state / "process_shim.pyc"
-        self._command_shim = state / "command_shim.pyc"
+        self._state, self._isolation = state, KernelIsolation(state, isolation)
+        self._shim = program(state, SHIM)
+        self._command_shim = program(state, COMMAND_SHIM)
         self._compile_lock = threading.Lock()
         self._meter = ProcessMeter()
         variables = {KERNEL_ID_VAR: "", OWNER_VAR: self._directories.owner, PORT_VAR: "65535"}
-        self._prestarted = PrestartedShims(self._shim, variables)
+        groups = GroupFactory(self._isolation.new_groups, self._isolation.remove_groups)
+        self._prestarted = PrestartedShims(self._shim, variables, groups)
 
     def close(self) -> None:
         """Stop the prestarted shim. Kernels keep running."""
@@ -82,8 +102,22 @@ class ProcessRuntime:
                 next_step="mount /proc, or use another runtime",
             )
         await asyncio.to_thread(self._compile_shims)
+        await asyncio.to_thread(self._isolation.prepare, self._try_sandbox)
         self._prestart()
-        return Capabilities(runs_engines=True)
+        return self.capabilities()
+
+    def capabilities(self) -> Capabilities:
+        problem, cure = self._isolation.problem, self._isolation.cure
+        return Capabilities(True, isolates=not problem, detail="; ".join(filter(None, (problem, cure))))
+
+    async def check(self) -> Capabilities:
+        """What ``probe`` would return now. Restores what other programs may have removed."""
+        await asyncio.to_thread(self._isolation.ensure)
+        return self.capabilities()
+
+    def isolates(self, isolated: bool) -> bool:
+        """Whether a kernel runs in a sandbox. ``isolated``: ``Launch.isolated``."""
+        return self._isolation.applies(isolated)
 
     def work_dir(self, kernel_id: KernelId) -> Path:
         """HOME and working directory of a kernel."""
@@ -155,8 +189,9 @@ class ProcessRuntime:
     async def exec(self, handle: Handle, command: Command) -> Execution:
         if (observation := await self.observe(handle)).state is not ObservedState.RUNNING:
             raise ExecFailed(f"no command can be run in it: it is {observation.state}")
-        shim = self._directories.shim_of(handle)
-        return execution.start(self._command_shim, self._directories.path_of(handle), shim, command)
+        folder = self._directories.path_of(handle)
+        supervisors = execution.Supervisors(self._directories.shim_of(handle), self._main_of(handle))
+        return execution.start(self._command_shim, folder, supervisors, command)
 
     def _observe(self, handle: Handle) -> RuntimeObservation:
         # The supervisor writes the exit file before it exits. So: the file, the supervisor, the file again.
@@ -189,23 +224,41 @@ class ProcessRuntime:
             with suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
 
-    def _tree(self, handle: Handle) -> ProcessTree:
+    def _main_of(self, handle: Handle) -> tuple[int, int]:
         engine = (handle.state["engine_pid"], handle.state["engine_start"])
         if not engine[0] and (stored := self._directories.load(kernel_id_of(handle))):
             engine = (stored.state["engine_pid"], stored.state["engine_start"])
+        return engine
+
+    def _tree(self, handle: Handle) -> ProcessTree:
+        engine = self._main_of(handle)
         if handle.state["boot_id"] != self._directories.boot_id:
             engine = (0, 0)
         return ProcessTree(kernel_id_of(handle), self._directories.owner, engine)
 
     # The methods below run in a thread.
 
+    def _try_sandbox(self, sandbox: Sandbox) -> None:
+        """Run the interpreter of this agent in a sandbox. Raises ``RuntimeFailed``."""
+        folder = Path(sandbox.writable[1]).parent
+        for name in ("exit", "pids"):
+            (folder / name).unlink(missing_ok=True)
+        launch = Launch(KernelId("trial"), (sys.executable, "-I", "-S", "-c", ""), {"PATH": os.defpath})
+        pid, status = self._spawn(launch, folder, sandbox)
+        _await_exit_of_child(pid)
+        outcome = self._directories.exit_of(folder)
+        if not status.startswith("started") or outcome is None or outcome.exit_code != 0:
+            output = self._logs.tail(launch.kernel_id, 300).strip()
+            failure = status.strip().removeprefix("sandbox ")
+            raise RuntimeFailed(
+                f"a program in a sandbox of this node fails: {output or failure or outcome}",
+                next_step="it takes Linux 5.12, and an agent outside of a container; or use containers",
+            )
+
     def _compile_shims(self) -> None:
-        # Once per start of the agent: Python compiles a script at each run, which takes 4 ms.
         with self._compile_lock:
-            self._shim.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            for compiled, name in ((self._shim, "shim.py"), (self._command_shim, "command_shim.py")):
-                source = Path(__file__).with_name(name)
-                py_compile.compile(str(source), cfile=str(compiled), doraise=True)
+            self._state.mkdir(parents=True, exist_ok=True, mode=0o700)
+            compile_programs(self._state)
 
     def _prestart(self) -> None:
         try:
@@ -216,13 +269,28 @@ class ProcessRuntime:
     def _create(self, launch: Launch) -> Handle:
         if existing := self._directories.load(launch.kernel_id):
             return existing
+        if self._isolation.refuses(launch.isolated):
+            raise CreateFailed(
+                f"this agent runs no processes of members: {self._isolation.problem}",
+                reason=Reason.NOT_ISOLATED,
+                clean=True,
+                next_step=self._isolation.cure,
+            )
         folder = self._directories.path(launch.kernel_id)
         try:
-            self.work_dir(launch.kernel_id).mkdir(parents=True, exist_ok=True, mode=0o700)
-            _write_files(launch.files)
+            work = self.work_dir(launch.kernel_id)
+            work.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_files(work, launch.files)
             if not self._shim.exists():
                 self._compile_shims()
-            pid, status = self._spawn(launch, folder)
+            # The environment of a prestarted shim has no space for the service ports.
+            prestarted = None if launch.apps else self._prestarted.take()
+            sandbox = None
+            if self._isolation.applies(launch.isolated):
+                sandbox = self._make_sandbox(launch, folder, prestarted.groups if prestarted else ())
+            pid, status = self._spawn(launch, folder, sandbox, prestarted)
+            if prestarted and sandbox is None:
+                self._isolation.remove_groups(prestarted.groups)
         except (OSError, ValueError, py_compile.PyCompileError) as error:
             raise CreateFailed(f"cannot start {launch.argv[0]!r}: {error}") from None
         keyword, *values = status.split() or [""]
@@ -234,68 +302,52 @@ class ProcessRuntime:
             )
             return replace(handle, started=True)
         if keyword == "exec":
-            self._await_exit_of_child(pid)
+            _await_exit_of_child(pid)
             raise CreateFailed(
                 f"cannot run {launch.argv[0]!r}: {os.strerror(int(values[0]))}",
                 next_step="use the path of a program on the agent's node",
             )
+        if keyword == "sandbox":
+            _await_exit_of_child(pid)
+            raise CreateFailed(
+                f"cannot isolate the kernel: {' '.join(values)}",
+                reason=Reason.NOT_ISOLATED,
+                next_step="restart the agent on that node: it says what is missing",
+            )
         if keyword == "busy" and (existing := self._directories.load(launch.kernel_id)):
-            self._await_exit_of_child(pid)
+            _await_exit_of_child(pid)
             return existing
         detail = (folder / "shim.log").read_text(errors="replace")[-500:].strip()
         raise CreateFailed(f"the supervisor did not start its program. {detail}".strip())
 
-    def _spawn(self, launch: Launch, folder: Path) -> tuple[int, str]:
-        """Start the supervisor; returns its pid and status line. posix_spawn shares the memory of the agent,
-        so it takes less than 1 ms whatever the size of the agent."""
-        status_r, status_w = os.pipe2(os.O_CLOEXEC)
+    def _make_sandbox(self, launch: Launch, folder: Path, groups: tuple[str, ...]) -> Sandbox:
         try:
-            logs = self._logs.folder(launch.kernel_id)
-            lease = launch.lease or _NO_LEASE
-            arguments = [str(folder), str(logs), *self._log_limits, str(launch.stop_grace_s)]
-            arguments += [str(lease.seconds), str(lease.contact), lease.file, *launch.argv]
-            variables = {
-                KERNEL_ID_VAR: launch.kernel_id,
-                OWNER_VAR: self._directories.owner,
-                PORT_VAR: str(launch.port),
-            }
-            env = launch.env | variables
-            execution.save_environment(folder, env)
-            if launch.apps:  # the environment of a prestarted shim has no space for them
-                env[APPS_VAR] = encode_ports(launch.apps)
-            elif started := self._prestarted.start_kernel(arguments, env, variables):
-                return started
-            env[SHIM_VAR] = "1"
-            shim_log = (str(folder / "shim.log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            pid = os.posix_spawn(
-                sys.executable,
-                [sys.executable, "-I", "-S", str(self._shim), *arguments],
-                env,
-                file_actions=[
-                    (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-                    (os.POSIX_SPAWN_OPEN, 1, *shim_log),
-                    (os.POSIX_SPAWN_DUP2, 1, 2),
-                    (os.POSIX_SPAWN_DUP2, status_w, 3),
-                ],
-                setsid=True,
-                setsigmask=[],
-                setsigdef=[signal.SIGPIPE, signal.SIGTERM, signal.SIGCHLD],
-            )
-            os.close(status_w)
-            status_w = -1
-            poll = select.poll()
-            poll.register(status_r, select.POLLIN)
-            return pid, os.read(status_r, 100).decode() if poll.poll(STATUS_TIMEOUT_MS) else ""
-        finally:
-            os.close(status_r)
-            if status_w >= 0:
-                os.close(status_w)
+            return self._isolation.create(launch, folder, groups)
+        except CreateFailed:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
 
-    @staticmethod
-    def _await_exit_of_child(pid: int) -> None:
-        """For a shim that exits right after its status line."""
-        with suppress(ChildProcessError):
-            os.waitpid(pid, 0)
+    def _spawn(
+        self, launch: Launch, folder: Path, sandbox: Sandbox | None, prestarted: PrestartedShim | None = None
+    ) -> tuple[int, str]:
+        """Start the supervisor; returns its pid and status line."""
+        logs = self._logs.folder(launch.kernel_id)
+        lease = launch.lease or _NO_LEASE
+        arguments = [str(folder), str(logs), *self._log_limits, str(launch.stop_grace_s)]
+        arguments += [str(lease.seconds), str(lease.contact), lease.file]
+        arguments += [sandbox.encode() if sandbox else "", *launch.argv]
+        variables = {
+            KERNEL_ID_VAR: launch.kernel_id,
+            OWNER_VAR: self._directories.owner,
+            PORT_VAR: str(launch.port),
+        }
+        env = launch.env | variables
+        execution.save_environment(folder, env)
+        if launch.apps:
+            env[APPS_VAR] = encode_ports(launch.apps)
+        if prestarted and (started := prestarted.start_kernel(arguments, env, variables)):
+            return started
+        return start_shim(self._shim, arguments, env | {SHIM_VAR: "1"}, folder / "shim.log")
 
     def _stop(self, handle: Handle, grace_s: float) -> None:
         pid, start = self._directories.shim_of(handle)
@@ -323,7 +375,10 @@ class ProcessRuntime:
         if not (folder / "exit").exists():
             self._tree(handle).kill()
         execution.wait_until_none(folder / "execs")
+        kernel_id = kernel_id_of(handle)
+        self._isolation.release(folder)
         shutil.rmtree(folder, ignore_errors=True)
+        self._isolation.uids.release(kernel_id)
 
     def _await_exit(self, pid: int, start: int) -> None:
         try:
@@ -339,9 +394,7 @@ class ProcessRuntime:
             os.close(pidfd)
 
 
-def _write_files(files: tuple[File, ...]) -> None:
-    for file in files:
-        path = Path(file.path)
-        path.parent.mkdir(exist_ok=True, mode=0o700)
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, file.mode), "w") as opened:
-            opened.write(file.text)
+def _await_exit_of_child(pid: int) -> None:
+    """For a shim that exits right after its status line."""
+    with suppress(ChildProcessError):
+        os.waitpid(pid, 0)

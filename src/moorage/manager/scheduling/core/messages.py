@@ -6,6 +6,7 @@ from moorage.common.model.slots import format_amount
 from moorage.manager.scheduling.core.results import Refusal, RefusalKind, UnmetCondition, UnmetKind
 
 _FIXED = {
+    RefusalKind.ISOLATION: "cannot isolate the processes of members (`moorage agent doctor` there says why)",
     RefusalKind.UNAVAILABLE: "silent, disconnected or not ready",
     RefusalKind.DRAINING: "cordoned or draining: no new work",
     RefusalKind.FENCED: "fenced until it reports again: abandoned work may still use its devices",

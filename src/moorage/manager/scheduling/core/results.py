@@ -47,6 +47,7 @@ class RefusalKind(StrEnum):
     DRAINING = "draining"  # cordoned or draining
     FENCED = "fenced"  # abandoned work may still use its devices
     RUNTIME = "runtime"  # the agent does not offer the runtime
+    ISOLATION = "isolation"  # the agent runs processes as its own user: only those of administrators
     ENGINE = "engine"  # the agent does not offer the engine
     ARCH = "arch"  # another architecture
     LABELS = "labels"  # a required label is missing or has another value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from moorage.common.model.ids import AgentId
-from moorage.common.model.kernel import IMAGED
+from moorage.common.model.kernel import IMAGED, ISOLATED_PROCESS
 from moorage.common.model.reasons import Reason
 from moorage.common.model.slots import WHOLE_DEVICE
 from moorage.manager.scheduling.core.demand import Demand, in_request_units
@@ -39,6 +39,7 @@ RefusalCounts = dict[tuple[RefusalKind, str], RefusalCount]
 _PERMANENT = frozenset(
     {
         RefusalKind.RUNTIME,
+        RefusalKind.ISOLATION,
         RefusalKind.ENGINE,
         RefusalKind.ARCH,
         RefusalKind.LABELS,
@@ -53,6 +54,12 @@ def unmet_constraint(agent: AgentState, constraints: NodeConstraints) -> tuple[R
     """The first constraint that ``agent`` does not satisfy, and the name of what it lacks."""
     runtime, engine, arch, labels = constraints
     if runtime not in agent.runtimes:
+        if runtime == ISOLATED_PROCESS:
+            return (
+                (RefusalKind.ISOLATION, "")
+                if "process" in agent.runtimes
+                else (RefusalKind.RUNTIME, "process")
+            )
         return RefusalKind.RUNTIME, runtime
     if engine not in agent.engines and runtime not in IMAGED:
         return RefusalKind.ENGINE, engine
@@ -255,6 +262,8 @@ def _infeasibility(counts: RefusalCounts, candidates: dict[RefusalKind, list[Nod
         return Infeasibility(Reason.INSUFFICIENT_RESOURCES, counts, candidates[RefusalKind.CAPACITY])
     too_large = {RefusalKind.NEVER, RefusalKind.SHARES}
     never = not candidates and any(kind in too_large for kind, _ in counts)
+    if not never and not candidates and any(kind is RefusalKind.ISOLATION for kind, _ in counts):
+        return Infeasibility(Reason.NOT_ISOLATED, counts, [])
     others = [node for nodes in candidates.values() for node in nodes]
     return Infeasibility(Reason.INFEASIBLE if never else Reason.NO_ELIGIBLE_AGENT, counts, others)
 

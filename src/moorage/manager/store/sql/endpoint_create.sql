@@ -1,7 +1,7 @@
 -- Not created: a live endpoint has that name, or the group does not exist (`group_known`).
 WITH created AS (
-    INSERT INTO endpoints (id, name, spec, replicas, created_by, owner, project, shared_with)
-    SELECT $1::uuid, $2, $3::jsonb, $4, $5, $7, $8, $9::text[] WHERE EXISTS (SELECT FROM resource_groups WHERE name = $6)
+    INSERT INTO endpoints (id, name, spec, replicas, created_by, owner, project, shared_with, isolated)
+    SELECT $1::uuid, $2, $3::jsonb, $4, $5, $7, $8, $9::text[], $10 WHERE EXISTS (SELECT FROM resource_groups WHERE name = $6)
     ON CONFLICT DO NOTHING RETURNING id
 )
 SELECT (SELECT id FROM created) AS id, (SELECT id FROM created) IS NOT NULL AS created, EXISTS (SELECT FROM resource_groups WHERE name = $6) AS group_known

@@ -17,7 +17,7 @@ SELECT s.id, s.resource_group, s.revision, s.priority, s.created_at, s.status_si
            SELECT n.id FROM agents n WHERE NOT n.ready AND (n.restored_at >= s.created_at
              OR n.unknown_kernels @> jsonb_build_array(jsonb_build_object('session_id', s.id)))
            ORDER BY 1) END AS earlier_agents,
-       s.owner, s.project, s.spec ->> 'arch' AS arch, nullif(s.spec -> 'labels', '{}') AS labels,
+       s.owner, s.project, s.isolated, s.spec ->> 'arch' AS arch, nullif(s.spec -> 'labels', '{}') AS labels,
        nullif(s.spec -> 'agents', '[]') AS agents,
        least((s.spec ->> 'timeout_s')::float8, (s.spec ->> 'max_lifetime_s')::float8) AS runs_s,
        (s.spec ->> 'stop_grace_s')::float8 AS stop_s,

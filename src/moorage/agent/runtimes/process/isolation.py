@@ -1,0 +1,265 @@
+"""Isolation of process kernels: whether this agent can give it, and the sandbox of each kernel.
+
+Kernels of members run only in a sandbox (``docs/security.md``). It takes root, control groups, nftables and
+namespaces; ``prepare`` finds out by trying all of it once, and says what is missing.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shlex
+import shutil
+import site
+import stat
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+from zlib import crc32
+
+from moorage.agent.runtimes.base import Launch, RuntimeFailed
+from moorage.agent.runtimes.process.control_groups import ControlGroups
+from moorage.agent.runtimes.process.loopback import LoopbackRules
+from moorage.agent.runtimes.process.sandbox import Sandbox
+from moorage.agent.runtimes.process.system_calls import deny_filter
+from moorage.agent.runtimes.process.uids import KernelUids
+from moorage.common.model.ids import KernelId
+from moorage.common.model.slots import parse_size
+
+if TYPE_CHECKING:
+    from moorage.common.config.settings import AgentSettings
+
+_FILE = "sandbox"
+# What other users of the node, its services and the agent leave there is not for kernels. Sockets of services
+# are in /run; that of Docker is one of them.
+_PRIVATE = ("/tmp", "/var/tmp", "/dev/shm", "/run")
+_CONTAINERS = "or use containers (runtime docker)"
+
+
+@dataclass(frozen=True, slots=True)
+class IsolationRules:
+    """``of``: whose kernels are isolated. ``uids``: for kernels. ``ports``: of the node that kernels may
+    reach. ``pids``: limit per kernel. ``memory``: bytes for all kernels together, 0 for no limit.
+    ``hidden``: directories of the installation. ``needed``: paths that programs of kernels read."""
+
+    of: Literal["members", "all"] = "members"
+    uids: range = range(1_900_000_000, 1_900_001_000)
+    ports: tuple[int, ...] = ()
+    pids: int = 4096
+    memory: int = 0
+    hidden: tuple[str, ...] = ()
+    needed: tuple[str, ...] = ()
+
+
+def rules_of(settings: AgentSettings, home: Path) -> IsolationRules:
+    """``home``: the state directory of the installation."""
+    low, _, high = settings.process_uids.partition("-")
+    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    vllm = shutil.which(shlex.split(settings.vllm_command)[0]) if settings.vllm_command else None
+    return IsolationRules(
+        settings.process_isolation,
+        range(int(low), int(high) + 1),
+        settings.process_ports,
+        settings.process_pids,
+        max(0, total - parse_size(settings.reserved_mem)),
+        (str(home),),
+        (os.path.dirname(os.path.dirname(vllm)),) if vllm else (),
+    )
+
+
+class KernelIsolation:
+    """``state``: the state directory of the agent. ``problem``: why it cannot isolate kernels, "" if it can;
+    ``cure``: what to do about that."""
+
+    def __init__(self, state: Path, rules: IsolationRules) -> None:
+        self._state, self._rules = state, rules
+        self.problem, self.cure = "it was not tried yet", ""
+        name = f"{crc32(os.fsencode(state.resolve())):08x}"
+        self._groups = ControlGroups(name, memory=rules.memory, pids=rules.pids)
+        self._loopback = LoopbackRules(rules.uids, rules.ports)
+        self.uids = KernelUids(rules.uids, state / "workspaces" / "kept")
+        self._filter = b""
+        self._lock = threading.Lock()
+
+    # All methods below but ``applies`` block.
+
+    def applies(self, isolated: bool) -> bool:
+        """Whether a kernel runs in a sandbox. ``isolated``: it must."""
+        return not self.problem and (isolated or self._rules.of == "all")
+
+    def refuses(self, isolated: bool) -> bool:
+        return bool(self.problem) and (isolated or self._rules.of == "all")
+
+    def prepare(self, attempt: Callable[[Sandbox], None]) -> None:
+        """Find out whether kernels can be isolated. ``attempt`` runs a program in a sandbox; it raises
+        ``RuntimeFailed``."""
+        with self._lock:
+            try:
+                self._prepare(attempt)
+                self.problem = self.cure = ""
+            except RuntimeFailed as error:
+                self.problem, self.cure = error.message, error.next_step
+
+    def _prepare(self, attempt: Callable[[Sandbox], None]) -> None:
+        if os.geteuid() != 0:
+            user = pwd.getpwuid(os.geteuid()).pw_name if _has_name() else f"uid {os.geteuid()}"
+            raise RuntimeFailed(
+                f"the agent runs as {user}, not as root, so it cannot give kernels a uid of their own",
+                next_step=f"run the agent as root (deploy/systemd/moorage-agent.service), {_CONTAINERS}",
+            )
+        try:
+            self._filter = deny_filter(os.uname().machine)
+        except KeyError as error:
+            raise RuntimeFailed(
+                f"there is no filter of system calls for {error}", next_step=_CONTAINERS
+            ) from None
+        self._groups.prepare()
+        self._loopback.load()
+        existing = self._existing()
+        self.uids.load({kernel_id: (found.session, found.uid) for kernel_id, found in existing.items()})
+        self._groups.remove_others({file for found in existing.values() for file in found.groups})
+        trial = self._state / "sandbox-trial"
+        (trial / "work").mkdir(parents=True, exist_ok=True, mode=0o700)
+        groups: tuple[str, ...] = ()
+        try:
+            groups = self._groups.create()
+            attempt(self._sandbox("trial", self._rules.uids[0], trial / "work", (groups, {}), ()))
+        except OSError as error:
+            raise RuntimeFailed(f"the agent cannot create control groups: {error}") from None
+        finally:
+            self._groups.remove(groups)
+            shutil.rmtree(trial, ignore_errors=True)
+
+    def ensure(self) -> None:
+        """Restore what other programs may have removed from the node; notes a failure as ``problem``."""
+        with self._lock:
+            if self.problem:
+                return
+            try:
+                self._loopback.ensure()
+            except RuntimeFailed as error:
+                self.problem, self.cure = error.message, error.next_step
+
+    def new_groups(self) -> tuple[str, ...]:
+        """Control groups for a kernel that is not known yet; empty if kernels cannot be isolated. Raises
+        ``OSError``."""
+        return () if self.problem else self._groups.create()
+
+    def create(self, launch: Launch, folder: Path, groups: tuple[str, ...]) -> Sandbox:
+        """The sandbox of a kernel with this directory, whose ``work`` exists. ``groups``: from
+        ``new_groups``. Raises ``CreateFailed`` or ``OSError``."""
+        uid = self.uids.acquire(launch.kernel_id, launch.session_id)
+        # Files of the node that only root may read are for administrators, who could read them anyway.
+        needed = () if launch.isolated else launch.paths
+        work = folder / "work"
+        limits = groups or self._groups.create(), launch.slots
+        sandbox = self._sandbox(launch.session_id, uid, work, limits, needed)
+        _write_private(folder / _FILE, sandbox.encode())
+        _give(os.path.realpath(work), uid)
+        return sandbox
+
+    @staticmethod
+    def release(folder: Path) -> None:
+        """Remove what ``create`` made on the node. Raises ``RuntimeFailed``."""
+        if (sandbox := load(folder)) is not None:
+            ControlGroups.remove(sandbox.groups)
+
+    @staticmethod
+    def remove_groups(groups: tuple[str, ...]) -> None:
+        """Remove the groups of a kernel that did not come. Raises ``RuntimeFailed``."""
+        ControlGroups.remove(groups)
+
+    def _sandbox(
+        self,
+        session: str,
+        uid: int,
+        work: Path,
+        limits: tuple[tuple[str, ...], Mapping[str, int]],
+        needed: tuple[str, ...],
+    ) -> Sandbox:
+        """``limits``: the groups, and the slots that bound them."""
+        groups, memory = limits[0], self._groups.limit(*limits)
+        hidden = (*_PRIVATE, str(self._state), *self._rules.hidden)
+        empty, visible = mount_plan(hidden, (*runtime_paths(), *self._rules.needed, *needed), _is_closed)
+        inside = os.path.join(os.path.realpath(work.parent), "work")
+        writable = os.path.realpath(work), inside
+        return Sandbox(session, uid, groups, memory, empty, visible, writable, self._filter)
+
+    def _existing(self) -> dict[KernelId, Sandbox]:
+        found = {}
+        for path in (self._state / "kernels").glob(f"*/{_FILE}"):
+            sandbox = load(path.parent)
+            if sandbox is not None:
+                found[KernelId(path.parent.name)] = sandbox
+        return found
+
+
+def load(folder: Path) -> Sandbox | None:
+    """The sandbox of the kernel with this directory; None if it has none."""
+    try:
+        return Sandbox.decode((folder / _FILE).read_text())
+    except FileNotFoundError:
+        return None
+
+
+def runtime_paths() -> tuple[str, ...]:
+    """What the engines of this agent read: its Python with all packages, and its own code."""
+    package = os.path.dirname(os.path.dirname(sys.modules["moorage"].__file__ or ""))
+    own = (sys.prefix, sys.base_prefix, os.path.dirname(os.path.realpath(sys.executable)), package)
+    # DNS: often a file of a service in /run.
+    user_site = site.getusersitepackages()
+    return (*own, *([user_site] if user_site in sys.path else []), "/etc/resolv.conf")
+
+
+def mount_plan(
+    hidden: Iterable[str], needed: Iterable[str], is_closed: Callable[[str], bool]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The directories to replace by empty ones, and the paths in them to mount again; parents first.
+
+    A needed path below a directory that is closed to other users is mounted again in an empty one, so that
+    nothing else of that directory appears. Paths that do not exist are left out.
+    """
+    paths = {os.path.realpath(path) for path in needed if os.path.exists(path)}
+    closed = {parent for path in paths for parent in _parents(path) if is_closed(parent)}
+    empty = {os.path.realpath(path) for path in hidden if os.path.isdir(path)} | closed
+    empty = {path for path in empty if not empty.intersection(_parents(path))}
+    visible = {path for path in paths if empty.intersection((path, *_parents(path)))}
+    visible = {path for path in visible if not visible.intersection(_parents(path))}
+    return tuple(sorted(empty)), tuple(sorted(visible))
+
+
+def _parents(path: str) -> list[str]:
+    """Without the root."""
+    return [str(parent) for parent in Path(path).parents][:-1]
+
+
+def _is_closed(path: str) -> bool:
+    return not os.stat(path).st_mode & stat.S_IXOTH
+
+
+def _has_name() -> bool:
+    try:
+        return bool(pwd.getpwuid(os.geteuid()))
+    except KeyError:
+        return False
+
+
+def _write_private(path: Path, text: str) -> None:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
+        file.write(text)
+
+
+def _give(work: str, uid: int) -> None:
+    """Make ``uid`` the owner of a working directory and all that is in it. Follows no links."""
+    if os.stat(work).st_uid == uid:
+        return
+    for _, directories, files, folder in os.fwalk(work):
+        for name in (*directories, *files):
+            with suppress(FileNotFoundError):
+                os.chown(name, uid, uid, dir_fd=folder, follow_symlinks=False)
+    # Last: it says that the work is done.
+    os.chown(work, uid, uid)

@@ -1,0 +1,31 @@
+"""Programs of the supervisors, compiled into the state directory.
+
+Once per start of the agent: Python compiles a script at each run, which takes 4 ms.
+"""
+
+from __future__ import annotations
+
+import py_compile
+from pathlib import Path
+
+SHIM, COMMAND_SHIM = "process_shim", "command_shim"
+# Modules by the name of the compiled file. The programs import the others from their own directory.
+_MODULES = {
+    SHIM: "shim",
+    COMMAND_SHIM: "command_shim",
+    "process_init": "shim_init",
+    "process_log": "shim_log",
+    "process_sandbox": "sandbox",
+    "process_system": "shim_system",
+}
+
+
+def program(folder: Path, name: str) -> Path:
+    return folder / f"{name}.pyc"
+
+
+def compile_programs(folder: Path) -> None:
+    """Raises ``OSError`` or ``py_compile.PyCompileError``."""
+    for name, module in _MODULES.items():
+        source = Path(__file__).with_name(f"{module}.py")
+        py_compile.compile(str(source), cfile=str(program(folder, name)), doraise=True)

@@ -1,0 +1,175 @@
+"""Process 1 of a sandbox, as a fork of the shim. It starts before its kernel is known, because joining
+control groups takes milliseconds: Linux waits for all CPUs (decision 23).
+
+It starts the main program, reaps orphans, and exits with the main program, which ends every other process of
+the kernel. It ends with its shim.
+"""
+
+from __future__ import annotations
+
+import _signal as signal  # type: ignore[import-not-found]
+import marshal
+import os
+import select
+import sys
+
+if "moorage" in sys.modules:
+    from moorage.agent.runtimes.process import shim_system as system
+    from moorage.agent.runtimes.process.sandbox import CLONE_NEWPID, Sandbox, join, unshare
+else:
+    import process_system as system  # type: ignore[import-not-found,no-redef]
+    from process_sandbox import (  # type: ignore[import-not-found,no-redef]
+        CLONE_NEWPID,
+        Sandbox,
+        join,
+        unshare,
+    )
+
+
+class Init:
+    """``groups``: the ``cgroup.procs`` files to join. ``log_r``: output of the main program. Raises
+    ``OSError``."""
+
+    def __init__(self, groups: tuple[str, ...]) -> None:
+        order_r, self._order_w = os.pipe2(os.O_CLOEXEC)
+        self._report_r, report_w = os.pipe2(os.O_CLOEXEC)
+        self._status_r, status_w = os.pipe2(os.O_CLOEXEC)
+        self.log_r, self.log_w = os.pipe2(os.O_CLOEXEC)
+        own_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        unshare(CLONE_NEWPID)
+        self.pid = os.fork()
+        if self.pid == 0:
+            _Child(order_r, report_w, status_w, self.log_w).run(groups)
+        join(own_namespace, CLONE_NEWPID)  # for a kernel without a sandbox
+        for fd in (order_r, report_w, status_w, own_namespace):
+            os.close(fd)
+
+    def start(self, encoded: str, state: str, argv: list[str], env: dict[str, str]) -> None:
+        """Start the main program. ``state``: the directory of the kernel."""
+        data = marshal.dumps((encoded, state, argv, env))
+        try:
+            while data:
+                data = data[os.write(self._order_w, data) :]
+        except BrokenPipeError:
+            pass  # it failed before, and has said why
+        os.close(self._order_w)
+
+    def log_pipe(self) -> tuple[int, int]:
+        return self.log_r, self.log_w
+
+    def read_report(self) -> str:
+        """Wait for the start: "PID", "PID ERRNO" of its exec, or "sandbox ERROR"."""
+        report = b""
+        while piece := os.read(self._report_r, 512):
+            report += piece
+        os.close(self._report_r)
+        return report.decode()
+
+    def main_status(self) -> int:
+        """How the main program ended, as waitpid gives it, once process 1 has ended: SIGKILL if it did not
+        say."""
+        os.set_blocking(self._status_r, False)
+        try:
+            return int(os.read(self._status_r, 16) or 9)
+        except BlockingIOError:
+            return 9
+
+    def dismiss(self) -> None:
+        """End it unused. The log stays open."""
+        os.kill(self.pid, 9)
+        os.waitpid(self.pid, 0)
+        for fd in (self._order_w, self._report_r, self._status_r):
+            os.close(fd)
+
+
+class _Child:
+    """Process 1 itself. ``run`` never returns."""
+
+    def __init__(self, order_r: int, report_w: int, status_w: int, log_w: int) -> None:
+        self.order_r, self.report_w, self.status_w, self.log_w = order_r, report_w, status_w, log_w
+
+    def run(self, groups: tuple[str, ...]) -> None:
+        try:
+            self._run(groups)
+        except (OSError, ValueError) as error:
+            os.write(self.report_w, f"sandbox {error}".encode())
+        os._exit(127)
+
+    def _run(self, groups: tuple[str, ...]) -> None:
+        system.prctl_set(system.PR_SET_NAME, b"moorage-init")
+        self._die_with_shim()
+        self._close_all_but(0, 1, 2, self.order_r, self.report_w, self.status_w, self.log_w)
+        for path in groups:
+            fd = os.open(path, os.O_WRONLY)
+            os.write(fd, b"0")
+            os.close(fd)
+        pieces = []
+        while piece := os.read(self.order_r, 65_536):
+            pieces.append(piece)
+        if not pieces:
+            os._exit(0)  # the shim was dismissed
+        encoded, state, argv, env = marshal.loads(b"".join(pieces))
+        sandbox = Sandbox.decode(encoded)
+        reset = system.ignored_signals()
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGCHLD, signal.SIGALRM):
+            signal.signal(number, signal.SIG_DFL)  # process 1 ignores them
+        node_proc = os.open("/proc", os.O_PATH | os.O_CLOEXEC)
+        sandbox.mount()
+        main = os.fork()
+        if main == 0:
+            self._exec(sandbox, state, argv, env, node_proc, reset)
+        system.overwrite_environ(b"")
+        sandbox.drop_privileges()
+        self._die_with_shim()  # the change of the uid has reset it
+        self._close_all_but(self.status_w)
+        while True:
+            pid, status = os.waitpid(-1, 0)
+            if pid == main:
+                os.write(self.status_w, b"%d" % status)
+                os._exit(0)
+
+    def _die_with_shim(self) -> None:
+        system.prctl_set(system.PR_SET_PDEATHSIG, 9)
+        reader = select.poll()
+        reader.register(self.log_w, 0)
+        if reader.poll(0):
+            os._exit(127)  # nobody reads the log: the shim died before that
+
+    @staticmethod
+    def _close_all_but(*kept: int) -> None:
+        first = 0
+        for fd in sorted(kept):
+            if first < fd:  # an empty range from 0 would be the range of all
+                os.closerange(first, fd)
+            first = fd + 1
+        os.closerange(first, os.sysconf("SC_OPEN_MAX"))
+
+    def _exec(
+        self,
+        sandbox: Sandbox,
+        state: str,
+        argv: list[str],
+        env: dict[str, str],
+        node_proc: int,
+        reset: list[int],
+    ) -> None:
+        code = 0
+        try:
+            # The pid that this process has outside, where its /proc was mounted.
+            os.write(self.report_w, os.fsencode(os.readlink("self", dir_fd=node_proc)) + b" ")
+            os.setsid()
+            os.dup2(self.log_w, 1)
+            os.dup2(self.log_w, 2)
+            os.chdir(f"{state}/work")
+            for number in reset:
+                signal.signal(number, signal.SIG_DFL)
+            sandbox.give_outputs()
+            sandbox.drop_privileges()
+            system.exec_program(argv, env)
+        except OSError as error:
+            code = error.errno or 22
+        except ValueError:
+            code = 22
+        os.write(self.report_w, b"%d" % code)
+        os._exit(127)

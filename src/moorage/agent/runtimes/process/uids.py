@@ -1,0 +1,63 @@
+"""Uids of sandboxed kernels: one for each session, from a range that belongs to the agent.
+
+A uid is in use while a kernel of its session has a directory, or a kept workspace of the session exists:
+nothing else on the node can belong to it. So the directories are the record, and a restart loses nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from zlib import crc32
+
+from moorage.agent.runtimes.base import CreateFailed
+from moorage.common.model.ids import KernelId
+from moorage.common.model.reasons import Reason
+
+
+class KernelUids:
+    """``kept``: directory of the kept workspaces, by session id."""
+
+    def __init__(self, uids: range, kept: Path) -> None:
+        self.uids, self._kept = uids, kept
+        self._lock = threading.Lock()
+        self._of_kernels: dict[KernelId, tuple[str, int]] = {}
+
+    def load(self, found: Mapping[KernelId, tuple[str, int]]) -> None:
+        """The kernels that exist: session and uid of each."""
+        with self._lock:
+            self._of_kernels = dict(found)
+
+    def acquire(self, kernel_id: KernelId, session: str) -> int:
+        """The uid of the session. It is derived from the session's id if possible, so that agents of one
+        node mostly agree. Raises ``CreateFailed``."""
+        with self._lock:
+            owners = self._kept_workspaces() | {uid: owner for owner, uid in self._of_kernels.values()}
+            uid = next((uid for uid, owner in owners.items() if owner == session), None)
+            if uid is None:
+                start, count = crc32(session.encode()) % len(self.uids), len(self.uids)
+                candidates = (self.uids[(start + n) % count] for n in range(count))
+                uid = next((uid for uid in candidates if uid not in owners), None)
+            if uid is None:
+                raise CreateFailed(
+                    f"all {len(self.uids)} uids of this agent are in use",
+                    reason=Reason.NOT_ISOLATED,
+                    clean=True,
+                    next_step="remove kept workspaces (`moorage workspaces`), or widen agent.kernel_uids",
+                )
+            self._of_kernels[kernel_id] = session, uid
+            return uid
+
+    def release(self, kernel_id: KernelId) -> None:
+        with self._lock:
+            self._of_kernels.pop(kernel_id, None)
+
+    def _kept_workspaces(self) -> dict[int, str]:
+        try:
+            with os.scandir(self._kept) as entries:
+                owners = {entry.stat(follow_symlinks=False).st_uid: entry.name for entry in entries}
+        except FileNotFoundError:
+            return {}
+        return {uid: name for uid, name in owners.items() if uid in self.uids}
