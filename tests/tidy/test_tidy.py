@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import tomllib
 from pathlib import Path
@@ -18,6 +19,9 @@ EXEMPT = {
     "unresolved": ("tests/tidy/",),
     "machine": ("tests/tidy/", "uv.lock", "LICENSE"),
 }
+
+
+HASH = "--hash=sha256:" + "0" * 64
 
 
 def tracked() -> list[str]:
@@ -110,7 +114,9 @@ BAD = [
     (m.lock_hosts, "uv.lock", 'source = { registry = "https://mirror.example/simple" }'),
     (m.requirements, "requirements.lock", "--index-url https://x/\n"),
     (m.requirements, "requirements.lock", "a @ file:///tmp/a.whl\n"),
-    (m.requirements, "requirements.lock", "a>=1\n"),
+    (m.requirements, "requirements.lock", f"a>=1 {HASH}\n"),
+    (m.requirements, "requirements.lock", "a==1\n"),
+    (m.requirements, "deploy/x/requirements.txt", f"a==1 \\\n    {HASH}\nb==1\n"),
     (m.package_root, "src/moorage/join.py", ""),
     (m.docstring, SRC, '"""What an agent knows."""'),
     (m.docstring, SRC, "x = 1"),
@@ -155,7 +161,12 @@ def test_every_rule_has_a_failing_case() -> None:
             "http://127.0.0.1:8700, 192.0.2.7, 0.0.0.0:8800, ~/.local/share, asyncio.internal()",
         ),
         (m.lock_hosts, "uv.lock", 'url = "https://files.pythonhosted.org/x"'),
-        (m.requirements, "requirements.lock", "a==1\nb[c]==2.0 ; sys_platform == 'win32'\n"),
+        (
+            m.requirements,
+            "requirements.lock",
+            f"a==1 \\\n    {HASH}\nb[c]==2.0 ; sys_platform == 'win32' \\\n    {HASH} \\\n    {HASH}\n",
+        ),
+        (m.requirements, "deploy/x/requirements.txt", f"# About it.\na==1 \\\n    {HASH}\n"),
         (m.package_root, "src/moorage/__main__.py", ""),
         (m.docstring, SRC, '"""Batch writer for reports."""'),
         (m.private_access, "tests/unit/test_x.py", "self._x = row._replace(a=1)"),
@@ -184,3 +195,33 @@ def test_decision_records_are_numbered_once_and_by_their_title() -> None:
     assert numbers == list(range(1, len(records) + 1))
     titles = [record.read_text().partition("\n")[0] for record in records]
     assert [title.partition(". ")[0] for title in titles] == [f"# {number}" for number in numbers]
+
+
+# Requirement files whose packages no index has with a hash that can be trusted.
+WITHOUT_HASHES = {"deploy/vllm-cpu/torch.txt": ["torch==2.13.0+cpu"]}
+
+
+def test_everything_is_installed_by_its_hash(texts: dict[str, str]) -> None:
+    for name, pinned in WITHOUT_HASHES.items():
+        assert [line for line in texts[name].splitlines() if not line.startswith("#")] == pinned
+    installs = re.compile(r"pip install.* (?:-r|--requirement) (\S+)")
+    for name, text in texts.items():
+        if name.startswith("tests/tidy/"):
+            continue
+        for line in text.splitlines():
+            if (found := installs.search(line)) and found[1] not in WITHOUT_HASHES:
+                assert "--require-hashes" in line, f"{name}: {line.strip()}"
+
+
+def test_images_install_from_the_lock(texts: dict[str, str]) -> None:
+    locked = texts["deploy/docker/requirements.lock"]
+    assert set(_versions(locked)) <= set(_versions(texts["requirements.lock"]))
+    assert "deploy/docker/requirements.lock" in texts["deploy/docker/Dockerfile"]
+    for name, text in texts.items():
+        if name.startswith("deploy/docker/") and "pip install" in text:
+            lines = [line for line in text.splitlines() if "  pip install" in line]
+            assert all("--require-hashes" in line or line.endswith("--no-deps .") for line in lines), lines
+
+
+def _versions(lock: str) -> list[str]:
+    return re.findall(r"(?m)^[A-Za-z0-9._-]+==[^ ;]+", lock)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import os
 import sys
 from collections.abc import Callable, Coroutine
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVa
 import typer
 
 from moorage.cli.connection import Connection, find_connection
+from moorage.cli.output import printable, to_json
 from moorage.common.aio.clock import Clock, SystemClock
 from moorage.common.model.durations import format_duration, parse_duration
 
@@ -108,11 +108,11 @@ class Cli:
         return asyncio.run(main())
 
     def print_json(self, value: Any) -> None:
-        print(json.dumps(_plain(value), indent=2, ensure_ascii=False))
+        print(to_json(_plain(value)))
 
     def note(self, line: str) -> None:
         """Print one line on stderr: progress and notes, never results."""
-        self.err.print(line, soft_wrap=True)
+        self.err.print(printable(line), soft_wrap=True)
 
 
 def command(app: typer.Typer, name: str | None = None, **settings: Any) -> Callable[..., Any]:

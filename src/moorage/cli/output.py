@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import unicodedata
+import codecs
+import json
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TextIO
 
 from moorage.common.model.durations import format_duration
 from moorage.common.model.slots import WHOLE_DEVICE, format_amount, format_slots
@@ -24,19 +26,64 @@ _STYLES = {
     ),
     **dict.fromkeys(("TERMINATED", "CANCELLED", "stopped", "not_loaded"), "dim"),
 }
-# They reverse the reading direction of the text behind them: one name could pose as another.
-_BIDI = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f")
+# What controls a terminal (C0, DEL, C1), breaks lines in other programs, or is half a character; and what
+# reverses the reading direction of the text behind it, so that one name could pose as another.
+_CONTROL = re.compile(
+    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069"
+    "\\ud800-\\udfff\\ufeff]"
+)
 
 
 def printable(text: str, *, one_line: bool = False) -> str:
-    """``text`` without characters that control a terminal: escape sequences, bells, reversed direction."""
+    """``text`` with the characters that control a terminal escaped, like ``\\x1b`` and ``\\u202e``."""
     if one_line:
         text = " ".join(text.split())
-    return "".join(
-        "\ufffd" if letter in _BIDI or (unicodedata.category(letter) in ("Cc", "Cs") and letter not in "\n\t")
-        else letter
-        for letter in text
-    )  # fmt: skip
+    return _CONTROL.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    number = ord(found[0])
+    return f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}"
+
+
+def to_json(value: Any) -> str:
+    """JSON for people and programs: a parser gets every character, and a terminal none that controls it."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+class PlainLog:
+    """The output of a program for a terminal: colours are removed, other control characters escaped, and
+    carriage returns start a new line, since they would overwrite what came before."""
+
+    _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
+    _UNFINISHED = re.compile(r"(?:\x1b(?:\[[0-9;:]{0,64})?|\r)\Z")
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._rest = ""
+
+    def feed(self, data: bytes, *, final: bool = False) -> str:
+        """The next piece to print. ``final``: there will be no more."""
+        text = self._rest + self._decoder.decode(data, final)
+        unfinished = None if final else self._UNFINISHED.search(text)
+        end = unfinished.start() if unfinished else len(text)
+        text, self._rest = text[:end], text[end:]
+        return printable(self._COLOUR.sub("", text).replace("\r\n", "\n").replace("\r", "\n"))
+
+
+class LogWriter:
+    """Writes the pieces of a log to a stream, through ``PlainLog`` if that is a terminal and not ``raw``."""
+
+    def __init__(self, stream: TextIO, *, raw: bool = False) -> None:
+        self._stream = stream
+        self._plain = PlainLog() if stream.isatty() and not raw else None
+
+    def write(self, piece: bytes, *, final: bool = False) -> None:
+        """``final``: there will be no more."""
+        plain = self._plain
+        self._stream.buffer.write(piece if plain is None else plain.feed(piece, final=final).encode())
+        self._stream.buffer.flush()
 
 
 def format_age(now: datetime, then: datetime) -> str:

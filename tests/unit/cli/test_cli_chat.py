@@ -23,7 +23,7 @@ def serve(manager: FakeManager, *names: str) -> None:
 
 def test_chat_answers_one_question(manager: FakeManager, moorage: Run) -> None:
     manager.openai.chunks = [" the \x1b[2J sea", "."]
-    assert moorage("chat", "tiny", "Where?", "--max-tokens", "5").stdout == " the \ufffd[2J sea.\n"
+    assert moorage("chat", "tiny", "Where?", "--max-tokens", "5").stdout == " the \\x1b[2J sea.\n"
     assert moorage("chat", "tiny", stdin="From stdin\n").exit_code == 0
     answer = moorage("chat", "tiny", "Where?", "-o", "json").stdout
     assert json.loads(answer) == {"model": "tiny", "content": " the \x1b[2J sea."}

@@ -64,7 +64,7 @@ def test_serve_reports_a_failed_start_and_deletes_the_endpoint(manager: FakeMana
     )
     assert REASONS[Reason.OOM].next_step in last
     assert "the endpoint was deleted" in last
-    assert "Killed \ufffd[31m!" in result.stderr
+    assert "Killed \\x1b[31m!" in result.stderr
     assert manager.endpoints == {}
 
 

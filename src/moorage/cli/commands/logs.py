@@ -11,6 +11,7 @@ from moorage.cli.app import app
 from moorage.cli.context import Cli, command
 from moorage.cli.errors import INTERRUPTED
 from moorage.cli.lookup import find
+from moorage.cli.output import LogWriter
 from moorage.common.model.errors import NotFound
 from moorage.common.views.resources import EndpointView
 
@@ -30,8 +31,14 @@ def logs(
         int | None, typer.Option(min=1, help="Log of this attempt. Default: the newest.")
     ] = None,
     kernel: Annotated[str | None, typer.Option(help="In a cluster: log of this kernel, like sub1.")] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Print control characters on a terminal, too: colours, progress.")
+    ] = False,
 ) -> None:
     """Print the log of a session, or of the newest replica of an endpoint.
+
+    On a terminal, control characters are shown escaped and colours are left out: whatever writes into the log
+    could otherwise write to the terminal. Files and pipes get the log as it is.
 
     \b
     Examples:
@@ -41,6 +48,8 @@ def logs(
       moorage logs train-7 --kernel sub1
     """
 
+    log = LogWriter(sys.stdout, raw=raw)
+
     async def work(client: Client) -> None:
         found = await find(client, name)
         ref = found.id
@@ -49,8 +58,8 @@ def logs(
             cli.note(f"log of {replica[1]}, the newest replica of {found.name}")
             ref = replica[0]
         async for piece in client.logs(ref, tail=tail, follow=follow, attempt=attempt, kernel=kernel):
-            sys.stdout.buffer.write(piece)
-            sys.stdout.buffer.flush()
+            log.write(piece)
+        log.write(b"", final=True)
 
     try:
         cli.run(work)

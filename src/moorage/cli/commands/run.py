@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -15,7 +15,7 @@ from moorage.cli import parse, times
 from moorage.cli.app import app
 from moorage.cli.context import Cli, Output, command, duration_option
 from moorage.cli.errors import FAILURE, INTERRUPTED
-from moorage.cli.output import current_kernel, printable
+from moorage.cli.output import LogWriter, current_kernel, printable
 from moorage.cli.progress import Progress
 from moorage.cli.session_options import (
     Agents,
@@ -152,7 +152,7 @@ def _is_over(attempt: int, view: SessionView) -> bool:
 
 async def _follow(cli: Cli, client: Client, created: SessionView) -> SessionView:
     """Copy the log of each attempt to stdout until the session has ended."""
-    sink = (sys.stdout if cli.output is Output.TABLE else sys.stderr).buffer
+    sink = LogWriter(sys.stdout if cli.output is Output.TABLE else sys.stderr)
     copied = 0  # attempts whose logs were copied
     while True:
         with Progress(cli.err, created.name) as progress:
@@ -180,20 +180,19 @@ async def _follow(cli: Cli, client: Client, created: SessionView) -> SessionView
         if view.attempt == copied:
             kernel = current_kernel(view)
             if not shown and kernel is not None and kernel.log_tail:
-                sink.write(kernel.log_tail.encode())
-                sink.flush()
+                sink.write(kernel.log_tail.encode(), final=True)
             return view
         cli.note(f"moorage: {created.name} is retried after attempt {copied}")
 
 
-async def _copy_log(cli: Cli, client: Client, view: SessionView, sink: BinaryIO, attempt: int) -> bool:
+async def _copy_log(cli: Cli, client: Client, view: SessionView, sink: LogWriter, attempt: int) -> bool:
     """Copy the log of one attempt to ``sink``. Returns whether anything was copied."""
     shown = False
     try:
         async for piece in client.logs(view.id, follow=True, attempt=attempt):
             sink.write(piece)
-            sink.flush()
             shown = True
+        sink.write(b"", final=True)
     except (ApiError, Unreachable) as error:
         if shown or (view.status in LIVE and attempt == view.attempt):
             cli.note(

@@ -30,7 +30,7 @@ def list_workspaces(cli: Cli) -> None:
         cli.print_json(found)
     elif cli.output is Output.NAME:
         for workspace in found.items:
-            print(workspace.session_id)
+            print(output.printable(workspace.session_id, one_line=True))
     elif not found.items:
         cli.note("there is no workspace; `run` and `start` keep one with --workspace keep")
     else:
