@@ -80,8 +80,10 @@ class Simulation(Interleaving, Workload, Programs, Faults, Restores, Invariants)
     # The run.
 
     async def run(self, steps: int = STEPS) -> None:
-        # Programs with a lease start and run on only where messages arrive in time.
+        # Programs with a lease start and run on only where messages arrive in time, and a backup lacks only
+        # what has started meanwhile.
         silences, calms = (1, 0) if self.lease_rng is None else (3, 5)
+        calms = calms or 4 * (self.restore_rng is not None)
         actions = {
             self.run_most: 14, self.create_session: 8, self.act_as_user: 5, self.send_node_report: 3,
             self.deliver_report: 5, self.prepare_orders: 4, self.deliver_orders: 5, self.run_loop: 8,
