@@ -44,18 +44,17 @@ CHANGES = 3  # changes per round
 NEVER_S = 1e6
 
 
-class SteppingClock(SystemClock):
-    """Its monotonic time passes only within steps."""
+class SkippingClock(SystemClock):
+    """Its monotonic time skips what nobody uses. It is never slower than that of the database."""
 
     def __init__(self) -> None:
-        self._at, self._since = 0.0, super().monotonic()
+        self._ahead_s = -super().monotonic()
 
     def monotonic(self) -> float:
-        return self._at + super().monotonic() - self._since
+        return super().monotonic() + self._ahead_s
 
-    def step(self, at: float) -> None:
-        """A step begins at this time, whatever the one before has taken."""
-        self._at, self._since = at, super().monotonic()
+    def skip_to(self, at: float) -> None:
+        self._ahead_s += max(0.0, at - self.monotonic())
 
 
 class Loops:
@@ -63,7 +62,7 @@ class Loops:
 
     def __init__(self, dsn: str, world: World) -> None:
         self.dsn, self._world = dsn, world
-        self.clock, self._now = SteppingClock(), 100.0
+        self.clock = SkippingClock()
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Loops:
@@ -104,22 +103,21 @@ class Loops:
 
     async def round(self, meter: Meter) -> None:
         """A minute of idleness, each loop at its interval."""
-        due: list[tuple[float, int, Loop]] = [(self._now, n, loop) for n, loop in enumerate(self._loops)]
+        start = self.clock.monotonic()
+        due: list[tuple[float, int, Loop]] = [(start, n, loop) for n, loop in enumerate(self._loops)]
         heapify(due)
-        while due[0][0] < self._now + IDLE_S:
+        while due[0][0] < start + IDLE_S:
             at, number, loop = due[0]
-            self.clock.step(at)
+            self.clock.skip_to(at)
             with meter.step(f"{loop.name}: idle", of_s=IDLE_S):
                 await loop.tick()
             heapreplace(due, (at + loop.interval_s, number, loop))
-        self._now += IDLE_S
 
     async def change(
         self, meter: Meter, step: str, change: Callable[[], Awaitable[object]], *loops: Loop
     ) -> None:
         """Change something, then run the loops that it concerns once."""
-        self._now += 0.1
-        self.clock.step(self._now)
+        self.clock.skip_to(self.clock.monotonic() + 0.1)
         await self.leader.run_once()
         await change()
         with meter.step(step):

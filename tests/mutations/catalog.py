@@ -9,6 +9,7 @@ from tests.mutations import scheduler_catalog
 from tests.mutations.mutation import Mutation
 
 LIFECYCLE = ("tests/unit/manager",)
+SWEEPS = ("tests/store/test_sweeps.py",)
 SUPERVISOR = ("tests/unit/common/test_supervisor.py", "--timeout", "30")
 KERNEL_FAILURES = ("tests/unit/agent/test_kernel_failures.py",)
 ONE_LIVE_ATTEMPT = ("tests/store/test_one_live_attempt.py",)
@@ -85,6 +86,41 @@ MUTATIONS = (
         "if retrying and session.untried_agents",
         "if retrying and not overdue and session.untried_agents",
         LIFECYCLE,
+    ),
+    Mutation(
+        "ends of kernels that nobody reconciled are not found by their time",
+        "manager/store/sql/sessions_to_reconcile.sql",
+        "AND e.status_since > now() - make_interval(secs => $2)",
+        "AND e.status_since > now() + make_interval(secs => $2)",
+        SWEEPS,
+    ),
+    Mutation(
+        "the sweep of sessions does not look at their kernels",
+        "manager/store/sql/sessions_sweep.sql",
+        "k.attempt = c.attempt AND k.status <> c.status",
+        "k.attempt = c.attempt AND false",
+        SWEEPS,
+    ),
+    Mutation(
+        "a sweep that restarts within a chunk goes on behind it",
+        "manager/lifecycle/sweep.py",
+        "        if not self._restarted:",
+        "        if True:",
+        SWEEPS,
+    ),
+    Mutation(
+        "routes that are gone stay in the table",
+        "manager/store/routes.py",
+        "    return (known, list(routes)) if whole else (known[:SWEPT], known[SWEPT:])",
+        "    return [], []",
+        SWEEPS,
+    ),
+    Mutation(
+        "a session that has left the queue unannounced stays in it",
+        "manager/store/pending_cache.py",
+        "            self._stale |= queue.unseen & queue.sessions.keys()",
+        "            pass",
+        ("tests/store/test_pending_cache.py",),
     ),
     Mutation(
         "the sweep stops after one batch",

@@ -69,12 +69,12 @@ async def test_what_came_of_an_expected_start(store: Store) -> None:
     (row,) = await told(store)
     assert (str(row["session_id"]), row["attempt"], row["kind"]) == (view.session_id, 1, "reserved")
     assert row["expected_at"] == view.expected_start
-    assert await store.expected_starts.resolve() == 0, "it still waits"
+    assert (await store.expected_starts.resolve())[0] == 0, "it still waits"
 
     await end(store, agent, "first")
     await schedule(store)
-    assert await store.expected_starts.resolve() == 1
-    assert await store.expected_starts.resolve() == 0
+    assert (await store.expected_starts.resolve())[0] == 1
+    assert (await store.expected_starts.resolve())[0] == 0
     (row,) = await told(store)
     placed = next(e for e in await store.sessions.history(SYSTEM, "next") if e.event == "placed")
     assert (row["outcome"], row["started_at"]) == ("started", placed.at)
@@ -97,7 +97,7 @@ async def test_session_that_never_starts(store: Store) -> None:
     await ExplanationService(store, SystemClock()).why(SYSTEM, "next")
     await SessionTerminator(store, LOST_GRACE_S).stop(Scope.system("t"), "next")
     assert (await store.sessions.get(SYSTEM, "next")).status is Status.CANCELLED
-    assert await store.expected_starts.resolve() == 1
+    assert (await store.expected_starts.resolve())[0] == 1
     (row,) = await told(store)
     assert (row["outcome"], row["started_at"]) == ("not-started", None)
     assert await store.expected_starts.calibration() == []

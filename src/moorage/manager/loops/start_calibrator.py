@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
+from moorage.common.model.ids import SessionId
+from moorage.manager.lifecycle.sweep import Sweep
 from moorage.manager.loops.leader import Leader
 from moorage.manager.metrics import Metrics
 from moorage.manager.store import Store
@@ -13,13 +15,13 @@ EVERY_S = 15.0
 
 
 class StartCalibrator:
-    """Runs on the leader. An iteration in which no session left the queue reads only the answers about
-    sessions that still wait."""
+    """Runs on the leader. An iteration looks at some of the answers about which nothing is known yet."""
 
     def __init__(self, store: Store, leader: Leader, metrics: Metrics, clock: Clock, kept_s: float) -> None:
         """``kept_s``: retention of expected starts in seconds."""
         self._store, self._leader, self._metrics, self._kept_s = store, leader, metrics, kept_s
         self._published = False
+        self._sweep: Sweep[SessionId] = Sweep()
         self.loop = Loop("calibration", self.run_once, interval_s=EVERY_S, clock=clock)
 
     async def run_once(self) -> None:
@@ -28,10 +30,9 @@ class StartCalibrator:
             return
         starts = self._store.expected_starts
         changed = not self._published
-        while resolved := await starts.resolve():
-            changed = True
-            if resolved < BATCH:
-                break
+        resolved, cursor = await starts.resolve(self._sweep.begin())
+        self._sweep.advance(cursor)
+        changed |= resolved > 0
         while await starts.delete_old(self._kept_s) == BATCH:
             changed = True
         if changed:

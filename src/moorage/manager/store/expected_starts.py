@@ -18,8 +18,9 @@ from moorage.manager.store.queries import SQL
 KEPT_PER_ATTEMPT = 100
 # Answers from which the calibration of a resource group and kind is computed: the latest ones.
 CALIBRATED = 1_000
-# Rows resolved or deleted per statement.
+# Rows looked at or deleted per statement.
 BATCH = 1_000
+_FIRST = SessionId("00000000-0000-0000-0000-000000000000")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +51,16 @@ class ExpectedStartStore:
         )
         return [None] * len(told)
 
-    async def resolve(self) -> int:
-        """Write down what came of the answers about sessions that are not pending any more. Returns how many
-        answers that were; ``BATCH`` means that there may be more."""
-        return len(await self._connection.fetch(SQL["expected_starts_resolve"], BATCH))
+    async def resolve(self, after: SessionId | None = None) -> tuple[int, SessionId | None]:
+        """Look at ``BATCH`` answers about sessions after ``after`` (None: at the first ones), and write down
+        what came of those about sessions that are not pending any more. Returns how many these were, and
+        ``after`` for the next call; None: there are no more."""
+        row = (await self._connection.fetch(SQL["expected_starts_resolve"], after or _FIRST, BATCH))[0]
+        return row["resolved"], None if row["last"] is None else SessionId(row["last"])
 
     async def delete_old(self, kept_s: float) -> int:
-        """Delete some of the answers that are older than ``kept_s`` seconds, as ``resolve`` does."""
+        """Delete some of the answers that are older than ``kept_s`` seconds. Returns how many; ``BATCH``
+        means that there may be more."""
         return len(await self._connection.fetch(SQL["expected_starts_delete_old"], kept_s, BATCH))
 
     async def calibration(
