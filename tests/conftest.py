@@ -7,14 +7,14 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
-import asyncpg
 import pytest
 import pytest_asyncio
 import structlog
 
 from moorage.common.aio.clock import SystemClock
+from tests.databases import database_at, execute, new_database
 
 if TYPE_CHECKING:
     from tests.containers.engine import PrivateEngine
@@ -83,32 +83,22 @@ async def migrated_template(postgres_dsn: str) -> str:
     """Name of a migrated database that ``migrated_database`` copies: a copy takes a tenth of a migration."""
     from moorage.manager.store import migrate
 
-    await _administer(postgres_dsn, "CREATE DATABASE migrated")
-    await migrate(urlunsplit(urlsplit(postgres_dsn)._replace(path="/migrated")))
+    await execute(postgres_dsn, "CREATE DATABASE migrated")
+    await migrate(database_at(postgres_dsn, "migrated"))
     return "migrated"
 
 
 @pytest_asyncio.fixture
 async def empty_database(postgres_dsn: str) -> AsyncIterator[str]:
     """The DSN of a fresh, empty database, dropped after the test."""
-    name = f"test_{SystemClock().new_id().replace('-', '')}"
-    await _administer(postgres_dsn, f"CREATE DATABASE {name}")
-    yield urlunsplit(urlsplit(postgres_dsn)._replace(path=f"/{name}"))
-    await _administer(postgres_dsn, f"DROP DATABASE {name} WITH (FORCE)")
+    async with new_database(postgres_dsn) as dsn:
+        yield dsn
 
 
 @pytest_asyncio.fixture
 async def migrated_database(postgres_dsn: str, migrated_template: str, empty_database: str) -> str:
     """``empty_database``, migrated."""
     name = urlsplit(empty_database).path[1:]
-    await _administer(postgres_dsn, f"DROP DATABASE {name}")
-    await _administer(postgres_dsn, f"CREATE DATABASE {name} TEMPLATE {migrated_template}")
+    await execute(postgres_dsn, f"DROP DATABASE {name}")
+    await execute(postgres_dsn, f"CREATE DATABASE {name} TEMPLATE {migrated_template}")
     return empty_database
-
-
-async def _administer(dsn: str, statement: str) -> None:
-    connection = await asyncpg.connect(dsn)
-    try:
-        await connection.execute(statement)
-    finally:
-        await connection.close()

@@ -6,7 +6,6 @@ import os
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
@@ -22,6 +21,7 @@ from moorage.manager.store.database_state import database_state
 from moorage.manager.store.migrate import UNPREPARED
 from moorage.manager.store.restored import prepare_restored
 from moorage.manager.store.tables import metadata
+from tests.databases import database_at, execute, new_database
 
 from .conftest import FakeAgent
 from .test_restored import add
@@ -34,18 +34,8 @@ OURS = {*metadata.tables, "alembic_version"}
 @pytest_asyncio.fixture
 async def target(postgres_dsn: str) -> AsyncIterator[str]:
     """A second, empty database of the same server."""
-    name = f"target_{SystemClock().new_id().replace('-', '')}"
-    await execute(postgres_dsn, f"CREATE DATABASE {name}")
-    yield urlunsplit(urlsplit(postgres_dsn)._replace(path=f"/{name}"))
-    await execute(postgres_dsn, f"DROP DATABASE {name} WITH (FORCE)")
-
-
-async def execute(dsn: str, statement: str) -> None:
-    connection = await asyncpg.connect(dsn)
-    try:
-        await connection.execute(statement)
-    finally:
-        await connection.close()
+    async with new_database(postgres_dsn) as dsn:
+        yield dsn
 
 
 async def tables(dsn: str) -> set[str]:
@@ -155,7 +145,7 @@ async def test_unusable_files_are_named(store: Store, tmp_path: Path) -> None:
 
 async def test_backup_that_fails_leaves_no_file(store: Store, tmp_path: Path) -> None:
     programs = await programs_for(store.database.dsn)
-    elsewhere = urlunsplit(urlsplit(store.database.dsn)._replace(path="/no_such_database"))
+    elsewhere = database_at(store.database.dsn, "no_such_database")
     broken = ClientPrograms(programs.directory, programs.major, elsewhere, programs.server)
     with pytest.raises(StartupError, match="pg_dump failed"):
         await backup.dump(broken, tmp_path / "moorage.dump")

@@ -30,3 +30,20 @@ async def test_broken_connection_is_reported_and_reopened(store: Store, through:
         except StoreUnavailable:
             break
     assert (await fetch("SELECT 1 AS one"))[0]["one"] == 1
+
+
+@pytest.mark.parametrize("through", ["line", "pool"])
+async def test_connection_that_is_out_of_step_is_an_outage(
+    store: Store, through: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when Postgres is killed in the middle of a message."""
+    fetch = store.database.dedicated_connection().fetch if through == "line" else store.database.fetch
+
+    async def lose_track(connection: asyncpg.Connection, *args: object, **options: object) -> None:
+        raise asyncpg.InternalClientError("cannot switch to state 12; another operation (2) is in progress")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(asyncpg.Connection, "fetch", lose_track)
+        with pytest.raises(StoreUnavailable):
+            await fetch("SELECT 1 AS one")
+    assert (await fetch("SELECT 1 AS one"))[0]["one"] == 1

@@ -155,6 +155,15 @@ async def close_abandoned(connection: asyncpg.Connection) -> None:
         connection.terminate()
 
 
+def _is_released(connection: Any) -> bool:
+    """Whether a connection of the pool is closed. One that was terminated has left the pool, which refuses
+    even the question."""
+    try:
+        return bool(connection.is_closed())
+    except asyncpg.InterfaceError:
+        return True
+
+
 class DedicatedConnection:
     """One connection for one kind of statement, opened on first use and reopened after a failure. It runs
     statements whose generic plan is good for all arguments.
@@ -243,7 +252,7 @@ class Database:
         async with translate_errors(lambda: True):
             connection = await self._pool.acquire(timeout=COMMAND_TIMEOUT_S)
         try:
-            async with translate_errors(connection.is_closed):
+            async with translate_errors(lambda: _is_released(connection)):
                 return await fetch_writable(connection, sql, *args)
         finally:
             async with translate_errors(lambda: True):
