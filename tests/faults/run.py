@@ -103,7 +103,9 @@ async def converge(cluster: Cluster, load: Load) -> None:
 async def run(home: Path, seed: int, seconds: float, sessions_per_s: float) -> list[Invariant]:
     """One run. Prints the faults and a report; returns the invariants."""
     with _open_network() as (network, network_faults):
-        async with EmbeddedPostgres(home / "postgres", clock=SystemClock()) as postgres:
+        # For two managers, and those that died without closing theirs.
+        more = {"max_connections": "200"}
+        async with EmbeddedPostgres(home / "postgres", clock=SystemClock(), extra=more) as postgres:
             cluster = Cluster(home, postgres, network)
             try:
                 return await _run(cluster, Load(cluster, seed, sessions_per_s), seconds, network_faults)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -22,6 +23,8 @@ from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.errors import StoreUnavailable
 
 log = structlog.get_logger("moorage.store")
+# The pool logs every failed attempt to reconnect with its traceback; an outage is logged once, by its users.
+logging.getLogger("asyncpg.pool").setLevel(logging.ERROR)
 
 # What asyncpg raises when Postgres is down, starting, stopping, or has just closed the connection.
 UNAVAILABLE = (
