@@ -91,7 +91,13 @@ class open_site:
     """``days``: lifetime of peer certificates. ``agent_addresses``: as the setting."""
 
     def __init__(
-        self, dsn: str, home: Path, *, days: float = 90, agent_addresses: tuple[str, ...] = ()
+        self,
+        dsn: str,
+        home: Path,
+        *,
+        days: float = 90,
+        agent_addresses: tuple[str, ...] = (),
+        clock: SystemClock | None = None,
     ) -> None:
         listen = {"listen": "127.0.0.1:0", "link_listen": "127.0.0.1:0"}
         graces = {"suspect_after_s": 2, "lost_grace_s": 2}
@@ -99,7 +105,8 @@ class open_site:
             dsn=dsn, certificate_days=days, agent_addresses=agent_addresses, **listen, **graces
         )
         self._dsn, self._home = dsn, home
-        self._manager = Manager(settings, clock=SystemClock(), link_token="unused", home=home, link_tls="on")
+        clock = clock or SystemClock()
+        self._manager = Manager(settings, clock=clock, link_token="unused", home=home, link_tls="on")
         self._client: Client | None = None
 
     async def __aenter__(self) -> Site:

@@ -71,11 +71,14 @@ class Registration:
             now=now,
         )
 
-    async def renew(self, peer_id: str, peer: Peer, csr: str) -> str | None:
-        """A certificate in PEM for a peer's new key; None if the peer has been revoked. Raises
-        ``InvalidInput``."""
+    async def renew(self, peer_id: str, peer: Peer, csr: str, *, replaced: str) -> str | None:
+        """A certificate in PEM for a peer's new key; None if the peer has been revoked. ``replaced``: the
+        digest of the key that asks for it. Raises ``InvalidInput``."""
         signing_request, now = read_csr(csr), self.now()
-        if not await self._store.peers.renew(peer_id, signing_request.digest, now + self._lifetime):
+        until = now + self._lifetime
+        if not await self._store.peers.renew(
+            peer_id, signing_request.digest, until, replaced=replaced, now=self._clock.now()
+        ):
             return None
         return self._authority.sign_peer_certificate(
             signing_request, peer.kind, peer.name, peer_id, now, self._lifetime

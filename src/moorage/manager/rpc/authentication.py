@@ -8,31 +8,38 @@ import hmac
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 import grpc
 import structlog
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
+from moorage.common.link.certificates import key_digest
 from moorage.common.link.identity import MANAGER_NAME
 from moorage.common.views.peers import PeerKind
 from moorage.manager.store import Store, Topic
-from moorage.manager.store.peers import Peer
+from moorage.manager.store.peers import Peer, PeerKeys
 
 log = structlog.get_logger("moorage.rpc")
 
 _POLL_S = 30.0
+# A link that a replaced certificate opened ends after so long, so that its peer connects with the new one.
+_RENEWED_LINK = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
     """The authenticated caller of a link. ``peer`` is None for a caller with only the link token, which may
-    act as any agent or proxy."""
+    act as any agent or proxy. ``key``: digest of the public key in its certificate."""
 
     peer_id: str = ""
     peer: Peer | None = None
+    key: str = ""
 
     def refusal_to_act_as(self, name: str, resource_group: str | None = None) -> str:
         """The reason why the caller may not act as ``name``; "" if it may."""
@@ -58,7 +65,7 @@ class LinkAuthenticator:
 
     def __init__(self, store: Store, token: str | None, clock: Clock) -> None:
         self._store, self._token, self._clock = store, token, clock
-        self._calls: dict[str, set[asyncio.Timeout]] = {}
+        self._calls: dict[str, set[_Call]] = {}
         self.loop = Loop("peers", self._tick, interval_s=_POLL_S, clock=clock)
         store.notifier.on(Topic.PEERS, self.loop.nudge)
 
@@ -73,8 +80,11 @@ class LinkAuthenticator:
             return Caller()
         kind, name, peer_id = _certificate_identity(context)
         peer = await self._store.peers.find(peer_id) if peer_id else None
-        if peer is None or (peer.kind, peer.name) != (kind, name):
+        key = _key_digest(context)
+        if peer is None or (peer.kind, peer.name) != (kind, name) or key in peer.retired_keys:
             message = f"{kind} {name!r} was revoked, or belongs to another installation: join again"
+            if peer is not None and key in peer.retired_keys:
+                message = f"this certificate of {kind} {name!r} was replaced by a newer one, which is in use"
             log.warning("certificate refused", peer=context.peer(), kind=kind, name=name)
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, message)
             raise AssertionError("aborted")
@@ -83,7 +93,12 @@ class LinkAuthenticator:
                 grpc.StatusCode.PERMISSION_DENIED,
                 f"this certificate is for {kind} {name!r}, and only {'s and '.join(kinds)}s may call this",
             )
-        return Caller(peer_id, peer)
+        return Caller(peer_id, peer, key)
+
+    async def retire_replaced_key(self, caller: Caller) -> None:
+        """Call it when a peer's link begins. With its newest key, nobody needs the one before any more."""
+        if caller.peer is not None and caller.peer.was_renewed and caller.key == caller.peer.key:
+            await self._store.peers.retire(caller.peer_id, caller.key)
 
     async def authenticate_manager(self, context: Any) -> None:
         """Abort the call unless another manager makes it. The CA gives its name to nobody else."""
@@ -96,20 +111,26 @@ class LinkAuthenticator:
 
     @asynccontextmanager
     async def until_revoked(self, caller: Caller, context: Any) -> AsyncIterator[None]:
-        """Ends the call inside the context when the peer is revoked."""
+        """Ends the call inside the context when the peer is revoked or its key retired, and some time after
+        its certificate was renewed: the next connection uses the new one."""
         if caller.peer is None:
             yield
             return
         calls = self._calls.setdefault(caller.peer_id, set())
         try:
-            async with asyncio.timeout(None) as call:
+            async with asyncio.timeout(None) as timeout:
+                call = _Call(timeout, caller.key, self._clock.now())
                 calls.add(call)
                 yield
         except TimeoutError:
-            if not call.expired():
+            if not timeout.expired():
                 raise
-            message = f"{caller.peer.kind} {caller.peer.name!r} was revoked"
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, message)
+            peer = f"{caller.peer.kind} {caller.peer.name!r}"
+            if call.renewed:
+                await context.abort(
+                    grpc.StatusCode.UNAVAILABLE, f"the certificate of {peer} was renewed: connect again"
+                )
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, f"{peer} was revoked")
         finally:
             calls.discard(call)
             if not calls:
@@ -118,11 +139,31 @@ class LinkAuthenticator:
     async def _tick(self) -> None:
         if not self._calls:
             return
-        left = await self._store.peers.valid(list(self._calls))
-        for peer_id in self._calls.keys() - left:
-            log.warning("peer revoked: closing its links", peer=peer_id)
-            for call in self._calls[peer_id]:
-                call.reschedule(0.0)  # expires at once
+        left, now = await self._store.peers.valid(list(self._calls)), self._clock.now()
+        for peer_id, calls in self._calls.items():
+            keys = left.get(peer_id)
+            if keys is None:
+                log.warning("peer revoked: closing its links", peer=peer_id)
+            for call in calls:
+                call.renewed = keys is not None
+                if keys is None or call.is_outdated(keys, now):
+                    call.timeout.reschedule(0.0)  # expires at once
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    timeout: asyncio.Timeout
+    key: str
+    since: datetime
+    renewed: bool = False
+
+    def is_outdated(self, keys: PeerKeys, now: datetime) -> bool:
+        """It began before its peer's renewal. One with the same key that began later is all that the peer
+        has: the answer with the new certificate was lost."""
+        if self.key in keys.retired:
+            return True
+        replaced_at = keys.renewed_at if self.key == keys.replaced else None
+        return replaced_at is not None and self.since < replaced_at < now - _RENEWED_LINK
 
 
 async def _check_token(context: Any, token: str) -> None:
@@ -143,3 +184,16 @@ def _certificate_identity(context: Any) -> tuple[str, str, str]:
         if scheme == "moorage" and len(parts) == 3:
             return parts[0], parts[1], parts[2]
     return "", "", ""
+
+
+def _key_digest(context: Any) -> str:
+    """The digest of the public key in the caller's certificate; "" if there is none."""
+    for pem in (context.auth_context() or {}).get("x509_pem_cert", ()):
+        return _digest_of(bytes(pem))
+    return ""
+
+
+@lru_cache(maxsize=4096)
+def _digest_of(pem: bytes) -> str:
+    key = x509.load_pem_x509_certificate(pem).public_key()
+    return key_digest(key) if isinstance(key, ec.EllipticCurvePublicKey) else ""

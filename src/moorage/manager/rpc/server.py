@@ -98,6 +98,7 @@ class LinkServer(
 
     async def Attach(self, request_iterator: AsyncIterator[agent_pb2.Report], context: Any) -> None:
         caller = await self._authenticate(context, "agent")
+        await self._authenticator.retire_replaced_key(caller)
         async with self._authenticator.until_revoked(caller, context):
             await self._links.serve(request_iterator, context, caller)
 
@@ -132,6 +133,7 @@ class LinkServer(
         caller = await self._authenticate(context, "proxy")
         if wrong := caller.refusal_to_act_as(request.proxy_id):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
+        await self._authenticator.retire_replaced_key(caller)
         log.info("proxy connected", proxy=request.proxy_id)
         self._presence.proxies[request.proxy_id] += 1
         try:
@@ -199,7 +201,9 @@ class LinkServer(
             )
             raise AssertionError("aborted")
         try:
-            certificate = await registration.renew(caller.peer_id, caller.peer, request.csr)
+            certificate = await registration.renew(
+                caller.peer_id, caller.peer, request.csr, replaced=caller.key
+            )
         except InvalidInput as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except StoreUnavailable as error:

@@ -85,5 +85,8 @@ link_peers = table(
         "certificate_until": TIME,
         "revoked_at": [TIME],
         "revoked_by": Text(),
+        "renewed_from": [Text()],
+        "renewed_at": [TIME],
+        "retired_keys": ARRAY(Text()),
     },
 )

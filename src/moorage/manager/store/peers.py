@@ -33,9 +33,24 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
+    """``key``: digest of the public key of its newest certificate. ``was_renewed``: it may still use the one
+    before; see ``retire``. ``retired_keys``: those that it may not use."""
+
     kind: PeerKind
     name: str
     resource_group: str | None
+    key: str = ""
+    was_renewed: bool = False
+    retired_keys: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class PeerKeys:
+    """``replaced``: the key before the newest one, if it may still be used; ``renewed_at``: since when."""
+
+    retired: frozenset[str]
+    replaced: str | None
+    renewed_at: datetime | None
 
 
 class PeerStore:
@@ -107,16 +122,30 @@ class PeerStore:
     async def find(self, peer_id: str) -> Peer | None:
         """None for a peer that is revoked or unknown."""
         row = await self._db.fetchrow(SQL["peer_find"], peer_id)
-        return None if row is None else Peer(row["kind"], row["name"], row["resource_group"])
+        if row is None:
+            return None
+        retired = frozenset(row["retired_keys"])
+        was_renewed = row["renewed_from"] is not None
+        group, key = row["resource_group"], row["public_key"]
+        return Peer(row["kind"], row["name"], group, key, was_renewed, retired)
 
-    async def renew(self, peer_id: str, key: str, until: datetime) -> bool:
-        """Record a certificate for the public key of digest ``key``, valid until ``until``. False for a peer
-        that is revoked."""
-        return bool(await self._connection.fetch(SQL["peer_renew"], peer_id, key, until))
+    async def renew(self, peer_id: str, key: str, until: datetime, *, replaced: str, now: datetime) -> bool:
+        """Record a certificate for the public key of digest ``key``, valid until ``until``, in place of that
+        for ``replaced``. False for a peer that is revoked, or a key that is retired."""
+        args = (peer_id, key, until, replaced, now)
+        return bool(await self._connection.fetch(SQL["peer_renew"], *args))
 
-    async def valid(self, peer_ids: Collection[str]) -> frozenset[str]:
-        """The subset of these that is not revoked."""
-        return frozenset(row["id"] for row in await self._db.fetch(SQL["peers_valid"], list(peer_ids)))
+    async def retire(self, peer_id: str, key: str) -> None:
+        """A peer has connected with its newest ``key``: refuse the one before from now on."""
+        if await self._connection.fetch(SQL["peer_retire"], peer_id, key):
+            self._notifier.notify([Topic.PEERS])
+
+    async def valid(self, peer_ids: Collection[str]) -> dict[str, PeerKeys]:
+        """The peers among these that are not revoked."""
+        return {
+            row["id"]: PeerKeys(frozenset(row["retired_keys"]), row["renewed_from"], row["renewed_at"])
+            for row in await self._db.fetch(SQL["peers_valid"], list(peer_ids))
+        }
 
     async def all(self) -> list[PeerView]:
         rows = await self._db.fetch(SQL["peers_list"])
@@ -148,7 +177,9 @@ def _join_error(request: JoinRequest, row: asyncpg.Record | None) -> Forbidden |
             next_step=again,
         )
     if row["removed"]:
-        return Forbidden("this join token was removed", next_step=again)
+        return Forbidden(
+            "this join token was removed, by itself or with a peer that joined by it", next_step=again
+        )
     if row["expired"]:
         return Forbidden(
             f"this join token expired at {row['expires_at']:%Y-%m-%dT%H:%M:%SZ}", next_step=again

@@ -18,6 +18,9 @@ WITH forgotten AS (
 ), revoked AS (
     UPDATE link_peers m SET revoked_at = now(), revoked_by = $2 FROM forgotten f
     WHERE m.kind = 'agent' AND m.name = f.id AND m.revoked_at IS NULL
+    RETURNING m.token_id
+), withdrawn AS (
+    UPDATE join_tokens j SET removed_at = now(), removed_by = $2 FROM revoked r WHERE j.id = r.token_id AND j.removed_at IS NULL
 ), ended AS (
     UPDATE kernels k SET status = CASE WHEN k.status = 'TERMINATING' THEN 'TERMINATED' ELSE 'ERROR' END,
         status_since = now(), observed = 'GONE', reason = CASE WHEN k.reason = '' THEN 'agent-lost' ELSE k.reason END,

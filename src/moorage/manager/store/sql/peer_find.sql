@@ -1,1 +1,2 @@
-SELECT kind, name, resource_group FROM link_peers WHERE id = $1 AND revoked_at IS NULL
+SELECT kind, name, resource_group, public_key, renewed_from, retired_keys
+FROM link_peers WHERE id = $1 AND revoked_at IS NULL

@@ -4,5 +4,8 @@ WITH revoked AS (
     RETURNING id, kind, name, resource_group, joined_at, certificate_until, token_id AS token
 ), logged AS (
     INSERT INTO agent_history (agent_id, event, actor) SELECT name, 'revoke', $3 FROM revoked WHERE kind = 'agent'
+), withdrawn AS (
+    -- Whoever has the peer's files may have its join token, too, which may admit others.
+    UPDATE join_tokens j SET removed_at = now(), removed_by = $3 FROM revoked r WHERE j.id = r.token AND j.removed_at IS NULL
 )
 SELECT * FROM revoked
