@@ -98,10 +98,9 @@ class Stream:
             self.reports.force_full()
             return
         self.reports.deltas = True
-        orders = self.orders.apply(message)
-        self.orders_wanted = orders is None
-        if orders is not None:
-            self.node.take(orders)
+        self.orders_wanted = not (self.orders.accept(message) and self.node.take(message))
+        if self.orders_wanted:
+            self.orders.reject()
         if self.node.leases.due_in() <= 0:
             self.send_report()
 

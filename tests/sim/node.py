@@ -25,6 +25,7 @@ from moorage.common.link.messages import (
     AgentInfo,
     Observation,
     Orders,
+    OrdersDelta,
     Report,
     RuntimeState,
     SlotOffer,
@@ -124,7 +125,7 @@ class Node:
     applied_generation: int = 0  # by this process
     newest_generation: int = 0  # seen, in the checkpoint
     refused_at: float = -1000.0  # when it last refused orders
-    orders: Orders | None = None
+    orders: dict[KernelId, KernelSpec] | None = None
     checkpoint: dict[KernelId, Entry] = field(default_factory=dict)
     runtime: dict[KernelId, NodeKernel] = field(default_factory=dict)
     unknown: set[KernelId] = field(default_factory=set)  # in the runtime, and not in the checkpoint
@@ -203,12 +204,17 @@ class Node:
 
     # The agent's interface to the link.
 
-    def take(self, orders: Orders) -> bool:
-        if not policy.accepts(self.newest_generation, orders):
+    def take(self, orders: Orders | OrdersDelta) -> bool:
+        if not policy.accepts(self.newest_generation, self.applied_generation, orders):
             self.refused_at = self.now()
             return False
         self.applied_generation = self.newest_generation = orders.generation
-        self.orders = orders
+        if isinstance(orders, Orders):
+            self.orders = {spec.kernel_id: spec for spec in orders.kernels}
+        else:
+            assert self.orders is not None
+            self.orders = {k: spec for k, spec in self.orders.items() if k not in orders.withdrawn}
+            self.orders |= {spec.kernel_id: spec for spec in orders.added}
         self._reconcile()
         return True
 

@@ -199,7 +199,7 @@ class Simulation(Interleaving, Workload, Programs, Faults, Restores, Invariants)
         self.check_generation(chosen.node, message)
         chosen.receive(message)
         node = chosen.node
-        ordered = [k.kernel_id[-4:] for k in node.orders.kernels] if node.orders else None
+        ordered = [k[-4:] for k in node.orders] if node.orders else None
         generation = node.newest_generation
         self.record(f"{node.name} receives orders: newest generation {generation}, kernels {ordered}")
         if self.rng.random() < 0.7:

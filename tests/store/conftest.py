@@ -152,7 +152,7 @@ async def mark_silent(store: Store, *names: str, seconds: float = 3600, lost: bo
         seconds,
     )
     for new in (AgentStatus.SUSPECT, AgentStatus.LOST)[: 2 if lost else 1]:
-        silent = [one for one in await store.agents.contacts() if not names or one.agent_id in names]
+        silent = [one for one in await store.agents.contacts(0.0) if not names or one.agent_id in names]
         marks = [Mark(one.agent_id, one.last_seen, new, LOST_GRACE_S) for one in silent]
         marked = [agent_id for agent_id, _ in await store.agents.mark_silent(marks, term or 0)]
     return marked

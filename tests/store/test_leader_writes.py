@@ -41,7 +41,7 @@ async def running(store: Store, agent: FakeAgent, name: str, **more: object) -> 
 
 
 async def mark(store: Store, term: int) -> int:
-    (contact,) = await store.agents.contacts()
+    (contact,) = await store.agents.contacts(0.0)
     marks = [Mark(contact.agent_id, contact.last_seen, SUSPECT)]
     return len(await store.agents.mark_silent(marks, term))
 
@@ -126,7 +126,7 @@ async def test_alive_agent_is_never_lost_at_once(store: Store) -> None:
     with pytest.raises(asyncpg.CheckViolationError, match="node-1 is ALIVE"):
         await store.database.fetch("UPDATE agents SET status = 'LOST'")
     term = await store.leases.acquire("test", 60) or 0
-    (contact,) = await store.agents.contacts()
+    (contact,) = await store.agents.contacts(0.0)
     assert await store.agents.mark_silent([Mark(contact.agent_id, contact.last_seen, LOST)], term) == []
     assert (await store.agents.get(agent.name)).status is ALIVE
 
@@ -151,6 +151,8 @@ async def test_lost_needs_the_database_clock_too(store: Store) -> None:
     """A monotonic clock that runs away makes an agent SUSPECT, which costs nothing."""
     agent, monitored = FakeAgent(store), Monitored(store)
     await agent.report()
+    assert await monitored.look(600) == {"node-1": ALIVE}, "the database has heard from it a moment ago"
+    await store.database.fetch("UPDATE agents SET last_seen = now() - interval '20 seconds'")
     assert await monitored.look(600) == {"node-1": SUSPECT}
     await store.database.fetch("UPDATE agents SET last_seen = now() - interval '1 hour'")
     assert await monitored.look(100) == {"node-1": SUSPECT}, "looked at for less than the grace period"
@@ -161,6 +163,7 @@ async def test_agents_of_a_group_are_held_together(store: Store) -> None:
     agents, monitored = [FakeAgent(store, f"n{n}") for n in range(3)], Monitored(store)
     for agent in agents:
         await agent.report()
+    await store.database.fetch("UPDATE agents SET last_seen = now() - interval '20 seconds'")
     await monitored.look(60)
     await store.database.fetch("UPDATE agents SET last_seen = now() - interval '1 hour'")
     assert set((await monitored.look(300)).values()) == {SUSPECT}

@@ -8,7 +8,7 @@ from collections.abc import Collection
 import asyncpg
 
 from moorage.common.aio.clock import SystemClock
-from moorage.common.model.ids import AgentId
+from moorage.common.model.ids import AgentId, KernelId
 from moorage.common.model.spec import SessionSpec
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store import Store, Topic
@@ -17,23 +17,27 @@ from moorage.manager.store.notifier import Notifier
 from .conftest import FakeAgent, open_store, schedule, stop
 
 Agents = Collection[AgentId] | None
+Kernels = Collection[str] | None
 
 
 class Listeners:
     """Records notifications about orders, and lets a test wait for them."""
 
     def __init__(self, store: Store) -> None:
-        self.received: asyncio.Queue[Agents] = asyncio.Queue()
+        self.received: asyncio.Queue[Kernels] = asyncio.Queue()
         store.notifier.on_orders(self.received.put_nowait)
 
-    async def until(self, *agents: str) -> None:
-        """Wait for a notify that names exactly these."""
+    async def until(self, *kernels: str) -> None:
+        """Wait until notifications have named these, and nothing else."""
+        missing = set(kernels)
         async with asyncio.timeout(30):
-            while (found := await self.received.get()) is None or set(found) != set(agents):
-                pass
+            while missing:
+                if (found := await self.received.get()) is not None:
+                    assert set(found) <= set(kernels)
+                    missing -= set(found)
 
 
-async def test_order_notifications_name_the_changed_agents(store: Store, empty_database: str) -> None:
+async def test_order_notifications_name_the_changed_kernels(store: Store, empty_database: str) -> None:
     async with open_store(empty_database) as other:
         own, elsewhere = Listeners(store), Listeners(other)
         plain = asyncio.Event()
@@ -43,12 +47,13 @@ async def test_order_notifications_name_the_changed_agents(store: Store, empty_d
         spec = SessionSpec(command=["x"], resources={"cuda.device": 2})
         made = await store.sessions.create(Scope.system("test"), spec)
         await schedule(store)
-        agent = (await store.sessions.get(Scope.system(), made.id)).kernels[0].agent_id
-        await own.until(str(agent))
-        await elsewhere.until(str(agent))
+        kernel = (await store.sessions.get(Scope.system(), made.id)).kernels[0]
+        name = f"{kernel.agent_id}/{kernel.id}"
+        await own.until(name)
+        await elsewhere.until(name)
         assert plain.is_set()
         await stop(store, made.id, actor="test")
-        await own.until(str(agent))
+        await own.until(name)
 
 
 async def test_closing_under_notifications_raises_nothing(empty_database: str) -> None:
@@ -76,11 +81,19 @@ async def test_closing_under_notifications_raises_nothing(empty_database: str) -
     assert errors == []
 
 
-async def test_too_many_agents_for_a_payload_mean_any_agent(store: Store, empty_database: str) -> None:
+async def test_many_kernels_are_named_by_several_payloads(store: Store, empty_database: str) -> None:
+    async with open_store(empty_database) as other:
+        elsewhere = Listeners(other)
+        kernels = [(AgentId("node"), KernelId(f"{n:036d}")) for n in range(500)]
+        store.notifier.notify_orders(kernels)
+        await elsewhere.until(*("/".join(pair) for pair in kernels))
+
+
+async def test_too_many_kernels_for_the_payloads_mean_any_kernel(store: Store, empty_database: str) -> None:
     async with open_store(empty_database) as other:
         elsewhere = Listeners(other)
         async with asyncio.timeout(30):
-            store.notifier.notify_orders([AgentId(f"node-{n:06d}") for n in range(1000)])
+            store.notifier.notify_orders((AgentId("node"), KernelId(f"{n:036d}")) for n in range(3000))
             assert await elsewhere.received.get() is None
 
 

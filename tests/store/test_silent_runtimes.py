@@ -63,7 +63,7 @@ async def test_grace_period_is_the_longest_of_the_runtimes_in_use(store: Store) 
     await started(store, agent, type="interactive")
     await idle.report()
     await mark_silent(store, lost=False)
-    assert {one.agent_id: one.grace_s for one in await store.agents.contacts()} == {
+    assert {one.agent_id: one.grace_s for one in await store.agents.contacts(0.0)} == {
         "node-1": 86_400,
         "idle": 0,
     }

@@ -89,11 +89,18 @@ class Stream:
             message = codec.manager_message_from_wire(await self.call.read())
         assert message is not None
         if isinstance(message, Orders | OrdersDelta):
-            self.deltas += isinstance(message, OrdersDelta)
-            message = self.orders_receiver.apply(message)
-            assert message is not None, "the delta does not follow the orders received before"
-            assert message.generation > self.orders.generation
-            self.orders = message
+            message = self.follow(message)
+        return message
+
+    def follow(self, message: Orders | OrdersDelta) -> Orders:
+        """All orders after this message."""
+        self.deltas += isinstance(message, OrdersDelta)
+        assert self.orders_receiver.accept(message), "the delta does not follow what was received before"
+        assert message.generation > self.orders.generation
+        if isinstance(message, OrdersDelta):
+            kept = [k for k in self.orders.kernels if k.kernel_id not in message.withdrawn]
+            message = Orders(message.generation, (*kept, *message.added))
+        self.orders = message
         return message
 
     async def end(self) -> grpc.StatusCode:

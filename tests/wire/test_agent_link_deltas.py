@@ -40,15 +40,15 @@ async def test_order_deltas_are_applied_and_drift_is_reported(manager: h.FakeMan
     sender = OrdersSender()
     async with h.make_agent(manager, tmp_path):
         await manager.wait_for_report(lambda r: True)
-        manager.send(sender.next_message(Orders(1, (one,))))
-        second = sender.next_message(Orders(2, (one, two)))
+        manager.send(sender.next_message(1, {one.kernel_id: one}))
+        second = sender.next_message(2, {k.kernel_id: k for k in (one, two)})
         assert isinstance(second, OrdersDelta)
         assert second.added == (two,)
         manager.send(second)
         await manager.wait_for_report(
             lambda r: {k.state for k in r.kernels} == {S.RUNNING} and len(r.kernels) == 2
         )
-        third = sender.next_message(Orders(3, (two,)))
+        third = sender.next_message(3, {two.kernel_id: two})
         assert isinstance(third, OrdersDelta)
         manager.send(OrdersDelta(3, 7, third.added, third.withdrawn, third.digest))  # its base was never sent
         report = await manager.wait_for_report(lambda r: r.orders_wanted)

@@ -281,7 +281,8 @@ async def test_agent_of_an_earlier_release_that_refuses_orders_gets_newer_ones(
         await agent.next()
         assert agent.orders.generation < now_ms
         await asyncio.sleep(0.3)
-        await agent.report(generation=0)
+        for _ in range(agent_stream.REFUSAL_REPORTS):
+            await agent.report(generation=0)
 
         async def refusing() -> bool:
             view = await client.get_agent("node-1")

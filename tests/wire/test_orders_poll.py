@@ -1,4 +1,4 @@
-"""Polling of the orders, for lost notifications."""
+"""Polling of the orders, for lost notifications, and orders for many kernels."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from contextlib import AsyncExitStack
 import asyncpg
 from manager_harness import attach, client, manager
 
+from moorage.common.aio.clock import SystemClock
+from moorage.common.link.messages import Observation
+from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import ObservedState
 from moorage.manager import Manager
-from moorage.manager.rpc.agent_link import POLL_S
+from moorage.manager.rpc.agent_link import IN_A_THREAD, POLL_S
 from moorage.sdk import Client
 
 __all__ = ["client", "manager"]  # fixtures
@@ -29,3 +33,18 @@ async def test_poll_reaches_every_agent(manager: Manager, client: Client, empty_
         await connection.close()
         async with asyncio.timeout(2 * POLL_S):
             await asyncio.gather(*(agent.orders_with(0) for agent in agents))
+
+
+async def test_messages_with_many_kernels(manager: Manager) -> None:
+    """They are encoded and decoded in threads. Kernels that the database does not know are kept, so that
+    orders name them."""
+    count, clock = 2 * IN_A_THREAD, SystemClock()
+    async with attach(manager) as agent:
+        await agent.orders_with(0)
+        for _ in range(count):
+            kernel_id, session_id = KernelId(clock.new_id()), SessionId(clock.new_id())
+            agent.seen[kernel_id] = Observation(kernel_id, session_id, ObservedState.RUNNING)
+        agent.report_sender.force_full()
+        await agent.report()
+        orders = await agent.orders_with(count)
+        assert {kernel.kernel_id for kernel in orders.kernels} == agent.seen.keys()

@@ -12,7 +12,7 @@ import asyncpg
 from manager_harness import attach, client, manager, until
 
 from moorage.common.link import codec
-from moorage.common.link.messages import Orders
+from moorage.common.link.messages import Orders, OrdersDelta
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState as S
@@ -52,10 +52,9 @@ async def test_manager_with_a_report_backlog_requests_a_pause(
                 async with asyncio.timeout(10):
                     wire: Any = await agent.call.read()
                 message = codec.manager_message_from_wire(wire)
-                assert message is not None
-                orders = agent.orders_receiver.apply(message)  # type: ignore[arg-type]
-                assert isinstance(orders, Orders)
-                agent.orders = orders
+                if not isinstance(message, Orders | OrdersDelta):
+                    continue
+                orders = agent.follow(message)
                 if any(kernel.session_name == name for kernel in orders.kernels):
                     return int(wire.report_pause_ms)
 

@@ -46,7 +46,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.aio.supervisor import SupervisedTask
 from moorage.common.link.dial import MAINTENANCE_S, Dialer, dialer_for
-from moorage.common.link.messages import AgentInfo, Report, RuntimeState, SlotOffer
+from moorage.common.link.messages import AgentInfo, Report, ReportDelta, RuntimeState, SlotOffer
 from moorage.common.model.errors import ConfigError
 from moorage.common.model.ids import AgentId
 from moorage.common.model.kernel import ISOLATED_PROCESS
@@ -146,8 +146,8 @@ class Agent:
         """Number of kernels that are not known to have ended."""
         return len(self._kernels.alive()) if self._kernels is not None else 0
 
-    def report(self) -> Report:
-        """The full report at this moment."""
+    def report(self, whole: bool = True) -> Report | ReportDelta:
+        """The full report at this moment, or what has changed since the last one."""
         kernels = self._kernels
         assert kernels is not None
         assert self._start_record is not None
@@ -165,19 +165,23 @@ class Agent:
             max_kernels=self._settings.max_kernels,
             share_quantum=round(1000 * self._settings.share_quantum),
             share_minimum=round(1000 * self._settings.share_minimum),
-            report_interval_s=self._settings.report_interval_s,
             runtime_states=tuple(
                 RuntimeState(name, name in kernels.listed, runtime.silence_grace_s)
                 for name, runtime in self._runtimes.items()
             ),
             lease_runtimes=tuple(name for name in self._offered_runtimes if name in _LEASE_RUNTIMES),
         )
+        draining = kernels.draining or self._shutting_down
+        changed, removed = kernels.take_changes()
+        if not whole:
+            generation = kernels.applied_generation
+            return ReportDelta(self.incarnation, generation, changed, removed, info, draining)
         return Report(
             info,
             self.incarnation,
             kernels.applied_generation,
             kernels.observations(),
-            kernels.draining or self._shutting_down,
+            draining,
             newest_generation=kernels.newest_generation,
         )
 
@@ -334,6 +338,7 @@ class Agent:
             devices=lambda: {o.device_id: o.parent for o in self._offers if o.device_id},
             meter=self._devices,
             send=link.send_usage,
+            wanted=lambda: link.wants_usage,
         )
 
     async def _probe_runtimes(self, runtimes: tuple[Runtime, ...]) -> frozenset[str]:

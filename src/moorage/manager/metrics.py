@@ -28,6 +28,10 @@ class Metrics:
             "resource_group",
         )
         self._links = gauge("moorage_agent_links", "Agents connected to this manager.")
+        self._heartbeat = gauge(
+            "moorage_agent_heartbeat_interval_seconds",
+            "Longest pause between two reports that this manager asks of its agents; 0: as they are set.",
+        )
         self._reports = counter("moorage_agent_reports_total", "Reports applied.")
         self._pass_seconds = Histogram(
             "moorage_scheduler_pass_seconds",
@@ -116,6 +120,9 @@ class Metrics:
 
     def set_links(self, count: int) -> None:
         self._links.set(count)
+
+    def set_heartbeat_interval(self, seconds: float) -> None:
+        self._heartbeat.set(seconds)
 
     def set_held_losses(self, held: Mapping[str, int]) -> None:
         """``held``: by resource group, the silent agents that would be LOST."""

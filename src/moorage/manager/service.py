@@ -138,14 +138,14 @@ class Manager:
         leader = self._leader = await enter(Leader(store, clock))
         terminator = SessionTerminator(store, settings.lost_grace_s)
         addresses = AgentAddresses([AddressRule.parse(rule) for rule in settings.agent_addresses])
-        links = AgentLinks(store, metrics, clock, addresses)
+        usage = UsageWriter(store, metrics, clock)
+        links = AgentLinks(store, metrics, clock, addresses, usage.take)
         authority = await self._authority(store) if self.has_tls else None
         certificate = ManagerCertificate(authority, clock) if authority else None
         managers = ManagerLinkClient(store, certificate, self._link_token)
         logs, execs = LogBroker(store, links, managers, clock), CommandBroker(links, managers, clock)
         workspaces = WorkspaceBroker(links, managers, clock)
         feed = RouteFeed(store, clock)
-        usage = UsageWriter(store, metrics, clock)
         retention_s = settings.decisions_kept_days * 86_400
         recorder = await enter(DecisionRecorder(store, metrics, clock)) if retention_s else None
         retention = retention_s, settings.decisions_max_bytes
@@ -241,6 +241,7 @@ class Manager:
             )
         presence.link = self._published_link()
         presence.on_change += [
+            lambda: links.set_managers(len(presence.managers)),
             lambda: links.set_database(presence.has_database),
             lambda: feed.set_database(presence.has_database),
         ]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from moorage.agent.kernel.reconcile import Action, Adopt, Create, Destroy, Remove, Stop, accepts, reconcile
-from moorage.common.link.messages import Orders
+from moorage.common.link.messages import Orders, OrdersDelta
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.status import ObservedState as S
@@ -33,6 +33,11 @@ def spec(name: str) -> KernelSpec:
 A, B = spec("a"), spec("b")
 ORDERED, WITHDRAWN = Orders(1, (A,)), Orders(2, ())
 KNOWN = {A.kernel_id: A}
+
+
+def mapping(orders: Orders) -> dict[KernelId, KernelSpec]:
+    return {one.kernel_id: one for one in orders.kernels}
+
 
 CASES: list[tuple[str, Orders | None, dict[KernelId, KernelSpec], dict[KernelId, S], list[Action]]] = [
     ("not connected: nothing is touched", None, KNOWN, {A.kernel_id: S.RUNNING, B.kernel_id: S.UNKNOWN}, []),
@@ -67,9 +72,9 @@ CASES: list[tuple[str, Orders | None, dict[KernelId, KernelSpec], dict[KernelId,
 
 def test_kernel_that_an_unlisted_runtime_may_have_is_not_created() -> None:
     """Its checkpoint entry may have been unreadable."""
-    assert reconcile(ORDERED, {}, {}, unlisted={"fake"}) == []
-    assert reconcile(ORDERED, {}, {}, unlisted={"docker"}) == [Create(A)]
-    assert reconcile(ORDERED, {}, {A.kernel_id: S.UNKNOWN}, unlisted={"fake"}) == [Adopt(A)]
+    assert reconcile(KNOWN, {}, {}, unlisted={"fake"}) == []
+    assert reconcile(KNOWN, {}, {}, unlisted={"docker"}) == [Create(A)]
+    assert reconcile(KNOWN, {}, {A.kernel_id: S.UNKNOWN}, unlisted={"fake"}) == [Adopt(A)]
 
 
 @pytest.mark.parametrize(
@@ -82,11 +87,19 @@ def test_cases(
     observed: dict[KernelId, S],
     actions: list[Action],
 ) -> None:
-    assert reconcile(orders, checkpoint, observed) == actions
+    ordered = None if orders is None else mapping(orders)
+    assert reconcile(ordered, checkpoint, observed) == actions
+    each = [reconcile(ordered, checkpoint, observed, (), [one.kernel_id]) for one in (A, B)]
+    assert [*each[0], *each[1]] == actions, "what happens to a kernel depends on no other"
 
 
 def test_only_older_orders_are_refused() -> None:
-    assert [accepts(5, Orders(generation, ())) for generation in (4, 5, 6)] == [False, True, True]
+    assert [accepts(5, 5, Orders(generation, ())) for generation in (4, 5, 6)] == [False, True, True]
+
+
+def test_delta_to_other_orders_is_refused() -> None:
+    deltas = [OrdersDelta(9, base, (), frozenset(), 0) for base in (4, 5, 6)]
+    assert [accepts(6, 5, delta) for delta in deltas] == [False, True, False]
 
 
 NAMES = ("a", "b", "c")
@@ -117,11 +130,12 @@ class World:
         return {k: S.UNKNOWN if k in self.unresponsive else state for k, state in states.items()}
 
     def apply(self, orders: Orders) -> None:
-        if accepts(self.newest, orders):
+        if accepts(self.newest, 0, orders):
             self.orders, self.newest = orders, orders.generation
 
     def step(self) -> list[Action]:
-        actions = reconcile(self.orders, dict(self.checkpoint), self.observed())
+        ordered = None if self.orders is None else mapping(self.orders)
+        actions = reconcile(ordered, dict(self.checkpoint), self.observed())
         for action in actions:
             match action:
                 case Create(one):

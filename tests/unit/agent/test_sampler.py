@@ -10,6 +10,7 @@ import pytest_asyncio
 
 from moorage.agent.devices import DeviceMeasurement
 from moorage.agent.devices.usage import RunningKernel, UsageSampler
+from moorage.agent.devices.usage.sampler import AT_ONCE
 from moorage.agent.runtimes import Counters, FakeRuntime, Handle, Launch, RuntimeFailed
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import ManualClock
@@ -59,6 +60,17 @@ class Unavailable(FakeRuntime):
 
     async def usage(self, handles: Mapping[KernelId, Handle]) -> dict[KernelId, Counters]:
         raise RuntimeFailed("no answer")
+
+
+class Measured:
+    """Counters of any kernel. ``turns``: the kernels of each measurement."""
+
+    def __init__(self) -> None:
+        self.turns: list[set[KernelId]] = []
+
+    async def __call__(self, handles: Mapping[KernelId, Handle]) -> dict[KernelId, Counters]:
+        self.turns.append(set(handles))
+        return {kernel_id: Counters(len(self.turns), 1) for kernel_id in handles}
 
 
 @pytest_asyncio.fixture
@@ -118,3 +130,19 @@ async def test_unavailable_runtime_affects_only_its_own_kernels(node: Node) -> N
     await node.tick()
     assert node.sent[-1].kernels == ()
     assert len(node.sent[-1].devices) == 1
+
+
+async def test_many_kernels_take_turns(node: Node) -> None:
+    await node.start_kernel("fake")
+    one, count = node.running[K], 2 * AT_ONCE + 10
+    node.running = {KernelId(f"{n}"): one for n in range(count)}
+    node.runtime.usage = measured = Measured()  # type: ignore[method-assign]
+    for _ in range(6):
+        await node.tick()
+    assert [len(turn) for turn in measured.turns] == [AT_ONCE, AT_ONCE, 10] * 2
+    assert {kernel for turn in measured.turns[:3] for kernel in turn} == node.running.keys()
+    assert [len(report.kernels) for report in node.sent[3:]] == [AT_ONCE, AT_ONCE, 10]
+    assert len(node.sampler.latest.kernels) == count
+    node.running = {}
+    await node.tick()
+    assert not node.sampler.latest.kernels

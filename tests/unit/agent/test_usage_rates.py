@@ -71,6 +71,5 @@ def test_samples_are_aggregated_by_minute() -> None:
     assert aggregator.add(K, 179.9, Use(2000, 30, gpu=500)) is None
     completed = aggregator.add(K, 180.0, Use(0, 0))
     assert completed == KernelMinute(K, 120, 2, Use(1500, 20, gpu=500), Use(2000, 30, gpu=500))
-    assert aggregator.retain([K]) == []
-    assert aggregator.retain([]) == [KernelMinute(K, 180, 1, Use(0, 0), Use(0, 0))]
-    assert aggregator.retain([]) == []
+    assert aggregator.drop(K) == KernelMinute(K, 180, 1, Use(0, 0), Use(0, 0))
+    assert aggregator.drop(K) is None

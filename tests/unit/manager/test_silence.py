@@ -20,11 +20,12 @@ EVERY_S = 5
 
 
 class World:
-    """A leader that looks every five seconds at agents that are marked as it decides."""
+    """A leader that looks every five seconds, at the agents that the database finds, which are marked as it
+    decides."""
 
     def __init__(self, *agents: Contact, limits: SilenceLimits = LIMITS) -> None:
         self.agents = {one.agent_id: one for one in agents}
-        self.watch, self.now = SilenceWatch(limits), 0.0
+        self.watch, self.now, self.limits = SilenceWatch(limits), 0.0, limits
         self.verdict = Verdict((), {})
 
     def look(self, *heard: str, offset_s: float = 0) -> None:
@@ -32,7 +33,8 @@ class World:
         for name in heard:
             seen = T0 + timedelta(seconds=self.now + offset_s)
             self.agents[AgentId(name)] = replace(self.agents[AgentId(name)], status=ALIVE, last_seen=seen)
-        self.verdict = self.watch.look(list(self.agents.values()), self.now, self.now)
+        found = [self.read(one, offset_s) for one in self.agents.values()]
+        self.verdict = self.watch.look([one for one in found if one is not None], self.now, self.now)
         for mark in self.verdict.marks:
             known = self.agents[mark.agent_id]
             assert mark.last_seen == known.last_seen
@@ -40,6 +42,15 @@ class World:
             self.agents[mark.agent_id] = replace(known, status=mark.new)
             if mark.new is LOST:
                 del self.agents[mark.agent_id]
+
+    def read(self, one: Contact, offset_s: float) -> Contact | None:
+        """As agent_contacts.sql does: None for an agent that was heard from."""
+        third_s = max(self.limits.suspect_after_s, 3 * one.report_interval_s) / 3
+        silent_s = (T0 + timedelta(seconds=self.now + offset_s) - one.last_seen).total_seconds()
+        if one.status is ALIVE and 0 <= silent_s <= third_s:
+            return None
+        count = sum(other.group == one.group for other in self.agents.values())
+        return replace(one, silent_s=min(max(silent_s, 0.0), third_s), group_agents=count)
 
     def wait(self, seconds: float, *heard: str) -> None:
         for _ in range(int(seconds / EVERY_S)):
@@ -85,6 +96,20 @@ def test_leader_that_has_not_looked_starts_again(pause_s: float) -> None:
     assert not world.verdict.marks
     world.wait(35)
     assert world.status("a") is ALIVE
+
+
+def test_jump_of_the_database_clock_counts_as_a_third_of_the_patience_at_most() -> None:
+    world = World(agent("a"), agent("b"), agent("c"))
+    world.wait(10, "a", "b", "c")
+    world.now += EVERY_S
+    world.look("c", offset_s=7200)
+    for _ in range(5):
+        world.now += EVERY_S
+        world.look("c", offset_s=7200)
+    assert world.status("a") is ALIVE
+    world.now += EVERY_S
+    world.look("c", offset_s=7200)
+    assert (world.status("a"), world.status("c")) == (SUSPECT, ALIVE)
 
 
 def test_another_leader_observes_the_whole_grace_period_itself() -> None:

@@ -10,6 +10,7 @@ without the agent.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,6 +32,7 @@ class KernelLeases:
     def __init__(self, state: Path, clock: Clock, on_due: Callable[[], None] = lambda: None) -> None:
         self._file, self._clock, self.on_due = state / "lease", clock, on_due
         self._held: dict[KernelId, float] = {}
+        self._durations: Counter[float] = Counter()  # few different ones, with how many kernels have each
         self._shortest: float | None = None
         self._contact = self._requested = -float("inf")
         self._renewed = asyncio.Event()
@@ -39,12 +41,16 @@ class KernelLeases:
         """A kernel with this spec exists. Without a lease nothing happens."""
         if spec.lease_s:
             self._held[spec.kernel_id] = spec.lease_s
-            self._shortest = min(self._held.values())
+            self._durations[spec.lease_s] += 1
+            self._shortest = min(self._durations)
 
     def release(self, kernel_id: KernelId) -> None:
         """The kernel has ended."""
-        if self._held.pop(kernel_id, None) is not None:
-            self._shortest = min(self._held.values(), default=None)
+        lease_s = self._held.pop(kernel_id, None)
+        if lease_s is not None:
+            self._durations[lease_s] -= 1
+            self._durations = +self._durations  # without those of no kernel
+            self._shortest = min(self._durations, default=None)
 
     def due_in(self) -> float:
         """Seconds until a report should ask for contact; infinite if no kernel has a lease."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 import structlog
 
@@ -16,12 +17,12 @@ from moorage.agent.kernel import reconcile as policy
 from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.outcome import Outcome
 from moorage.agent.kernel.task import NEVER_STARTED, KernelTask
-from moorage.agent.link.report_timing import HOUSEKEEPING, IMMEDIATE, OnChange
+from moorage.agent.link.report_timing import HOUSEKEEPING, IMMEDIATE, UNHURRIED, OnChange
 from moorage.agent.runtimes import Handle, Runtime, RuntimeFailed
 from moorage.agent.state.checkpoint import KernelRecord, validate_kernel_id
 from moorage.common.aio.supervisor import SupervisedTask
 from moorage.common.aio.tasks import cancel_and_wait, spawn
-from moorage.common.link.messages import ExecRequest, LogRequest, Observation, Orders
+from moorage.common.link.messages import ExecRequest, LogRequest, Observation, Orders, OrdersDelta
 from moorage.common.model.errors import Conflict, InvalidInput, NotFound
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.kernel import KernelSpec
@@ -49,7 +50,7 @@ class KernelManager:
         self._context, self._on_change = context, on_change
         self.applied_generation = self.newest_generation = self._saved_generation = 0
         self.draining = False
-        self._orders: Orders | None = None
+        self._ordered: dict[KernelId, KernelSpec] | None = None
         self._kernels: dict[KernelId, KernelTask] = {}
         self._runs: dict[KernelId, SupervisedTask] = {}
         # Kernels that a runtime has found and the checkpoint does not know, and those being destroyed.
@@ -58,6 +59,10 @@ class KernelManager:
         self._saving: SupervisedTask | None = None
         self.listed: frozenset[str] = frozenset()
         self._scheduled_reconcile: asyncio.Handle | None = None
+        # Kernels that may have changed since the last reconciliation, and since the last report, in order.
+        self._unreconciled: dict[KernelId, None] = {}
+        self._unreported: dict[KernelId, None] = {}
+        self._active: dict[KernelId, RunningKernel] = {}
         self._kernel_changed = asyncio.Event()
 
     async def recover(self) -> None:
@@ -88,44 +93,56 @@ class KernelManager:
         orphans = {k: v for k, v in found.items() if k not in self._kernels and k not in self._destroying}
         if orphans:
             log.warning("found kernels that are not in the checkpoint", kernels=sorted(orphans))
+        self._unreported |= dict.fromkeys((*self._orphans, *orphans))
         self._orphans = orphans
         self._reconcile()
         self._on_change(HOUSEKEEPING)
         await asyncio.to_thread(self._context.logs.prune, set(self._kernels))
 
-    def apply_orders(self, orders: Orders) -> bool:
-        """Apply these orders from now on. False: a newer generation was applied before, so they are refused.
+    def apply_orders(self, orders: Orders | OrdersDelta) -> bool:
+        """Apply these orders, or changes to those in force. False: refused, as ``reconcile.accepts`` says.
 
         On return every ordered kernel is in ``observations``: a report of this generation is complete.
         """
-        if not policy.accepts(self.newest_generation, orders):
+        if not policy.accepts(self.newest_generation, self.applied_generation, orders):
             return False
         self.applied_generation = self.newest_generation = orders.generation
-        self._orders = replace(orders, kernels=tuple(spec for spec in orders.kernels if _is_usable(spec)))
+        changed: list[KernelId] | None = None
+        if isinstance(orders, Orders):
+            self._ordered = {spec.kernel_id: spec for spec in orders.kernels if _is_usable(spec)}
+        else:
+            assert self._ordered is not None
+            for kernel_id in orders.withdrawn:
+                self._ordered.pop(kernel_id, None)
+            self._ordered |= {spec.kernel_id: spec for spec in orders.added if _is_usable(spec)}
+            changed = [*orders.withdrawn, *(spec.kernel_id for spec in orders.added)]
         if self._saved_generation != self.newest_generation and (self._saving is None or self._saving.done):
             self._saving = SupervisedTask("kernels.save-generation", self._save_generation, finite=True)
-        self._reconcile()
+        self._reconcile(changed)
         self._on_change(HOUSEKEEPING)
         return True
 
     def observations(self) -> tuple[Observation, ...]:
         """Every kernel of this node. Orphans are included: an omitted kernel counts as GONE, and its devices
         as free."""
-        orphans = (*self._orphans, *self._destroying)
-        return (
-            *(kernel.observation() for kernel in self._kernels.values()),
-            *(_orphan_observation(kernel_id) for kernel_id in orphans if _KERNEL_ID.fullmatch(kernel_id)),
-        )
+        every = (*self._kernels, *self._orphans, *self._destroying)
+        return tuple(seen for kernel_id in every if (seen := self._observation(kernel_id)) is not None)
 
-    def active_kernels(self) -> dict[KernelId, RunningKernel]:
-        """Kernels that have been started and have not ended."""
-        return {
-            kernel_id: RunningKernel(
-                record.spec.runtime, record.handle, {d.device_id: d.amount for d in record.spec.devices}
-            )
-            for kernel_id, kernel in self._kernels.items()
-            if (record := kernel.record).handle is not None and kernel.state not in policy.ENDED
-        }
+    def take_changes(self) -> tuple[tuple[Observation, ...], frozenset[KernelId]]:
+        """The kernels that may have changed since the last call, and those that no longer exist."""
+        changed, self._unreported = self._unreported, {}
+        found = {k: seen for k in changed if (seen := self._observation(k)) is not None}
+        return tuple(found.values()), frozenset(changed.keys() - found.keys())
+
+    def _observation(self, kernel_id: KernelId) -> Observation | None:
+        if (kernel := self._kernels.get(kernel_id)) is not None:
+            return kernel.observation()
+        is_orphan = kernel_id in self._orphans or kernel_id in self._destroying
+        return _orphan_observation(kernel_id) if is_orphan and _KERNEL_ID.fullmatch(kernel_id) else None
+
+    def active_kernels(self) -> Mapping[KernelId, RunningKernel]:
+        """Kernels that have been started and have not ended. Changes with them."""
+        return self._active
 
     def states(self) -> dict[KernelId, tuple[str, ObservedState]]:
         """Session name and state of each kernel in the checkpoint."""
@@ -229,13 +246,21 @@ class KernelManager:
 
     # Reconciliation.
 
-    def _reconcile(self) -> None:
+    def _reconcile_changed(self) -> None:
         self._scheduled_reconcile = None
-        checkpoint = {kernel_id: kernel.record.spec for kernel_id, kernel in self._kernels.items()}
-        observed = {kernel_id: kernel.state for kernel_id, kernel in self._kernels.items()}
-        observed |= dict.fromkeys(self._orphans, ObservedState.UNKNOWN)
+        changed, self._unreconciled = self._unreconciled, {}
+        self._reconcile(changed)
+
+    def _reconcile(self, among: Collection[KernelId] | None = None) -> None:
+        """Act upon these kernels; None: upon all."""
+        if among is None:
+            among = dict.fromkeys((*self._kernels, *self._orphans, *(self._ordered or ())))
+        known = {k: kernel for k in among if (kernel := self._kernels.get(k)) is not None}
+        checkpoint = {kernel_id: kernel.record.spec for kernel_id, kernel in known.items()}
+        observed = {kernel_id: kernel.state for kernel_id, kernel in known.items()}
+        observed |= {k: ObservedState.UNKNOWN for k in among if k in self._orphans}
         unlisted = self._context.runtimes.keys() - self.listed
-        for action in policy.reconcile(self._orders, checkpoint, observed, unlisted):
+        for action in policy.reconcile(self._ordered, checkpoint, observed, unlisted, among):
             self._execute(action)
 
     def _execute(self, action: policy.Action) -> None:
@@ -284,6 +309,7 @@ class KernelManager:
                 # It still exists, and is reported until a scan no longer finds it.
                 self._orphans[kernel_id] = runtime, handle
             del self._destroying[kernel_id]
+            self._unreported[kernel_id] = None
             self._on_change(IMMEDIATE)
 
     def _new_record(self, spec: KernelSpec) -> KernelRecord:
@@ -293,22 +319,39 @@ class KernelManager:
         kernel = KernelTask(
             record,
             self._context,
-            on_change=self._on_kernel_change,
+            on_change=partial(self._on_kernel_change, record.kernel_id),
             on_removed=self._on_kernel_removed,
             maybe_started=maybe_started,
         )
         self._kernels[record.kernel_id] = kernel
+        self._note(record.kernel_id)
         self._runs[record.kernel_id] = SupervisedTask("kernel", kernel.run, key=record.kernel_id, finite=True)
 
-    def _on_kernel_change(self, within_s: float) -> None:
+    def _on_kernel_change(self, kernel_id: KernelId, within_s: float) -> None:
+        self._note(kernel_id)
+        if within_s == UNHURRIED:
+            return
         self._on_change(within_s)
         self._kernel_changed.set()
+        self._unreconciled[kernel_id] = None
         if self._scheduled_reconcile is None:
-            self._scheduled_reconcile = asyncio.get_running_loop().call_soon(self._reconcile)
+            self._scheduled_reconcile = asyncio.get_running_loop().call_soon(self._reconcile_changed)
 
     def _on_kernel_removed(self, kernel_id: KernelId) -> None:
         del self._kernels[kernel_id], self._runs[kernel_id]
+        self._note(kernel_id)
         self._on_change(HOUSEKEEPING)
+
+    def _note(self, kernel_id: KernelId) -> None:
+        """The kernel may have changed."""
+        self._unreported[kernel_id] = None
+        kernel = self._kernels.get(kernel_id)
+        record = kernel.record if kernel is not None and kernel.state not in policy.ENDED else None
+        if record is None or record.handle is None:
+            self._active.pop(kernel_id, None)
+        elif kernel_id not in self._active or self._active[kernel_id].handle is not record.handle:
+            devices = {d.device_id: d.amount for d in record.spec.devices}
+            self._active[kernel_id] = RunningKernel(record.spec.runtime, record.handle, devices)
 
 
 def _resolve_intent(record: KernelRecord, found: Handle | None) -> KernelRecord:

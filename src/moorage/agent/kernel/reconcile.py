@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from moorage.common.link.messages import Orders
+from moorage.common.link.messages import Orders, OrdersDelta
 from moorage.common.model.ids import KernelId
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.status import ObservedState
@@ -51,20 +51,23 @@ class Remove:
 Action = Create | Adopt | Stop | Destroy | Remove
 
 
-def accepts(newest: int, orders: Orders) -> bool:
-    """Orders of an older generation than ``newest`` arrived late and are never applied."""
-    return orders.generation >= newest
+def accepts(newest: int, applied: int, orders: Orders | OrdersDelta) -> bool:
+    """Orders of an older generation than ``newest`` arrived late and are never applied; neither is a delta to
+    other orders than those ``applied``, the generation in force."""
+    return orders.generation >= newest and (isinstance(orders, Orders) or orders.base == applied)
 
 
 def reconcile(
-    orders: Orders | None,
+    ordered: Mapping[KernelId, KernelSpec] | None,
     checkpoint: Mapping[KernelId, KernelSpec],
     observed: Mapping[KernelId, ObservedState],
     unlisted: Collection[str] = (),
+    among: Iterable[KernelId] | None = None,
 ) -> list[Action]:
-    """The actions that take the node closer to ``orders``. ``observed`` has the state of the kernels in the
+    """The actions that take the node closer to its orders. ``observed`` has the state of the kernels in the
     checkpoint and of those found outside it; a missing one counts as UNKNOWN. ``unlisted``: runtimes that
-    have not said which kernels they have.
+    have not said which kernels they have. ``among``: the kernels to look at, such as those that have changed;
+    None: all of them. What happens to a kernel depends on no other.
 
     * Without orders (not connected since the start) there are no actions.
     * A kernel in the checkpoint is never created again, whatever its state. Its end is reported until the
@@ -73,25 +76,24 @@ def reconcile(
       created.
     * Terminations precede creations, so that a device is free before it is used again.
     """
-    if orders is None:
+    if ordered is None:
         return []
-    ordered = {spec.kernel_id: spec for spec in orders.kernels}
-    actions: list[Action] = []
-    for kernel_id, spec in checkpoint.items():
-        if kernel_id in ordered:
-            continue
-        state = observed.get(kernel_id, ObservedState.UNKNOWN)
-        if state in ALIVE:
-            actions.append(Stop(kernel_id, spec.stop_grace_s))
-        elif state in ENDED:
-            actions.append(Remove(kernel_id))
-    orphans = {kernel_id for kernel_id in observed if kernel_id not in checkpoint}
-    actions += [
-        Destroy(kernel_id) for kernel_id in observed if kernel_id in orphans and kernel_id not in ordered
-    ]
-    new = [spec for kernel_id, spec in ordered.items() if kernel_id not in checkpoint]
-    actions += [Adopt(spec) for spec in new if spec.kernel_id in orphans]
-    actions += [
-        Create(spec) for spec in new if spec.kernel_id not in orphans and spec.runtime not in unlisted
-    ]
-    return actions
+    ends: list[Action] = []
+    adoptions: list[Action] = []
+    creations: list[Action] = []
+    for kernel_id in dict.fromkeys((*checkpoint, *observed, *ordered)) if among is None else among:
+        known, spec = checkpoint.get(kernel_id), ordered.get(kernel_id)
+        if spec is None:
+            if known is None and kernel_id in observed:
+                ends.append(Destroy(kernel_id))
+            elif known is not None:
+                state = observed.get(kernel_id, ObservedState.UNKNOWN)
+                if state in ALIVE:
+                    ends.append(Stop(kernel_id, known.stop_grace_s))
+                elif state in ENDED:
+                    ends.append(Remove(kernel_id))
+        elif known is None and kernel_id in observed:
+            adoptions.append(Adopt(spec))
+        elif known is None and spec.runtime not in unlisted:
+            creations.append(Create(spec))
+    return [*ends, *adoptions, *creations]

@@ -24,7 +24,7 @@ from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.create import Refused
 from moorage.agent.kernel.outcome import Outcome, TerminationCause, determine_outcome
 from moorage.agent.kernel.reconcile import ENDED
-from moorage.agent.link.report_timing import HOUSEKEEPING, OnChange, coalescing_window
+from moorage.agent.link.report_timing import HOUSEKEEPING, UNHURRIED, OnChange, coalescing_window
 from moorage.agent.runtimes import CreateFailed, Handle, Launch, Runtime, RuntimeFailed, RuntimeObservation
 from moorage.agent.state.checkpoint import KernelRecord
 from moorage.common.aio.supervisor import SupervisedTask
@@ -47,8 +47,8 @@ _LOG_TAIL_BYTES = 8192
 
 class KernelTask:
     """``record`` is what the checkpoint keeps of the kernel, except while ``_record_unsaved``; ``state`` is
-    what is reported. ``on_change`` is called when there is something new to report, ``on_removed`` when
-    only the kernel's log remains.
+    what is reported. ``on_change`` is called when there is something new to report, or to know of the
+    kernel; ``on_removed`` when only its log remains.
 
     ``maybe_started``: an earlier run of the agent intended to start it; the runtime has not answered yet.
     """
@@ -62,7 +62,7 @@ class KernelTask:
         on_removed: Callable[[KernelId], None],
         maybe_started: bool = False,
     ) -> None:
-        self.record, self._context = record, context
+        self._record, self._context = record, context
         self._on_change, self._on_removed = on_change, on_removed
         self._maybe_started = maybe_started
         self.state = ObservedState.RUNNING if record.ready else ObservedState.CREATING
@@ -71,7 +71,6 @@ class KernelTask:
         else:
             context.leases.hold(record.spec)
         self._activity = ""  # current step of a kernel that does not run yet, for users
-        self._observed: tuple[object, Observation] | None = None  # with what it was derived from
         self._record_unsaved = False
         # Requests. ``_wakeup`` is set with each of them, and whenever the kernel must be observed again.
         self._order_withdrawn = False
@@ -87,6 +86,15 @@ class KernelTask:
         self._creation_failure = ""
         self._task_created_at = context.clock.monotonic()
         self._log = log.bind(kernel=record.kernel_id, session=record.spec.session_name)
+
+    @property
+    def record(self) -> KernelRecord:
+        return self._record
+
+    @record.setter
+    def record(self, record: KernelRecord) -> None:
+        self._record = record
+        self._on_change(UNHURRIED)
 
     # Requests, and the report.
 
@@ -106,11 +114,7 @@ class KernelTask:
         self._removal_requested.set()
 
     def observation(self) -> Observation:
-        """The same object while nothing has changed."""
-        source = self.state, self.record, self._activity
-        if self._observed is None or self._observed[0] != source:
-            self._observed = source, self.record.observation(self.state, self._context.host, self._activity)
-        return self._observed[1]
+        return self.record.observation(self.state, self._context.host, self._activity)
 
     # The task.
 

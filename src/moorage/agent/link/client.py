@@ -8,11 +8,10 @@ and continues with deltas (``common.link.sync``).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterator, Sized
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Never
+from typing import Any, Never, TypeVar
 
 import grpc
 import structlog
@@ -20,6 +19,7 @@ import structlog
 from moorage.agent.execution.commands import RunCommand, no_commands, serve_exec
 from moorage.agent.execution.workspaces import HandleWorkspaceRequest, no_workspaces
 from moorage.agent.kernel.leases import KernelLeases
+from moorage.agent.link import answers
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.pauses import AFTER_REPORT
 from moorage.common.aio.tasks import cancel_and_wait, cancel_requested, raise_failure, spawn
@@ -33,14 +33,17 @@ from moorage.common.link.messages import (
     Orders,
     OrdersDelta,
     Report,
+    ReportDelta,
     WorkspaceRequest,
 )
 from moorage.common.link.pb import agent_pb2
 from moorage.common.link.pb.agent_pb2_grpc import AgentLinkStub
 from moorage.common.link.sync import OrdersReceiver, ReportSender
-from moorage.common.model.errors import ConfigError, MoorageError
+from moorage.common.model.errors import ConfigError
 from moorage.common.model.usage import UsageReport
 
+A = TypeVar("A")
+B = TypeVar("B")
 log = structlog.get_logger("moorage.agent.link.client")
 
 MAX_MESSAGE = 64 * 1024 * 1024
@@ -53,6 +56,8 @@ OPTIONS = [
     ("grpc.keepalive_timeout_ms", 4_000),
     ("grpc.http2.ping_timeout_ms", 4_000),  # applies beside the former; its default is a minute
     ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.bdp_probe", 0),  # as in the manager: a ping for each message
+    ("grpc.http2.lookahead_bytes", 1024 * 1024),
     ("grpc.http2.max_pings_without_data", 0),
     # Each attempt gets a connection of its own, so that our backoff applies and not that of a shared one.
     ("grpc.use_local_subchannel_pool", 1),
@@ -65,23 +70,23 @@ _REFUSED = (grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.INVALID_ARGUMENT)
 # Changes come in bursts. The first of a burst is reported at once, then follows a pause. A busy manager asks
 # for a longer one, at most this.
 _MAX_REQUESTED_PAUSE_S = 1.0
-_CHUNK = 65_536
-_LOG_TIMEOUT_S = 300.0  # for a log that is not followed
-_CALL_TIMEOUT_S = 4.0
+_MAX_REQUESTED_INTERVAL_S = 600.0
+# Messages with more kernels are encoded and decoded in a thread.
+_IN_A_THREAD = 500
 # A manager whose connection lives but which reads no reports for so long is left.
 _WRITE_TIMEOUT_S = 60.0
 _SEARCH_EVERY_S = 2.0  # for a manager that has its database
-_BROKEN = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
 
 
 class LinkClient:
     """``run`` dials through ``dialer`` until it is cancelled; after a shutdown notice, it waits for that. A
     supervisor restarts it.
 
-    ``stream_numbers`` numbers the streams (``Report.stream``). ``make_report`` returns the current full
-    report. ``apply_orders`` returns False for orders that it refuses. ``on_connect`` is called when the first
-    orders of a stream have been applied, and ``on_disconnect`` when that stream has ended. ``leases`` ask for
-    contact, and are renewed by it.
+    ``stream_numbers`` numbers the streams (``Report.stream``). ``make_report(whole)`` returns the full
+    report, or what may have changed since its last call. ``apply_orders`` returns False for orders that it
+    refuses; deltas follow full orders. ``on_connect`` is called when the first orders of a stream have been
+    applied, and ``on_disconnect`` when that stream has ended. ``leases`` ask for contact, and are renewed by
+    it.
     """
 
     def __init__(
@@ -91,8 +96,8 @@ class LinkClient:
         clock: Clock,
         interval_s: float,
         stream_numbers: Iterator[int],
-        make_report: Callable[[], Report],
-        apply_orders: Callable[[Orders], bool],
+        make_report: Callable[[bool], Report | ReportDelta],
+        apply_orders: Callable[[Orders | OrdersDelta], bool],
         open_log: Callable[[LogRequest], AsyncGenerator[bytes, None]],
         run_command: RunCommand = no_commands,
         handle_workspace_request: HandleWorkspaceRequest = no_workspaces,
@@ -114,8 +119,11 @@ class LinkClient:
         self._is_open, self._has_orders = False, False
         self._logged_causes: dict[str, str] = {}  # by manager
         self._reports, self._orders, self._orders_wanted = ReportSender(), OrdersReceiver(), False
-        self._requested_pause_s = 0.0
+        self._requested_pause_s = self._requested_interval_s = 0.0
         self._leaving = False  # for another manager
+        # Whether the manager accepts usage in reports, and what waits for the next one.
+        self._usage_in_reports = False
+        self._usage: agent_pb2.UsageReport | None = None
         self._stub: AgentLinkStub | None = None
 
     @property
@@ -123,14 +131,22 @@ class LinkClient:
         """Return whether orders have been applied on the current stream."""
         return self._stub is not None and self._has_orders
 
+    @property
+    def wants_usage(self) -> bool:
+        """False while a usage report waits for the next report."""
+        return self._usage is None
+
     async def send_usage(self, report: UsageReport) -> bool:
         """False: there is no connection, or the manager did not accept the report in time."""
         if self._stub is None or not self.connected:
             return False
         wire = usage_codec.usage_to_wire(report)
+        if self._usage_in_reports:
+            self._usage = wire
+            return True
         try:
-            await self._stub.SendUsage(wire, metadata=self._dialer.metadata, timeout=_CALL_TIMEOUT_S)
-        except _BROKEN:
+            await self._stub.SendUsage(wire, metadata=self._dialer.metadata, timeout=answers.CALL_TIMEOUT_S)
+        except answers.BROKEN:
             return False
         return True
 
@@ -144,6 +160,22 @@ class LinkClient:
         if self._report_timer is None or due < self._report_timer.when():
             self._cancel_timer()
             self._report_timer = loop.call_at(due, self._report_due.set)
+
+    def _set_intervals(self, wire: agent_pb2.ManagerMessage) -> None:
+        """Pause between reports as the manager asks. It must know the longest pause that is kept: silence is
+        three missing heartbeats."""
+        if wire.HasField("orders"):
+            self._requested_pause_s = min(wire.report_pause_ms / 1000, _MAX_REQUESTED_PAUSE_S)
+        if wire.HasField("heartbeat_ms"):
+            self._usage_in_reports, before = True, self.interval_s
+            self._requested_interval_s = min(wire.heartbeat_ms / 1000, _MAX_REQUESTED_INTERVAL_S)
+            if self.interval_s != before:
+                self._report_due.set()
+
+    @property
+    def interval_s(self) -> float:
+        """The longest pause between two reports."""
+        return max(self._interval_s, self._requested_interval_s)
 
     def _cancel_timer(self) -> None:
         if self._report_timer is not None:
@@ -197,7 +229,7 @@ class LinkClient:
             call = stub.Attach(metadata=self._dialer.metadata)
             # Deltas refer to what was sent on the same stream, so each stream starts afresh.
             self._reports, self._orders, self._orders_wanted = ReportSender(), OrdersReceiver(), False
-            self._requested_pause_s = 0.0
+            self._requested_pause_s, self._usage_in_reports, self._usage = 0.0, False, None
             self._stream_number = next(self._stream_numbers)
             self._stub = stub
             sender = spawn("link.send", self._send_reports(call))
@@ -206,9 +238,9 @@ class LinkClient:
             search: asyncio.Task[None] | None = None
             try:
                 async for wire in call:
-                    message = _decode(wire)
+                    message = await _decode(wire)
+                    self._set_intervals(wire)
                     if isinstance(message, Orders | OrdersDelta):
-                        self._requested_pause_s = min(wire.report_pause_ms / 1000, _MAX_REQUESTED_PAUSE_S)
                         self._reports.deltas = wire.report_deltas
                         self._receive_orders(message)
                     elif isinstance(message, Contact):
@@ -246,36 +278,40 @@ class LinkClient:
         found = False
         while not found:
             await asyncio.sleep(_SEARCH_EVERY_S / 2 * self._clock.jitter(0.5))
-            found = await self._dialer.find_better(_CALL_TIMEOUT_S)
+            found = await self._dialer.find_better(answers.CALL_TIMEOUT_S)
         self._leaving = True
         call.cancel()
 
     def _serve(
         self, stub: AgentLinkStub, request: ExecRequest | LogRequest | WorkspaceRequest
     ) -> asyncio.Task[None]:
+        metadata = self._dialer.metadata
         match request:
             case ExecRequest():
-                work = serve_exec(stub, self._dialer.metadata, request, self._run_command)
+                work = serve_exec(stub, metadata, request, self._run_command)
                 return spawn(f"link.exec.{request.request_id}", work)
             case WorkspaceRequest():
-                return spawn(f"link.workspaces.{request.request_id}", self._send_workspaces(stub, request))
+                work = answers.send_workspaces(stub, metadata, request, self._handle_workspace_request)
+                return spawn(f"link.workspaces.{request.request_id}", work)
             case LogRequest():
-                return spawn(f"link.logs.{request.request_id}", self._send_logs(stub, request))
+                work = answers.send_log(stub, metadata, request, self._open_log)
+                return spawn(f"link.logs.{request.request_id}", work)
 
     def _receive_orders(self, message: Orders | OrdersDelta) -> None:
-        orders = self._orders.apply(message)
-        self._orders_wanted = orders is None
-        if orders is None:
+        self._orders_wanted = not self._orders.accept(message)
+        if self._orders_wanted:
             log.warning(
                 "a delta of the orders does not match: asking for full orders", generation=message.generation
             )
             self._report_due.set()
             return
-        if not self._apply_orders(orders):
+        if not self._apply_orders(message):
             # The manager continues above the newest generation that a full report names.
+            self._orders.reject()
+            self._orders_wanted = True
             log.error(
                 "refusing orders that are older than those applied before",
-                generation=orders.generation,
+                generation=message.generation,
                 next_step="if this repeats, upgrade the manager: this release continues above what its "
                 "agents have seen, as after the restore of a backup",
             )
@@ -285,7 +321,7 @@ class LinkClient:
         if not self._has_orders:
             self._has_orders = True
             self._logged_causes.clear()
-            log.info("connected to the manager", manager=self._dialer.target, generation=orders.generation)
+            log.info("connected to the manager", manager=self._dialer.target, generation=message.generation)
             self._on_connect()
 
     async def _send_reports(
@@ -298,13 +334,11 @@ class LinkClient:
                 self._report_due.clear()
                 self._cancel_timer()
                 shutting_down, started_at = self._shutting_down.is_set(), self._clock.monotonic()
-                report = replace(
-                    self._make_report(),
-                    stream=self._stream_number,
-                    orders_wanted=self._orders_wanted,
-                    sent_at=self._leases.request(),
-                )
-                message = self._reports.next_message(report)
+                report = self._next_report()
+                message = await _if_many(report.kernels, self._reports.next_message, report)
+                if self._usage is not None:
+                    message.usage.CopyFrom(self._usage)
+                    self._usage = None
                 async with asyncio.timeout(_WRITE_TIMEOUT_S):
                     await call.write(message)
                 if shutting_down:
@@ -312,49 +346,25 @@ class LinkClient:
                     return
                 sent_at = self._clock.monotonic()
                 try:
-                    async with asyncio.timeout(min(self._interval_s, self._leases.due_in())):
+                    # The spread keeps agents apart that have connected at the same moment.
+                    interval_s = self.interval_s * self._clock.jitter(0.1) / 1.1
+                    async with asyncio.timeout(min(interval_s, self._leases.due_in())):
                         await self._report_due.wait()
                 except TimeoutError:
                     continue
                 pause = AFTER_REPORT.after(sent_at - started_at, self._requested_pause_s)
                 await asyncio.sleep(max(0.0, sent_at + pause - self._clock.monotonic()))
-        except _BROKEN:
+        except answers.BROKEN:
             pass  # the reading side logs the cause
 
-    async def _send_workspaces(self, stub: AgentLinkStub, request: WorkspaceRequest) -> None:
-        answer = await self._handle_workspace_request(request)
-        try:
-            await stub.SendWorkspaces(answer, metadata=self._dialer.metadata, timeout=_CALL_TIMEOUT_S)
-        except _BROKEN:
-            pass  # the manager's request has timed out by now
-
-    async def _send_logs(self, stub: AgentLinkStub, request: LogRequest) -> None:
-        timeout_s = None if request.follow else _LOG_TIMEOUT_S
-        call = stub.SendLogs(metadata=self._dialer.metadata, timeout=timeout_s)
-        current = asyncio.current_task()
-        assert current is not None
-        # The manager ends the call when its reader has disconnected; a silent kernel may write nothing for
-        # long.
-        call.add_done_callback(lambda _: current.cancel())
-
-        def chunk(data: bytes = b"", error: str = "") -> agent_pb2.LogChunk:
-            return agent_pb2.LogChunk(request_id=request.request_id, data=data, error=error)
-
-        try:
-            await call.write(chunk())  # identifies the request, even if the log stays empty for long
-            try:
-                async with aclosing(self._open_log(request)) as pieces:
-                    async for data in pieces:
-                        for start in range(0, len(data), _CHUNK):
-                            await call.write(chunk(data[start : start + _CHUNK]))
-            except (MoorageError, OSError) as error:
-                await call.write(chunk(error=str(error)))
-            await call.done_writing()
-            await call
-        except _BROKEN:
-            pass
-        finally:
-            call.cancel()
+    def _next_report(self) -> Report | ReportDelta:
+        report, interval_s = self._make_report(self._reports.needs_full), self.interval_s
+        info, sent_at = report.info, self._leases.request()
+        assert info is not None
+        if info.report_interval_s != interval_s:
+            info = replace(info, report_interval_s=interval_s)
+        report = replace(report, info=info, orders_wanted=self._orders_wanted, sent_at=sent_at)
+        return replace(report, stream=self._stream_number) if isinstance(report, Report) else report
 
 
 def _end_with(sender: asyncio.Task[None], call: Any) -> None:
@@ -363,9 +373,15 @@ def _end_with(sender: asyncio.Task[None], call: Any) -> None:
         call.cancel()
 
 
-def _decode(wire: agent_pb2.ManagerMessage) -> codec.ManagerMessage | None:
+async def _if_many(kernels: Sized, work: Callable[[A], B], argument: A) -> B:
+    """``work(argument)``, in a thread if there are so many kernels that it would keep the event loop."""
+    many = len(kernels) > _IN_A_THREAD
+    return await asyncio.to_thread(work, argument) if many else work(argument)
+
+
+async def _decode(wire: agent_pb2.ManagerMessage) -> codec.ManagerMessage | None:
     try:
-        return codec.manager_message_from_wire(wire)
+        return await _if_many(wire.orders.kernels, codec.manager_message_from_wire, wire)
     except ValueError as error:
         log.error("ignoring an unknown message of the manager", error=str(error))
         return None

@@ -8,12 +8,15 @@ stays there. Applied orders and removed kernels change no decision.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 from moorage.common.model.status import ObservedState
 
 IMMEDIATE = 0.0
 TRANSIENT = 0.05
 HOUSEKEEPING = 0.5
+# Part of the next report, whenever that is.
+UNHURRIED = inf
 
 # Called on each change, with its coalescing window.
 OnChange = Callable[[float], None]

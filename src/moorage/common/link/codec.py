@@ -61,6 +61,11 @@ _workspace_request = codec(m.WorkspaceRequest, a.WorkspaceRequest)
 kernel_to_wire, kernel_from_wire = _kernel.encode, _kernel.decode
 
 
+def observation_to_wire(observation: m.Observation) -> bytes:
+    encoded: bytes = _observation.encode(observation).SerializeToString()
+    return encoded
+
+
 def report_to_wire(report: m.Report | m.ReportDelta) -> a.Report:
     wire = a.Report(
         info=_info.encode(report.info) if report.info is not None else None,
@@ -69,7 +74,7 @@ def report_to_wire(report: m.Report | m.ReportDelta) -> a.Report:
         draining=report.draining,
         orders_wanted=report.orders_wanted,
         sent_at=report.sent_at,
-        kernels=[_observation.encode(k).SerializeToString() for k in report.kernels],
+        kernels=[observation_to_wire(k) for k in report.kernels],
     )
     if isinstance(report, m.Report):
         wire.stream, wire.newest_generation = report.stream, report.newest_generation

@@ -24,6 +24,10 @@ class SetDigest:
     def __contains__(self, item_id: object) -> bool:
         return item_id in self._hashes
 
+    def has(self, item_id: str, content: bytes) -> bool:
+        """Whether the item is there with this content."""
+        return self._hashes.get(item_id) == _hash(content)
+
     def ids(self) -> KeysView[str]:
         return self._hashes.keys()
 
@@ -36,6 +40,10 @@ class SetDigest:
         for item_id in removed:
             self.value = (self.value - self._hashes.pop(item_id, 0)) % _MODULUS
         for item_id, content in contents:
-            value = int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
+            value = _hash(content)
             self.value = (self.value + value - self._hashes.get(item_id, 0)) % _MODULUS
             self._hashes[item_id] = value
+
+
+def _hash(content: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")

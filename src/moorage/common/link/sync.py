@@ -1,16 +1,17 @@
 """Incremental state synchronization of reports and orders over one stream of the agent link. Pure.
 
-The first message of a stream carries the full state; later ones are deltas for as long as both ends agree.
-Each object belongs to one stream: a new stream gets new ones.
+The first message of a stream carries the full state; later ones are deltas for as long as both ends agree,
+and cost what has changed. Each object belongs to one stream: a new stream gets new ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from moorage.common.link import codec
 from moorage.common.link.deltas import SetDigest
-from moorage.common.link.messages import Observation, Orders, OrdersDelta, Report, ReportDelta
+from moorage.common.link.messages import AgentInfo, Orders, OrdersDelta, Report, ReportDelta
 from moorage.common.link.pb import agent_pb2
 from moorage.common.model.ids import KernelId
 from moorage.common.model.kernel import KernelSpec
@@ -21,34 +22,53 @@ class ReportSender:
 
     def __init__(self, *, deltas: bool = False) -> None:
         self.deltas = deltas
-        self._sent: dict[KernelId, Observation] = {}
         self._digest = SetDigest()
-        self._last: Report | None = None
+        self._last: AgentInfo | None = None  # None: the next report must be full
+        self._incarnation = ""
+
+    @property
+    def needs_full(self) -> bool:
+        """Whether the next message must be made from a full report."""
+        return not self.deltas or self._last is None
 
     def force_full(self) -> None:
         """Make the next message a full report, as the manager has asked."""
         self._last = None
 
-    def next_message(self, report: Report) -> agent_pb2.Report:
-        last, self._last = self._last, report
-        sent, self._sent = self._sent, {k.kernel_id: k for k in report.kernels}
-        message: Report | ReportDelta = report
-        if self.deltas and last is not None and last.incarnation == report.incarnation:
-            message = ReportDelta(
-                report.incarnation,
-                report.orders_generation,
-                tuple(k for k in report.kernels if (old := sent.get(k.kernel_id)) is not k and old != k),
-                frozenset(sent.keys() - self._sent.keys()),
-                report.info if report.info != last.info else None,
-                report.draining,
-                report.orders_wanted,
-                report.sent_at,
-            )
-        wire = codec.report_to_wire(message)
-        _follow(self._digest, message, wire)
-        if wire.delta:
-            wire.content_digest = self._digest.value
+    def next_message(self, report: Report | ReportDelta) -> agent_pb2.Report:
+        """``report``: the full state, or what may have changed since the last message: kernels that have not,
+        and removed ones that were not reported, are left out."""
+        if isinstance(report, Report) and not self.needs_full and report.incarnation == self._incarnation:
+            report = self._delta_to(report)
+        if isinstance(report, Report):
+            self._digest.clear()
+            self._last, self._incarnation = report.info, report.incarnation
+            wire = codec.report_to_wire(report)
+            self._digest.change(zip((k.kernel_id for k in report.kernels), wire.kernels, strict=True))
+            return wire
+        assert not self.needs_full
+        info = None if report.info == self._last else report.info
+        self._last = report.info or self._last
+        contents = [(k, codec.observation_to_wire(k)) for k in report.kernels]
+        changed = [(k, content) for k, content in contents if not self._digest.has(k.kernel_id, content)]
+        removed = frozenset(k for k in report.removed if k in self._digest)
+        wire = codec.report_to_wire(replace(report, kernels=(), removed=removed, info=info))
+        wire.kernels.extend(content for _, content in changed)
+        self._digest.change(((k.kernel_id, content) for k, content in changed), removed)
+        wire.content_digest = self._digest.value
         return wire
+
+    def _delta_to(self, report: Report) -> ReportDelta:
+        return ReportDelta(
+            report.incarnation,
+            report.orders_generation,
+            report.kernels,
+            frozenset(map(KernelId, self._digest.ids() - {k.kernel_id for k in report.kernels})),
+            report.info,
+            report.draining,
+            report.orders_wanted,
+            report.sent_at,
+        )
 
 
 class ReportReceiver:
@@ -65,21 +85,21 @@ class ReportReceiver:
     def receive(self, wire: agent_pb2.Report) -> Report | ReportDelta | None:
         """Decode a message. None: the delta does not match, so ask for a full report."""
         message = codec.report_from_wire(wire)
+        return message if self.accept(wire, message) else None
+
+    def accept(self, wire: agent_pb2.Report, message: Report | ReportDelta) -> bool:
+        """Follow a decoded message. False: the delta does not match."""
         if isinstance(message, ReportDelta) and message.incarnation != self._incarnation:
             self._incarnation = None
-            return None
-        _follow(self._digest, message, wire)
+            return False
+        if isinstance(message, Report):
+            self._digest.clear()
+        contents = ((k.kernel_id, content) for k, content in zip(message.kernels, wire.kernels, strict=True))
+        self._digest.change(contents, message.removed if isinstance(message, ReportDelta) else ())
         # The previous release sends another digest, which cannot be verified here.
         drifted = wire.HasField("content_digest") and wire.content_digest != self._digest.value
         self._incarnation = None if drifted else message.incarnation
-        return None if drifted else message
-
-
-def _follow(digest: SetDigest, message: Report | ReportDelta, wire: agent_pb2.Report) -> None:
-    if isinstance(message, Report):
-        digest.clear()
-    contents = ((k.kernel_id, content) for k, content in zip(message.kernels, wire.kernels, strict=True))
-    digest.change(contents, message.removed if isinstance(message, ReportDelta) else ())
+        return not drifted
 
 
 class OrdersSender:
@@ -87,27 +107,35 @@ class OrdersSender:
 
     def __init__(self) -> None:
         self._digest = SetDigest()
-        self._last: Orders | None = None
+        self._last: int | None = None  # the generation sent last; None: the next orders must be full
 
-    def has_changes(self, kernels: tuple[KernelSpec, ...]) -> bool:
-        """Return whether orders for ``kernels`` differ from the last ones."""
-        return self._last is None or self._last.kernels != kernels
+    @property
+    def needs_full(self) -> bool:
+        return self._last is None
 
     def force_full(self) -> None:
         """Make the next message full orders, as the agent has asked, even if nothing has changed."""
         self._last = None
 
-    def next_message(self, orders: Orders) -> Orders | OrdersDelta:
-        last, self._last = self._last, orders
-        if last is None:
+    def next_message(
+        self,
+        generation: int,
+        kernels: Mapping[KernelId, KernelSpec],
+        changed: Collection[KernelId] | None = None,
+    ) -> Orders | OrdersDelta:
+        """``kernels``: all that should exist; ``changed``: those that were added or withdrawn since the last
+        message, at least. None: any may have been."""
+        base, self._last = self._last, generation
+        if base is None:
             self._digest.clear()
-        ids = {k.kernel_id for k in orders.kernels}
-        withdrawn = frozenset(map(KernelId, self._digest.ids() - ids))
-        added = tuple(k for k in orders.kernels if k.kernel_id not in self._digest)
-        self._digest.change(_order_contents(added), withdrawn)
-        if last is None:
-            return orders
-        return OrdersDelta(orders.generation, last.generation, added, withdrawn, self._digest.value)
+            self._digest.change(_order_contents(kernels))
+            return Orders(generation, tuple(kernels.values()))
+        if changed is None:
+            changed = {*kernels, *map(KernelId, self._digest.ids())}
+        added = tuple(kernels[k] for k in changed if k in kernels and k not in self._digest)
+        withdrawn = frozenset(k for k in changed if k not in kernels and k in self._digest)
+        self._digest.change(_order_contents(k.kernel_id for k in added), withdrawn)
+        return OrdersDelta(generation, base, added, withdrawn, self._digest.value)
 
 
 class OrdersReceiver:
@@ -115,29 +143,28 @@ class OrdersReceiver:
 
     def __init__(self) -> None:
         self._digest = SetDigest()
-        self._specs: dict[KernelId, KernelSpec] = {}
         self._generation: int | None = None
 
-    def apply(self, message: Orders | OrdersDelta) -> Orders | None:
-        """The full orders after this message. None: the delta does not match, so ask for full orders."""
+    def accept(self, message: Orders | OrdersDelta) -> bool:
+        """Whether the message follows what was received before. False: ask for full orders; deltas are no
+        longer accepted."""
         if isinstance(message, Orders):
-            self._specs = {k.kernel_id: k for k in message.kernels}
             self._digest.clear()
-            self._digest.change(_order_contents(message.kernels))
-            self._generation = message.generation
-            return message
-        if message.base != self._generation:
+            self._digest.change(_order_contents(k.kernel_id for k in message.kernels))
+        elif message.base != self._generation:
             self._generation = None
-            return None
-        self._digest.change(_order_contents(message.added), message.withdrawn)
-        for kernel_id in message.withdrawn:
-            self._specs.pop(kernel_id, None)
-        self._specs |= {k.kernel_id: k for k in message.added}
-        matches = self._digest.value == message.digest
+            return False
+        else:
+            self._digest.change(_order_contents(k.kernel_id for k in message.added), message.withdrawn)
+        matches = isinstance(message, Orders) or self._digest.value == message.digest
         self._generation = message.generation if matches else None
-        return Orders(message.generation, tuple(self._specs.values())) if matches else None
+        return matches
+
+    def reject(self) -> None:
+        """What was accepted was not applied, so that no delta can follow it."""
+        self._generation = None
 
 
-def _order_contents(kernels: Iterable[KernelSpec]) -> Iterable[tuple[str, bytes]]:
+def _order_contents(kernel_ids: Iterable[KernelId]) -> Iterable[tuple[str, bytes]]:
     """A kernel's spec never changes, so its id stands for it. The suffix is part of the protocol."""
-    return ((k.kernel_id, f"{k.kernel_id}\0''".encode()) for k in kernels)
+    return ((k, f"{k}\0''".encode()) for k in kernel_ids)

@@ -66,8 +66,9 @@ class AgentUpdate:
         return self.info.agent_id
 
     @property
-    def ends_kernels(self) -> bool:
-        return bool(self.absent) or any(k.state in _ENDED for k in self.observed.values())
+    def ended(self) -> set[KernelId]:
+        """The kernels that have ended or are absent."""
+        return {*self.absent, *(k for k, seen in self.observed.items() if seen.state in _ENDED)}
 
     @property
     def is_heartbeat(self) -> bool:

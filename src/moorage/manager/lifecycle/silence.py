@@ -2,7 +2,8 @@
 
 No clock but the leader's monotonic one counts here. The time of an agent's last report is a marker: while it
 stays the same, the agent is silent, and any other value is a sign of life. A jump of the database's clock, a
-failover and a resumed virtual machine therefore mark nobody.
+failover and a resumed virtual machine therefore mark nobody. The database's clock only tells at which agents
+to look, so that a look costs as much as there are silent ones.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ MISSED_REPORTS = 3
 class Contact:
     """An agent that is ALIVE or SUSPECT, as stored. ``report_interval_s``: the longest pause between two of
     its reports, 0 if it did not say. ``grace_s``: the longest silence that the runtimes of its live kernels
-    tolerate, 0 if they leave that to the manager."""
+    tolerate, 0 if they leave that to the manager. ``silent_s``: how long the database has not heard from it
+    by its own clock, at most a third of its patience. ``group_agents``: how many agents a SUSPECT one's group
+    has."""
 
     agent_id: AgentId
     group: str
@@ -30,6 +33,8 @@ class Contact:
     last_seen: datetime
     report_interval_s: float = 0.0
     grace_s: float = 0.0
+    silent_s: float = 0.0
+    group_agents: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,26 +76,30 @@ class SilenceWatch:
         self._looked_at: float | None = None
 
     def look(self, contacts: Iterable[Contact], sent: float, received: float) -> Verdict:
-        """``contacts``: all agents, as read between ``sent`` and ``received`` (monotonic seconds)."""
+        """``contacts``: the agents that may have to be marked, as read between ``sent`` and ``received``
+        (monotonic seconds); any other has been heard from."""
         limits, before = self._limits, self._observed
-        if self._looked_at is None or sent - self._looked_at > limits.longest_pause_s:
+        begins = self._looked_at is None or sent - self._looked_at > limits.longest_pause_s
+        if begins:
             before = {}
         self._observed, self._looked_at = {}, received
         marks: list[Mark] = []
         overdue: defaultdict[str, list[Mark]] = defaultdict(list)
-        counted: Counter[str] = Counter()
         suspects: Counter[str] = Counter()
+        agents: Counter[str] = Counter()
         for one in contacts:
-            counted[one.group] += 1
             status, last_seen, since = before.get(one.agent_id, (None, None, received))
             if (status, last_seen) != (one.status, one.last_seen):
-                since = received
+                # A jump of the database's clock may have made up a third of its silence, but no more.
+                counts = one.status is AgentStatus.ALIVE and not begins
+                since = received - (one.silent_s if counts else 0.0)
             self._observed[one.agent_id] = one.status, one.last_seen, since
             patience_s = max(limits.suspect_after_s, MISSED_REPORTS * one.report_interval_s)
             if one.status is AgentStatus.ALIVE and sent - since >= patience_s:
                 marks.append(Mark(one.agent_id, one.last_seen, AgentStatus.SUSPECT))
             elif one.status is AgentStatus.SUSPECT:
                 suspects[one.group] += 1
+                agents[one.group] = max(agents[one.group], one.group_agents)
                 grace_s = max(limits.lost_grace_s, one.grace_s)
                 if sent - since >= grace_s:
                     mark = Mark(one.agent_id, one.last_seen, AgentStatus.LOST, patience_s + grace_s)
@@ -98,7 +107,7 @@ class SilenceWatch:
         held = {
             group: len(found)
             for group, found in overdue.items()
-            if suspects[group] > max(1, int(limits.lost_share * counted[group]))
+            if suspects[group] > max(1, int(limits.lost_share * agents[group]))
         }
         marks += [mark for group, found in overdue.items() if group not in held for mark in found]
         return Verdict(tuple(marks), held)

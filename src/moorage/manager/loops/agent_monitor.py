@@ -43,7 +43,7 @@ class AgentMonitor:
             self._metrics.set_held_losses({})
             return
         sent = self._clock.monotonic()
-        contacts = await self._store.agents.contacts()
+        contacts = await self._store.agents.contacts(self._limits.suspect_after_s)
         verdict = self._watch.look(contacts, sent, self._clock.monotonic())
         for agent_id, status in await self._store.agents.mark_silent(verdict.marks, term):
             log.warning("agent is silent", agent=agent_id, status=status)

@@ -4,7 +4,9 @@ costs only time."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Collection
+from itertools import islice
 from math import ceil
 from weakref import WeakValueDictionary
 
@@ -15,24 +17,30 @@ import moorage
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.aio.tasks import cancel_and_wait, raise_failure, spawn
-from moorage.common.link import codec
-from moorage.common.link.messages import Contact, FullReportRequest, Report, ReportDelta
+from moorage.common.link import codec, usage_codec
+from moorage.common.link.messages import Contact, FullReportRequest, Orders, OrdersDelta, Report, ReportDelta
 from moorage.common.link.pb import agent_pb2
 from moorage.common.model.errors import StoreUnavailable
-from moorage.common.model.ids import AgentId
+from moorage.common.model.ids import AgentId, KernelId
+from moorage.common.model.usage import UsageReport
 from moorage.common.model.versions import incompatibility
+from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.metrics import Metrics
 from moorage.manager.rpc.agent_addresses import AgentAddresses, source_of
-from moorage.manager.rpc.agent_stream import AgentStream, StreamRefused
+from moorage.manager.rpc.agent_stream import AgentStream, StreamRefused, decode_report
 from moorage.manager.rpc.authentication import Caller
 from moorage.manager.rpc.report_interval import ReportInterval
 from moorage.manager.store import ReportRefused, Store
 
 log = structlog.get_logger("moorage.link")
 
-# Without a notification, every agent's orders are read again within POLL_S. Each run polls one part of the
-# agents, because a poll of a thousand agents at once would block everything else.
-POLL_S, POLL_PARTS = 5.0, 10
+# Without a notification, every agent's orders are read again within POLL_S, and at most POLLED_PER_S agents a
+# second, so that polling costs the same for any number of them. Kernels count as agents: so many as one.
+POLL_S, POLL_PARTS, POLLED_PER_S, POLLED_KERNELS = 5.0, 10, 100, 20
+# More agents are read in several runs: a thousand at once would block everything else.
+READ_AT_ONCE = 500
+# The messages of an agent with more kernels are encoded and decoded in a thread, for the same reason.
+IN_A_THREAD = 500
 # Kernels that were reported as ended are removed with the next orders, or after this many seconds.
 PRUNE_DELAY_S = 0.5
 # A report that was being applied when its stream ended may attach its agent again, so the end is written
@@ -46,29 +54,36 @@ class AgentLinks:
     """All agents connected to this manager. An agent's newest stream replaces its older one; the store
     decides which one that is, across all managers, when it applies the stream's first report.
 
-    One loop reads the orders of all agents whose orders may have changed, in one query, and polls every agent
-    within ``POLL_S``. Each agent's stream writes only the orders that it was offered. ``addresses``: what
-    agents may report; by default only where their links come from.
+    One loop reads the orders of all agents whose orders may have changed, in one query, and polls the others.
+    Each agent's stream writes only the orders that it was offered. ``addresses``: what agents may report; by
+    default only where their links come from. ``on_usage`` must not block.
     """
 
     def __init__(
-        self, store: Store, metrics: Metrics, clock: Clock, addresses: AgentAddresses | None = None
+        self,
+        store: Store,
+        metrics: Metrics,
+        clock: Clock,
+        addresses: AgentAddresses | None = None,
+        on_usage: Callable[[UsageReport], None] = lambda _: None,
     ) -> None:
-        self._store, self._metrics, self._clock = store, metrics, clock
+        self._store, self._metrics, self._clock, self._on_usage = store, metrics, clock, on_usage
         self._addresses = addresses or AgentAddresses()
-        self._report_interval = ReportInterval()
+        self._report_interval, self._managers = ReportInterval(), 1
         self._streams: dict[AgentId, AgentStream] = {}
-        self._changed: set[AgentId] = set()
+        # Agents whose orders are to be read: for these kernels, or None for all.
+        self._changed: dict[AgentId, set[KernelId] | None] = {}
         # Newest ``sent_at`` of stored reports that want a contact. It follows orders that were read later.
         self._contacts: dict[AgentId, int] = {}
         # Streams that have ended, by agent: their number, and when (monotonic seconds).
         self._ended: dict[AgentId, tuple[int, float]] = {}
         self._apply_locks: WeakValueDictionary[AgentId, asyncio.Lock] = WeakValueDictionary()
-        # Agents whose orders still name kernels that have ended, and the timer that prunes them.
-        self._to_prune: set[AgentId] = set()
+        # Kernels that have ended and that orders still name, and the timer that prunes them.
+        self._to_prune: dict[AgentId, set[KernelId]] = {}
         self._prune_timer: asyncio.TimerHandle | None = None
         self._logged_refusals: dict[str, str] = {}
-        self._unpolled: list[AgentId] = []
+        self._unpolled: deque[AgentId] = deque()
+        self._poll_budget = 0.0
         self._polled_at = clock.monotonic()
         self.loop = Loop("orders", self.run_once, interval_s=POLL_S / POLL_PARTS, clock=clock, bursts=True)
         store.notifier.on_orders(self.orders_changed)
@@ -79,43 +94,69 @@ class AgentLinks:
     def all(self) -> list[AgentStream]:
         return list(self._streams.values())
 
-    def orders_changed(self, agents: Collection[AgentId] | None) -> None:
-        self._changed.update(self._streams if agents is None else agents)
+    def orders_changed(self, kernels: Collection[str] | None) -> None:
+        """``kernels``: each as ``agent/kernel``, or ``agent`` for all of its kernels. None: any may have
+        changed."""
+        for name in self._streams if kernels is None else kernels:
+            agent_id, _, kernel_id = name.partition("/")
+            if AgentId(agent_id) in self._streams:
+                self._read_orders(AgentId(agent_id), {KernelId(kernel_id)} if kernel_id else None)
         self.loop.nudge()
+
+    def _read_orders(self, agent_id: AgentId, kernels: set[KernelId] | None) -> None:
+        """With the next run, for these kernels or, with None, for all."""
+        known = self._changed.setdefault(agent_id, kernels)
+        if known is not None and kernels is not known:
+            self._changed[agent_id] = None if kernels is None else known | kernels
 
     async def run_once(self) -> None:
         await self._detach_ended()
         waited = self._clock.monotonic() - self._polled_at
         if waited >= 0.8 * POLL_S / POLL_PARTS:
             self._polled_at += waited
-            self._changed.update(self._agents_to_poll(waited))
+            polled = self._agents_to_poll(waited)
+            self._changed |= dict.fromkeys(polled)
+            self._announce_interval(polled)
         # A stream gets only orders that were read after its first report was applied. That report may say
         # that a kernel is gone; older orders would name the kernel again, and it would run a second time.
-        streams = {a: stream for a in self._changed if (stream := self._streams.get(a)) is not None}
-        self._to_prune -= self._changed
-        self._changed.clear()
-        contacts, self._contacts = self._contacts, {}
+        changed = {a: self._changed.pop(a) for a in list(islice(self._changed, READ_AT_ONCE))}
+        if self._changed:
+            self.loop.nudge()
+        contacts = {a: sent_at for a in changed if (sent_at := self._contacts.pop(a, 0))}
+        streams = {a: stream for a in changed if (stream := self._streams.get(a)) is not None}
         if not streams:
             return
         with_given_up = [agent_id for agent_id, stream in streams.items() if stream.with_given_up]
-        for stream in streams.values():
+        whole, some = list[AgentId](), dict[AgentId, set[KernelId]]()
+        for agent_id, stream in streams.items():
             stream.loading_orders, stream.with_given_up = True, False
+            kernels, pruned = changed[agent_id], self._to_prune.pop(agent_id, set())
+            if kernels is None or not stream.has_orders:
+                whole.append(agent_id)
+            else:
+                some[agent_id] = kernels | pruned
         try:
             # Before the read: a delayed run must not give old orders a newer generation.
             generation = await self._store.orders.next_generation()
-            found = await self._store.orders.of_many(list(streams), with_given_up)
+            found = await self._store.orders.of_many(whole, with_given_up) if whole else {}
+            found |= await self._store.orders.of_kernels(some)
             for agent_id, stream in streams.items():
                 stream.offer(found[agent_id], generation)
                 if agent_id in contacts:
                     stream.send_request(Contact(contacts[agent_id]))
         except StoreUnavailable:
-            self._changed.update(streams)
+            for agent_id in streams:
+                self._read_orders(agent_id, some.get(agent_id))
             for agent_id in with_given_up:
                 streams[agent_id].with_given_up = True
             raise
         finally:
             for stream in streams.values():
                 stream.loading_orders = False
+
+    def set_managers(self, count: int) -> None:
+        """So many managers share the agents."""
+        self._managers = count
 
     def set_database(self, available: bool) -> None:
         """Tell the agents whether this manager has its database: without it, they may go to another one."""
@@ -132,21 +173,39 @@ class AgentLinks:
 
     def _agents_to_poll(self, waited_s: float) -> list[AgentId]:
         """The agents to poll now; their number grows with the time since the last poll."""
-        count = ceil(len(self._streams) * min(1.0, waited_s / POLL_S))
+        waited_s = min(waited_s, POLL_S)
+        count = ceil(len(self._streams) * waited_s / POLL_S)
+        self._poll_budget = min(self._poll_budget, 0.0) + POLLED_PER_S * waited_s
         if len(self._unpolled) < count:
             self._unpolled += self._streams
-        part, self._unpolled = self._unpolled[:count], self._unpolled[count:]
+        part: list[AgentId] = []
+        while self._unpolled and len(part) < count and self._poll_budget > 0:
+            agent_id = self._unpolled.popleft()
+            if (stream := self._streams.get(agent_id)) is not None:
+                part.append(agent_id)
+                self._poll_budget -= 1 + stream.ordered_kernels / POLLED_KERNELS
         return part
 
-    def _schedule_prune(self, agent_id: AgentId) -> None:
-        self._to_prune.add(agent_id)
+    def _announce_interval(self, agents: Collection[AgentId]) -> None:
+        """Tell these agents how often to report, if they were told otherwise: a part of all at a time."""
+        interval = self._report_interval
+        interval.adapt(self._managers * len(self._streams))
+        self._metrics.set_heartbeat_interval(interval.heartbeat_s)
+        for agent_id in agents:
+            if self._streams[agent_id].heartbeat_s not in (None, interval.heartbeat_s):
+                self._streams[agent_id].wake.set()
+
+    def _schedule_prune(self, update: AgentUpdate) -> None:
+        self._to_prune.setdefault(update.agent_id, set()).update(update.ended)
         if self._prune_timer is None:
             self._prune_timer = asyncio.get_running_loop().call_later(PRUNE_DELAY_S, self._prune)
 
     def _prune(self) -> None:
         self._prune_timer = None
-        untidy, self._to_prune = self._to_prune, set()
-        self.orders_changed(untidy)
+        untidy, self._to_prune = self._to_prune, {}
+        for agent_id, kernels in untidy.items():
+            self._read_orders(agent_id, kernels)
+        self.loop.nudge()
 
     async def serve(self, reports: AsyncIterator[agent_pb2.Report], context: Context, caller: Caller) -> None:
         """One call of ``Attach``, from the first report until either side disconnects or a newer stream
@@ -156,7 +215,7 @@ class AgentLinks:
         except StopAsyncIteration:
             return
         try:
-            stream = AgentStream(wire, caller)
+            stream = AgentStream(wire, caller, await _decode(wire))
             await self._bind(stream, context.peer())
             try:
                 await self._serve(stream, reports, context)
@@ -261,8 +320,8 @@ class AgentLinks:
         now = self._clock.monotonic()
         if changed:
             self._report_interval.record(now - begun)
-        if update.ends_kernels:
-            self._schedule_prune(stream.agent_id)
+        if update.ended:
+            self._schedule_prune(update)
         if update.whole or message.orders_wanted:
             stream.with_given_up |= update.whole
             self.orders_changed([stream.agent_id])
@@ -281,7 +340,9 @@ class AgentLinks:
     async def _read(self, stream: AgentStream, reports: AsyncIterator[agent_pb2.Report]) -> None:
         try:
             async for wire in reports:
-                message = stream.receive(wire, self._clock.monotonic())
+                message = stream.receive(wire, self._clock.monotonic(), await _decode(wire))
+                if wire.HasField("usage") and wire.usage.agent_id == stream.agent_id:
+                    self._on_usage(usage_codec.usage_from_wire(wire.usage))
                 if message is not None and not await self.apply_report(stream, message):
                     return
         except StreamRefused as refused:
@@ -295,15 +356,30 @@ class AgentLinks:
         while not reader.done() and self._streams.get(stream.agent_id) is stream:
             stream.wake.clear()
             requests, stream.requests = stream.requests, []
-            message = stream.next_message(self._clock.monotonic())
-            if message is not None:
-                wire = codec.manager_message_to_wire(message)
-                wire.report_pause_ms = round(1000 * self._report_interval.interval_s)
-                wire.report_deltas = True
+            message, interval = stream.next_message(self._clock.monotonic()), self._report_interval
+            if message is not None or stream.heartbeat_s not in (None, interval.heartbeat_s):
+                wire = agent_pb2.ManagerMessage()
+                if message is not None:
+                    wire = await _encode(message)
+                    wire.report_pause_ms = round(1000 * interval.pause_s)
+                    wire.report_deltas = True
+                stream.heartbeat_s = interval.heartbeat_s
+                wire.heartbeat_ms = round(1000 * stream.heartbeat_s)
                 await context.write(wire)
             for request in requests:
                 await context.write(codec.manager_message_to_wire(request))
             await stream.wake.wait()
+
+
+async def _decode(wire: agent_pb2.Report) -> Report | ReportDelta:
+    many = len(wire.kernels) > IN_A_THREAD
+    return await asyncio.to_thread(decode_report, wire) if many else decode_report(wire)
+
+
+async def _encode(orders: Orders | OrdersDelta) -> agent_pb2.ManagerMessage:
+    if isinstance(orders, Orders) and len(orders.kernels) > IN_A_THREAD:
+        return await asyncio.to_thread(codec.manager_message_to_wire, orders)
+    return codec.manager_message_to_wire(orders)
 
 
 def _refusal(refused: ReportRefused) -> StreamRefused:

@@ -10,6 +10,7 @@ import grpc
 import structlog
 from google.protobuf.message import DecodeError
 
+from moorage.common.link import codec
 from moorage.common.link.messages import (
     Contact,
     ExecRequest,
@@ -24,6 +25,7 @@ from moorage.common.link.messages import (
 from moorage.common.link.pb import agent_pb2
 from moorage.common.link.sync import OrdersSender, ReportReceiver
 from moorage.common.model.ids import KernelId
+from moorage.common.model.kernel import KernelSpec
 from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.rpc.authentication import Caller
 from moorage.manager.rpc.report_validation import find_problem
@@ -33,8 +35,9 @@ log = structlog.get_logger("moorage.link")
 
 # A full report is requested again only after this many seconds.
 FULL_REQUEST_S = 5.0
-# An agent that has acknowledged none of its stream's orders for so long refuses them.
-REFUSAL_S = 15.0
+# An agent that has acknowledged none of its stream's orders for so long, in so many reports, refuses them.
+# One report may wait for long, as when all agents connect at once.
+REFUSAL_S, REFUSAL_REPORTS = 15.0, 3
 
 
 class StreamRefused(Exception):
@@ -48,11 +51,13 @@ class StreamRefused(Exception):
 class AgentStream:
     """Stream of one agent: what it has reported, and its orders, sent and waiting to be sent."""
 
-    def __init__(self, first: agent_pb2.Report, caller: Caller) -> None:
+    def __init__(
+        self, first: agent_pb2.Report, caller: Caller, decoded: Report | ReportDelta | None = None
+    ) -> None:
         """Raises ``StreamRefused`` if the first report is invalid, or not a full one."""
         self._caller, self._reports = caller, ReportReceiver()
-        report = _decode(self._reports, first)
-        if not isinstance(report, Report):
+        report = decoded or decode_report(first)
+        if not isinstance(report, Report) or not self._reports.accept(first, report):
             raise StreamRefused(
                 grpc.StatusCode.INVALID_ARGUMENT, "the first report of a stream must be a full report"
             )
@@ -63,14 +68,17 @@ class AgentStream:
         self.wake.set()
         self.requests: list[LogRequest | ExecRequest | WorkspaceRequest | FullReportRequest | Contact] = []
         self.established = False  # its first report has been applied
+        self.heartbeat_s: float | None = None  # the longest pause between reports that it was told last
         self.loading_orders = False  # its orders are being read, and their kernels are not known yet
         # The next read of its orders looks for kernels that were given up, too.
         self.with_given_up = False
         self._last = replace(report, kernels=())
-        self._next: Orders | None = None
-        self._orders = OrdersSender()
-        self._full_requested_at = -inf
-        self._ordered: frozenset[KernelId] = frozenset()  # by the newest orders
+        self._orders, self._full_requested_at = OrdersSender(), -inf
+        # The newest orders, the generation of those to be sent, and what changed since those sent before.
+        self.has_orders = False  # they have been read whole
+        self._ordered: dict[KernelId, KernelSpec] = {}
+        self._unsent: int | None = None
+        self._changed: dict[KernelId, None] = {}
         # Kernels that were ordered, with the first generation that named them, until the agent acknowledges
         # that generation. It may start them at any moment.
         self._unacknowledged: dict[KernelId, int] = {}
@@ -78,12 +86,17 @@ class AgentStream:
         self._absent: set[KernelId] = set()
         # The first orders sent (generation, monotonic seconds), until the agent acknowledges any.
         self._first_sent: tuple[int, float] | None = None
+        self._reports_since = 0
         self._has_acknowledged = self.refuses_orders = False
         self._check(report)
 
     def bind(self, host: str) -> None:
         """Its kernels are reached at ``host``, where the agent says ``address``."""
         self._host = host
+
+    @property
+    def ordered_kernels(self) -> int:
+        return len(self._ordered)
 
     def send_request(
         self, request: LogRequest | ExecRequest | WorkspaceRequest | FullReportRequest | Contact
@@ -97,11 +110,13 @@ class AgentStream:
             self._full_requested_at = now
             self.send_request(FullReportRequest())
 
-    def receive(self, wire: agent_pb2.Report, now: float) -> Report | ReportDelta | None:
-        """Decode a report. None: the state has diverged, and a full report was requested. Raises
+    def receive(
+        self, wire: agent_pb2.Report, now: float, decoded: Report | ReportDelta | None = None
+    ) -> Report | ReportDelta | None:
+        """The decoded report. None: the state has diverged, and a full report was requested. Raises
         ``StreamRefused`` for an invalid report."""
-        message = _decode(self._reports, wire)
-        if message is None:
+        message = decoded or decode_report(wire)
+        if not self._reports.accept(wire, message):
             log.warning("report state has diverged: requesting a full report", agent=self.agent_id)
             self.request_full_report(now)
             return None
@@ -150,7 +165,12 @@ class AgentStream:
         if self._first_sent is not None and acknowledged >= self._first_sent[0]:
             self._first_sent = None
             self._has_acknowledged = True
-        refuses = self._first_sent is not None and now - self._first_sent[1] >= REFUSAL_S
+        self._reports_since += self._first_sent is not None
+        refuses = (
+            self._first_sent is not None
+            and now - self._first_sent[1] >= REFUSAL_S
+            and self._reports_since >= REFUSAL_REPORTS
+        )
         if refuses:
             self._orders.force_full()
         return refuses
@@ -182,35 +202,42 @@ class AgentStream:
 
     def offer(self, found: AgentOrders, generation: int) -> None:
         """Send these orders next, if they differ from the last ones or the agent should confirm that it does
-        not have an unwanted kernel. They replace earlier ones that have not been sent."""
+        not have an unwanted kernel."""
         absent = {k for k in found.unwanted if k not in self._absent and self._is_absent(k)}
         self._absent |= absent
-        newest = self._next
-        changed = (
-            newest.kernels != found.kernels if newest is not None else self._orders.has_changes(found.kernels)
-        )
-        if not changed and not absent:
+        added = {k.kernel_id: k for k in found.kernels if k.kernel_id not in self._ordered}
+        if found.withdrawn is None:
+            self.has_orders, wanted = True, {spec.kernel_id for spec in found.kernels}
+            withdrawn = [k for k in self._ordered if k not in wanted]
+        else:
+            withdrawn = [k for k in found.withdrawn if k in self._ordered]
+        if not (added or withdrawn or absent or self._orders.needs_full):
             return
-        ordered = frozenset(k.kernel_id for k in found.kernels)
-        self._unacknowledged |= dict.fromkeys(ordered - self._ordered, generation)
-        self._ordered, self._next = ordered, Orders(generation, found.kernels)
+        for kernel_id in withdrawn:
+            del self._ordered[kernel_id]
+        self._ordered |= added
+        self._unacknowledged |= dict.fromkeys(added, generation)
+        self._changed |= dict.fromkeys((*withdrawn, *added))
+        self._unsent = generation
         self.wake.set()
 
     def next_message(self, now: float) -> Orders | OrdersDelta | None:
         """The message for the orders that were offered last; None if they have been sent. ``now``: monotonic
         seconds."""
-        orders, self._next = self._next, None
-        if orders is None:
+        generation, self._unsent = self._unsent, None
+        if generation is None:
             return None
         if self._first_sent is None and not self._has_acknowledged:
-            self._first_sent = orders.generation, now
-        return self._orders.next_message(orders)
+            self._first_sent = generation, now
+        changed, self._changed = self._changed, {}
+        return self._orders.next_message(generation, self._ordered, changed)
 
 
-def _decode(receiver: ReportReceiver, wire: agent_pb2.Report) -> Report | ReportDelta | None:
+def decode_report(wire: agent_pb2.Report) -> Report | ReportDelta:
+    """Raises ``StreamRefused`` for an invalid report."""
     try:
-        message = receiver.receive(wire)
-        problem = "" if message is None else find_problem(message)
+        message = codec.report_from_wire(wire)
+        problem = find_problem(message)
     except DecodeError as error:
         problem = str(error)
     if problem:

@@ -1,30 +1,53 @@
-"""Backpressure on agents: the minimum interval between two reports of an agent. Pure.
+"""How often agents report: the least pause between two reports of changes, and the longest between two
+heartbeats. Pure.
 
 If reports wait because the manager is busy, fewer reports with more changes in each relieve it. Agents are
 therefore told to wait in proportion to how long their reports waited, as the store's batch writers do
 (decision 7). An agent cannot know this by itself, since sending a report costs it almost nothing.
+
+Heartbeats of all agents together come at a bounded rate, whatever their number. An agent reports the interval
+that it keeps, and is SUSPECT after three of them at the earliest (``lifecycle.silence``).
 """
 
 from __future__ import annotations
 
+from math import ceil
+
 from moorage.common.aio.pauses import ON_BACKLOG
 
-# Below this the interval is 0: agents pause a little in any case.
+# Below this the least pause is 0: agents pause a little in any case.
 MIN_S = 0.03
 # Weight of the newest report in the moving average, which covers about twenty reports of any agents.
 WEIGHT = 0.05
+# Heartbeats of all agents together, per second and at most.
+HEARTBEATS_PER_S = 400
+# The interval is a multiple of the first, and shrinks only for a fleet that is smaller by the second: every
+# agent reports a change of it.
+STEP_S, SHRINK = 5.0, 1.25
 
 
 class ReportInterval:
+    """``heartbeat_s``: the longest pause between two reports of an agent; 0: as the agent is set."""
+
     def __init__(self) -> None:
-        self._average_wait_s = 0.0
+        self._average_wait_s = self.heartbeat_s = 0.0
 
     def record(self, seconds: float) -> None:
         """Record how long a report with changes took from its arrival until it was applied."""
         self._average_wait_s += WEIGHT * (seconds - self._average_wait_s)
 
     @property
-    def interval_s(self) -> float:
+    def pause_s(self) -> float:
         """Minimum seconds between two reports of an agent; 0: no limit."""
-        interval_s = ON_BACKLOG.seconds(self._average_wait_s)
-        return 0.0 if interval_s < MIN_S else interval_s
+        pause_s = ON_BACKLOG.seconds(self._average_wait_s)
+        return 0.0 if pause_s < MIN_S else pause_s
+
+    def adapt(self, agents: int) -> None:
+        """There are so many agents now, those of all managers together."""
+        if not _heartbeat_s(agents) <= self.heartbeat_s <= _heartbeat_s(ceil(SHRINK * agents)):
+            self.heartbeat_s = _heartbeat_s(agents)
+
+
+def _heartbeat_s(agents: int) -> float:
+    steps = ceil(agents / (HEARTBEATS_PER_S * STEP_S))
+    return steps * STEP_S if steps > 1 else 0.0

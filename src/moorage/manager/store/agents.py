@@ -36,8 +36,8 @@ class AgentStore:
             raise _not_found(agent_id)
         return _view(row)
 
-    async def contacts(self) -> list[Contact]:
-        """All agents that are ALIVE or SUSPECT."""
+    async def contacts(self, suspect_after_s: float) -> list[Contact]:
+        """The agents that are SUSPECT or may become so, with ``suspect_after_s`` as the least patience."""
         return [
             Contact(
                 AgentId(row["id"]),
@@ -46,8 +46,10 @@ class AgentStore:
                 row["last_seen"],
                 row["report_interval_s"],
                 row["grace_s"] or 0.0,
+                row["silent_s"],
+                row["group_agents"] or 0,
             )
-            for row in await self._watch_connection.fetch(SQL["agent_contacts"])
+            for row in await self._watch_connection.fetch(SQL["agent_contacts"], suspect_after_s)
         ]
 
     async def mark_silent(self, marks: Sequence[Mark], term: int) -> list[tuple[AgentId, AgentStatus]]:

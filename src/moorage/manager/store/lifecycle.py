@@ -135,7 +135,7 @@ class LifecycleStore:
 
     def _notify(self, transitions: dict[SessionId, Transition], rows: Sequence[Row]) -> None:
         """Freed capacity is not announced here: the report that shows the kernel ended does that."""
-        self._notifier.notify_orders({AgentId(row["agent_id"]) for row in rows if row["agent_id"]})
+        self._notifier.notify_orders((row["agent_id"], row["kernel_id"]) for row in rows if row["agent_id"])
         dependents = {SessionId(other) for row in rows for other in row["dependents"] or ()}
         if dependents:  # they may be eligible now, or never
             self._notifier.notify_kernels(dependents)

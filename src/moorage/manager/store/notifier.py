@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from typing import Any
@@ -21,17 +21,20 @@ import structlog
 
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
-from moorage.common.model.ids import AgentId, EndpointId, SessionId
+from moorage.common.model.ids import AgentId, EndpointId, KernelId, SessionId
 from moorage.manager.store.database import fetch_writable, open_connection, translate_errors
 
 log = structlog.get_logger("moorage.store.notifier")
 _CHANNEL = "moorage"
-# The payload of a NOTIFY is limited to 8,000 bytes: a topic with more ids than this is sent without ids.
-_IDS_BYTES = 3_000
+# The payload of a NOTIFY is limited to 8,000 bytes: the ids of a topic are sent in parts of so many bytes, or
+# not at all if there are more parts.
+_IDS_BYTES, _PARTS = 3_000, 20
+_NOTIFY = "SELECT pg_notify($1, message) FROM unnest($2::text[]) AS message"
 _COMMAND_TIMEOUT_S = 10.0
 
 # Called with the ids that changed; None means that any may have changed.
 AgentsCallback = Callable[[Collection[AgentId] | None], None]
+OrdersCallback = Callable[[Collection[str] | None], None]
 EndpointsCallback = Callable[[Collection[EndpointId] | None], None]
 RoutesCallback = Callable[[Collection[SessionId | EndpointId] | None], None]
 SessionsCallback = Callable[[Collection[SessionId] | None], None]
@@ -42,7 +45,7 @@ class Topic(StrEnum):
     PENDING = "pending"  # these sessions became pending, or changed while pending, or left the queue
     CAPACITY = "capacity"  # free capacity or availability of these agents changed
     KERNELS = "kernels"  # kernels of these sessions changed: wakes the session controller
-    ORDERS = "orders"  # orders of these agents may have changed: wakes the agent links
+    ORDERS = "orders"  # orders for these kernels (agent/kernel) may have changed: wakes the agent links
     ROUTES = "routes"  # routes of these sessions and endpoints may have changed: wakes the route feed
     KEYS = "keys"  # an API key was created or revoked: caches of keys are cleared, the route feed is woken
     PEERS = "peers"  # a peer was revoked: its streams are closed
@@ -67,8 +70,8 @@ class Notifier:
         self._callbacks[topic].append(nudge)
         return lambda: self._callbacks[topic].remove(nudge)
 
-    def on_orders(self, callback: AgentsCallback) -> Callable[[], None]:
-        """Agents whose orders may have changed."""
+    def on_orders(self, callback: OrdersCallback) -> Callable[[], None]:
+        """Kernels whose orders may have changed, each as ``agent/kernel``."""
         return self._on_ids(Topic.ORDERS, callback)
 
     def on_capacity(self, callback: AgentsCallback) -> Callable[[], None]:
@@ -99,10 +102,10 @@ class Notifier:
         """After a commit: wake this process now, and the others with the next coalesced NOTIFY."""
         self._publish(dict.fromkeys(topics))
 
-    def notify_orders(self, agents: Collection[AgentId]) -> None:
-        """The orders of these agents may have changed."""
-        if agents:
-            self._publish({Topic.ORDERS: agents})
+    def notify_orders(self, kernels: Iterable[tuple[AgentId, KernelId]]) -> None:
+        """The orders for these kernels, of these agents, may have changed."""
+        if names := [f"{agent_id}/{kernel_id}" for agent_id, kernel_id in kernels]:
+            self._publish({Topic.ORDERS: names})
 
     def notify_capacity(self, agents: Collection[AgentId], *, freed: bool = True) -> None:
         """These agents changed. ``freed``: a pending session may fit now, so the scheduler runs."""
@@ -163,12 +166,16 @@ class Notifier:
             changes = dict.fromkeys(Topic)  # from a manager of another version: anything may have changed
         self._wake(changes)
 
-    def _message(self) -> str:
-        """The payload for other managers: all notifications since the last message."""
+    def _messages(self) -> list[str]:
+        """The payloads for other managers: all notifications since the last time."""
         queued, self._outbox = self._outbox, {}
-        changes = {topic: None if ids is None else sorted(ids) for topic, ids in queued.items()}
-        too_long = {topic for topic, ids in changes.items() if len(json.dumps(ids)) > _IDS_BYTES}
-        return json.dumps(changes | dict.fromkeys(too_long))
+        first: dict[Topic, list[str] | None] = {}
+        more: list[dict[Topic, list[str] | None]] = []
+        for topic, ids in queued.items():
+            parts = _in_parts(sorted(ids)) if ids is not None else []
+            first[topic] = parts[0] if 0 < len(parts) <= _PARTS else None
+            more += [{topic: part} for part in parts[1:] if first[topic] is not None]
+        return [json.dumps(changes) for changes in (first, *more)]
 
     async def _tick(self) -> None:
         """Raises ``StoreUnavailable`` while Postgres is away."""
@@ -184,7 +191,7 @@ class Notifier:
                 self._listener = listener
                 self._wake(dict.fromkeys(Topic))  # notifications may have been missed
             if self._outbox:
-                await fetch_writable(self._listener, "SELECT pg_notify($1, $2)", _CHANNEL, self._message())
+                await fetch_writable(self._listener, _NOTIFY, _CHANNEL, self._messages())
                 await asyncio.sleep(0.01)  # at most 100 NOTIFYs a second, however many commits
             else:
                 # Otherwise a server that has vanished or was demoted would go unnoticed.
@@ -198,3 +205,16 @@ class Notifier:
         await self._loop.__aexit__()
         if self._listener is not None:
             self._listener.terminate()
+
+
+def _in_parts(ids: Sequence[str]) -> list[list[str]]:
+    """Lists of at most ``_IDS_BYTES`` bytes of JSON."""
+    parts: list[list[str]] = [[]]
+    size = 0
+    for one in ids:
+        size += len(one.encode()) + 4
+        if size > _IDS_BYTES and parts[-1]:
+            parts.append([])
+            size = len(one.encode()) + 4
+        parts[-1].append(one)
+    return parts

@@ -22,15 +22,19 @@ from moorage.manager.store.rows import Row, parse_spec
 from moorage.manager.store.secrets import decrypt_env
 
 log = structlog.get_logger("moorage.store")
+# More specs at once would keep the event loop for long.
+_SPECS_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
 class AgentOrders:
     """``kernels``: all kernels that should run on an agent. ``unwanted``: those that are not known to have
-    ended there and must not run."""
+    ended there and must not run. ``withdrawn``: None, or the orders are only of some kernels, and these of
+    them should not run."""
 
     kernels: tuple[KernelSpec, ...]
     unwanted: tuple[KernelId, ...]
+    withdrawn: tuple[KernelId, ...] | None = None
 
 
 class OrderStore:
@@ -66,20 +70,49 @@ class OrderStore:
             (wanted if row["wanted"] else unwanted)[AgentId(row["agent_id"])].append(KernelId(row["id"]))
             if row["session_id"] is not None:
                 fresh[KernelId(row["id"])] = _unknown_spec(row)
-        known = {agent_id: self._known.get(agent_id, {}) for agent_id in wanted}
-        new = [k for agent_id, kernels in wanted.items() for k in kernels if k not in known[agent_id]]
-        if new := [k for k in new if k not in fresh]:
-            rows = await self._connection.fetch(SQL["agent_orders"], new)
-            fresh |= {KernelId(row["id"]): spec for row in rows if (spec := self._readable_spec(row))}
-        orders = {}
-        for agent_id, kernels in wanted.items():
-            specs = {k: spec for k in kernels if (spec := known[agent_id].get(k) or fresh.get(k))}
-            orders[agent_id] = AgentOrders(tuple(specs.values()), tuple(unwanted[agent_id]))
-            if specs:
-                self._known[agent_id] = specs
+        specs = await self._specs(wanted, fresh)
+        for agent_id, found in specs.items():
+            if found:
+                self._known[agent_id] = found
             else:
                 self._known.pop(agent_id, None)
+        return {a: AgentOrders(tuple(found.values()), tuple(unwanted[a])) for a, found in specs.items()}
+
+    async def of_kernels(self, kernels: Mapping[AgentId, Collection[KernelId]]) -> dict[AgentId, AgentOrders]:
+        """The orders of each agent for these of its kernels."""
+        asked = [(kernel_id, agent_id) for agent_id, ids in kernels.items() for kernel_id in ids]
+        if not asked:
+            return {}
+        rows = await self._connection.fetch(SQL["kernels_ordered"], *zip(*asked, strict=True))
+        wanted: dict[AgentId, list[KernelId]] = {agent_id: [] for agent_id in kernels}
+        unwanted: dict[AgentId, list[KernelId]] = {agent_id: [] for agent_id in kernels}
+        for row in rows:
+            (wanted if row["wanted"] else unwanted)[AgentId(row["agent_id"])].append(KernelId(row["id"]))
+        orders = {}
+        for agent_id, found in (await self._specs(wanted, {})).items():
+            withdrawn = tuple(k for k in kernels[agent_id] if k not in found)
+            known = self._known.setdefault(agent_id, {})
+            known |= found
+            for kernel_id in withdrawn:
+                known.pop(kernel_id, None)
+            orders[agent_id] = AgentOrders(tuple(found.values()), tuple(unwanted[agent_id]), withdrawn)
         return orders
+
+    async def _specs(
+        self, wanted: Mapping[AgentId, Collection[KernelId]], fresh: dict[KernelId, KernelSpec]
+    ) -> dict[AgentId, dict[KernelId, KernelSpec]]:
+        """The specs of these kernels: those in ``fresh``, those known, and the others from the database."""
+        known = {agent_id: self._known.get(agent_id, {}) for agent_id in wanted}
+        new = [k for agent_id, kernels in wanted.items() for k in kernels if k not in known[agent_id]]
+        new = [k for k in new if k not in fresh]
+        for start in range(0, len(new), _SPECS_AT_ONCE):
+            part = new[start : start + _SPECS_AT_ONCE]
+            rows = await self._connection.fetch(SQL["agent_orders"], part)
+            fresh |= {KernelId(row["id"]): spec for row in rows if (spec := self._readable_spec(row))}
+        return {
+            agent_id: {k: spec for k in kernels if (spec := known[agent_id].get(k) or fresh.get(k))}
+            for agent_id, kernels in wanted.items()
+        }
 
     def _readable_spec(self, row: Row) -> KernelSpec | None:
         """None if a secret cannot be decrypted: the kernel is ordered as soon as it can be."""

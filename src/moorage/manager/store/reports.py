@@ -4,7 +4,8 @@ unchanged report costs a heartbeat.
 Heartbeats are kept in memory and written together twice a second. An update of some kernels is not applied
 again, so the agent is asked for a full report (``needs_full_report``) when its effect may be missing: a
 kernel was moved by somebody else at the same moment, the agent was silent, or commits may have been lost
-with the connection. As a safety net, that is also so every ``FULL_EVERY_S``.
+with the connection. As a safety net, that is also so every ``FULL_EVERY_S``, or every ``FULL_EVERY`` of its
+report intervals.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from moorage.manager.store.report_fencing import ReportRefused, refusal_of
 from moorage.manager.store.unknown_kernels import UnknownKernels
 
 log = structlog.get_logger("moorage.store.reports")
-FULL_EVERY_S = 300.0
+FULL_EVERY_S, FULL_EVERY = 300.0, 60
 HEARTBEATS_EVERY_S = 0.5
 
 
@@ -124,9 +125,11 @@ class ReportStore:
 
     async def _apply(self, items: Sequence[AgentUpdate]) -> dict[AgentId, int | ReportRefused]:
         """Apply one update per agent; returns for each how many kernels changed, or why it was refused."""
-        valid_until = self._clock.monotonic() + FULL_EVERY_S * self._clock.jitter(0.3)
-        complete = valid_until, self._kernel_connection.losses
-        self._complete |= {item.agent_id: complete for item in items if item.whole}
+        now, losses = self._clock.monotonic(), self._kernel_connection.losses
+        for item in items:
+            if item.whole:
+                every_s = max(FULL_EVERY_S, FULL_EVERY * item.info.report_interval_s)
+                self._complete[item.agent_id] = now + every_s * self._clock.jitter(0.3), losses
         freed, refused, stored = await self._receive(items)
         self.invalidate(refused)
         items = await self._know_absence([item for item in items if item.agent_id in stored], stored)

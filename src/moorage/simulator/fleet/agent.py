@@ -8,7 +8,7 @@ and its execution. Both run ``agent.kernel.reconcile`` and ``SimulatedKernel``.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,7 +19,15 @@ from moorage.agent.link.report_timing import HOUSEKEEPING, IMMEDIATE, OnChange, 
 from moorage.agent.runtimes.simulated import SimulatedKernel
 from moorage.agent.state.checkpoint import AgentStart
 from moorage.common.aio.clock import Clock
-from moorage.common.link.messages import AgentInfo, LogRequest, Observation, Orders, Report
+from moorage.common.link.messages import (
+    AgentInfo,
+    LogRequest,
+    Observation,
+    Orders,
+    OrdersDelta,
+    Report,
+    ReportDelta,
+)
 from moorage.common.model.errors import NotFound
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.kernel import KernelSpec
@@ -80,49 +88,62 @@ class SimulatedAgent:
         # Kept when the agent dies, as a state directory would be.
         self.streams = AgentStart(info.identity, int(context.clock.now().timestamp() * 1000)).stream_numbers()
         self._newest = self._applied = 0  # generations: the newest seen, and the last applied by this process
-        self._orders: Orders | None = None
+        self._ordered: dict[KernelId, KernelSpec] | None = None
         self._kernels: dict[KernelId, _Kernel] = {}
         self._orphans: dict[KernelId, _Kernel] = {}  # they run, but the checkpoint lost them
-        self._report: Report | None = None  # of the current state; None: to be built
-        self._reported: Report | None = None
+        # Kernels that may have changed since the last report, and since the last reconciliation, in order.
+        self._unreported: dict[KernelId, None] = {}
+        self._unreconciled: dict[KernelId, None] = {}
         self._coalescing: Timer | None = None
-        self._reconcile_due = False  # a kernel has ended since the last reconciliation
-        self._draining = False
+        self._draining, self._reported_generation = False, 0
 
     # Called by the link.
 
-    def apply_orders(self, orders: Orders) -> bool:
-        if not policy.accepts(self._newest, orders):
+    def apply_orders(self, orders: Orders | OrdersDelta) -> bool:
+        if not policy.accepts(self._newest, self._applied, orders):
             return False
         self._applied = self._newest = orders.generation
-        self._orders = orders
-        self._reconcile()
+        if isinstance(orders, Orders):
+            self._ordered = {spec.kernel_id: spec for spec in orders.kernels}
+            self._reconcile([*self._kernels, *self._orphans, *self._ordered])
+        else:
+            assert self._ordered is not None
+            for kernel_id in orders.withdrawn:
+                self._ordered.pop(kernel_id, None)
+            self._ordered |= {spec.kernel_id: spec for spec in orders.added}
+            self._reconcile([*orders.withdrawn, *(spec.kernel_id for spec in orders.added)])
         self._note_change(HOUSEKEEPING)
         return True
 
-    def report(self) -> Report:
-        """The full state, or the previous report if this one is to be lost."""
-        context, before = self._context, self._reported
+    def report(self, whole: bool = True) -> Report | ReportDelta:
+        """The full state, or what has changed since the last report; that may be lost."""
+        context = self._context
         context.statistics.reports += 1
-        if self._report is None:
-            observations = [kernel.observation for kernel in self._kernels.values()]
-            # An omitted kernel would count as GONE.
-            observations += [Observation(k, SessionId(""), ObservedState.UNKNOWN) for k in self._orphans]
-            self._report = Report(
-                self.info,
-                self.incarnation,
-                self._applied,
-                tuple(observations),
-                self._draining,
-                newest_generation=self._newest,
-            )
-        lossy = before is not None and before is not self._report and not self._draining
-        if lossy and context.lose_report and self._rng.random() < context.lose_report:
-            assert before is not None
+        changed, applied = self._unreported, self._applied
+        if whole:
+            self._unreported, self._reported_generation = {}, applied
+            every = [*self._kernels, *self._orphans]
+            kernels = tuple(seen for k in every if (seen := self._observation(k)) is not None)
+            return Report(
+                self.info, self.incarnation, applied, kernels, self._draining, newest_generation=self._newest
+            )  # fmt: skip
+        lossy = changed and context.lose_report and not self._draining
+        if lossy and self._rng.random() < context.lose_report:
             context.statistics.faults["lost-report"] += 1
-            return before
-        self._reported = self._report
-        return self._report
+            changed, applied = {}, self._reported_generation
+        else:
+            self._unreported, self._reported_generation = {}, applied
+        found = {k: seen for k in changed if (seen := self._observation(k)) is not None}
+        removed = frozenset(changed.keys() - found.keys())
+        kernels = tuple(found.values())
+        return ReportDelta(self.incarnation, applied, kernels, removed, self.info, self._draining)
+
+    def _observation(self, kernel_id: KernelId) -> Observation | None:
+        if (kernel := self._kernels.get(kernel_id)) is not None:
+            return kernel.observation
+        # An omitted kernel would count as GONE.
+        orphan = kernel_id in self._orphans
+        return Observation(kernel_id, SessionId(""), ObservedState.UNKNOWN) if orphan else None
 
     async def open_log(self, request: LogRequest) -> AsyncGenerator[bytes, None]:
         """Raises ``NotFound`` for a kernel that the agent does not have, or no longer has."""
@@ -141,7 +162,7 @@ class SimulatedAgent:
         process finds them without a record of them.
         """
         self.incarnation = self._context.clock.new_id()
-        self._orders, self._applied, self._reported, self._report = None, 0, None, None
+        self._ordered, self._applied, self._reported_generation = None, 0, 0
         if reboot:
             for kernel in self._kernels.values():
                 if not kernel.ended:
@@ -176,12 +197,14 @@ class SimulatedAgent:
 
     # Reconciliation.
 
-    def _reconcile(self) -> None:
-        self._reconcile_due = False
-        checkpoint = {kernel_id: kernel.spec for kernel_id, kernel in self._kernels.items()}
-        observed = {kernel_id: kernel.observation.state for kernel_id, kernel in self._kernels.items()}
-        observed |= dict.fromkeys(self._orphans, ObservedState.UNKNOWN)
-        for action in policy.reconcile(self._orders, checkpoint, observed):
+    def _reconcile(self, among: Collection[KernelId]) -> None:
+        among = {**self._unreconciled, **dict.fromkeys(among)}
+        self._unreconciled = {}
+        known = {k: kernel for k in among if (kernel := self._kernels.get(k)) is not None}
+        checkpoint = {kernel_id: kernel.spec for kernel_id, kernel in known.items()}
+        observed = {kernel_id: kernel.observation.state for kernel_id, kernel in known.items()}
+        observed |= {k: ObservedState.UNKNOWN for k in among if k in self._orphans}
+        for action in policy.reconcile(self._ordered, checkpoint, observed, (), among):
             self._apply(action)
 
     def _apply(self, action: policy.Action) -> None:
@@ -192,9 +215,11 @@ class SimulatedAgent:
                 self._stop(self._kernels[kernel_id], grace_s)
             case policy.Remove(kernel_id):
                 self._context.statistics.move(self._kernels.pop(kernel_id).observation.state, None)
+                self._unreported[kernel_id] = None
                 self._note_change(HOUSEKEEPING)
             case policy.Adopt(spec):
                 self._kernels[spec.kernel_id] = self._orphans.pop(spec.kernel_id)
+                self._unreported[spec.kernel_id] = None
             case policy.Destroy(kernel_id):
                 self._destroy(kernel_id)
 
@@ -210,6 +235,7 @@ class SimulatedAgent:
         )
         simulated = SimulatedKernel(context.profile.draw(spec, self._rng), context.timers.time())
         kernel = self._kernels[spec.kernel_id] = _Kernel(spec, simulated, observation)
+        self._unreported[spec.kernel_id] = None
         context.statistics.created += 1
         context.statistics.move(None, CREATING)
         self._note_change(coalescing_window(CREATING))
@@ -231,6 +257,7 @@ class SimulatedAgent:
 
     def _destroy(self, kernel_id: KernelId) -> None:
         kernel = self._orphans.pop(kernel_id)
+        self._unreported[kernel_id] = None
         self._cancel_timer(kernel)
         if not kernel.ended:
             self._context.statistics.ended["destroyed"] += 1
@@ -275,7 +302,7 @@ class SimulatedAgent:
 
     def _end(self, kernel: _Kernel, outcome: Outcome) -> None:
         self._cancel_timer(kernel)
-        self._reconcile_due = True
+        self._unreconciled[kernel.spec.kernel_id] = None
         self._context.statistics.ended[outcome.reason.value or "stopped"] += 1
         last = kernel.observation
         tail = _log_of(kernel.spec, outcome) if outcome.state is EXITED else ""
@@ -288,12 +315,12 @@ class SimulatedAgent:
     def _observe(self, kernel: _Kernel, observation: Observation) -> None:
         self._context.statistics.move(kernel.observation.state, observation.state)
         kernel.observation = observation
+        self._unreported[observation.kernel_id] = None
         self._note_change(coalescing_window(observation.state))
 
     # Reports.
 
     def _note_change(self, within_s: float = IMMEDIATE) -> None:
-        self._report = None
         if within_s > IMMEDIATE:
             self._changed(within_s)
         elif self._coalescing is None:
@@ -301,8 +328,8 @@ class SimulatedAgent:
 
     def _flush(self) -> None:
         self._coalescing = None
-        if self._reconcile_due:
-            self._reconcile()
+        if self._unreconciled:
+            self._reconcile(())
         self._changed(IMMEDIATE)
 
 

@@ -87,10 +87,10 @@ class MinuteAggregator:
         self._open[kernel_id] = minute, [sample]
         return None if current is None else _aggregate(kernel_id, *current)
 
-    def retain(self, kernels: Iterable[KernelId]) -> list[KernelMinute]:
-        """Drop all other kernels and return their last minutes."""
-        dropped = self._open.keys() - set(kernels)
-        return [_aggregate(kernel_id, *self._open.pop(kernel_id)) for kernel_id in sorted(dropped)]
+    def drop(self, kernel_id: KernelId) -> KernelMinute | None:
+        """Drop a kernel and return its last minute."""
+        current = self._open.pop(kernel_id, None)
+        return None if current is None else _aggregate(kernel_id, *current)
 
 
 def _aggregate(kernel_id: KernelId, at: int, samples: list[Use]) -> KernelMinute:

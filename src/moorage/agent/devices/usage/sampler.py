@@ -1,13 +1,15 @@
 """Usage sampler: measures kernels, devices and the node every few seconds and sends a report to the manager.
 
 Reports are best effort. While a manager is unreachable only the newest minutes are buffered, and a slow
-manager never delays a measurement.
+manager never delays a measurement. Of many kernels, each measurement takes some in turn, so that it costs the
+same for any number of them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -25,6 +27,8 @@ from moorage.common.model.usage import DeviceUse, KernelMinute, KernelUse, Usage
 log = structlog.get_logger("moorage.agent.devices.usage")
 # Completed minutes that are buffered for the manager; the oldest are dropped first.
 _MAX_MINUTES = 600
+# Kernels per measurement.
+AT_ONCE = 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,8 @@ class Sample:
 
 class UsageSampler:
     """``running``: the kernels to measure. ``devices``: the offered devices with their parents. ``send``
-    returns whether the manager accepted the report; calls never overlap."""
+    returns whether the manager accepted the report; calls never overlap. ``wanted``: whether it wants one
+    now."""
 
     def __init__(
         self,
@@ -66,11 +71,16 @@ class UsageSampler:
         devices: Callable[[], DeviceParents],
         meter: DeviceMeter,
         send: Callable[[UsageReport], Awaitable[bool]],
+        wanted: Callable[[], bool] = lambda: True,
     ) -> None:
         self._id, self._incarnation, self._clock = agent_id, incarnation, clock
         self._runtimes, self._running, self._devices = runtimes, running, devices
-        self._meter, self._send = meter, send
+        self._meter, self._send, self._wanted = meter, send, wanted
         self._previous: dict[KernelId, tuple[float, Counters]] = {}
+        # The kernels still to be measured in this round, the latest use of each, and what was not sent yet.
+        self._turn: deque[KernelId] = deque()
+        self._latest: dict[KernelId, Use] = {}
+        self._unsent: dict[KernelId, Use] = {}
         self._previous_node: tuple[float, int] | None = None
         self._aggregator, self._completed = MinuteAggregator(), list[KernelMinute]()
         self._sending: asyncio.Task[None] | None = None
@@ -82,27 +92,47 @@ class UsageSampler:
         await cancel_and_wait(self._sending)
 
     async def tick(self) -> None:
-        running = self._running()
+        running = self._next_kernels()
         counters = await self._read_counters(running)
         measurements: dict[DeviceId, DeviceMeasurement] = {}
         if devices := self._devices():
             measurements = await asyncio.to_thread(self._meter.measure, devices)
         at = self._clock.monotonic()
         usage = self._kernel_usage(running, counters, measurements, at)
-        self._previous = {kernel_id: (at, now) for kernel_id, now in counters.items()}
+        self._previous |= {kernel_id: (at, now) for kernel_id, now in counters.items()}
+        self._latest |= usage
+        self._unsent |= usage
         wall = self._clock.now().timestamp()
         self._completed += [
             minute
             for kernel_id, sample in usage.items()
             if (minute := self._aggregator.add(kernel_id, wall, sample)) is not None
         ]
-        self._completed += self._aggregator.retain(counters)
+        self._forget(running.keys() - counters.keys())
         del self._completed[:-_MAX_MINUTES]
-        self.latest = Sample(await self._node_usage(at), usage, measurements)
+        self.latest = Sample(await self._node_usage(at), self._latest, measurements)
+        if not self._wanted():
+            return
         if self._sending is not None and not self._sending.done():
             self.dropped += 1  # the previous report is still being sent; the next one supersedes this one
             return
         self._sending = spawn("usage.send", self._send_report())
+
+    def _next_kernels(self) -> dict[KernelId, RunningKernel]:
+        running = self._running()
+        if not self._turn:
+            self._turn.extend(running)
+            self._forget(self._previous.keys() - running.keys())
+        turn = [self._turn.popleft() for _ in range(min(AT_ONCE, len(self._turn)))]
+        return {kernel_id: running[kernel_id] for kernel_id in turn if kernel_id in running}
+
+    def _forget(self, kernels: Iterable[KernelId]) -> None:
+        """These cannot be measured any more: their last minutes are complete."""
+        for kernel_id in kernels:
+            for known in (self._previous, self._latest, self._unsent):
+                known.pop(kernel_id, None)
+            if (minute := self._aggregator.drop(kernel_id)) is not None:
+                self._completed.append(minute)
 
     async def _read_counters(self, running: Mapping[KernelId, RunningKernel]) -> dict[KernelId, Counters]:
         counters: dict[KernelId, Counters] = {}
@@ -142,11 +172,12 @@ class UsageSampler:
 
     async def _send_report(self) -> None:
         minutes, latest = tuple(self._completed), self.latest
+        unsent, self._unsent = self._unsent, {}
         report = UsageReport(
             self._id,
             self._incarnation,
             *latest.node,
-            tuple(KernelUse(kernel_id, use) for kernel_id, use in latest.kernels.items()),
+            tuple(KernelUse(kernel_id, use) for kernel_id, use in unsent.items()),
             tuple(
                 DeviceUse(d.device_id, d.memory_used, d.utilization, d.temperature, d.power)
                 for d in latest.devices.values()

@@ -81,7 +81,7 @@ class AgentLinkServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SendUsage(self, request, context):
-        """Current usage of kernels and devices. A lost report is not sent again.
+        """Current usage of kernels and devices, to managers that do not accept it in reports. A lost one is not sent again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1,6 +1,6 @@
 -- The only statement that changes a session's status after its placement (session_place.sql does that). Compare-and-swap
--- on status and revision; writes the history, and what the transition means for the kernels. Returns the agents of ended
--- kernels, and the sessions that depend on one that has ended. A stale transition changes nothing and returns no row.
+-- on status and revision; writes the history, and what the transition means for the kernels. Returns ended kernels
+-- with their agents, and the sessions that depend on one that has ended. A stale transition changes nothing and returns no row.
 -- `next_kernel` is set for a retry, a requeue and a preemption: a new kernel with a new id, and new sub kernels for a
 -- cluster. `term` is set for what only the leader may decide: the lease is locked FOR SHARE, so that no other manager
 -- becomes leader until this commits.
@@ -46,7 +46,7 @@ WITH input AS (
     WHERE k.session_id = m.id AND k.attempt = m.old_attempt
       AND k.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
       AND (m.kernel_status IS NOT NULL OR k.status = 'PENDING')
-    RETURNING k.session_id, k.agent_id
+    RETURNING k.id, k.session_id, k.agent_id
 ), fresh AS (
     INSERT INTO kernels (id, session_id, attempt, status, secret)
     SELECT m.next_kernel, m.id, m.old_attempt + 1, 'PENDING', m.secret FROM moved m WHERE m.next_kernel IS NOT NULL
@@ -56,7 +56,7 @@ WITH input AS (
     FROM unnest($15::uuid[], $16::int[], $17::uuid[], $18::text[]) AS u(session_id, index, id, secret)
     JOIN moved m ON m.id = u.session_id
 )
-SELECT m.id, m.type, m.endpoint_id, e.agent_id, m.offers,
+SELECT m.id, m.type, m.endpoint_id, e.agent_id, e.id AS kernel_id, m.offers,
        CASE WHEN m.new IN ('TERMINATED', 'CANCELLED', 'ERROR')
             THEN ARRAY(SELECT d.session_id FROM session_dependencies d WHERE d.depends_on = m.id) END AS dependents
 FROM moved m LEFT JOIN ended e ON e.session_id = m.id

@@ -1,0 +1,64 @@
+"""Answers to the manager's requests for logs and workspaces, each a call of its own beside the agent's
+stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Any
+
+import grpc
+
+from moorage.agent.execution.workspaces import HandleWorkspaceRequest
+from moorage.common.link.messages import LogRequest, WorkspaceRequest
+from moorage.common.link.pb import agent_pb2
+from moorage.common.link.pb.agent_pb2_grpc import AgentLinkStub
+from moorage.common.model.errors import MoorageError
+
+CALL_TIMEOUT_S = 4.0
+BROKEN = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
+_CHUNK = 65_536
+_LOG_TIMEOUT_S = 300.0  # for a log that is not followed
+
+
+async def send_workspaces(
+    stub: AgentLinkStub, metadata: Any, request: WorkspaceRequest, handle: HandleWorkspaceRequest
+) -> None:
+    answer = await handle(request)
+    try:
+        await stub.SendWorkspaces(answer, metadata=metadata, timeout=CALL_TIMEOUT_S)
+    except BROKEN:
+        pass  # the manager's request has timed out by now
+
+
+async def send_log(
+    stub: AgentLinkStub,
+    metadata: Any,
+    request: LogRequest,
+    open_log: Callable[[LogRequest], AsyncGenerator[bytes, None]],
+) -> None:
+    call = stub.SendLogs(metadata=metadata, timeout=None if request.follow else _LOG_TIMEOUT_S)
+    current = asyncio.current_task()
+    assert current is not None
+    # The manager ends the call when its reader has disconnected; a silent kernel may write nothing for long.
+    call.add_done_callback(lambda _: current.cancel())
+
+    def chunk(data: bytes = b"", error: str = "") -> agent_pb2.LogChunk:
+        return agent_pb2.LogChunk(request_id=request.request_id, data=data, error=error)
+
+    try:
+        await call.write(chunk())  # identifies the request, even if the log stays empty for long
+        try:
+            async with aclosing(open_log(request)) as pieces:
+                async for data in pieces:
+                    for start in range(0, len(data), _CHUNK):
+                        await call.write(chunk(data[start : start + _CHUNK]))
+        except (MoorageError, OSError) as error:
+            await call.write(chunk(error=str(error)))
+        await call.done_writing()
+        await call
+    except BROKEN:
+        pass
+    finally:
+        call.cancel()
