@@ -12,11 +12,13 @@ import pytest_asyncio
 from moorage.common.aio.clock import SystemClock
 from moorage.common.link.messages import RouteTable
 from moorage.common.link.pb import routes_pb2
+from moorage.common.link.route_codec import routes_from_wire
 from moorage.common.model.spec import EndpointSpec, Probe
 from moorage.manager.identity.scope import Scope
 from moorage.manager.rpc import RouteFeed
 from moorage.manager.serving.endpoints import EndpointService
 from moorage.manager.store import Store, migrate
+from moorage.proxy.core.routes import IndexedTable, newest_table
 
 CLOCK = SystemClock()
 
@@ -50,15 +52,20 @@ class FeedingManager:
         """The first message to a proxy that holds this generation."""
         request = routes_pb2.WatchRequest(have_generation=held, accepts_unchanged=accepts_unchanged)
         async with asyncio.timeout(10):
-            return await anext(self.feed.watch(request))
+            return decode(await anext(self.feed.watch(request)))
 
     async def table_with(self, *names: str) -> routes_pb2.RouteTable:
         """The first table with exactly these models."""
         async with asyncio.timeout(10):
-            async for message in self.feed.watch(routes_pb2.WatchRequest()):
+            async for encoded in self.feed.watch(routes_pb2.WatchRequest()):
+                message = decode(encoded)
                 if {model.name for model in message.models} == set(names):
                     return message
         raise AssertionError("the feed has ended")
+
+
+def decode(message: bytes) -> routes_pb2.RouteTable:
+    return routes_pb2.RouteTable.FromString(message)
 
 
 @pytest_asyncio.fixture
@@ -112,10 +119,10 @@ async def test_watcher_gets_changes_after_an_unchanged_table(
     await serve(manager, "m")
     held = (await manager.table_with("m")).generation
     messages = manager.feed.watch(routes_pb2.WatchRequest(have_generation=held, accepts_unchanged=True))
-    assert (await anext(messages)).unchanged
+    assert decode(await anext(messages)).unchanged
     await serve(manager, "n")
     async with asyncio.timeout(10):
-        changed = await anext(messages)
+        changed = decode(await anext(messages))
     assert {model.name for model in changed.models} == {"m", "n"}
     assert changed.generation > held
 
@@ -131,3 +138,25 @@ async def test_equal_table_of_another_manager_gets_a_greater_generation(
     message = await older.watch(newest)
     assert message.generation > newest
     assert message.models == tables[0].models
+
+
+async def test_proxy_that_accepts_changes_gets_only_these(
+    managers: tuple[FeedingManager, FeedingManager],
+) -> None:
+    manager, other = managers
+    await serve(manager, "m")
+    whole = await manager.table_with("m")
+    messages = manager.feed.watch(routes_pb2.WatchRequest(accepts_changes=True))
+    table = IndexedTable(routes_from_wire(decode(await anext(messages))))
+    assert table.generation == whole.generation
+    end = manager.store.endpoints.delete(Scope.system("t"), "m")
+    for change in (serve(manager, "n"), serve(other, "o"), end):
+        before = table.generation
+        await change
+        async with asyncio.timeout(10):
+            message = decode(await anext(messages))
+        assert (message.base, len(message.models) + len(message.removed_models)) == (before, 1)
+        newest = newest_table(table, routes_from_wire(message))
+        assert newest is table
+    assert table.models.keys() == {"n", "o"}
+    assert {route.name for route in (await manager.watch()).models} == {"n", "o"}

@@ -117,8 +117,8 @@ def test_models_are_listed_whether_ready_or_not():
     assert isinstance(answer, LocalResponse)
     listed = json.loads(answer.body)
     assert listed["object"] == "list"
-    assert [m["id"] for m in listed["data"]] == ["tiny", "org/Big-7B", "asleep", "leaving"]
-    assert listed["data"][0] == {"id": "tiny", "object": "model", "created": 7, "owned_by": "moorage"}
+    assert [m["id"] for m in listed["data"]] == ["asleep", "leaving", "org/Big-7B", "tiny"]
+    assert listed["data"][-1] == {"id": "tiny", "object": "model", "created": 7, "owned_by": "moorage"}
 
 
 def test_single_model_with_a_slash_in_its_name():
@@ -243,7 +243,7 @@ def test_no_request_is_admitted_without_a_valid_key_or_with_a_large_body(method,
 def test_older_tables_are_rejected_and_the_same_one_is_accepted():
     older, newer = RouteTable(2, (), ()), RouteTable(4, (), ())
     assert newest_table(TABLE, older) == StaleTable(held=3, offered=2)
-    assert isinstance(newest_table(TABLE, TABLE.source), IndexedTable)
+    assert isinstance(newest_table(TABLE, TABLE.whole()), IndexedTable)
     accepted = newest_table(TABLE, newer)
     assert isinstance(accepted, IndexedTable)
     assert accepted.generation == 4

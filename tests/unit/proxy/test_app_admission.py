@@ -197,7 +197,7 @@ def test_open_connections_last_until_the_credential_is_revoked() -> None:
         grant = admit(credentials, TABLE, NOW)
         assert isinstance(grant, AppGrant)
         assert is_still_granted(grant, TABLE)
-        assert not is_still_granted(grant, IndexedTable(RouteTable(8, (), (), TABLE.source.apps)))
+        assert not is_still_granted(grant, IndexedTable(RouteTable(8, (), (), TABLE.whole().apps)))
 
 
 def grant(source: str = "cookie", **changes: object) -> AppGrant:

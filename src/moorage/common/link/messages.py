@@ -293,10 +293,19 @@ class AccessTokenGrant:
 
 @dataclass(frozen=True, slots=True)
 class RouteTable:
-    """Manager → proxy: the full table. A generation older than the current one is refused."""
+    """Manager → proxy: the full table. A generation older than the current one is refused.
+
+    With ``base``, it has only what was added or changed since the table of that generation, and what was
+    removed: names of models, digests of keys and access tokens, and apps as ``session id/app``.
+    """
 
     generation: int
     models: tuple[ModelRoute, ...]
     keys: tuple[KeyGrant, ...]
     apps: tuple[AppRoute, ...] = ()
     access_tokens: tuple[AccessTokenGrant, ...] = ()
+    base: int = 0
+    removed_models: tuple[str, ...] = ()
+    removed_keys: tuple[str, ...] = ()
+    removed_apps: tuple[str, ...] = ()
+    removed_access_tokens: tuple[str, ...] = ()

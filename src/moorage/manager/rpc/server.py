@@ -22,7 +22,6 @@ from moorage.common.link.pb import (
     peers_pb2,
     peers_pb2_grpc,
     routes_pb2,
-    routes_pb2_grpc,
 )
 from moorage.common.model.addresses import split_address
 from moorage.common.model.errors import AgentUnreachable, InvalidInput, StartupError, StoreUnavailable
@@ -53,6 +52,10 @@ OPTIONS = [
         5_000,
     ),  # applies in addition to keepalive_timeout_ms; one minute by default
     ("grpc.keepalive_permit_without_calls", 1),
+    # A fixed window instead of measuring the bandwidth: that takes a ping for each message, which costs more
+    # than the messages of an idle agent.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", 1024 * 1024),
     ("grpc.http2.min_ping_interval_without_data_ms", 2_000),
     ("grpc.http2.max_ping_strikes", 0),
 ]
@@ -68,7 +71,6 @@ class ManagerState(Protocol):
 
 class LinkServer(
     agent_pb2_grpc.AgentLinkServicer,
-    routes_pb2_grpc.RouteFeedServicer,
     peers_pb2_grpc.PeersServicer,
     managers_pb2_grpc.ManagerLinkServicer,
 ):
@@ -234,7 +236,7 @@ class LinkServer(
     async def __aenter__(self) -> LinkServer:
         server = grpc.aio.server(options=OPTIONS)
         agent_pb2_grpc.add_AgentLinkServicer_to_server(self, server)  # type: ignore[no-untyped-call]
-        routes_pb2_grpc.add_RouteFeedServicer_to_server(self, server)  # type: ignore[no-untyped-call]
+        server.add_generic_rpc_handlers((self._route_feed(),))
         peers_pb2_grpc.add_PeersServicer_to_server(self, server)  # type: ignore[no-untyped-call]
         managers_pb2_grpc.add_ManagerLinkServicer_to_server(self, server)  # type: ignore[no-untyped-call]
         host, _ = split_address(self.address)
@@ -252,6 +254,15 @@ class LinkServer(
         await server.start()
         self._server = server
         return self
+
+    def _route_feed(self) -> grpc.GenericRpcHandler:
+        """The service RouteFeed, whose messages are encoded already: once for all proxies."""
+        watch = grpc.unary_stream_rpc_method_handler(
+            self.Watch,
+            request_deserializer=routes_pb2.WatchRequest.FromString,
+            response_serializer=bytes,
+        )
+        return grpc.method_handlers_generic_handler("moorage.v1.RouteFeed", {"Watch": watch})
 
     async def stop(self) -> None:
         """Close all links. May be called twice."""

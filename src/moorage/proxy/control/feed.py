@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Never
 
 import grpc
 import structlog
 
 from moorage.common.aio.clock import Clock
+from moorage.common.aio.pauses import AFTER_SAVE
 from moorage.common.aio.supervisor import SupervisedTask
 from moorage.common.link.dial import Dialer
 from moorage.common.link.messages import RouteTable
@@ -17,7 +19,7 @@ from moorage.common.link.route_codec import routes_from_wire
 from moorage.common.model.errors import ConfigError
 from moorage.proxy.control.saved_table import SavedTable
 from moorage.proxy.core.request_router import RequestRouter
-from moorage.proxy.core.routes import StaleTable
+from moorage.proxy.core.routes import IndexedTable, StaleTable
 
 log = structlog.get_logger("moorage.proxy.control.feed")
 
@@ -57,8 +59,9 @@ class RouteFeedClient:
         self._dialer, self._router, self._saved_table = dialer, router, saved_table
         self._proxy_id, self._clock, self._last_save_s = proxy_id, clock, last_save_s
         self._task: SupervisedTask | None = None
-        self._unsaved: RouteTable | None = None
+        self._unsaved: IndexedTable | None = None
         self._saving: SupervisedTask | None = None
+        self._closing = asyncio.Event()
         self._logged_causes: dict[str, str] = {}  # by manager
 
     async def __aenter__(self) -> RouteFeedClient:
@@ -68,6 +71,7 @@ class RouteFeedClient:
     async def __aexit__(self, *exc: object) -> None:
         if self._task is not None:
             await self._task.close()
+        self._closing.set()
         if self._saving is not None:
             try:
                 async with asyncio.timeout(self._last_save_s):
@@ -101,6 +105,7 @@ class RouteFeedClient:
             proxy_id=self._proxy_id,
             have_generation=table.generation if table is not None else 0,
             accepts_unchanged=True,
+            accepts_changes=True,
         )
         async with self._dialer.channel(_CHANNEL) as channel:
             stub = routes_pb2_grpc.RouteFeedStub(channel)  # type: ignore[no-untyped-call]
@@ -126,7 +131,7 @@ class RouteFeedClient:
             )
             return False
         # Saved in the background: a slow disk must not delay the tables that follow.
-        self._unsaved = new
+        self._unsaved = outcome
         if self._saving is None or self._saving.done:
             self._saving = SupervisedTask("proxy.save", self._save, finite=True)
         return True
@@ -134,8 +139,9 @@ class RouteFeedClient:
     async def _save(self) -> None:
         """Save the newest table, until there is no newer one."""
         while (table := self._unsaved) is not None:
+            generation, started_at = table.generation, self._clock.monotonic()
             try:
-                await asyncio.to_thread(self._saved_table.store, table)
+                await asyncio.to_thread(self._saved_table.store, table.whole())
             except OSError as error:
                 log.error(
                     "cannot save the route table; a restart without the manager would use an older one",
@@ -143,8 +149,15 @@ class RouteFeedClient:
                     error=str(error),
                     next_step="free space there or make it writable",
                 )
-            if self._unsaved is table:
+            if self._unsaved is table and table.generation == generation:
                 self._unsaved = None
+            else:
+                await self._pause(AFTER_SAVE.after(self._clock.monotonic() - started_at))
+
+    async def _pause(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._closing.wait()
 
     def _log_disconnect(self, cause: str) -> None:
         # Once per cause: otherwise a manager that is away for a day fills the log.

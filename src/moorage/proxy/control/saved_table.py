@@ -23,6 +23,7 @@ class SavedTable:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._encoded: dict[str, tuple[ModelRoute, str]] = {}  # models as they were stored last
 
     def load(self) -> RouteTable | None:
         """The saved table. None if there is none, or if it is unusable; then the log has the cause."""
@@ -45,10 +46,26 @@ class SavedTable:
         temporary.unlink(missing_ok=True)
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(fd, "wb") as file:
-            file.write(json.dumps({"format": _FORMAT, **dataclasses.asdict(table)}).encode())
+            file.write(self._encode(table).encode())
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(self.path)
+
+    def _encode(self, table: RouteTable) -> str:
+        """Models that have not changed are not encoded again: they are by far the largest part."""
+        known, self._encoded = self._encoded, {}
+        for route in table.models:
+            stored = known.get(route.name)
+            if stored is None or stored[0] is not route:
+                stored = route, json.dumps(dataclasses.asdict(route))
+            self._encoded[route.name] = stored
+        parts: dict[str, tuple[Any, ...]] = {
+            "keys": table.keys, "apps": table.apps, "access_tokens": table.access_tokens
+        }  # fmt: skip
+        rest = {name: [dataclasses.asdict(one) for one in part] for name, part in parts.items()}
+        models = ", ".join(text for _, text in self._encoded.values())
+        head = f'{{"format": {_FORMAT}, "generation": {table.generation}, "models": [{models}], '
+        return head + json.dumps(rest)[1:]
 
 
 def _decode(document: dict[str, Any]) -> RouteTable:

@@ -158,7 +158,7 @@ def _model_object(route: ModelRoute) -> dict[str, object]:
 
 
 def _list_models(table: IndexedTable) -> LocalResponse:
-    models = [_model_object(route) for route in table.models.values()]
+    models = [_model_object(table.models[name]) for name in sorted(table.models)]
     return LocalResponse(json.dumps({"object": "list", "data": models}).encode())
 
 

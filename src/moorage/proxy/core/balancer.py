@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 
 from moorage.common.link.messages import Target
 from moorage.common.model.ids import KernelId
@@ -75,7 +75,7 @@ class Ejections:
         if self.until.pop(kernel_id, None) is not None:
             del self._durations_s[kernel_id]
 
-    def keep_only(self, kernel_ids: Iterable[KernelId]) -> None:
+    def keep_only(self, kernel_ids: Container[KernelId]) -> None:
         """Forget replicas that are no longer in the table."""
-        for kernel_id in self.until.keys() - set(kernel_ids):
+        for kernel_id in [k for k in self.until if k not in kernel_ids]:
             self.record_response(kernel_id)

@@ -50,10 +50,13 @@ class RequestRouter:
 
     def update_table(self, new: RouteTable) -> IndexedTable | StaleTable:
         """Use ``new`` from now on, unless it is older than the table in use."""
-        table = newest_table(self.table, new)
+        held = self.table
+        table = newest_table(held, new)
         if isinstance(table, IndexedTable):
-            if self.table is not None:
-                self.metrics.remove_models(self.table.models.keys() - table.models.keys())
+            if held is table:
+                self.metrics.remove_models(name for name in new.removed_models if name not in table.models)
+            elif held is not None:
+                self.metrics.remove_models(held.models.keys() - table.models.keys())
             self.table = table
             self._ejections.keep_only(table.kernels)
             self.metrics.table_generation.set(table.generation)

@@ -19,23 +19,47 @@ class StaleTable:
 class IndexedTable:
     """One generation of the route table, indexed by model name, key digest, kernel, and session and app."""
 
-    __slots__ = ("_keys", "access_tokens", "apps", "kernels", "models", "source")
+    __slots__ = ("_keys", "access_tokens", "apps", "generation", "kernels", "models")
 
     def __init__(self, source: RouteTable) -> None:
-        self.source = source
-        self.models: dict[str, ModelRoute] = {route.name: route for route in source.models}
-        self.kernels: frozenset[KernelId] = frozenset(
-            target.kernel_id for route in source.models for target in route.targets
-        )
-        self._keys = {grant.sha256: grant for grant in source.keys}
-        self.apps: dict[tuple[str, str], AppRoute] = {(app.session_id, app.app): app for app in source.apps}
-        self.access_tokens: dict[str, AccessTokenGrant] = {
-            grant.sha256: grant for grant in source.access_tokens
-        }
+        self.models: dict[str, ModelRoute] = {}
+        self.kernels: set[KernelId] = set()
+        self._keys: dict[str, KeyGrant] = {}
+        self.apps: dict[tuple[str, str], AppRoute] = {}
+        self.access_tokens: dict[str, AccessTokenGrant] = {}
+        self.change(source)
 
-    @property
-    def generation(self) -> int:
-        return self.source.generation
+    def change(self, changes: RouteTable) -> None:
+        """Become the generation of ``changes``, at the cost of what they name."""
+        self.generation = changes.generation
+        for name in (*changes.removed_models, *(route.name for route in changes.models)):
+            if (before := self.models.get(name)) is not None:
+                self.kernels.difference_update(target.kernel_id for target in before.targets)
+        for name in changes.removed_models:
+            self.models.pop(name, None)
+        for route in changes.models:
+            self.models[route.name] = route
+            self.kernels.update(target.kernel_id for target in route.targets)
+        for sha256 in changes.removed_keys:
+            self._keys.pop(sha256, None)
+        self._keys |= {grant.sha256: grant for grant in changes.keys}
+        for named in changes.removed_apps:
+            session_id, _, app = named.partition("/")
+            self.apps.pop((session_id, app), None)
+        self.apps |= {(app.session_id, app.app): app for app in changes.apps}
+        for sha256 in changes.removed_access_tokens:
+            self.access_tokens.pop(sha256, None)
+        self.access_tokens |= {grant.sha256: grant for grant in changes.access_tokens}
+
+    def whole(self) -> RouteTable:
+        """The whole table as it is now."""
+        return RouteTable(
+            self.generation,
+            tuple(self.models.values()),
+            tuple(self._keys.values()),
+            tuple(self.apps.values()),
+            tuple(self.access_tokens.values()),
+        )
 
     def model(self, name: str) -> ModelRoute | None:
         return self.models.get(name)
@@ -51,10 +75,15 @@ class IndexedTable:
 
 
 def newest_table(held: IndexedTable | None, new: RouteTable) -> IndexedTable | StaleTable:
-    """The table to use from now on, or ``StaleTable`` if ``new`` is older than ``held``.
+    """The table to use from now on, or ``StaleTable`` if ``new`` is older than ``held``, or changes another
+    table. Changes are applied to ``held`` itself.
 
     The same generation is accepted: after a reconnect the manager sends the current table again.
     """
-    if held is not None and new.generation < held.generation:
-        return StaleTable(held.generation, new.generation)
-    return IndexedTable(new)
+    generation = held.generation if held is not None else 0
+    if new.generation < generation or (new.base and new.base != generation):
+        return StaleTable(generation, new.generation)
+    if held is None or not new.base:
+        return IndexedTable(new)
+    held.change(new)
+    return held

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#moorage/common/link/pb/routes.proto\x12\nmoorage.v1\"T\n\x0cWatchRequest\x12\x10\n\x08proxy_id\x18\x01 \x01(\t\x12\x17\n\x0fhave_generation\x18\x02 \x01(\x04\x12\x19\n\x11\x61\x63\x63\x65pts_unchanged\x18\x03 \x01(\x08\"z\n\x06Target\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tkernel_id\x18\x02 \x01(\t\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x0c\n\x04port\x18\x04 \x01(\r\x12\x0b\n\x03key\x18\x05 \x01(\t\x12\x0e\n\x06\x65ngine\x18\x06 \x01(\t\x12\x10\n\x08\x64raining\x18\x07 \x01(\x08\"P\n\nModelRoute\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x03\x12#\n\x07targets\x18\x03 \x03(\x0b\x32\x12.moorage.v1.Target\"\\\n\x08KeyGrant\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\x12\n\nexpires_at\x18\x02 \x01(\x03\x12\x0c\n\x04user\x18\x03 \x01(\t\x12\x0f\n\x07project\x18\x04 \x01(\t\x12\r\n\x05\x61\x64min\x18\x05 \x01(\x08\"\x98\x01\n\x08\x41ppRoute\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0b\n\x03\x61pp\x18\x02 \x01(\t\x12\x10\n\x08protocol\x18\x03 \x01(\t\x12\x11\n\tbase_path\x18\x04 \x01(\x08\x12\x0c\n\x04host\x18\x05 \x01(\t\x12\x0c\n\x04port\x18\x06 \x01(\r\x12\x0b\n\x03key\x18\x07 \x01(\t\x12\x0c\n\x04user\x18\x08 \x01(\t\x12\x0f\n\x07project\x18\t \x01(\t\"W\n\x10\x41\x63\x63\x65ssTokenGrant\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0b\n\x03\x61pp\x18\x03 \x01(\t\x12\x12\n\nexpires_at\x18\x04 \x01(\x03\"\xd8\x01\n\nRouteTable\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12&\n\x06models\x18\x02 \x03(\x0b\x32\x16.moorage.v1.ModelRoute\x12\"\n\x04keys\x18\x03 \x03(\x0b\x32\x14.moorage.v1.KeyGrant\x12\"\n\x04\x61pps\x18\x04 \x03(\x0b\x32\x14.moorage.v1.AppRoute\x12\x33\n\raccess_tokens\x18\x05 \x03(\x0b\x32\x1c.moorage.v1.AccessTokenGrant\x12\x11\n\tunchanged\x18\x06 \x01(\x08\x32H\n\tRouteFeed\x12;\n\x05Watch\x12\x18.moorage.v1.WatchRequest\x1a\x16.moorage.v1.RouteTable0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#moorage/common/link/pb/routes.proto\x12\nmoorage.v1\"m\n\x0cWatchRequest\x12\x10\n\x08proxy_id\x18\x01 \x01(\t\x12\x17\n\x0fhave_generation\x18\x02 \x01(\x04\x12\x19\n\x11\x61\x63\x63\x65pts_unchanged\x18\x03 \x01(\x08\x12\x17\n\x0f\x61\x63\x63\x65pts_changes\x18\x1e \x01(\x08\"z\n\x06Target\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x11\n\tkernel_id\x18\x02 \x01(\t\x12\x0c\n\x04host\x18\x03 \x01(\t\x12\x0c\n\x04port\x18\x04 \x01(\r\x12\x0b\n\x03key\x18\x05 \x01(\t\x12\x0e\n\x06\x65ngine\x18\x06 \x01(\t\x12\x10\n\x08\x64raining\x18\x07 \x01(\x08\"P\n\nModelRoute\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x63reated\x18\x02 \x01(\x03\x12#\n\x07targets\x18\x03 \x03(\x0b\x32\x12.moorage.v1.Target\"\\\n\x08KeyGrant\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\x12\n\nexpires_at\x18\x02 \x01(\x03\x12\x0c\n\x04user\x18\x03 \x01(\t\x12\x0f\n\x07project\x18\x04 \x01(\t\x12\r\n\x05\x61\x64min\x18\x05 \x01(\x08\"\x98\x01\n\x08\x41ppRoute\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0b\n\x03\x61pp\x18\x02 \x01(\t\x12\x10\n\x08protocol\x18\x03 \x01(\t\x12\x11\n\tbase_path\x18\x04 \x01(\x08\x12\x0c\n\x04host\x18\x05 \x01(\t\x12\x0c\n\x04port\x18\x06 \x01(\r\x12\x0b\n\x03key\x18\x07 \x01(\t\x12\x0c\n\x04user\x18\x08 \x01(\t\x12\x0f\n\x07project\x18\t \x01(\t\"W\n\x10\x41\x63\x63\x65ssTokenGrant\x12\x0e\n\x06sha256\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x0b\n\x03\x61pp\x18\x03 \x01(\t\x12\x12\n\nexpires_at\x18\x04 \x01(\x03\"\xc9\x02\n\nRouteTable\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12&\n\x06models\x18\x02 \x03(\x0b\x32\x16.moorage.v1.ModelRoute\x12\"\n\x04keys\x18\x03 \x03(\x0b\x32\x14.moorage.v1.KeyGrant\x12\"\n\x04\x61pps\x18\x04 \x03(\x0b\x32\x14.moorage.v1.AppRoute\x12\x33\n\raccess_tokens\x18\x05 \x03(\x0b\x32\x1c.moorage.v1.AccessTokenGrant\x12\x11\n\tunchanged\x18\x06 \x01(\x08\x12\x0c\n\x04\x62\x61se\x18\x1e \x01(\x04\x12\x16\n\x0eremoved_models\x18\x1f \x03(\t\x12\x14\n\x0cremoved_keys\x18  \x03(\t\x12\x14\n\x0cremoved_apps\x18! \x03(\t\x12\x1d\n\x15removed_access_tokens\x18\" \x03(\t2H\n\tRouteFeed\x12;\n\x05Watch\x12\x18.moorage.v1.WatchRequest\x1a\x16.moorage.v1.RouteTable0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,19 +32,19 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'moorage.common.link.pb.rout
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_WATCHREQUEST']._serialized_start=51
-  _globals['_WATCHREQUEST']._serialized_end=135
-  _globals['_TARGET']._serialized_start=137
-  _globals['_TARGET']._serialized_end=259
-  _globals['_MODELROUTE']._serialized_start=261
-  _globals['_MODELROUTE']._serialized_end=341
-  _globals['_KEYGRANT']._serialized_start=343
-  _globals['_KEYGRANT']._serialized_end=435
-  _globals['_APPROUTE']._serialized_start=438
-  _globals['_APPROUTE']._serialized_end=590
-  _globals['_ACCESSTOKENGRANT']._serialized_start=592
-  _globals['_ACCESSTOKENGRANT']._serialized_end=679
-  _globals['_ROUTETABLE']._serialized_start=682
-  _globals['_ROUTETABLE']._serialized_end=898
-  _globals['_ROUTEFEED']._serialized_start=900
-  _globals['_ROUTEFEED']._serialized_end=972
+  _globals['_WATCHREQUEST']._serialized_end=160
+  _globals['_TARGET']._serialized_start=162
+  _globals['_TARGET']._serialized_end=284
+  _globals['_MODELROUTE']._serialized_start=286
+  _globals['_MODELROUTE']._serialized_end=366
+  _globals['_KEYGRANT']._serialized_start=368
+  _globals['_KEYGRANT']._serialized_end=460
+  _globals['_APPROUTE']._serialized_start=463
+  _globals['_APPROUTE']._serialized_end=615
+  _globals['_ACCESSTOKENGRANT']._serialized_start=617
+  _globals['_ACCESSTOKENGRANT']._serialized_end=704
+  _globals['_ROUTETABLE']._serialized_start=707
+  _globals['_ROUTETABLE']._serialized_end=1036
+  _globals['_ROUTEFEED']._serialized_start=1038
+  _globals['_ROUTEFEED']._serialized_end=1110
 # @@protoc_insertion_point(module_scope)

@@ -7,14 +7,16 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class WatchRequest(_message.Message):
-    __slots__ = ("proxy_id", "have_generation", "accepts_unchanged")
+    __slots__ = ("proxy_id", "have_generation", "accepts_unchanged", "accepts_changes")
     PROXY_ID_FIELD_NUMBER: _ClassVar[int]
     HAVE_GENERATION_FIELD_NUMBER: _ClassVar[int]
     ACCEPTS_UNCHANGED_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTS_CHANGES_FIELD_NUMBER: _ClassVar[int]
     proxy_id: str
     have_generation: int
     accepts_unchanged: bool
-    def __init__(self, proxy_id: _Optional[str] = ..., have_generation: _Optional[int] = ..., accepts_unchanged: _Optional[bool] = ...) -> None: ...
+    accepts_changes: bool
+    def __init__(self, proxy_id: _Optional[str] = ..., have_generation: _Optional[int] = ..., accepts_unchanged: _Optional[bool] = ..., accepts_changes: _Optional[bool] = ...) -> None: ...
 
 class Target(_message.Message):
     __slots__ = ("session_id", "kernel_id", "host", "port", "key", "engine", "draining")
@@ -93,17 +95,27 @@ class AccessTokenGrant(_message.Message):
     def __init__(self, sha256: _Optional[str] = ..., session_id: _Optional[str] = ..., app: _Optional[str] = ..., expires_at: _Optional[int] = ...) -> None: ...
 
 class RouteTable(_message.Message):
-    __slots__ = ("generation", "models", "keys", "apps", "access_tokens", "unchanged")
+    __slots__ = ("generation", "models", "keys", "apps", "access_tokens", "unchanged", "base", "removed_models", "removed_keys", "removed_apps", "removed_access_tokens")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     MODELS_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     APPS_FIELD_NUMBER: _ClassVar[int]
     ACCESS_TOKENS_FIELD_NUMBER: _ClassVar[int]
     UNCHANGED_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_MODELS_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_KEYS_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_APPS_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_ACCESS_TOKENS_FIELD_NUMBER: _ClassVar[int]
     generation: int
     models: _containers.RepeatedCompositeFieldContainer[ModelRoute]
     keys: _containers.RepeatedCompositeFieldContainer[KeyGrant]
     apps: _containers.RepeatedCompositeFieldContainer[AppRoute]
     access_tokens: _containers.RepeatedCompositeFieldContainer[AccessTokenGrant]
     unchanged: bool
-    def __init__(self, generation: _Optional[int] = ..., models: _Optional[_Iterable[_Union[ModelRoute, _Mapping]]] = ..., keys: _Optional[_Iterable[_Union[KeyGrant, _Mapping]]] = ..., apps: _Optional[_Iterable[_Union[AppRoute, _Mapping]]] = ..., access_tokens: _Optional[_Iterable[_Union[AccessTokenGrant, _Mapping]]] = ..., unchanged: _Optional[bool] = ...) -> None: ...
+    base: int
+    removed_models: _containers.RepeatedScalarFieldContainer[str]
+    removed_keys: _containers.RepeatedScalarFieldContainer[str]
+    removed_apps: _containers.RepeatedScalarFieldContainer[str]
+    removed_access_tokens: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, generation: _Optional[int] = ..., models: _Optional[_Iterable[_Union[ModelRoute, _Mapping]]] = ..., keys: _Optional[_Iterable[_Union[KeyGrant, _Mapping]]] = ..., apps: _Optional[_Iterable[_Union[AppRoute, _Mapping]]] = ..., access_tokens: _Optional[_Iterable[_Union[AccessTokenGrant, _Mapping]]] = ..., unchanged: _Optional[bool] = ..., base: _Optional[int] = ..., removed_models: _Optional[_Iterable[str]] = ..., removed_keys: _Optional[_Iterable[str]] = ..., removed_apps: _Optional[_Iterable[str]] = ..., removed_access_tokens: _Optional[_Iterable[str]] = ...) -> None: ...

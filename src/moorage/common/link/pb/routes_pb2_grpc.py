@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class RouteFeedStub:
-    """The proxy dials the manager and receives whole tables, a new one whenever the content changes. A table with a greater
-    generation was read later, whichever manager sent it.
+    """The proxy dials the manager and receives a whole table, and another whenever the content changes, or the changes. A table
+    with a greater generation was read later, whichever manager sent it.
     """
 
     def __init__(self, channel):
@@ -44,8 +44,8 @@ class RouteFeedStub:
 
 
 class RouteFeedServicer:
-    """The proxy dials the manager and receives whole tables, a new one whenever the content changes. A table with a greater
-    generation was read later, whichever manager sent it.
+    """The proxy dials the manager and receives a whole table, and another whenever the content changes, or the changes. A table
+    with a greater generation was read later, whichever manager sent it.
     """
 
     def Watch(self, request, context):
@@ -71,8 +71,8 @@ def add_RouteFeedServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RouteFeed:
-    """The proxy dials the manager and receives whole tables, a new one whenever the content changes. A table with a greater
-    generation was read later, whichever manager sent it.
+    """The proxy dials the manager and receives a whole table, and another whenever the content changes, or the changes. A table
+    with a greater generation was read later, whichever manager sent it.
     """
 
     @staticmethod
