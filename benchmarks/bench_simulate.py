@@ -25,7 +25,6 @@ import grpc
 
 from measuring import cpu_s, machine, machine_line
 from moorage.common.link import codec
-from moorage.common.link.messages import Orders
 from moorage.common.link.pb import agent_pb2, agent_pb2_grpc
 from moorage.common.link.sync import OrdersSender, ReportReceiver
 from moorage.common.model.ids import KernelId, SessionId
@@ -111,8 +110,8 @@ class StubManager(agent_pb2_grpc.AgentLinkServicer):
         while True:
             await agent.dirty.wait()
             agent.dirty.clear()
-            orders = Orders(next(self._generations), tuple(agent.orders.values()))
-            wire = codec.manager_message_to_wire(out.next_message(orders))
+            message = out.next_message(next(self._generations), agent.orders)
+            wire = codec.manager_message_to_wire(message)
             wire.report_deltas = True
             await context.write(wire)
 

@@ -26,9 +26,11 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 import structlog
 
+import scale_agent
 import scale_leader
 import scale_loops
 import scale_reports
+import scale_routes
 from measuring import machine, machine_line
 from moorage.common.aio.clock import SystemClock
 from moorage.manager.postgres import EmbeddedPostgres
@@ -43,7 +45,12 @@ BLOCKED_MS, CHECKED_BLOCKED_MS = 50.0, 250.0
 # Without them a background worker would add its cost to whichever step it met.
 SETTINGS = {"autovacuum": "off", "max_wal_size": "8GB", "checkpoint_timeout": "1h", "shared_buffers": "512MB"}
 
-CASES: dict[str, Case] = {**scale_loops.CASES, **scale_reports.CASES}
+CASES: dict[str, Case] = {
+    **scale_loops.CASES,
+    **scale_reports.CASES,
+    **scale_agent.CASES,
+    **scale_routes.CASES,
+}
 
 
 @dataclass(frozen=True)

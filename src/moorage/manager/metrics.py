@@ -28,10 +28,7 @@ class Metrics:
             "resource_group",
         )
         self._links = gauge("moorage_agent_links", "Agents connected to this manager.")
-        self._heartbeat = gauge(
-            "moorage_agent_heartbeat_interval_seconds",
-            "Longest pause between two reports that this manager asks of its agents; 0: as they are set.",
-        )
+        self._heartbeat = _heartbeat_interval(registry)
         self._reports = counter("moorage_agent_reports_total", "Reports applied.")
         self._pass_seconds = Histogram(
             "moorage_scheduler_pass_seconds",
@@ -72,7 +69,6 @@ class Metrics:
         self._repaired = counter(
             "moorage_drift_repaired_total", "Rows that the garbage collector repaired.", "check"
         )
-
         self._start_errors = _start_errors(registry)
 
     def set_start_errors(self, errors: Iterable[tuple[str, str, float, float]]) -> None:
@@ -139,6 +135,14 @@ class Metrics:
     def render(self) -> bytes:
         """Prometheus text format."""
         return generate_latest(self._registry)
+
+
+def _heartbeat_interval(registry: CollectorRegistry) -> Gauge:
+    return Gauge(
+        "moorage_agent_heartbeat_interval_seconds",
+        "Longest pause between two reports that this manager asks of its agents; 0: as they are set.",
+        registry=registry,
+    )
 
 
 def _start_errors(registry: CollectorRegistry) -> Gauge:

@@ -32,14 +32,14 @@ WORLDS = st.fixed_dictionaries(
 
 def table(world: dict[str, dict[str, int]]) -> RouteTable:
     def target(model: str, n: int) -> Target:
-        return Target(SessionId("s"), KernelId(f"{model}{n}"), "10.0.0.1", 1000 + n, "key", "vllm")
+        return Target(SessionId("s"), KernelId(f"{model}{n}"), "127.0.0.1", 1000 + n, "key", "vllm")
 
     return RouteTable(
         0,
         tuple(ModelRoute(m, 1, tuple(target(m, i) for i in range(n))) for m, n in world["models"].items()),
         tuple(KeyGrant(name, expires_at=at) for name, at in world["keys"].items()),
         tuple(
-            AppRoute(SessionId(session), app, "http", False, "10.0.0.1", port, "")
+            AppRoute(SessionId(session), app, "http", False, "127.0.0.1", port, "")
             for (session, app), port in world["apps"].items()
         ),
         tuple(AccessTokenGrant(name, SessionId("s"), "a", at) for name, at in world["access_tokens"].items()),

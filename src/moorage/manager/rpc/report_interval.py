@@ -1,5 +1,5 @@
-"""How often agents report: the least pause between two reports of changes, and the longest between two
-heartbeats. Pure.
+"""Report interval: the least pause between two reports of changes, and the longest between two heartbeats.
+Pure.
 
 If reports wait because the manager is busy, fewer reports with more changes in each relieve it. Agents are
 therefore told to wait in proportion to how long their reports waited, as the store's batch writers do
