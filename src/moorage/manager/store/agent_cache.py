@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from math import inf
 
 from moorage.common.aio.clock import Clock
-from moorage.common.model.errors import StoreUnavailable
 from moorage.common.model.ids import AgentId
 from moorage.manager.scheduling.core.model import AgentState
 from moorage.manager.store import planner_rows
@@ -28,6 +27,7 @@ REREAD_S = 5.0
 # empties and fills again would read all of them each time.
 RUNNING_KEPT_S = 30.0
 SLICES = 20  # reading a thousand agents at once would block the event loop for 0.1 s
+READ_TOGETHER = 25  # with hundreds of running kernels each
 
 
 @dataclass(slots=True)
@@ -126,17 +126,21 @@ class AgentCache:
             del cached.to_reread[: cached.slice_size]
 
     async def _read(self, stale: set[AgentId]) -> None:
-        self._stale, self._being_read = set(), stale
+        remaining, self._stale = list(stale), set()
+        self._being_read = stale
         try:
-            rows = await self._connection.fetch(SQL["agent_states_by_id"], list(stale))
-            with_running = {name for name, cached in self._groups.items() if cached.running_until}
-            ids = [row["id"] for row in rows if row["resource_group"] in with_running]
-            kernel_rows = await self._connection.fetch(SQL["agent_running_kernels"], ids) if ids else []
-        except StoreUnavailable:
-            self._stale |= stale
-            raise
+            while remaining:
+                await self._read_some(remaining[:READ_TOGETHER])
+                del remaining[:READ_TOGETHER]
         finally:
             self._being_read = set()
+            self._stale.update(remaining)
+
+    async def _read_some(self, stale: list[AgentId]) -> None:
+        rows = await self._connection.fetch(SQL["agent_states_by_id"], stale)
+        with_running = {name for name, cached in self._groups.items() if cached.running_until}
+        ids = [row["id"] for row in rows if row["resource_group"] in with_running]
+        kernel_rows = await self._connection.fetch(SQL["agent_running_kernels"], ids) if ids else []
         running = planner_rows.running_kernels(kernel_rows)
         group_of = {AgentId(row["id"]): row["resource_group"] for row in rows}
         states = {state.agent_id: state for state in planner_rows.agent_states(rows, running)}
