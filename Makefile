@@ -53,12 +53,23 @@ PLATFORMS := tests/e2e
 SERIAL := tests/faults
 ANYWHERE := -m "not isolation and not docker and not vllm and not gpu and not browser"
 
+# Its parts run side by side; each prints its output when it ends.
 .PHONY: check
 check: $(STAMP) ## Format, lint, types, import contracts and unit tests; under a minute
+	@$(MAKE) --no-print-directory --jobs $(CORES) --output-sync=target --keep-going check-style check-types check-contracts check-unit
+
+.PHONY: check-style check-types check-contracts check-unit
+check-style: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+
+check-types: $(STAMP)
 	$(BIN)/mypy
+
+check-contracts: $(STAMP)
 	$(BIN)/lint-imports --no-logo --no-cache
+
+check-unit: $(STAMP)
 	$(PYTEST) $(PARALLEL) $(FAST)
 
 .PHONY: test

@@ -13,7 +13,7 @@ import pytest
 
 from moorage.agent.kernel import reconcile
 from moorage.common.model.status import ObservedState
-from moorage.manager.lifecycle.kernels import AgentUpdate
+from moorage.manager.lifecycle.kernels import AgentUpdate, kernel_changes
 from moorage.manager.store import reports
 from moorage.manager.store.queries import SQL
 
@@ -118,7 +118,7 @@ async def test_sql_mutation_is_detected(
 async def test_treating_unknown_as_gone_is_detected(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = reports.kernel_changes
+    real = kernel_changes
 
     def mutated(stored: Any, update: AgentUpdate) -> Any:
         gone = {k for k, v in update.observed.items() if v.state is ObservedState.UNKNOWN}
@@ -132,7 +132,7 @@ async def test_treating_unknown_as_gone_is_detected(
 async def test_treating_an_omitted_kernel_as_gone_is_detected(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = reports.kernel_changes
+    real = kernel_changes
 
     def mutated(stored: Any, update: AgentUpdate) -> Any:
         omitted = {kernel.kernel_id for kernel in stored} - update.observed.keys()

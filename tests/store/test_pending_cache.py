@@ -155,7 +155,8 @@ async def test_failed_read_is_repeated_later(
     store: Store, empty_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pending_cache, "REREAD_S", 3600.0)
-    async with Away(empty_database) as database:
+    database = Away(empty_database)
+    async with database:
         asked = pending_cache.PendingCache(database, SystemClock(), store.notifier)
         assert (await asked.of("default"))[0] == ()
         await add(store, "one")

@@ -42,6 +42,10 @@ CATCH_ALL = {
 OWN_CLOCK = {"src/moorage/common/aio/clock.py"}
 
 
+def _line(node: ast.AST) -> int:
+    return int(getattr(node, "lineno", 0))
+
+
 def _generated(path: str) -> bool:
     return "_pb2" in path
 
@@ -183,7 +187,7 @@ def clock(path: str, text: str) -> list[str]:
             used = [ast.unparse(node)]
         elif isinstance(node, ast.ImportFrom):
             used = [f"{node.module}.{alias.name}" for alias in node.names]
-        complaints += [f"line {node.lineno}: {name}: take a Clock" for name in used if _CLOCKS.match(name)]
+        complaints += [f"line {_line(node)}: {name}: take a Clock" for name in used if _CLOCKS.match(name)]
     return complaints
 
 
@@ -301,7 +305,7 @@ def _private_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
             names = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
         for name in names:
             if name.startswith("_") and not name.startswith("__") and name not in _PUBLIC:
-                yield node.lineno, name
+                yield _line(node), name
 
 
 RULES: list[Rule] = [

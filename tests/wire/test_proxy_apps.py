@@ -13,6 +13,7 @@ from aiohttp import web
 from apps_harness import ACCESS_TOKEN, BEARER, ID, app_table, grant, next_table, serving_app
 from proxy_harness import KEY, raw_server, serving, serving_one, until
 from tests.free_ports import free_port
+from yarl import URL
 
 MIB = 1024 * 1024
 
@@ -76,7 +77,7 @@ async def test_app_with_a_base_path_gets_the_full_path(tmp_path):
     async with serving_app(tmp_path, echo_request, route={"base_path": True}) as (client, url):
         for path in ("", "/", "/a%2Fb?q=%20"):
             async with client.session.get(
-                aiohttp.client.URL(f"{url}{path}", encoded=True), headers=BEARER, allow_redirects=False
+                URL(f"{url}{path}", encoded=True), headers=BEARER, allow_redirects=False
             ) as response:
                 assert (await response.json())["target"] == f"/apps/{ID}/lab{path}"
 
@@ -92,7 +93,7 @@ async def test_app_has_its_own_host_name_with_a_domain(tmp_path):
             assert "Set-Cookie" not in response.headers
         options = {"headers": {"Host": host}, "allow_redirects": False}
         async with client.session.get(
-            aiohttp.client.URL(f"{client.url}//evil.example/?access_token={ACCESS_TOKEN}", encoded=True),
+            URL(f"{client.url}//evil.example/?access_token={ACCESS_TOKEN}", encoded=True),
             headers={"Host": host, "X-Forwarded-Proto": "https://evil.example/?"},
             allow_redirects=False,
         ) as response:

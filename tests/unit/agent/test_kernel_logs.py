@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.agent.runtimes.process.shim import Log
+from moorage.agent.runtimes.process.shim_log import Log
 from moorage.agent.state.logs import LogStore
 from moorage.common.model.ids import KernelId
 

@@ -30,7 +30,7 @@ DOWNLOADED = [
     message("b", "Download complete"),
     message("c", "Download complete"),
 ]
-CASES = {
+CASES: dict[str, tuple[list[dict[str, Any]], str]] = {
     "no message": ([], "pulling team/tool:1"),
     "known layers": (STARTED, "pulling team/tool:1: 1 of 3 layers"),
     "downloading": (DOWNLOADING, "pulling team/tool:1: 412 of 980 MB, 1 of 3 layers"),

@@ -14,11 +14,10 @@ from moorage.common.model.spec import EndpointSpec
 from moorage.common.model.status import EndpointStatus, Status
 from moorage.manager.serving.replicas import (
     FAILURES_MAX,
-    EndpointSnapshot,
-    ReplicaSnapshot,
     endpoint_status,
     plan_replicas,
 )
+from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SPEC = EndpointSpec(name="m", engine="llamacpp", model="/m.gguf")

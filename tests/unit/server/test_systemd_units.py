@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from moorage.__main__ import app
+from moorage import __main__
+from moorage.cli import app
 
+assert __main__.main  # it adds the commands of the daemons
 UNITS = sorted((Path(__file__).parents[3] / "deploy" / "systemd").glob("*.service"))
 
 
