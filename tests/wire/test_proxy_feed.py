@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import stat
 import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 from aiohttp import web
@@ -34,6 +36,7 @@ from moorage.proxy.control.saved_table import SavedTable
 CHAT = {"model": "tiny", "messages": []}
 TABLE_UPDATE_S = Timeouts().table_update_s
 CONNECTED = "moorage_proxy_feed_connected"
+AGE = "moorage_proxy_credentials_age_seconds"
 GENERATION = "moorage_proxy_table_generation"
 
 
@@ -103,11 +106,11 @@ async def test_restart_without_the_manager_serves_by_the_saved_table(tmp_path):
 
 
 @asynccontextmanager
-async def without_manager(home: Path) -> AsyncIterator[Client]:
+async def without_manager(home: Path, **settings: Any) -> AsyncIterator[Client]:
     """A proxy whose manager is unreachable."""
     stopped = RouteServer()
     async with (
-        proxy(f"127.0.0.1:{free_port()}", home) as running,
+        proxy(f"127.0.0.1:{free_port()}", home, **settings) as running,
         aiohttp.ClientSession() as session,
     ):
         yield Client(running, session, stopped)
@@ -232,3 +235,53 @@ async def test_readyz_lists_its_checks(tmp_path):
             "status": "ok",
             "checks": {"route_table": "generation 1", "manager_feed": "connected"},
         }
+
+
+async def test_credentials_are_honoured_for_a_limited_time_without_the_manager(tmp_path):
+    async with serving_one(tmp_path, fine, credentials_max_age_s=0.5) as client:
+        bare = client.session.get(client.url + "/v1/models", headers={"Authorization": "Bearer client-key"})
+        async with bare as response:
+            assert response.status == 200
+        assert await client.metric(AGE) == 0
+        await client.manager.stop()
+        await until(lambda: has_status(client, 503))
+        async with client.post(CHAT) as response:
+            error = (await response.json())["error"]
+            assert (error["code"], response.headers["Retry-After"]) == ("credentials_stale", "30")
+            assert "proxy.credentials_max_age_s" in error["message"]
+        async with client.session.get(client.internal + "/readyz") as response:
+            assert response.status == 503
+            assert "no longer honoured" in (await response.json())["checks"]["credentials"]
+        assert await client.metric(AGE) > 0.5
+        await client.manager.start()
+        await until(lambda: has_status(client, 200), 10)
+        assert await client.metric(AGE) == 0
+
+
+async def test_saved_credentials_are_as_old_as_their_last_confirmation(tmp_path):
+    saved = tmp_path / "proxy-test" / "routes.json"
+    async with engine(fine) as port:
+        async with serving(tmp_path, routes(7, tiny=[target("k", port)])):
+            await until(saved.exists)
+        two_hours_ago = time.time() - 7200
+        os.utime(saved, (two_hours_ago, two_hours_ago))
+        async with without_manager(tmp_path) as client:
+            assert await client.status() == 503
+            assert 7000 < await client.metric(AGE) < 8000
+        async with without_manager(tmp_path, credentials_max_age_s=0) as client:
+            assert await client.status() == 200
+        async with without_manager(tmp_path, auth="none") as client:
+            assert await client.status() == 200, "no credentials are needed"
+
+
+async def test_connected_proxy_confirms_its_saved_credentials(tmp_path):
+    saved = tmp_path / "proxy-test" / "routes.json"
+    async with serving(tmp_path, routes(7)):
+        await until(saved.exists)
+        os.utime(saved, (1, 1))
+    async with serving(tmp_path, routes(7)):
+        await until(lambda: saved.stat().st_mtime > time.time() - 60, 10)
+
+
+async def has_status(client: Client, status: int) -> bool:
+    return await client.status() == status

@@ -60,6 +60,12 @@ class Metrics:
             "moorage_proxy_table_generation", "Generation of the route table in use.", registry=registry
         )
 
+        self.credentials_age = Gauge(
+            "moorage_proxy_credentials_age_seconds",
+            "Time since a manager confirmed the credentials; 0 while connected.",
+            registry=registry,
+        )
+
         # Label values in use, by model: prometheus_client removes a series only by its full labels.
         self._codes: dict[str, set[str]] = {}
         self._kinds: dict[str, set[str]] = {}

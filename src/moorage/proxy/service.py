@@ -29,6 +29,9 @@ from moorage.proxy.planes.asyncio_plane import AsyncioPlane
 from moorage.proxy.planes.base import DataPlane
 from moorage.proxy.timeouts import Timeouts
 
+# How exactly a proxy that starts without its manager knows how old its credentials are.
+_CONFIRM_S = 30.0
+
 log = structlog.get_logger("moorage.proxy")
 
 
@@ -63,6 +66,8 @@ class Proxy:
         metrics = Metrics()
         metrics.registry.register(TaskCollector())
         self._router = RequestRouter(settings, metrics, randrange=randrange)
+        credentials = self._router.credentials
+        metrics.credentials_age.set_function(lambda: credentials.age_s(clock.monotonic()))
         self._plane: DataPlane = AsyncioPlane(self._router, settings, clock, self._timeouts)
         self._stack = AsyncExitStack()
 
@@ -91,6 +96,8 @@ class Proxy:
         )
         if (table := self._saved_table.load()) is not None:
             self._router.update_table(table)
+            age_s = self._clock.now().timestamp() - self._saved_table.confirmed_at
+            self._router.credentials.confirmed(self._clock.monotonic(), age_s)
             log.info(
                 "serving by the saved route table until the manager responds", generation=table.generation
             )
@@ -102,6 +109,9 @@ class Proxy:
                 Loop("proxy.certificate", dialer.maintain, interval_s=MAINTENANCE_S, clock=self._clock)
             )
             await stack.enter_async_context(feed)
+            await stack.enter_async_context(
+                Loop("proxy.credentials", feed.confirm, interval_s=_CONFIRM_S, clock=self._clock)
+            )
             self._stack = stack.pop_all()
         log.info("proxy is listening", address="{}:{}".format(*self.address), id=self.id)
         return self
@@ -119,7 +129,9 @@ class Proxy:
     async def _listen_health(self, stack: AsyncExitStack, feed: RouteFeedClient) -> tuple[str, int]:
         host, port = self.internal_address
         names = self._settings.allowed_hosts
-        app = health_app(self._router, feed, HeadGuard(host, names, setting="proxy.allowed_hosts"))
+        app = health_app(
+            self._router, feed, HeadGuard(host, names, setting="proxy.allowed_hosts"), self._clock
+        )
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)

@@ -311,6 +311,9 @@ class ProxySettings(Section):
     """Unique name of this proxy. None: host name and port."""
     auth: Literal["keys", "none"] = "keys"
     """``keys``: clients must send an API key. ``none``: no authentication."""
+    credentials_max_age_s: Annotated[float, Field(ge=0)] = 3600
+    """How long the proxy honours keys and access tokens without contact to a manager, which would tell it
+    that they were revoked. 0: for ever."""
     max_body_bytes: Annotated[int, Field(gt=0)] = 8 * 1024 * 1024
     """Maximum request body."""
     connect_timeout_s: Annotated[float, Field(gt=0)] = 3

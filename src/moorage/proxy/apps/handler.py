@@ -117,6 +117,8 @@ class AppHandler:
         def check() -> AppGrant | ErrorResponse:
             if (table := self._router.table) is None:
                 return no_table()
+            if error := self._router.check_credentials(self._clock.monotonic()):
+                return error
             return admit(
                 credentials,
                 table,

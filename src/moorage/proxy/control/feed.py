@@ -60,6 +60,7 @@ class RouteFeedClient:
         self._proxy_id, self._clock, self._last_save_s = proxy_id, clock, last_save_s
         self._task: SupervisedTask | None = None
         self._unsaved: IndexedTable | None = None
+        self._was_exceeded = False
         self._saving: SupervisedTask | None = None
         self._closing = asyncio.Event()
         self._logged_causes: dict[str, str] = {}  # by manager
@@ -81,6 +82,20 @@ class RouteFeedClient:
                 log.warning("the disk is too slow: the last route table may not be saved", path=path)
             await self._saving.close()
         self._set_connected(False)
+
+    async def confirm(self) -> None:
+        """Note on disk that the saved table is still current, and in the log when it is so no longer."""
+        now = self._clock.monotonic()
+        if self.connected:
+            self._was_exceeded = False
+            await asyncio.to_thread(self._saved_table.confirm, self._clock.now().timestamp())
+        elif self._router.credentials.is_exceeded(now) and not self._was_exceeded:
+            self._was_exceeded = True
+            log.error(
+                "no contact with the manager for too long: credentials are no longer honoured",
+                minutes=round(self._router.credentials.age_s(now) / 60),
+                next_step="start a manager, or check proxy.manager; proxy.credentials_max_age_s is the limit",
+            )
 
     async def _run(self) -> Never:
         while True:
@@ -171,5 +186,9 @@ class RouteFeedClient:
             )
 
     def _set_connected(self, connected: bool) -> None:
+        if connected:
+            self._router.credentials.connected()
+        elif self.connected:
+            self._router.credentials.confirmed(self._clock.monotonic())
         self.connected = connected
         self._router.metrics.feed_connected.set(int(connected))

@@ -6,6 +6,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from moorage.common.aio import supervisor
+from moorage.common.aio.clock import Clock
 from moorage.common.http.head import HeadGuard
 from moorage.common.http.server import find_problem
 from moorage.common.views.resources import Health
@@ -13,7 +14,9 @@ from moorage.proxy.control.feed import RouteFeedClient
 from moorage.proxy.core.request_router import RequestRouter
 
 
-def health_app(router: RequestRouter, feed: RouteFeedClient, guard: HeadGuard) -> web.Application:
+def health_app(
+    router: RequestRouter, feed: RouteFeedClient, guard: HeadGuard, clock: Clock
+) -> web.Application:
     """``/livez`` (the process responds), ``/readyz`` (it has a route table, and which tasks fail) and
     ``/metrics``."""
 
@@ -26,8 +29,13 @@ def health_app(router: RequestRouter, feed: RouteFeedClient, guard: HeadGuard) -
             "route_table": f"generation {table.generation}" if table is not None else "none received yet",
             "manager_feed": "connected" if feed.connected else "disconnected",
         }
-        # The feed does not count: without the manager, the proxy serves by its last table.
-        is_ready = table is not None
+        now = clock.monotonic()
+        stale = router.check_credentials(now)
+        if not feed.connected and table is not None:
+            honoured = "no longer honoured" if stale else "still honoured"
+            checks["credentials"] = f"{router.credentials.age_s(now):.0f} s old, {honoured}"
+        # The feed does not count: without the manager, the proxy serves by its last table, for a time.
+        is_ready = table is not None and (stale is None or router.settings.auth == "none")
         found = supervisor.problems()
         status = "unavailable" if not is_ready else "degraded" if found else "ok"
         return _health(Health(status=status, checks=checks | found), 200 if is_ready else 503)

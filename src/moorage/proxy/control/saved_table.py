@@ -39,6 +39,21 @@ class SavedTable:
             )
             return None
 
+    @property
+    def confirmed_at(self) -> float:
+        """When the manager last confirmed the table, in seconds since the epoch; 0 if it is absent."""
+        try:
+            return self.path.stat().st_mtime
+        except OSError:
+            return 0.0
+
+    def confirm(self, unix_now: float) -> None:
+        """Note that the table is current now."""
+        try:
+            os.utime(self.path, (unix_now, unix_now))
+        except OSError:
+            pass  # it is not saved yet, or cannot be: then its last time counts
+
     def store(self, table: RouteTable) -> None:
         """Replace the file. Raises ``OSError`` and leaves the old file intact."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

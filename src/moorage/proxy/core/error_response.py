@@ -18,6 +18,7 @@ _LOADING = "model_loading"
 # Values of Retry-After, in seconds.
 LOADING_RETRY_S = 5
 NO_TABLE_RETRY_S = 2
+STALE_RETRY_S = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,18 @@ def no_table() -> ErrorResponse:
         "This proxy has not received routes from the manager yet, so it knows no models and no keys. Retry "
         "shortly. If this persists, check the proxy's log and its setting proxy.manager.",
         headers={"Retry-After": str(NO_TABLE_RETRY_S)},
+    )
+
+
+def stale_credentials(age_s: float) -> ErrorResponse:
+    return ErrorResponse(
+        503,
+        UNAVAILABLE,
+        "credentials_stale",
+        f"This proxy has had no contact with its manager for {age_s / 60:.0f} min, so it does not know which "
+        "credentials were revoked, and honours none (proxy.credentials_max_age_s). Retry later, or use "
+        "another proxy.",
+        headers={"Retry-After": str(STALE_RETRY_S)},
     )
 
 

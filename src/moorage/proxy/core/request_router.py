@@ -16,7 +16,8 @@ from moorage.common.model.ids import KernelId
 from moorage.proxy.core import admission
 from moorage.proxy.core.admission import AdmissionPolicy, BodyRequired, Forward, LocalResponse
 from moorage.proxy.core.balancer import Ejections, RandRange, pick_target
-from moorage.proxy.core.error_response import ErrorResponse, no_table
+from moorage.proxy.core.credentials_age import CredentialsAge
+from moorage.proxy.core.error_response import ErrorResponse, no_table, stale_credentials
 from moorage.proxy.core.retry import Failure
 from moorage.proxy.core.routes import IndexedTable, StaleTable, newest_table
 from moorage.proxy.metrics import NO_MODEL, Metrics
@@ -38,6 +39,7 @@ class RequestRouter:
         self._policy = AdmissionPolicy(
             requires_key=settings.auth == "keys", max_body_bytes=settings.max_body_bytes
         )
+        self.credentials = CredentialsAge(settings.credentials_max_age_s)
         self._randrange = randrange
         self._ejections = Ejections()
         self._in_flight: dict[KernelId, int] = {}
@@ -64,9 +66,23 @@ class RequestRouter:
         return table
 
     def admit_head(
-        self, method: str, path: str, headers: Mapping[str, str], size: int | None, unix_now: float
+        self,
+        method: str,
+        path: str,
+        headers: Mapping[str, str],
+        size: int | None,
+        unix_now: float,
+        now: float,
     ) -> ErrorResponse | LocalResponse | BodyRequired:
+        if self._policy.requires_key and (error := self.check_credentials(now)):
+            return error
         return admission.admit_head(method, path, headers, size, self.table, self._policy, unix_now)
+
+    def check_credentials(self, now: float) -> ErrorResponse | None:
+        """None while credentials are honoured."""
+        if not self.credentials.is_exceeded(now):
+            return None
+        return stale_credentials(self.credentials.age_s(now))
 
     def admit_body(self, path: str, body: bytes) -> ErrorResponse | Forward:
         return no_table() if self.table is None else admission.admit_body(path, body, self.table)

@@ -138,7 +138,12 @@ class AsyncioPlane:
             return await self._apps.handle(context, address)
         unix_now = self._clock.now().timestamp()
         head = router.admit_head(
-            request.method, request.path, request.headers, request.content_length, unix_now
+            request.method,
+            request.path,
+            request.headers,
+            request.content_length,
+            unix_now,
+            context.started_at,
         )
         if isinstance(head, LocalResponse):
             context.status = 200
