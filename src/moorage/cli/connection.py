@@ -17,12 +17,14 @@ DEFAULT_OPENAI_URL = "http://127.0.0.1:8800/v1"
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """``key_in_shell``: an expression for shell commands that yields the key without showing it."""
+    """``key_in_shell``: an expression for shell commands that yields the key without showing it. ``ca_file``:
+    the authority to trust beside those of the system, or None."""
 
     url: str
     openai_url: str
     key: str
     key_in_shell: str
+    ca_file: str | None = None
 
 
 def state_directory(env: Mapping[str, str]) -> Path:
@@ -35,11 +37,12 @@ def find_connection(
     url: str | None = None,
     key_file: str | None = None,
     openai_url: str | None = None,
+    ca_file: str | None = None,
 ) -> Connection:
     """Each value from the first source that has it. Raises ``ConfigError`` for a file that cannot be read.
     A key is no argument, since every user of the machine could read it there.
 
-    ``connection.json`` (``url``, ``openai_url``) and ``admin-key`` are saved by ``moorage up`` in the
+    ``moorage up`` saves ``connection.json`` (``url``, ``openai_url``, ``ca_file``) and ``admin-key`` in the
     state directory.
     """
     home = state_directory(env)
@@ -61,6 +64,7 @@ def find_connection(
         or DEFAULT_OPENAI_URL,
         key=found.strip(),
         key_in_shell=shown,
+        ca_file=ca_file or env.get("MOORAGE_CA_FILE") or saved.get("ca_file") or None,
     )
 
 

@@ -50,6 +50,10 @@ SHARED: dict[str, Any] = {
         str | None,
         typer.Option(help="Address of the proxy, ending in /v1. Default: MOORAGE_OPENAI_URL, or as saved."),
     ],
+    "ca_file": Annotated[
+        str | None,
+        typer.Option(help="Authority in PEM to trust for https. Default: MOORAGE_CA_FILE, or as saved."),
+    ],
     "output": Annotated[Output | None, typer.Option("--output", "-o", help="Format of the results.")],
     "no_color": Annotated[
         bool | None, typer.Option("--no-color", help="Print without colours, like NO_COLOR=1.")
@@ -90,7 +94,7 @@ class Cli:
 
     @property
     def connection(self) -> Connection:
-        options = {name: self._given.get(name) for name in ("url", "key_file", "openai_url")}
+        options = {name: self._given.get(name) for name in ("url", "key_file", "openai_url", "ca_file")}
         return find_connection(os.environ, **options)
 
     def run(self, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
@@ -102,7 +106,7 @@ class Cli:
 
         async def main() -> T:
             at = self.connection
-            async with Client(at.url, at.key) as client:
+            async with Client(at.url, at.key, ca_file=at.ca_file) as client:
                 return await work(client)
 
         return asyncio.run(main())

@@ -14,9 +14,11 @@ import structlog
 
 import moorage
 from moorage.common.aio.clock import Clock
+from moorage.common.aio.loop import Loop
 from moorage.common.aio.sockets import source_address
 from moorage.common.config.loader import load_or_create_secret
 from moorage.common.config.settings import ManagerSettings
+from moorage.common.http.own_certificate import server_tls
 from moorage.common.model.addresses import AddressRule, is_loopback, split_address
 from moorage.common.model.errors import ConfigError, StartupError, StoreUnavailable
 from moorage.common.views.peers import JoinTokenSpec
@@ -39,6 +41,7 @@ from moorage.manager.loops.presence import Presence
 from moorage.manager.metrics import Metrics
 from moorage.manager.pki.authority import CertificateAuthority
 from moorage.manager.pki.registration import ManagerCertificate, Registration
+from moorage.manager.pki.web_certificate import WebCertificate
 from moorage.manager.postgres import EmbeddedPostgres
 from moorage.manager.rpc import (
     AgentAddresses,
@@ -58,6 +61,7 @@ from moorage.manager.store import Store, migrate
 from moorage.manager.termination import SessionTerminator
 
 log = structlog.get_logger("moorage.manager")
+_RENEWAL_S = 3600.0
 
 
 class Manager:
@@ -77,7 +81,10 @@ class Manager:
         link_token: str,
         home: Path,
         link_tls: Literal["auto", "on", "off"] = "auto",
+        tls: Literal["off", "ca"] = "off",
+        tls_names: tuple[str, ...] = (),
     ) -> None:
+        self._tls, self._tls_names = tls, tls_names
         self._settings, self._clock, self._link_token, self._home = settings, clock, link_token, home
         # A loopback address is reachable from this machine only. All other links use TLS unless it is turned
         # off.
@@ -88,6 +95,7 @@ class Manager:
         self._leader: Leader | None = None
         self._link_server: LinkServer | None = None
         self.api_address = self.link_address = self.dsn = ""
+        self.api_scheme = "http"
         self.first_key: str | None = None
 
     async def __aenter__(self) -> Manager:
@@ -140,7 +148,11 @@ class Manager:
         addresses = AgentAddresses([AddressRule.parse(rule) for rule in settings.agent_addresses])
         usage = UsageWriter(store, metrics, clock)
         links = AgentLinks(store, metrics, clock, addresses, usage.take)
-        authority = await self._authority(store) if self.has_tls else None
+        issues_own = self._tls == "ca"
+        own = await self._authority(store) if self.has_tls or issues_own else None
+        if own is not None and issues_own:
+            await self._issue_web_certificate(own)
+        authority = own if self.has_tls else None
         certificate = ManagerCertificate(authority, clock) if authority else None
         managers = ManagerLinkClient(store, certificate, self._link_token)
         logs, execs = LogBroker(store, links, managers, clock), CommandBroker(links, managers, clock)
@@ -254,6 +266,14 @@ class Manager:
             host = source_address(database.hostname or "127.0.0.1", database.port or 5432) or "127.0.0.1"
         return self._settings.link_address or f"{host}:{port}"
 
+    async def _issue_web_certificate(self, authority: CertificateAuthority) -> None:
+        """Issue the certificate of the HTTP servers on this host, and keep it valid."""
+        host, _ = split_address(self._settings.listen)
+        web = WebCertificate(authority, self._clock, self._home, (host, *self._tls_names))
+        await web.renew()
+        loop = Loop("manager.web_certificate", web.renew, interval_s=_RENEWAL_S, clock=self._clock)
+        await self._stack.enter_async_context(loop)
+
     async def _authority(self, store: Store) -> CertificateAuthority:
         secret = self._settings.ca_secret
         secret = secret or load_or_create_secret("manager.ca_secret", self._home / "ca-secret", self._clock)
@@ -291,9 +311,14 @@ class Manager:
             version=moorage.__version__,
             clock=self._clock,
         )
-        host, port = split_address(self._settings.listen)
+        settings = self._settings
+        tls = server_tls("manager", settings.tls_certificate, settings.tls_key, self._tls, self._home)
+        self.api_scheme = "https" if tls else "http"
+        host, port = split_address(settings.listen)
         try:
-            runner = await serve_api(services, host, port, names=self._settings.allowed_hosts)
+            runner = await serve_api(
+                services, host, port, names=self._settings.allowed_hosts, tls=tls.context if tls else None
+            )
         except OSError as error:
             if error.errno not in (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES):
                 raise

@@ -16,6 +16,7 @@ from moorage.common.aio.loop import Loop
 from moorage.common.aio.task_metrics import TaskCollector
 from moorage.common.config.settings import CommonSettings, ProxySettings
 from moorage.common.http.head import HeadGuard
+from moorage.common.http.own_certificate import server_tls
 from moorage.common.http.server import GuardedSite, Listener
 from moorage.common.link.dial import MAINTENANCE_S, dialer_for
 from moorage.common.model.addresses import split_address
@@ -38,9 +39,9 @@ log = structlog.get_logger("moorage.proxy")
 class Proxy:
     """The app proxy. An async context manager: while entered, it serves and follows the manager's routes.
 
-    ``address`` and ``internal_address`` are the bound (host, port). ``home`` is the state directory, by
-    default ``common.home``. Entering raises ``StartupError`` if an address cannot be bound, and
-    ``ConfigError`` if the credentials for the manager are missing or unusable.
+    ``address`` and ``internal_address`` are the bound (host, port), ``scheme`` is that of ``address``.
+    ``home`` is the state directory, by default ``common.home``. Entering raises ``StartupError`` if an
+    address cannot be bound, and ``ConfigError`` if the credentials for the manager are missing or unusable.
     """
 
     def __init__(
@@ -68,7 +69,10 @@ class Proxy:
         self._router = RequestRouter(settings, metrics, randrange=randrange)
         credentials = self._router.credentials
         metrics.credentials_age.set_function(lambda: credentials.age_s(clock.monotonic()))
-        self._plane: DataPlane = AsyncioPlane(self._router, settings, clock, self._timeouts)
+        tls = server_tls("proxy", settings.tls_certificate, settings.tls_key, common.tls, self._home)
+        self.scheme = "https" if tls else "http"
+        context = tls.context if tls else None
+        self._plane: DataPlane = AsyncioPlane(self._router, settings, clock, self._timeouts, context)
         self._stack = AsyncExitStack()
 
     @property

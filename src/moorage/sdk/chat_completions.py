@@ -10,6 +10,7 @@ import aiohttp
 
 from moorage.common.views.resources import Problem
 from moorage.sdk.errors import ApiError, Unreachable, connection_error
+from moorage.sdk.verification import untrusted, verification
 
 
 class Message(TypedDict):
@@ -26,11 +27,13 @@ async def chat(
     stream: bool = True,
     max_tokens: int | None = None,
     idle_timeout: float = 300.0,
+    ca_file: str | None = None,
 ) -> AsyncGenerator[str, None]:
     """The text of the answer in pieces as they arrive; without ``stream``, in one piece.
 
-    ``openai_url`` ends in ``/v1``. ``idle_timeout`` is the longest silence in seconds. Raises ``ApiError``
-    for an error object, in mid-stream too, and ``Unreachable`` when nothing answers or the answer is cut off.
+    ``openai_url`` ends in ``/v1``; ``ca_file`` as in ``Client``. ``idle_timeout`` is the longest silence in
+    seconds. Raises ``ApiError`` for an error object, in mid-stream too, and ``Unreachable`` when nothing
+    answers or the answer is cut off.
     """
     url = f"{openai_url.rstrip('/')}/chat/completions"
     request: dict[str, Any] = {"model": model, "messages": list(messages), "stream": stream}
@@ -40,7 +43,11 @@ async def chat(
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=idle_timeout)
     try:
         async with (
-            aiohttp.ClientSession(timeout=timeout, headers=headers) as http,
+            aiohttp.ClientSession(
+                timeout=timeout,
+                headers=headers,
+                connector=aiohttp.TCPConnector(ssl=verification(url, ca_file)),
+            ) as http,
             http.post(url, json=request) as answer,
         ):
             if answer.status != 200 or not stream:
@@ -58,6 +65,8 @@ async def chat(
         raise Unreachable(
             f"{url} was silent for {idle_timeout:g} s", next_step="read the model's log with `moorage logs`"
         ) from error
+    except aiohttp.ClientConnectorCertificateError as error:
+        raise untrusted(url, error) from error
     except aiohttp.ClientPayloadError as error:
         raise _cut_off(url) from error
     except (aiohttp.ClientError, OSError, ValueError) as error:

@@ -28,6 +28,8 @@ class Client(
 ):
     """Typed calls to one manager: ``async with Client(url, key) as client``.
 
-    ``timeout`` in seconds bounds each call; for followed logs it bounds only the connection. Every call
+    ``timeout`` in seconds bounds each call; for followed logs it bounds only the connection. ``ca_file``: an
+    authority in PEM that signed the manager's certificate, beside those of the system. ``verify``: False
+    accepts any certificate. Every call
     raises ``ApiError`` when the manager refuses it and ``Unreachable`` when the manager does not answer.
     """

@@ -16,6 +16,7 @@ from moorage.common.aio.sockets import keep_alive_socket
 from moorage.common.model.errors import InvalidInput
 from moorage.common.views.resources import Health, Problem
 from moorage.sdk.errors import ApiError, Unreachable, connection_error
+from moorage.sdk.verification import untrusted, verification
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -23,7 +24,16 @@ M = TypeVar("M", bound=BaseModel)
 class Transport:
     """Connection to one manager, and ``call``, through which all typed calls go."""
 
-    def __init__(self, url: str, key: str = "", *, timeout: float = 30.0) -> None:
+    def __init__(
+        self,
+        url: str,
+        key: str = "",
+        *,
+        timeout: float = 30.0,
+        ca_file: str | None = None,
+        verify: bool = True,
+    ) -> None:
+        self._ca_file, self._verify = ca_file, verify
         try:
             self._base = URL(url.rstrip("/"))
         except ValueError:
@@ -44,7 +54,10 @@ class Transport:
 
     async def __aenter__(self) -> Self:
         # A followed log may be silent for long: keepalive finds out when its manager has vanished.
-        connector = aiohttp.TCPConnector(socket_factory=keep_alive_socket)
+        connector = aiohttp.TCPConnector(
+            socket_factory=keep_alive_socket,
+            ssl=verification(self.url, self._ca_file) if self._verify else False,
+        )
         self._http = aiohttp.ClientSession(headers=self._headers, connector=connector)
         return self
 
@@ -111,6 +124,8 @@ class Transport:
                 f"the manager at {self.url} did not answer within {self.timeout:g} s",
                 next_step="read its log; `moorage doctor` looks for the cause",
             )
+        if isinstance(error, aiohttp.ClientConnectorCertificateError):
+            return untrusted(self.url, error)
         if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError):
             return Unreachable(
                 f"the manager at {self.url} closed the connection in mid-answer",

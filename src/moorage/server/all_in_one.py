@@ -18,7 +18,7 @@ from moorage.common.model.addresses import local_address
 from moorage.common.views.peers import JoinTokenSpec, PeerKind
 from moorage.manager import Manager
 from moorage.proxy import Proxy
-from moorage.server.process import write_connection_file
+from moorage.server.process import own_ca_file, write_connection_file
 from moorage.server.registration import join
 
 
@@ -68,10 +68,16 @@ class AllInOne:
     async def _start(self) -> None:
         configured, clock, token, home = self._settings, self._clock, self._token, self._home
         manager = Manager(
-            configured.manager, clock=clock, link_token=token, home=home, link_tls=configured.common.link_tls
+            configured.manager,
+            clock=clock,
+            link_token=token,
+            home=home,
+            link_tls=configured.common.link_tls,
+            tls=configured.common.tls,
+            tls_names=configured.common.tls_names,
         )
         await self._stack.enter_async_context(manager)
-        self.first_key, self.url = manager.first_key, f"http://{manager.api_address}"
+        self.first_key, self.url = manager.first_key, f"{manager.api_scheme}://{manager.api_address}"
         self._on_progress(f"manager and its Postgres: {self.url}")
         settings = single_node_settings(configured, local_address(manager.link_address))
         agent = Agent(settings.agent, settings.common, clock=clock, link_token=token, home=home)
@@ -81,10 +87,12 @@ class AllInOne:
         proxy = Proxy(settings.proxy, settings.common, clock=clock, link_token=token, home=home)
         await self._ensure_registered(manager, "proxy", proxy.id)
         await self._stack.enter_async_context(proxy)
-        self.openai_url = "http://{}:{}/v1".format(*proxy.address)
+        self.openai_url = "{}://{}:{}/v1".format(proxy.scheme, *proxy.address)
         self.internal_url = "http://{}:{}".format(*proxy.internal_address)
         self._on_progress(f"proxy: {self.openai_url}")
-        write_connection_file(home, url=self.url, openai_url=self.openai_url)
+        write_connection_file(
+            home, url=self.url, openai_url=self.openai_url, ca_file=own_ca_file(configured, home)
+        )
 
     async def _ensure_registered(self, manager: Manager, kind: PeerKind, name: str) -> None:
         """Register the local agent or proxy as any other peer would, if the links use TLS."""
@@ -92,7 +100,7 @@ class AllInOne:
         if not manager.has_tls or (known is not None and not known.find_problem(self._clock.now())):
             return
         secret = await manager.new_join_token(JoinTokenSpec(kind=kind))
-        url = f"http://{local_address(manager.api_address)}"
+        url = f"{manager.api_scheme}://{local_address(manager.api_address)}"
         await join(url, secret, kind=kind, name=name, home=self._home, clock=self._clock)
 
     async def __aexit__(self, *exc: object) -> None:

@@ -73,7 +73,9 @@ def _print_answer(cli: Cli, model: str, messages: list[Message], max_tokens: int
 
     async def work(_: Client) -> None:
         at = cli.connection
-        async for piece in ask(at.openai_url, at.key, model, messages, max_tokens=max_tokens):
+        async for piece in ask(
+            at.openai_url, at.key, model, messages, max_tokens=max_tokens, ca_file=at.ca_file
+        ):
             pieces.append(piece)
             if not cli.json:
                 print(printable(piece), end="", flush=True)

@@ -19,6 +19,7 @@ from moorage.common.aio.sockets import keep_alive_socket, reset
 from moorage.common.aio.tasks import cancel_and_wait
 from moorage.common.model.errors import InvalidInput, MoorageError
 from moorage.sdk import ApiError, forward_connection
+from moorage.sdk.verification import verification
 
 if TYPE_CHECKING:
     from moorage.common.views.access_tokens import AppView, NewAccessTokenView
@@ -47,7 +48,9 @@ def port_forward(
 
     async def work(client: Client) -> None:
         view = choose_app(await client.list_apps(session), name, session)
-        async with PortForward(client, session, view, proxy_url(cli), cli.note) as forward:
+        async with PortForward(
+            client, session, view, proxy_url(cli), cli.note, cli.connection.ca_file
+        ) as forward:
             port = await forward.listen(local)
             print(f"127.0.0.1:{port}", flush=True)
             cli.note(f"moorage: forwarding to {name} of {session}; Ctrl-C ends it")
@@ -66,8 +69,15 @@ class PortForward:
     """
 
     def __init__(
-        self, client: Client, session: str, view: AppView, proxy_url: str, report: Callable[[str], None]
+        self,
+        client: Client,
+        session: str,
+        view: AppView,
+        proxy_url: str,
+        report: Callable[[str], None],
+        ca_file: str | None = None,
     ) -> None:
+        self._ca_file = ca_file
         self._client, self._session, self._view, self._report = client, session, view, report
         self._url = f"{proxy_url}{view.path.replace('/apps/', '/tunnel/', 1)}"
         self._access_token: NewAccessTokenView | None = None
@@ -78,7 +88,9 @@ class PortForward:
         self._access_token = await self._client.create_access_token(self._session, self._view.name)
         self._http = aiohttp.ClientSession(
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
-            connector=aiohttp.TCPConnector(socket_factory=keep_alive_socket),
+            connector=aiohttp.TCPConnector(
+                socket_factory=keep_alive_socket, ssl=verification(self._url, self._ca_file)
+            ),
         )
         return self
 

@@ -39,6 +39,7 @@ from moorage.common.views.resources import EndpointView, ReplicaView
 from moorage.sdk import ApiError, Unreachable
 
 if TYPE_CHECKING:
+    from moorage.cli.connection import Connection
     from moorage.sdk import Client
 
 
@@ -149,6 +150,10 @@ async def _report_failure(cli: Cli, client: Client, name: str, failed: ReplicaVi
     cli.note(printable(line, one_line=True))
 
 
+def _ca_option(at: Connection) -> str:
+    return f"--cacert {shlex.quote(at.ca_file)} " if at.ca_file else ""
+
+
 def _print(cli: Cli, view: EndpointView) -> None:
     at = cli.connection
     if cli.json:
@@ -167,7 +172,7 @@ def _print(cli: Cli, view: EndpointView) -> None:
             ("OpenAI URL", at.openai_url),
             (
                 "try it",
-                f"curl {at.openai_url}/chat/completions -H 'Content-Type: application/json' "
+                f"curl {_ca_option(at)}{at.openai_url}/chat/completions -H 'Content-Type: application/json' "
                 f'-H "Authorization: Bearer {at.key_in_shell}" -d {shlex.quote(body)}',
             ),
             ("or", f"moorage chat {view.name} Hello"),

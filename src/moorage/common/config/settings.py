@@ -122,6 +122,12 @@ class CommonSettings(Section):
     proxies use it once they have joined, and without it connect to loopback only. ``off`` sends the link
     token and kernel specifications, secrets included, in clear text: only for trusted networks."""
 
+    tls: Literal["off", "ca"] = "off"
+    """TLS of the REST API and the OpenAI API where no certificate is configured. ``ca``: the manager issues
+    one by its own CA, in the directory tls of its state directory; clients trust tls/ca.pem."""
+    tls_names: tuple[HostName, ...] = ()
+    """Host names in that certificate beside localhost, the name of the manager's host and its address."""
+
 
 class ManagerSettings(Section):
     listen: Address = "127.0.0.1:8700"
@@ -129,6 +135,11 @@ class ManagerSettings(Section):
     allowed_hosts: tuple[HostName, ...] = ()
     """Further names in the Host header that the REST API answers to while it listens on loopback; beside them
     only names of this machine are answered. A name that starts with a dot stands for its subdomains."""
+    tls_certificate: Path | None = None
+    """Certificate of the REST API with its chain, in PEM. It is read again when it changes. None: see
+    ``common.tls``."""
+    tls_key: Path | None = None
+    """Key of ``tls_certificate``, in PEM."""
     link_listen: Address = "127.0.0.1:8701"
     """Address of the gRPC link for agents and proxies."""
     link_address: Address | None = None
@@ -300,6 +311,11 @@ class ProxySettings(Section):
     """Further names in the Host header that the proxy answers to while it listens on loopback; beside them
     only names of this machine and of ``apps_domain`` are answered. A name that starts with a dot stands for
     its subdomains."""
+    tls_certificate: Path | None = None
+    """Certificate of the OpenAI API with its chain, in PEM. It is read again when it changes. None: see
+    ``common.tls``."""
+    tls_key: Path | None = None
+    """Key of ``tls_certificate``, in PEM."""
     trusted_proxies: tuple[Network, ...] = ("127.0.0.0/8", "::1/128")
     """Addresses of web servers in front of this proxy, whose X-Forwarded-For and X-Forwarded-Proto count."""
     internal_listen: Address = "127.0.0.1:8801"

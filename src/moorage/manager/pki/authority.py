@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
+from ipaddress import ip_address
 from typing import cast
 
 from cryptography import x509
@@ -86,7 +87,7 @@ class CertificateAuthority:
     ) -> str:
         """A client certificate in PEM that binds the requested key to a peer."""
         uri = x509.UniformResourceIdentifier(peer_uri(kind, name, peer_id))
-        return self._sign(request.key, name, uri, (ExtendedKeyUsageOID.CLIENT_AUTH,), now, lifetime)
+        return self._sign(request.key, name, [uri], (ExtendedKeyUsageOID.CLIENT_AUTH,), now, lifetime)
 
     def issue_manager_certificate(self, now: datetime) -> tuple[str, str, datetime]:
         """A manager's key and certificate, in PEM, and the time at which to renew them. It is a server to its
@@ -95,15 +96,31 @@ class CertificateAuthority:
         lifetime = timedelta(days=_MANAGER_CERTIFICATE_DAYS)
         name = x509.DNSName(MANAGER_NAME)
         usage = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
-        certificate = self._sign(key.public_key(), "Moorage manager", name, usage, now, lifetime)
+        certificate = self._sign(key.public_key(), "Moorage manager", [name], usage, now, lifetime)
         plain = key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
         return plain.decode(), certificate, now + lifetime / 2
+
+    def issue_server_certificate(
+        self, names: Sequence[str], now: datetime, lifetime: timedelta
+    ) -> tuple[str, str]:
+        """Key and certificate, in PEM, of an HTTP server with these host names and IP addresses.
+
+        No peer takes it for a manager on the links: these have a name of their own.
+        """
+        if MANAGER_NAME in (name.lower().rstrip(".") for name in names):
+            raise ConfigError(f"{MANAGER_NAME} is the name of managers on the links, not of a web server")
+        key = ec.generate_private_key(ec.SECP256R1())
+        usage = (ExtendedKeyUsageOID.SERVER_AUTH,)
+        alternatives = [_general_name(name) for name in names]
+        certificate = self._sign(key.public_key(), "Moorage", alternatives, usage, now, lifetime)
+        plain = key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        return plain.decode(), certificate
 
     def _sign(
         self,
         key: ec.EllipticCurvePublicKey,
         subject: str,
-        name: x509.GeneralName,
+        names: Sequence[x509.GeneralName],
         usage: Sequence[ObjectIdentifier],
         now: datetime,
         lifetime: timedelta,
@@ -113,10 +130,17 @@ class CertificateAuthority:
             _builder(subject_name, self._loaded.subject, key, now, lifetime)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.ExtendedKeyUsage(usage), critical=True)
-            .add_extension(x509.SubjectAlternativeName([name]), critical=False)
+            .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .sign(self._key, hashes.SHA256())
         )
         return certificate.public_bytes(_PEM).decode()
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
 
 
 def _builder(

@@ -19,7 +19,7 @@ from moorage.server.commands.options import (
     load_settings,
     run_and_exit,
 )
-from moorage.server.process import missing_extra, serve, write_connection_file
+from moorage.server.process import missing_extra, own_ca_file, serve, write_connection_file
 
 Dsn = Annotated[str | None, typer.Option(help="Postgres to use. Default: an embedded one.")]
 ApiListen = Annotated[str | None, typer.Option(help="Listen address of the REST API.")]
@@ -45,6 +45,9 @@ def up(
     listen: ApiListen = None,
     openai_listen: Annotated[str | None, typer.Option(help="OpenAI-compatible address.")] = None,
     inventory: Inventory = None,
+    tls: Annotated[
+        bool | None, typer.Option("--tls", help="TLS on every address, with a certificate of the own CA.")
+    ] = None,
     stop_kernels: Annotated[
         bool | None, typer.Option("--stop-kernels", help="Also stop the kernels at an orderly stop.")
     ] = None,
@@ -58,6 +61,7 @@ def up(
         config, home, sets,
         manager__dsn=dsn, manager__listen=listen, proxy__listen=openai_listen, agent__inventory=inventory,
         agent__stop_kernels_on_exit=stop_kernels,
+        common__tls="ca" if tls else None, common__link_tls="on" if tls else None,
     )  # fmt: skip
     boot = bootstrap(loaded)
     try:
@@ -106,11 +110,18 @@ def manager(
         link_token=boot.token,
         home=boot.home,
         link_tls=loaded.settings.common.link_tls,
+        tls=loaded.settings.common.tls,
+        tls_names=loaded.settings.common.tls_names,
     )
 
     def on_ready(entered: Manager) -> None:
-        write_connection_file(boot.home, url=f"http://{local_address(entered.api_address)}")
-        print(f"REST API    http://{entered.api_address}\ngRPC link   {entered.link_address}", flush=True)
+        scheme = entered.api_scheme
+        write_connection_file(
+            boot.home,
+            url=f"{scheme}://{local_address(entered.api_address)}",
+            ca_file=own_ca_file(loaded.settings, boot.home),
+        )
+        print(f"REST API    {scheme}://{entered.api_address}\ngRPC link   {entered.link_address}", flush=True)
         _print_first_key(entered.first_key, boot.home)
 
     run_and_exit(serve(component, on_ready))
@@ -186,7 +197,7 @@ def proxy(
     )
 
     def on_ready(entered: Proxy) -> None:
-        url = "http://{}:{}/v1".format(*entered.address)
+        url = "{}://{}:{}/v1".format(entered.scheme, *entered.address)
         write_connection_file(boot.home, openai_url=url)
         internal = "http://{}:{}".format(*entered.internal_address)
         print(f"OpenAI API  {url}\ninternal    {internal}", flush=True)

@@ -29,6 +29,8 @@ _TIMEOUT_S = 2.0
 async def check_host(settings: Settings) -> list[CheckResult]:
     """All check results, most important first."""
     home = settings.common.home.expanduser()
+    has_tls = settings.manager.tls_certificate is not None or settings.common.tls == "ca"
+    scheme = "https" if has_tls else "http"
     return [
         _python(),
         _home(home),
@@ -37,8 +39,8 @@ async def check_host(settings: Settings) -> list[CheckResult]:
         _vllm(settings),
         await asyncio.to_thread(_gpus),
         await _docker(settings),
-        await _endpoint("manager", settings.manager.listen, "/readyz"),
-        await _endpoint("proxy", settings.proxy.internal_listen, "/readyz"),
+        await _endpoint("manager", settings.manager.listen, "/readyz", scheme),
+        await _endpoint("proxy", settings.proxy.internal_listen, "/readyz", "http"),
         _agent_address("kernels' address", settings.agent.address),
     ]
 
@@ -135,13 +137,13 @@ async def _docker(settings: Settings) -> CheckResult:
     return CheckResult("ok", "Docker", found)
 
 
-async def _endpoint(name: str, address: str, path: str) -> CheckResult:
+async def _endpoint(name: str, address: str, path: str, scheme: str) -> CheckResult:
     host, port = split_address(address)
     try:
         timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
         async with (
             aiohttp.ClientSession(timeout=timeout) as http,
-            http.get(f"http://{host}:{port}{path}") as response,
+            http.get(f"{scheme}://{host}:{port}{path}", ssl=False) as response,
         ):
             text = (await response.text())[:200]
             return CheckResult(

@@ -1,0 +1,52 @@
+"""Server certificate of the REST API and the OpenAI API, issued by the installation's own CA as files."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable
+from datetime import timedelta
+from pathlib import Path
+
+from moorage.common.aio.clock import Clock
+from moorage.common.http.own_certificate import AUTHORITY, CERTIFICATE, KEY
+from moorage.manager.pki.authority import CertificateAuthority
+
+_LIFETIME = timedelta(days=30)
+
+
+class WebCertificate:
+    """Files in ``home``/tls, issued at the start and again halfway through their validity.
+
+    ``names``: host names and IP addresses beside those of this host.
+    """
+
+    def __init__(
+        self, authority: CertificateAuthority, clock: Clock, home: Path, names: Iterable[str]
+    ) -> None:
+        self._authority, self._clock, self._home = authority, clock, home
+        own = ("localhost", "127.0.0.1", "::1", socket.gethostname(), *names)
+        self._names = tuple(dict.fromkeys(name for name in own if name not in ("0.0.0.0", "::")))
+        self._due = clock.now()
+
+    async def renew(self) -> None:
+        """Issue the certificate if it is due. Raises ``OSError``."""
+        now = self._clock.now()
+        if now < self._due:
+            return
+        key, certificate = self._authority.issue_server_certificate(self._names, now, _LIFETIME)
+        _write(self._home / AUTHORITY, self._authority.certificate, 0o644)
+        # A server that reads in between finds a pair that does not match, and keeps the old one until it sees
+        # the second file change.
+        _write(self._home / KEY, key, 0o600)
+        _write(self._home / CERTIFICATE, certificate, 0o644)
+        self._due = now + _LIFETIME / 2
+
+
+def _write(path: Path, text: str, mode: int) -> None:
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    new = path.with_suffix(".new")
+    new.unlink(missing_ok=True)
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
+        file.write(text)
+    new.replace(path)
