@@ -87,7 +87,7 @@ test-platforms: $(STAMP) ## The part of test with whole platforms: end-to-end, a
 # Examples per property and seeds per simulation in `make soak`; elsewhere tests/examples.py and tests/sim set fewer.
 .PHONY: soak
 soak: $(STAMP) ## Many more property examples, seeds and faults, and the mutations (about an hour)
-	MOORAGE_EXAMPLES=20 $(PYTEST) $(PARALLEL) --timeout 3600 tests/model tests/unit
+	MOORAGE_EXAMPLES=20 $(PYTEST) $(PARALLEL) --timeout 3600 tests/model tests/unit tests/wire/test_api_fuzz.py
 	$(MAKE) --no-print-directory sim SEEDS=5000
 	$(MAKE) --no-print-directory test-faults
 	$(MAKE) --no-print-directory mutations

@@ -233,6 +233,18 @@ def machine(path: str, text: str) -> list[str]:
     ]
 
 
+_OPEN_END = re.compile(r"""re\.compile\(r?["'].*\$["']""")
+
+
+def full_match(path: str, text: str) -> list[str]:
+    """`$` also matches before a newline at the end, so a value with one would be valid."""
+    return [
+        f"line {number}: leave out the $, and use fullmatch"
+        for number, line in enumerate(text.splitlines(), 1)
+        if path.startswith("src/") and _OPEN_END.search(line)
+    ]
+
+
 def lock_hosts(path: str, text: str) -> list[str]:
     if path != "uv.lock":
         return []
@@ -311,6 +323,7 @@ def _private_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
 RULES: list[Rule] = [
     file_length, line_length, function_length, exports, file_name, catch_all, tasks, detached, clock, mocks,
     unresolved, machine, lock_hosts, requirements, package_root, docstring, private_access,
+    full_match,
 ]  # fmt: skip
 
 

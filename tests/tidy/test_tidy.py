@@ -111,6 +111,7 @@ BAD = [
     (m.machine, "deploy/x.yaml", "address: 10.1.2.3"),
     (m.machine, "tests/test_x.py", "HOST = '192.168.0.7'"),
     (m.machine, "pip.conf", "extra-index-url = https://somewhere/simple"),
+    (m.full_match, SRC, '_NAME = re.compile(r"^[a-z]+$")'),
     (m.lock_hosts, "uv.lock", 'source = { registry = "https://mirror.example/simple" }'),
     (m.requirements, "requirements.lock", "--index-url https://x/\n"),
     (m.requirements, "requirements.lock", "a @ file:///tmp/a.whl\n"),

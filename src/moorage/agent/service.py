@@ -62,7 +62,7 @@ _INVENTORY_S, _DOCKER_GC_S, _DEVICE_HEALTH_S = 30.0, 60.0, 5.0
 _LoopSpec = tuple[str, Callable[[], Awaitable[None]], float]
 # Runtimes whose supervisors end kernels by their lease.
 _LEASE_RUNTIMES = frozenset({"process"})
-_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 class Agent:

@@ -13,12 +13,13 @@ from pathlib import Path
 from moorage.agent import Agent
 from moorage.common.aio.clock import Clock
 from moorage.common.config.settings import Settings
+from moorage.common.http.own_certificate import client_ca_file
 from moorage.common.link.identity import identity_file
 from moorage.common.model.addresses import local_address
 from moorage.common.views.peers import JoinTokenSpec, PeerKind
 from moorage.manager import Manager
 from moorage.proxy import Proxy
-from moorage.server.process import own_ca_file, write_connection_file
+from moorage.server.process import write_connection_file
 from moorage.server.registration import join
 
 
@@ -91,7 +92,10 @@ class AllInOne:
         self.internal_url = "http://{}:{}".format(*proxy.internal_address)
         self._on_progress(f"proxy: {self.openai_url}")
         write_connection_file(
-            home, url=self.url, openai_url=self.openai_url, ca_file=own_ca_file(configured, home)
+            home,
+            url=self.url,
+            openai_url=self.openai_url,
+            ca_file=client_ca_file(configured.common.tls, home),
         )
 
     async def _ensure_registered(self, manager: Manager, kind: PeerKind, name: str) -> None:

@@ -14,8 +14,6 @@ import structlog
 
 from moorage.common.aio import gc
 from moorage.common.aio.tasks import FAILURES, OTHER
-from moorage.common.config.settings import Settings
-from moorage.common.http.own_certificate import AUTHORITY
 from moorage.common.model.errors import StartupError
 
 log = structlog.get_logger("moorage.process")
@@ -31,11 +29,6 @@ def write_connection_file(home: Path, **addresses: str) -> None:
     temporary = path.with_suffix(".new")
     temporary.write_text(json.dumps(known | addresses, indent=2) + "\n")
     temporary.replace(path)
-
-
-def own_ca_file(settings: Settings, home: Path) -> str:
-    """The CA file that clients on this machine need, for ``write_connection_file``; "" if none."""
-    return str(home / AUTHORITY) if settings.common.tls == "ca" else ""
 
 
 def shutdown_event() -> asyncio.Event:

@@ -12,7 +12,7 @@ from moorage.common.link.messages import SlotOffer
 from moorage.common.model.errors import ConfigError, InvalidInput
 from moorage.common.model.slots import parse_size
 
-_FAKE = re.compile(r"^fake:([0-9]{1,4})x([A-Za-z0-9][A-Za-z0-9_-]{0,31})(/nvlink)?$")
+_FAKE = re.compile(r"fake:([0-9]{1,4})x([A-Za-z0-9][A-Za-z0-9_-]{0,31})(/nvlink)?")
 
 
 class Inventory(Protocol):

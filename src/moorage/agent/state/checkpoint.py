@@ -32,7 +32,7 @@ from moorage.common.model.status import ObservedState, SessionType
 
 log = structlog.get_logger("moorage.agent.state.checkpoint")
 VERSION = 1
-_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -13,6 +13,11 @@ AUTHORITY, CERTIFICATE, KEY = (Path("tls") / name for name in ("ca.pem", "server
 """Within a state directory."""
 
 
+def client_ca_file(mode: Literal["off", "ca"], home: Path) -> str:
+    """The CA file that clients on this machine need; "" if none."""
+    return str(home / AUTHORITY) if mode == "ca" else ""
+
+
 def server_tls(
     section: Literal["manager", "proxy"],
     certificate: Path | None,

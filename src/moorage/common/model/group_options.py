@@ -14,8 +14,8 @@ from moorage.common.model.status import SessionType
 
 SELECTIONS = ("concentrated", "dispersed", "round-robin")
 CUSTOM = "custom:"
-_FAMILY = re.compile(r"^[a-z][a-z0-9-]*$")
-_SLOT = re.compile(r"^[a-z][a-z0-9-]*(\.(device|shares))?$")
+_FAMILY = re.compile(r"[a-z][a-z0-9-]*")
+_SLOT = re.compile(r"[a-z][a-z0-9-]*(\.(device|shares))?")
 
 
 def _check_selection(value: str) -> str:
@@ -25,13 +25,13 @@ def _check_selection(value: str) -> str:
 
 
 def _check_slot(value: str) -> str:
-    if not _SLOT.match(value):
+    if not _SLOT.fullmatch(value):
         raise ValueError(f"{value!r} is not a slot: use cpu, mem, or a family such as cuda or cuda.device")
     return value
 
 
 def _check_family(value: str) -> str:
-    if not _FAMILY.match(value):
+    if not _FAMILY.fullmatch(value):
         raise ValueError(f"{value!r} is not a device family: use a name such as cuda")
     return value
 

@@ -25,7 +25,7 @@ IMAGE_LABEL = "moorage.service-ports"
 # of one direction, since TCP can be half-closed and WebSocket cannot.
 TUNNEL_PROTOCOL, TUNNEL_EOF = "moorage.tcp.v1", "eof"
 
-_PATTERN = re.compile(r"^([^:/+]+)(?::([0-9]{1,5}))?(?:/(http|tcp))?((?:\+(?:path|key))*)$")
+_PATTERN = re.compile(r"([^:/+]+)(?::([0-9]{1,5}))?(?:/(http|tcp))?((?:\+(?:path|key))*)")
 _NAME = re.compile(NAME_PATTERN)
 
 
@@ -59,7 +59,7 @@ class AppPort:
 
 def parse_port(text: str) -> ServicePort:
     """Parse the written form of one port. Raises ``InvalidInput`` with the expected form."""
-    found = _PATTERN.match(text.strip())
+    found = _PATTERN.fullmatch(text.strip())
     if not found:
         raise InvalidInput(
             f"{text!r} is not a service port",
@@ -92,7 +92,7 @@ def find_problem(ports: Iterable[ServicePort]) -> str:
         return f"{len(ports)} ports exceed the maximum of {MAX_PORTS}"
     names, numbers = [p.name for p in ports], [p.port for p in ports if p.port]
     for port in ports:
-        if not _NAME.match(port.name) or len(port.name) > NAME_LENGTH:
+        if not _NAME.fullmatch(port.name) or len(port.name) > NAME_LENGTH:
             return (
                 f"name {port.name!r} must be 1 to {NAME_LENGTH} lowercase letters, digits and single dashes, "
                 "and start with a letter"

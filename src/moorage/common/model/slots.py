@@ -20,8 +20,8 @@ WHOLE_DEVICE = 1000
 # Largest amount: the sum of two still fits in a 64-bit integer of the database.
 MAX_AMOUNT = 2**62
 
-_NAME = re.compile(r"^(cpu|mem|[a-z][a-z0-9]*(-[a-z0-9]+)*\.(device|shares))$")
-_SIZE = re.compile(r"^\s*([0-9]{1,30}(?:\.[0-9]{1,30})?)\s*([kmgt]i?)?b?\s*$", re.IGNORECASE)
+_NAME = re.compile(r"(cpu|mem|[a-z][a-z0-9]*(-[a-z0-9]+)*\.(device|shares))")
+_SIZE = re.compile(r"\s*([0-9]{1,30}(?:\.[0-9]{1,30})?)\s*([kmgt]i?)?b?\s*", re.IGNORECASE)
 _FACTORS = {"": 1} | {
     f"{letter}{binary}": base**power
     for power, letter in enumerate("kmgt", start=1)
@@ -36,7 +36,7 @@ def parse_size(text: str | int) -> int:
     """
     if isinstance(text, int) and not isinstance(text, bool) and 0 <= text <= MAX_AMOUNT:
         return text
-    match = _SIZE.match(str(text))
+    match = _SIZE.fullmatch(str(text))
     size = Decimal(match[1]) * _FACTORS[(match[2] or "").lower()] if match else None
     if size is None or size > MAX_AMOUNT:
         raise InvalidInput(
@@ -47,7 +47,7 @@ def parse_size(text: str | int) -> int:
 
 def parse_amount(slot: str, value: str | int | float) -> int:
     """Parse the amount of one slot into base units. Raises ``InvalidInput`` with the slot and the value."""
-    if not _NAME.match(slot):
+    if not _NAME.fullmatch(slot):
         raise InvalidInput(
             f"unknown slot {slot!r}",
             next_step="slots are cpu, mem, and family.device or family.shares, like cuda.device",

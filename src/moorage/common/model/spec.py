@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    AwareDatetime,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -24,15 +23,16 @@ from moorage.common.model.kernel import IMAGED, WITH_DEFAULT_IMAGE
 from moorage.common.model.service_ports import ServicePort
 from moorage.common.model.slots import parse_slots
 from moorage.common.model.status import SessionType
+from moorage.common.model.timestamps import Timestamp
 
-_NAME = re.compile(r"^[A-Za-z0-9](?:[A-Za-z0-9._/:-]{0,126}[A-Za-z0-9])?$")
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/:-]{0,126}[A-Za-z0-9])?")
 # Default of ``lease_s``; session_place.sql repeats it.
 LEASE_S = 600.0
-_ENV_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def _check_name(value: str) -> str:
-    if not _NAME.match(value):
+    if not _NAME.fullmatch(value):
         raise ValueError(
             "a name has 1 to 128 letters, digits or characters of . _ - / : and starts and ends with a "
             "letter or digit"
@@ -42,7 +42,7 @@ def _check_name(value: str) -> str:
 
 def _check_env(value: dict[str, str]) -> dict[str, str]:
     for name, text in value.items():
-        if not _ENV_NAME.match(name):
+        if not _ENV_NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not an environment variable name")
         if name.startswith("MOORAGE_"):
             raise ValueError(f"{name!r} is reserved: the agent sets variables that start with MOORAGE_")
@@ -289,7 +289,7 @@ class SessionSpec(Workload):
     dependency_failed: Literal["end", "wait"] = Field(
         "end", description="When a dependency ends otherwise: cancel this session, or keep it pending."
     )
-    starts_at: AwareDatetime | None = Field(
+    starts_at: Timestamp | None = Field(
         None, description="Batch: earliest start, in RFC 3339. pending_timeout_s counts from then."
     )
     cluster: Annotated[Cluster | None, AfterValidator(_drop_single_kernel_cluster)] = Field(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from moorage.common.model.roles import KeyScope, Role
 from moorage.common.model.spec import Model, Name
+from moorage.common.model.timestamps import Timestamp
 
 Rate = Annotated[int, Field(ge=0, le=1_000_000_000)]
 Names = Annotated[list[Name], Field(max_length=1000)]
@@ -29,7 +30,7 @@ class KeyLimits(Model):
     requests_per_minute: Rate | None = None
     tokens_per_minute: Rate | None = None
     concurrent_requests: Rate | None = None
-    expires_at: AwareDatetime | None = Field(None, description="Default: valid until it is revoked.")
+    expires_at: Timestamp | None = Field(None, description="Default: valid until it is revoked.")
 
 
 class KeySpec(KeyLimits):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from moorage.common.model.spec import Model, Name
+from moorage.common.model.timestamps import Timestamp
 
 PeerKind = Literal["agent", "proxy"]
 # The grammar of agent ids. No colon: it separates the names in a certificate.
@@ -22,7 +23,7 @@ class JoinTokenSpec(Model):
         None, description="Resource group of agents that join with it; overrides their own setting."
     )
     uses: Annotated[int, Field(ge=1, le=100_000)] = Field(1, description="How many peers may join with it.")
-    expires_at: AwareDatetime | None = Field(None, description="Default: one hour from now.")
+    expires_at: Timestamp | None = Field(None, description="Default: one hour from now.")
 
 
 class JoinTokenView(BaseModel):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AwareDatetime, Field, model_validator
+from pydantic import Field, model_validator
 
 from moorage.common.model.spec import NoNul
+from moorage.common.model.timestamps import Timestamp
 from moorage.common.views.decisions import DecisionPage, RunView
 from moorage.common.views.resources import Page
 from moorage.manager.api.route import Call
@@ -15,8 +16,8 @@ from moorage.manager.api.sessions import PageQuery
 
 class TimeRangeQuery(PageQuery):
     group: NoNul = Field("default", description="A resource group.")
-    from_: Annotated[AwareDatetime, Field(alias="from", description="RFC 3339 with its offset.")]
-    to: AwareDatetime
+    from_: Annotated[Timestamp, Field(alias="from", description="RFC 3339 with its offset.")]
+    to: Timestamp
 
     @model_validator(mode="after")
     def _in_order(self) -> TimeRangeQuery:

@@ -36,7 +36,7 @@ def describe(routes: Iterable[Route], version: str) -> dict[str, Any]:
     schemas, definitions = models_json_schema(list(models), ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}
     for row in rows:
-        paths.setdefault(_PART.sub(r"{\1}", row.path), {})[row.method.lower()] = _operation(row, schemas)
+        paths.setdefault(path_of(row), {})[row.method.lower()] = _operation(row, schemas)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -60,6 +60,11 @@ def describe(routes: Iterable[Route], version: str) -> dict[str, Any]:
     }
 
 
+def path_of(row: Route) -> str:
+    """The path of a route, as the document has it."""
+    return _PART.sub(r"{\1}", row.path)
+
+
 def _operation(row: Route, schemas: Schemas) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": getattr(row.handler, "__name__", row.summary),
@@ -69,7 +74,7 @@ def _operation(row: Route, schemas: Schemas) -> dict[str, Any]:
         "parameters": [*_path_parameters(row), *_query_parameters(row), *_header_parameters(row)],
         "responses": {
             str(row.status): _response(row, schemas),
-            "default": {"$ref": "#/components/responses/problem"},
+            **{str(status): {"$ref": "#/components/responses/problem"} for status in problem_statuses(row)},
         },
     }
     if row.dry_run is not None:
@@ -82,6 +87,21 @@ def _operation(row: Route, schemas: Schemas) -> dict[str, Any]:
         schema = schemas[row.body, "validation"]
         operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
     return operation
+
+
+def problem_statuses(row: Route) -> list[int]:
+    """The statuses of the errors that a route may answer with; a proxy in between may have others.
+
+    400: HTTP that is malformed or ambiguous. 405: a name with an odd form makes a path of another route.
+    """
+    found = {400, 414, 421, 422, 431, 503, 505}
+    if row.access != "open":
+        found |= {401, 403, 404, 409}
+    if row.body is not None:
+        found |= {403, 408, 409, 413, 415}
+    if _PART.search(row.path):
+        found |= {404, 405}
+    return sorted(found - {row.status})
 
 
 def _response(row: Route, schemas: Schemas) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from moorage.cli import app
+from moorage.common.http.own_certificate import client_ca_file
 from moorage.common.model.addresses import local_address
 from moorage.server.agent_daemon import exec_agent
 from moorage.server.bootstrap import apply_registration, bootstrap
@@ -19,7 +20,7 @@ from moorage.server.commands.options import (
     load_settings,
     run_and_exit,
 )
-from moorage.server.process import missing_extra, own_ca_file, serve, write_connection_file
+from moorage.server.process import missing_extra, serve, write_connection_file
 
 Dsn = Annotated[str | None, typer.Option(help="Postgres to use. Default: an embedded one.")]
 ApiListen = Annotated[str | None, typer.Option(help="Listen address of the REST API.")]
@@ -119,7 +120,7 @@ def manager(
         write_connection_file(
             boot.home,
             url=f"{scheme}://{local_address(entered.api_address)}",
-            ca_file=own_ca_file(loaded.settings, boot.home),
+            ca_file=client_ca_file(loaded.settings.common.tls, boot.home),
         )
         print(f"REST API    {scheme}://{entered.api_address}\ngRPC link   {entered.link_address}", flush=True)
         _print_first_key(entered.first_key, boot.home)

@@ -1,0 +1,26 @@
+"""Time stamps in requests. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import AfterValidator, AwareDatetime
+
+_FIRST_YEAR = 1970
+
+
+def _in_utc(value: datetime) -> datetime:
+    try:
+        utc = value.astimezone(UTC)
+    except OverflowError:
+        utc = None
+    if utc is None or utc.year < _FIRST_YEAR:
+        raise ValueError(f"a time must be in the years {_FIRST_YEAR} to 9999 in UTC")
+    return utc
+
+
+Timestamp = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+"""RFC 3339 with its offset, in UTC from then on. Years that no clock shows are refused: with their offset,
+they
+may lie outside of what a ``datetime`` holds."""

@@ -1,0 +1,163 @@
+"""The REST API against its OpenAPI document, as each role: no 5xx, and no answer that is not declared.
+
+Requests come from the document, and the routes, the roles and the models of the answers from the route table,
+so that a new route is tested with its first line. `make soak` sends twenty times as many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import aiohttp
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from openapi_requests import Request, Requests
+from pydantic import BaseModel
+from tests.examples import examples
+from yarl import URL
+
+from moorage.common.aio.clock import SystemClock
+from moorage.common.config.settings import ManagerSettings
+from moorage.common.views.resources import Problem
+from moorage.manager import Manager
+from moorage.manager.api.openapi import describe, path_of
+from moorage.manager.api.route import NoQuery, Route
+from moorage.manager.api.routes import ROUTES
+
+DOCUMENT = describe(ROUTES, "1")
+PER_ROLE, PER_STRANGER = 150, 40
+# What a route reads is where it fails: routes with a body or a query come more often.
+WEIGHTED = [row for row in ROUTES for _ in range(4 if row.body or row.query is not NoQuery else 1)]
+# Followed logs go on for ever; their head is what counts.
+ENDLESS_S = 0.5
+
+
+def _roles() -> list[str]:
+    """The roles that a key may have, as the document says."""
+    role = DOCUMENT["components"]["schemas"]["KeySpec"]["properties"]["role"]
+    return [name for name in _enumerated(role) if name is not None]
+
+
+def _enumerated(schema: Any) -> list[Any]:
+    if "$ref" in schema:
+        return _enumerated(DOCUMENT["components"]["schemas"][schema["$ref"].rpartition("/")[2]])
+    inner = [one for part in schema.get("anyOf", []) for one in _enumerated(part)]
+    return inner + schema.get("enum", [])
+
+
+class Target:
+    """A manager with a few objects, and a session of a client for each role."""
+
+    def __init__(self, runner: asyncio.Runner, manager: Manager) -> None:
+        self.runner, self.manager = runner, manager
+        self.keys: dict[str, str] = {"nobody": "", "stranger": "mg-unknown"}
+        self.http: aiohttp.ClientSession
+
+    async def prepare(self) -> None:
+        self.http = aiohttp.ClientSession(f"http://{self.manager.api_address}")
+        first = self.manager.first_key or ""
+        for role in _roles():
+            answer = await self.post(first, "/v1/keys", {"name": f"the-{role}", "role": role})
+            self.keys[role] = answer["secret"]
+        batch = {"command": ["true"], "resources": {"cpu": 1}}
+        await self.post(first, "/v1/sessions", {"name": "job", "ports": [{"name": "lab"}], **batch})
+        serving = {"engine": "custom", "probe": {}, "replicas": 0}
+        await self.post(first, "/v1/endpoints", {"name": "tiny", **serving, **batch})
+
+    async def post(self, key: str, path: str, body: Any) -> Any:
+        headers = {"Authorization": f"Bearer {key}"}
+        async with self.http.post(path, json=body, headers=headers) as answer:
+            assert answer.status == 201, await answer.text()
+            return await answer.json()
+
+    async def send(self, request: Request, key: str) -> tuple[int, str, dict[str, str], bytes]:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        data = None
+        if request.body is not None:
+            headers["Content-Type"] = "application/json"
+            data = json.dumps(request.body).encode("utf-8", "surrogatepass")
+        query = urlencode(request.query, errors="surrogatepass")
+        url = URL(f"{request.path}?{query}" if query else request.path, encoded=True)
+        async with self.http.request(
+            request.method, url, data=data, headers=headers | request.headers, allow_redirects=False
+        ) as answer:
+            body = b""
+            try:
+                async with asyncio.timeout(ENDLESS_S if answer.content_type == "text/plain" else 20):
+                    body = await answer.read()
+            except TimeoutError:
+                assert answer.content_type == "text/plain", "only logs may go on"
+            return answer.status, answer.content_type, dict(answer.headers), body
+
+
+def check(row: Route, status: int, media_type: str, headers: dict[str, str], body: bytes) -> None:
+    """Raises ``AssertionError`` for an answer that the document does not declare."""
+    assert status < 500 or status == 503, body
+    responses = DOCUMENT["paths"][path_of(row)][row.method.lower()]["responses"]
+    assert str(status) in responses, f"{status} is not declared: {body!r}"
+    if status == row.status or (status == 200 and row.dry_run is not None):
+        answer = row.answer if status == row.status else row.dry_run
+        if isinstance(answer, str):
+            assert media_type == answer
+            return
+        assert media_type == "application/json"
+        assert answer is not None
+        _check_model(answer, body)
+        return
+    assert media_type == "application/problem+json"
+    problem = Problem.model_validate_json(body)
+    assert problem.status == status
+    assert problem.detail
+    if status == 503:
+        assert "Retry-After" in headers, "an unavailable part says when to ask again"
+    if status == 401:
+        assert "WWW-Authenticate" in headers
+
+
+def _check_model(model: type[BaseModel], body: bytes) -> None:
+    model.model_validate_json(body)
+
+
+def test_every_answer_is_declared(empty_database: str, tmp_path: Path) -> None:
+    settings_ = ManagerSettings(dsn=empty_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0")
+    requests = Requests(
+        DOCUMENT, ("default", "job", "tiny", "lab", "nowhere", "main1", "agent", "proxy", "user", "project")
+    )
+    with asyncio.Runner() as runner:
+        manager = Manager(settings_, clock=SystemClock(), link_token="link", home=tmp_path)
+        runner.run(manager.__aenter__())
+        target = Target(runner, manager)
+        try:
+            runner.run(target.prepare())
+            for role in target.keys:
+                _fuzz(target, role, requests)
+        finally:
+            runner.run(target.http.close())
+            runner.run(manager.__aexit__(None, None, None))
+
+
+def _fuzz(target: Target, role: str, requests: Requests) -> None:
+    is_known = role not in ("nobody", "stranger")
+
+    @given(st.sampled_from(WEIGHTED).flatmap(
+        lambda row: st.tuples(st.just(row), requests.of(path_of(row), row.method.lower()))
+    ))  # fmt: skip
+    @settings(examples(PER_ROLE if is_known else PER_STRANGER), suppress_health_check=list(HealthCheck))
+    def run(drawn: tuple[Route, Request]) -> None:
+        row, request = drawn
+        status, media_type, headers, body = target.runner.run(target.send(request, target.keys[role]))
+        check(row, status, media_type, headers, body)
+        if not is_known and row.access != "open":
+            assert status in (401, 404, 414), body  # 404, 414: the path is no route
+
+    run()
+
+
+@pytest.mark.parametrize("row", ROUTES, ids=lambda row: f"{row.method} {row.path}")
+def test_strategies_know_every_schema_of_the_document(row: Route) -> None:
+    Requests(DOCUMENT, ("x",)).of(path_of(row), row.method.lower()).validate()
