@@ -88,6 +88,8 @@ class RouteFeedClient:
         now = self._clock.monotonic()
         if self.connected:
             self._was_exceeded = False
+            if self._unsaved is not None:
+                return  # the file is behind
             await asyncio.to_thread(self._saved_table.confirm, self._clock.now().timestamp())
         elif self._router.credentials.is_exceeded(now) and not self._was_exceeded:
             self._was_exceeded = True
