@@ -20,6 +20,7 @@ from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import StartupError
 from moorage.manager.postgres import EmbeddedPostgres
 from moorage.manager.postgres.binaries import User, can_reach
+from moorage.manager.store import migrate
 
 FORGETFUL = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
@@ -84,6 +85,30 @@ async def test_server_runs_unprivileged_on_loopback_with_a_password(state: Path)
         wrong = postgres.dsn.replace((state / "password").read_text(), "guess")
         with pytest.raises(asyncpg.InvalidPasswordError):
             await ask(wrong, "SELECT 1")
+
+
+async def test_manager_is_no_superuser_and_owns_what_an_earlier_release_made(state: Path) -> None:
+    async with embedded(state) as postgres:
+        await migrate(postgres.dsn)  # as the manager of an earlier release did, which was the superuser
+    async with embedded(state) as postgres:
+        dsn = postgres.manager_dsn
+        rights = "rolsuper OR rolcreaterole OR rolcreatedb OR rolreplication"
+        assert await ask(dsn, f"SELECT {rights} FROM pg_roles WHERE rolname = current_user") is False
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await ask(dsn, "SELECT pg_read_file('/etc/passwd')")
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await ask(dsn, "COPY (SELECT 1) TO PROGRAM 'true'")
+        foreign = """
+            SELECT string_agg(DISTINCT name, ' ') FROM (
+                SELECT relname::text, relowner FROM pg_class WHERE relnamespace = 'public'::regnamespace
+                UNION ALL
+                SELECT proname, proowner FROM pg_proc WHERE pronamespace = 'public'::regnamespace
+                  AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = pg_proc.oid AND d.deptype = 'e')
+            ) AS o(name, owner) WHERE owner <> current_user::regrole"""
+        assert await ask(dsn, foreign) is None
+        await migrate(dsn)
+        await ask(dsn, "ALTER TABLE sessions ADD COLUMN of_the_next_release int")
+        assert (state / "manager-password").stat().st_mode & 0o777 == 0o600
 
 
 async def test_durable_by_default(state: Path) -> None:

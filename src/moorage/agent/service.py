@@ -36,7 +36,7 @@ from moorage.agent.link.client import LinkClient
 from moorage.agent.runtimes import FakeRuntime, ProcessRuntime, Runtime, RuntimeFailed
 from moorage.agent.runtimes.base import Capabilities
 from moorage.agent.runtimes.docker.availability import RuntimeAvailability, collect_images, docker_runtime
-from moorage.agent.runtimes.process.isolation import rules_of
+from moorage.agent.runtimes.process.isolation import describe, rules_of
 from moorage.agent.state.checkpoint import AgentStart, Checkpoint
 from moorage.agent.state.lock import StateLock
 from moorage.agent.state.logs import LogStore
@@ -145,6 +145,10 @@ class Agent:
     def live_kernels(self) -> int:
         """Number of kernels that are not known to have ended."""
         return len(self._kernels.alive()) if self._kernels is not None else 0
+
+    def isolation(self) -> str:
+        """Whose processes run how on this node; "" if it runs none."""
+        return describe(self._settings, self._isolation_problem)
 
     def report(self, whole: bool = True) -> Report | ReportDelta:
         """The full report at this moment, or what has changed since the last one."""

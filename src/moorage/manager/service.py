@@ -120,7 +120,7 @@ class Manager:
             embedded = EmbeddedPostgres(
                 self._home / "postgres", bin_dir=settings.postgres_bin, port=None, clock=clock
             )
-            self.dsn = (await enter(embedded)).dsn
+            self.dsn = (await enter(embedded)).manager_dsn
         else:
             self.dsn = settings.dsn
         await migrate(self.dsn)

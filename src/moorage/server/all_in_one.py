@@ -37,8 +37,9 @@ class AllInOne:
     """Manager, agent and proxy as one async context manager.
 
     Calls ``on_progress(message)`` when a component has started. After entering, ``url``, ``openai_url`` and
-    ``internal_url`` are set. ``first_key`` is the first admin key in plain text; it is set on the very
-    first start only. ``left_running``, after leaving: the kernels that run on, which the next start adopts.
+    ``internal_url`` are set, and ``processes``, which says whose processes run how. ``first_key`` is the
+    first admin key in plain text; it is set on the very first start only. ``left_running``, after leaving:
+    the kernels that run on, which the next start adopts.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class AllInOne:
         self._stack = AsyncExitStack()
         self.url = self.openai_url = self.internal_url = ""
         self.first_key: str | None = None
+        self.processes = ""
         self._agent: Agent | None = None
         self.left_running = 0
 
@@ -84,6 +86,7 @@ class AllInOne:
         agent = Agent(settings.agent, settings.common, clock=clock, link_token=token, home=home)
         await self._ensure_registered(manager, "agent", agent.id)
         self._agent = await self._stack.enter_async_context(agent)
+        self.processes = self._agent.isolation()
         self._on_progress(f"agent {agent.id}")
         proxy = Proxy(settings.proxy, settings.common, clock=clock, link_token=token, home=home)
         await self._ensure_registered(manager, "proxy", proxy.id)

@@ -45,6 +45,8 @@ CASES = [
     (checks.ports("32000-32768", "h", 769, 769, (32768, 60999)), "warn", "outgoing connections, 32768"),
     (checks.cgroups(2, CONTROLLERS), "ok", "version 2, with cpu, memory, pids"),
     (checks.cgroups(1, CONTROLLERS - {"pids"}), "warn", "version 1, with cpu, memory"),
+    (checks.isolation(""), "ok", "in a sandbox"),
+    (checks.isolation("there is no nft; install nftables"), "warn", "refused: there is no nft"),
     (checks.cgroups(0, frozenset()), "warn", "not mounted"),
     (checks.gpus("550.54", 8, "", True), "ok", "550.54, 8 GPUs"),
     (checks.gpus("", 0, "no driver", False), "ok", "no GPUs (no driver)"),

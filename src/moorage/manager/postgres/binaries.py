@@ -182,3 +182,9 @@ def create_fallback_root(fallback_root: Path) -> None:
             next_step="set MOORAGE_HOME to a directory that other users can pass through, or set manager.dsn",
         ) from error
     fallback_root.chmod(0o711)
+
+
+def write_private(path: Path, text: str) -> None:
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)

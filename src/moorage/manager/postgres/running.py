@@ -6,6 +6,8 @@ import fcntl
 import os
 from pathlib import Path
 
+from moorage.manager.postgres.roles import MANAGER, SUPERUSER
+
 
 def running_dsn(data_dir: Path) -> str | None:
     """The DSN of the server that a manager runs in ``data_dir``; None if no process uses the directory.
@@ -20,11 +22,14 @@ def running_dsn(data_dir: Path) -> str | None:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         return None
     except BlockingIOError:
-        password, port = ((data_dir / name).read_text().strip() for name in ("password", "port"))
-        return embedded_dsn(password, int(port))
+        port = int((data_dir / "port").read_text())
+        try:
+            return embedded_dsn(MANAGER, (data_dir / "manager-password").read_text(), port)
+        except FileNotFoundError:  # a manager of an earlier release
+            return embedded_dsn(SUPERUSER, (data_dir / "password").read_text(), port)
     finally:
         os.close(lock)
 
 
-def embedded_dsn(password: str, port: int) -> str:
-    return f"postgresql://moorage:{password}@127.0.0.1:{port}/postgres"
+def embedded_dsn(role: str, password: str, port: int) -> str:
+    return f"postgresql://{role}:{password}@127.0.0.1:{port}/postgres"

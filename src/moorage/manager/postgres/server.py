@@ -28,7 +28,9 @@ from moorage.manager.postgres.binaries import (
     create_fallback_root,
     find_binaries,
     server_user,
+    write_private,
 )
+from moorage.manager.postgres.roles import MANAGER, SUPERUSER, load_password, prepare_manager_role
 from moorage.manager.postgres.running import embedded_dsn
 
 log = structlog.get_logger("moorage.postgres")
@@ -97,7 +99,13 @@ class EmbeddedPostgres:
 
     @property
     def dsn(self) -> str:
-        return embedded_dsn(self._password, self.port)
+        """Of the superuser."""
+        return embedded_dsn(SUPERUSER, self._password, self.port)
+
+    @property
+    def manager_dsn(self) -> str:
+        """Of the owner of the database, who is no superuser."""
+        return embedded_dsn(MANAGER, self._manager_password, self.port)
 
     @property
     def pid(self) -> int | None:
@@ -119,6 +127,7 @@ class EmbeddedPostgres:
             if fresh:
                 await self._init()
             await self._start()
+            await prepare_manager_role(self.dsn, self._manager_password)
             seconds = round(self._clock.monotonic() - started_at, 2)
             log.info(
                 "postgres started", port=self.port, version=self._binaries.major, fresh=fresh, seconds=seconds
@@ -147,7 +156,8 @@ class EmbeddedPostgres:
         self._user = server_user()
         self._data = self._choose_data_dir(self._user)
         shutil.rmtree(self._initdb_dir, ignore_errors=True)
-        self._password = _load_password(self._state / "password", self._clock)
+        self._password = load_password(self._state / "password", self._clock)
+        self._manager_password = load_password(self._state / "manager-password", self._clock)
         if not self._fixed_port:
             self.port = _load_port(self._state / "port")
         if self._log_path.exists() and self._log_path.stat().st_size > _LOG_LIMIT_BYTES:
@@ -188,14 +198,14 @@ class EmbeddedPostgres:
         used."""
         self._initdb_dir.mkdir(mode=0o700)
         password = self._initdb_dir.with_name("password.init")
-        _write_private(password, self._password)
+        write_private(password, self._password)
         if self._user:
             for path in (self._initdb_dir, password):
                 os.chown(path, self._user.uid, self._user.gid)
         try:
             # One sync at the end replaces a sync per file and takes a fraction of the time.
             self._process = await self._launch(
-                "initdb", "-D", str(self._initdb_dir), "-U", "moorage", "--auth=scram-sha-256",
+                "initdb", "-D", str(self._initdb_dir), "-U", SUPERUSER, "--auth=scram-sha-256",
                 f"--pwfile={password}", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions",
             )  # fmt: skip
             if await self._process.wait() != 0:
@@ -364,20 +374,6 @@ def _signal(pid: int, number: signal.Signals) -> None:
         os.kill(pid, number)
     except ProcessLookupError:
         pass
-
-
-def _write_private(path: Path, text: str) -> None:
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-
-
-def _load_password(path: Path, clock: Clock) -> str:
-    if not path.exists():
-        partial = path.with_suffix(".new")
-        _write_private(partial, clock.secret())
-        partial.rename(path)
-    return path.read_text()
 
 
 def _load_port(path: Path) -> int:

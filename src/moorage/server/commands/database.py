@@ -321,4 +321,4 @@ async def _database(boot: Bootstrap, *, stopped: bool = False) -> AsyncIterator[
         yield running
         return
     async with EmbeddedPostgres(directory, bin_dir=settings.postgres_bin, clock=boot.clock) as embedded:
-        yield embedded.dsn
+        yield embedded.manager_dsn

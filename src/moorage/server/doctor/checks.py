@@ -102,6 +102,14 @@ def cgroups(version: int, controllers: frozenset[str]) -> CheckResult:
     return CheckResult("ok", "cgroups", detail)
 
 
+def isolation(problem: str) -> CheckResult:
+    """``problem``: why the agent cannot isolate processes, and what to do about it; "" if it can."""
+    if not problem:
+        return CheckResult("ok", "isolation", "processes of members run in a sandbox")
+    detail, _, next_step = problem.partition("; ")
+    return CheckResult("warn", "isolation", f"processes of members are refused: {detail}", next_step)
+
+
 def gpus(driver: str, count: int, error: str, configured: bool) -> CheckResult:
     """``configured``: the settings name GPUs, so it is a failure if there are none."""
     if not error and count:

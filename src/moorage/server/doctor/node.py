@@ -1,6 +1,7 @@
 """Node diagnostics for ``moorage agent doctor``: takes the measurements that ``checks`` evaluates.
 
-Asks the manager, the operating system, NVML and the Docker Engine. Changes nothing on the node.
+Asks the manager, the operating system, NVML and the Docker Engine, and tries a sandbox as an agent does when
+it starts. Changes nothing else on the node.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ import asyncio
 import contextlib
 import shutil
 import socket
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import moorage
-from moorage.agent.runtimes import RuntimeFailed
+from moorage.agent.runtimes import ProcessRuntime, RuntimeFailed
 from moorage.agent.runtimes.docker import Engine, engine_socket
+from moorage.agent.runtimes.process.isolation import rules_of
+from moorage.agent.state.logs import LogStore
 from moorage.agent.state.ports import is_free
 from moorage.common.aio.clock import Clock
 from moorage.common.config.settings import AgentSettings, Settings
@@ -37,6 +41,7 @@ async def check_node(settings: Settings, home: Path, token: str, clock: Clock) -
     driver, gpu_count, gpu_error = await asyncio.to_thread(_gpus)
     results = [*await _manager(settings, home, token, clock), _state_directory(home)]
     results += await asyncio.to_thread(_listening, settings.agent)
+    results += await _isolation(settings.agent, home)
     results += [_cgroups(), checks.gpus(driver, gpu_count, gpu_error, settings.agent.gpus is not None)]
     return results + await _docker(settings.agent, gpu_count)
 
@@ -97,6 +102,21 @@ def _listening(agent: AgentSettings) -> list[CheckResult]:
         first, last = _EPHEMERAL_RANGE.read_text().split()
         ephemeral = int(first), int(last)
     return [checks.ports(agent.port_range, agent.address, len(candidates), free, ephemeral)]
+
+
+async def _isolation(agent: AgentSettings, home: Path) -> list[CheckResult]:
+    if "process" not in agent.runtimes:
+        return []
+    with tempfile.TemporaryDirectory() as folder:
+        state = Path(folder)
+        limits = {"log_max_bytes": agent.log_max_bytes, "log_keep_files": 1}
+        runtime = ProcessRuntime(state, LogStore(state), **limits, isolation=rules_of(agent, home))
+        try:
+            return [checks.isolation((await runtime.probe()).detail)]
+        except RuntimeFailed as error:
+            return [CheckResult("fail", "processes", error.message, error.next_step)]
+        finally:
+            runtime.close()
 
 
 def _cgroups() -> CheckResult:

@@ -158,6 +158,12 @@ class ControlGroups:
                     with suppress(OSError):
                         group.rmdir()
 
+    def close(self) -> None:
+        """Remove the group of the agent, if it is empty."""
+        for hierarchy in self._hierarchies:
+            with suppress(OSError):
+                self._parent(hierarchy).rmdir()
+
     def _parent(self, hierarchy: Hierarchy) -> Path:
         return hierarchy.root / "moorage" / self._agent
 

@@ -71,6 +71,17 @@ def rules_of(settings: AgentSettings, home: Path) -> IsolationRules:
     )
 
 
+def describe(settings: AgentSettings, problem: str) -> str:
+    """Whose processes run how, in one line; "" if the agent offers none. ``problem``: why it cannot isolate
+    them, "" if it can."""
+    if "process" not in settings.runtimes:
+        return ""
+    sandbox = f"refused ({problem.partition('; ')[0]})" if problem else "in a sandbox"
+    if settings.process_isolation == "all":
+        return f"all {sandbox}"
+    return f"those of administrators as {user_name()}, with access to this machine; others {sandbox}"
+
+
 class KernelIsolation:
     """``state``: the state directory of the agent. ``problem``: why it cannot isolate kernels, "" if it can;
     ``cure``: what to do about that."""
@@ -83,6 +94,7 @@ class KernelIsolation:
         self._loopback = LoopbackRules(rules.uids, rules.ports)
         self.uids = KernelUids(rules.uids, state / "workspaces" / "kept")
         self._filter = b""
+        self._closed = False
         self._lock = threading.Lock()
 
     # All methods below but ``applies`` block.
@@ -106,9 +118,8 @@ class KernelIsolation:
 
     def _prepare(self, attempt: Callable[[Sandbox], None]) -> None:
         if os.geteuid() != 0:
-            user = pwd.getpwuid(os.geteuid()).pw_name if _has_name() else f"uid {os.geteuid()}"
             raise RuntimeFailed(
-                f"the agent runs as {user}, not as root, so it cannot give kernels a uid of their own",
+                f"the agent runs as {user_name()}, not as root, so it cannot give kernels a uid of their own",
                 next_step=f"run the agent as root (deploy/systemd/moorage-agent.service), {_CONTAINERS}",
             )
         try:
@@ -168,10 +179,16 @@ class KernelIsolation:
         if (sandbox := load(folder)) is not None:
             ControlGroups.remove(sandbox.groups)
 
-    @staticmethod
-    def remove_groups(groups: tuple[str, ...]) -> None:
+    def remove_groups(self, groups: tuple[str, ...]) -> None:
         """Remove the groups of a kernel that did not come. Raises ``RuntimeFailed``."""
         ControlGroups.remove(groups)
+        if self._closed:
+            self._groups.close()
+
+    def close(self) -> None:
+        """No kernel will be created any more. What kernels need stays."""
+        self._closed = True
+        self._groups.close()
 
     def _sandbox(
         self,
@@ -241,11 +258,12 @@ def _is_closed(path: str) -> bool:
     return not os.stat(path).st_mode & stat.S_IXOTH
 
 
-def _has_name() -> bool:
+def user_name() -> str:
+    """Of the user of this process."""
     try:
-        return bool(pwd.getpwuid(os.geteuid()))
+        return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
-        return False
+        return f"uid {os.geteuid()}"
 
 
 def _write_private(path: Path, text: str) -> None:

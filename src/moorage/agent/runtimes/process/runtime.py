@@ -93,6 +93,7 @@ class ProcessRuntime:
 
     def close(self) -> None:
         """Stop the prestarted shim. Kernels keep running."""
+        self._isolation.close()
         self._prestarted.close()
 
     async def probe(self) -> Capabilities:
@@ -107,8 +108,8 @@ class ProcessRuntime:
         return self.capabilities()
 
     def capabilities(self) -> Capabilities:
-        problem, cure = self._isolation.problem, self._isolation.cure
-        return Capabilities(True, isolates=not problem, detail="; ".join(filter(None, (problem, cure))))
+        detail = "; ".join(filter(None, (self._isolation.problem, self._isolation.cure)))
+        return Capabilities(True, isolates=not detail, detail=detail)
 
     async def check(self) -> Capabilities:
         """What ``probe`` would return now. Restores what other programs may have removed."""
@@ -189,9 +190,8 @@ class ProcessRuntime:
     async def exec(self, handle: Handle, command: Command) -> Execution:
         if (observation := await self.observe(handle)).state is not ObservedState.RUNNING:
             raise ExecFailed(f"no command can be run in it: it is {observation.state}")
-        folder = self._directories.path_of(handle)
-        supervisors = execution.Supervisors(self._directories.shim_of(handle), self._main_of(handle))
-        return execution.start(self._command_shim, folder, supervisors, command)
+        kernel = execution.Supervisors(self._directories.shim_of(handle), self._main_of(handle))
+        return execution.start(self._command_shim, self._directories.path_of(handle), kernel, command)
 
     def _observe(self, handle: Handle) -> RuntimeObservation:
         # The supervisor writes the exit file before it exits. So: the file, the supervisor, the file again.

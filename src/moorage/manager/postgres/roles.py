@@ -1,0 +1,68 @@
+"""Roles of the embedded Postgres: a superuser for its administration, and the role of the manager.
+
+The manager owns the database and everything in it, and is no superuser: a superuser of Postgres can read and
+write the files of its user, and run programs. In databases of earlier releases the manager was the superuser;
+``prepare_manager_role`` gives everything in them to the new role. It may run any number of times, and does so
+at every start, because a manager of the previous release may have run in between.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import asyncpg
+
+from moorage.common.aio.clock import Clock
+from moorage.manager.postgres.binaries import write_private
+
+SUPERUSER, MANAGER = "moorage", "moorage_manager"
+_PREPARE = f"""
+DO $do$ DECLARE statement text; BEGIN
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '{MANAGER}') THEN
+        CREATE ROLE {MANAGER};
+    END IF;
+    EXECUTE format('ALTER DATABASE %I OWNER TO {MANAGER}', current_database());
+    FOR statement IN
+        SELECT format('ALTER SCHEMA %I OWNER TO {MANAGER}', nspname)
+        FROM pg_namespace WHERE nspname = 'public' AND nspowner = '{SUPERUSER}'::regrole
+        UNION ALL
+        SELECT format('ALTER TABLE %s OWNER TO {MANAGER}', oid::regclass)
+        FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p', 'v', 'm')
+          AND relowner = '{SUPERUSER}'::regrole
+        UNION ALL
+        SELECT format('ALTER SEQUENCE %s OWNER TO {MANAGER}', c.oid::regclass)
+        FROM pg_class c WHERE relnamespace = 'public'::regnamespace AND relkind = 'S'
+          AND relowner = '{SUPERUSER}'::regrole
+          AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = c.oid AND d.deptype IN ('a', 'i'))
+        UNION ALL
+        SELECT format('ALTER ROUTINE %s OWNER TO {MANAGER}', p.oid::regprocedure)
+        FROM pg_proc p WHERE pronamespace = 'public'::regnamespace AND proowner = '{SUPERUSER}'::regrole
+          AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.objid = p.oid AND d.deptype = 'e')
+        UNION ALL
+        SELECT format('ALTER TYPE %s OWNER TO {MANAGER}', oid::regtype)
+        FROM pg_type WHERE typnamespace = 'public'::regnamespace AND typtype IN ('e', 'd')
+          AND typowner = '{SUPERUSER}'::regrole
+    LOOP EXECUTE statement; END LOOP;
+END $do$;
+"""
+
+
+async def prepare_manager_role(superuser_dsn: str, password: str) -> None:
+    """Create the role if needed, and make it the owner of the database and of all that is in it."""
+    connection = await asyncpg.connect(superuser_dsn)
+    try:
+        async with connection.transaction():
+            await connection.execute(_PREPARE)
+            # Passwords come from ``Clock.secret`` and contain no quotes.
+            await connection.execute(f"ALTER ROLE {MANAGER} LOGIN PASSWORD '{password}'")
+    finally:
+        await connection.close()
+
+
+def load_password(path: Path, clock: Clock) -> str:
+    """The password in ``path``, generated at first use."""
+    if not path.exists():
+        partial = path.with_suffix(".new")
+        write_private(partial, clock.secret())
+        partial.rename(path)
+    return path.read_text()
