@@ -9,7 +9,9 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from moorage.manager.store import migrate
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.roles import Role
+from moorage.manager.store import Store, migrate
 
 REASONS = [
     ("no-capacity", "insufficient-resources"),
@@ -106,3 +108,45 @@ async def test_0020_keeps_rows_and_renames_stored_values(
     assert await connection.fetchval("SELECT dependency_state('failure', 'TERMINATED', 'FAILED')") == "met"
     with pytest.raises(asyncpg.CheckViolationError):
         await connection.execute("UPDATE sessions SET result = 'FAILURE'")
+
+
+OLD_KEY = """
+INSERT INTO api_keys (id, name, role, prefix, sha256, owner, project)
+VALUES (gen_random_uuid(), $1, $2, 'mg-', $3, $4, $5)
+"""
+
+
+async def test_0027_carries_keys_over(empty_database: str) -> None:
+    """Their users, projects and memberships are made, also of those that the release before makes later."""
+    await migrate(empty_database, "0026")
+    connection = await asyncpg.connect(empty_database)
+    try:
+        await connection.execute(OLD_KEY, "admin", "admin", "0" * 64, "admin", "default")
+        await connection.execute(OLD_KEY, "ci", "member", "1" * 64, "ann", "vision")
+        await connection.execute("UPDATE api_keys SET revoked_at = now() WHERE name = 'ci'")
+        await connection.execute(OLD_KEY, "ci", "member", "2" * 64, "ann", "vision")
+        await connection.execute(
+            "INSERT INTO endpoints (id, name, spec, replicas, created_by, owner, project)"
+            " VALUES (gen_random_uuid(), 'm', '{}', 0, 't', 'bob', 'speech')"
+        )
+        await migrate(empty_database)
+        await connection.execute(OLD_KEY, "late", "member", "3" * 64, "cy", "robots")
+        users = await connection.fetch("SELECT name, platform_role FROM users ORDER BY name")
+        others = [("ann", None), ("bob", None), ("cy", None)]
+        assert [tuple(row) for row in users] == [("admin", "admin"), *others]
+        projects = await connection.fetch("SELECT name FROM projects ORDER BY name")
+        assert [row["name"] for row in projects] == ["default", "robots", "speech", "vision"]
+        members = await connection.fetch("SELECT project, user_name, role FROM memberships ORDER BY project")
+        assert [tuple(row) for row in members] == [("robots", "cy", "member"), ("vision", "ann", "member")]
+        assert await connection.fetchval("SELECT shared_with FROM endpoints") == ["*"]
+        assert await connection.fetchval("SELECT project FROM model_names WHERE name = 'm'") == "speech"
+    finally:
+        await connection.close()
+    async with Store(empty_database, SystemClock()) as store:
+        roles = {digit: await store.keys.find(digit * 64) for digit in "0123"}
+    assert {digit: key and (key.role, key.owner.project) for digit, key in roles.items()} == {
+        "0": (Role.ADMIN, "default"),
+        "1": None,
+        "2": (Role.MEMBER, "vision"),
+        "3": (Role.MEMBER, "robots"),
+    }

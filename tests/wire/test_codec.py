@@ -192,9 +192,24 @@ TARGETS = st.builds(
     draining=st.booleans(),
 )
 ROUTES = st.builds(
-    m.ModelRoute, name=TEXT, created=INTEGERS, targets=st.lists(TARGETS, max_size=3).map(tuple)
+    m.ModelRoute,
+    name=TEXT,
+    created=INTEGERS,
+    targets=st.lists(TARGETS, max_size=3).map(tuple),
+    project=TEXT,
+    shared_with=st.lists(TEXT, max_size=3).map(tuple),
 )
-KEYS = st.builds(m.KeyGrant, sha256=TEXT, expires_at=INTEGERS, user=TEXT, project=TEXT, admin=st.booleans())
+KEYS = st.builds(
+    m.KeyGrant,
+    sha256=TEXT,
+    expires_at=INTEGERS,
+    user=TEXT,
+    project=TEXT,
+    admin=st.booleans(),
+    project_admin=st.booleans(),
+    limits_models=st.booleans(),
+    models=st.lists(TEXT, max_size=3).map(tuple),
+)
 APP_ROUTES = st.builds(
     m.AppRoute,
     session_id=TEXT,

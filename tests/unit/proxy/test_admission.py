@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -34,8 +35,12 @@ def target(name: str, draining: bool = False) -> Target:
     return Target(SessionId("s"), KernelId(name), "127.0.0.1", 1, "key", "custom", draining)
 
 
+def sha(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
 def grant(secret: str, expires_at: int = 0) -> KeyGrant:
-    return KeyGrant(hashlib.sha256(secret.encode()).hexdigest(), expires_at)
+    return KeyGrant(sha(secret), expires_at)
 
 
 TABLE = IndexedTable(
@@ -59,7 +64,7 @@ def head(method="POST", path=CHAT, size=10, table=TABLE, policy=POLICY, **header
 
 @pytest.mark.parametrize("path", FORWARDED_PATHS)
 def test_forwarded_paths_require_the_body(path):
-    assert head(path=path) == BodyRequired(path)
+    assert head(path=path) == BodyRequired(path, grant("good"))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +105,7 @@ def test_error_responses_carry_headers_that_clients_act_on():
 
 @pytest.mark.parametrize("secret", ["good", "soon"])
 def test_valid_keys_are_admitted(secret):
-    assert head(authorization=f"bearer  {secret}") == BodyRequired(CHAT)
+    assert head(authorization=f"bearer  {secret}") == BodyRequired(CHAT, TABLE.find_key(sha(secret), NOW))
 
 
 def test_without_keys_everyone_is_admitted():
@@ -108,8 +113,8 @@ def test_without_keys_everyone_is_admitted():
 
 
 def test_size_at_the_limit_and_unknown_size_are_admitted():
-    assert head(size=1000) == BodyRequired(CHAT)
-    assert head(size=None) == BodyRequired(CHAT)
+    assert head(size=1000) == BodyRequired(CHAT, grant("good"))
+    assert head(size=None) == BodyRequired(CHAT, grant("good"))
 
 
 def test_models_are_listed_whether_ready_or_not():
@@ -248,3 +253,57 @@ def test_older_tables_are_rejected_and_the_same_one_is_accepted():
     assert isinstance(accepted, IndexedTable)
     assert accepted.generation == 4
     assert isinstance(newest_table(None, older), IndexedTable)
+
+
+MODELS = IndexedTable(
+    RouteTable(
+        3,
+        (
+            ModelRoute("m-own", 1, (), "vision"),
+            ModelRoute("m-shared", 1, (), "speech", ("vision",)),
+            ModelRoute("m-public", 1, (), "speech", ("*",)),
+            ModelRoute("m-private", 1, (), "speech", ("robots",)),
+            ModelRoute("m-unnamed", 1),  # of a manager of the release before
+        ),
+        (),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("key", "models"),
+    [
+        (KeyGrant("a", project="vision"), {"m-own", "m-shared", "m-public", "m-unnamed"}),
+        (KeyGrant("a", project="robots"), {"m-public", "m-private", "m-unnamed"}),
+        (KeyGrant("a", project="other"), {"m-public", "m-unnamed"}),
+        (
+            KeyGrant("a", project="other", admin=True),
+            {"m-own", "m-shared", "m-public", "m-private", "m-unnamed"},
+        ),
+        (KeyGrant("", project="vision", limits_models=True, models=("m-own", "m-private")), {"m-own"}),
+        (KeyGrant("a", project="vision", limits_models=True), set()),
+        (KeyGrant("", 0, "", "x", True, limits_models=True, models=("m-private",)), {"m-private"}),
+        (None, {"m-own", "m-shared", "m-public", "m-private", "m-unnamed"}),
+    ],
+)
+def test_key_asks_the_models_that_it_may_see(key: KeyGrant | None, models: set[str]) -> None:
+    keys = () if key is None else (replace(key, sha256=sha("good")),)
+    table = IndexedTable(replace(MODELS.whole(), keys=keys))
+    policy = AdmissionPolicy(requires_key=key is not None, max_body_bytes=1000)
+    admitted = head(table=table, policy=policy)
+    assert isinstance(admitted, BodyRequired)
+    asked = set()
+    for name in table.models:
+        answer = admit_body(CHAT, json.dumps({"model": name}).encode(), table, admitted.key)
+        shown = head("GET", f"/v1/models/{name}", table=table, policy=policy)
+        assert isinstance(shown, LocalResponse) is isinstance(answer, Forward)
+        if isinstance(answer, Forward):
+            asked.add(name)
+            continue
+        assert isinstance(answer, ErrorResponse)
+        assert answer.status == 404
+        assert not any(other in answer.message for other in table.models.keys() - models - {name})
+    assert asked == models
+    listed = head("GET", "/v1/models", table=table, policy=policy)
+    assert isinstance(listed, LocalResponse)
+    assert {model["id"] for model in json.loads(listed.body)["data"]} == models

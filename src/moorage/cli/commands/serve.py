@@ -35,12 +35,18 @@ from moorage.cli.summary import explain_failure
 from moorage.cli.wait import until_ready
 from moorage.common.model.kernel import ENGINES
 from moorage.common.model.spec import EndpointSpec
-from moorage.common.views.resources import EndpointView, ReplicaView
+from moorage.common.views.resources import EndpointView, NewEndpoint, ReplicaView
 from moorage.sdk import ApiError, Unreachable
 
 if TYPE_CHECKING:
     from moorage.cli.connection import Connection
     from moorage.sdk import Client
+
+
+Share = Annotated[
+    list[str] | None,
+    typer.Option(metavar="PROJECT", help="Another project that may use it; repeatable. `*`: all."),
+]
 
 
 @command(app)
@@ -73,6 +79,7 @@ def serve(
     timeout: Timeout = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is ready.")] = True,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the endpoint when its start fails.")] = False,
+    share: Share = None,
 ) -> None:
     """Serve a model behind one stable OpenAI-compatible address. Each replica gets the given resources.
 
@@ -80,7 +87,6 @@ def serve(
     Examples:
       moorage serve ./tiny.gguf
       moorage serve Qwen/Qwen3-0.6B --gpus 1 --arg=--max-model-len --arg=4096
-      moorage serve Qwen/Qwen3-0.6B --gpus 1 --runtime docker
       moorage serve mine --engine custom --probe /health -- python server.py --port {port}
     """
     fields: dict[str, Any] = {
@@ -90,6 +96,7 @@ def serve(
         "args": arg,
         "env": parse.pairs(env, "--env", "HF_HOME=/models") if env else None,
         "secret_env": parse.secret_env(secret),
+        "shared_with": share or None,
         **placement_fields(arch, label, on, priority, image, runtime),
     }
     spec = _spec(model, name, engine, command or [], probe, fields)
@@ -115,7 +122,8 @@ def _spec(
     else:
         fields |= {"model": parse.locate_model(model), "command": command or None}
     given = {field: value for field, value in fields.items() if value is not None}
-    return EndpointSpec.model_validate({"name": name or parse.guess_name(model), "engine": engine, **given})
+    body = NewEndpoint if "shared_with" in given else EndpointSpec
+    return body.model_validate({"name": name or parse.guess_name(model), "engine": engine, **given})
 
 
 async def _serve(

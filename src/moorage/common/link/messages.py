@@ -245,25 +245,34 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class ModelRoute:
-    """One served model. Without targets it is known but not loaded: clients get 503, never 404."""
+    """One served model. Without targets it is known but not loaded: clients get 503, never 404.
+
+    Keys of ``project`` ("": any) see it, and those of the projects in ``shared_with`` ("*": all).
+    """
 
     name: str
     created: int  # unix seconds
     targets: tuple[Target, ...] = ()
+    project: str = ""
+    shared_with: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class KeyGrant:
     """An API key as the proxy stores it: lower-case hex SHA-256 of the full secret.
 
-    It grants access to the apps of its ``user`` in its ``project``, an ``admin``'s key to all apps. Every key
-    grants access to all models."""
+    It grants access to the apps of its ``user`` in its ``project``, of all users there (``project_admin``),
+    or to all apps (``admin``). It grants access to the models that its project sees, an ``admin``'s to all;
+    with ``limits_models`` only to ``models`` of these."""
 
     sha256: str
     expires_at: int = 0  # unix seconds; 0: never
     user: str = ""
     project: str = ""
     admin: bool = False
+    project_admin: bool = False
+    limits_models: bool = False
+    models: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,10 @@ Slot = Annotated[str, AfterValidator(_check_slot)]
 Family = Annotated[str, AfterValidator(_check_family)]
 
 
+ImagePattern = Annotated[str, Field(pattern=r"^[A-Za-z0-9*?._:/@-]+$", max_length=512)]
+Directory = Annotated[str, Field(pattern=r"^/[^\x00]*$", max_length=4096)]
+
+
 class PreemptionOptions(Model):
     """Preemption: sessions may be stopped in favor of sessions of strictly higher priority."""
 
@@ -109,6 +113,14 @@ class GroupOptions(Model):
     )
     container_user: Annotated[str, Field(pattern=r"^([0-9]+(:[0-9]+)?)?$")] = Field(
         "", description="uid or uid:gid of containers; empty: the node's setting, else that of the image."
+    )
+    images: Annotated[list[ImagePattern], Field(max_length=1000)] | None = Field(
+        None,
+        description="Images that its sessions may name, such as registry.example/team/*; `*` also matches "
+        "slashes. null: all.",
+    )
+    mounts: Annotated[list[Directory], Field(max_length=100)] | None = Field(
+        None, description="Directories of the nodes below which its sessions may name a model. null: all."
     )
     preemption: PreemptionOptions | None = Field(
         None, description="Preemption options; null: sessions are never preempted."

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pydantic import Field
 
+from moorage.common.model.errors import NotFound
 from moorage.common.model.spec import Model, Name
 from moorage.common.views.resources import (
     AgentEvent,
@@ -14,6 +17,7 @@ from moorage.common.views.resources import (
     GroupView,
 )
 from moorage.manager import selector_plugins
+from moorage.manager.api import authorization
 from moorage.manager.api.request import read_path
 from moorage.manager.api.route import Call, Items, NoQuery
 
@@ -23,11 +27,24 @@ class _GroupPath(Model):
 
 
 async def list_agents(call: Call[None, NoQuery]) -> Items[AgentView]:
-    return Items[AgentView](items=await call.deps.store.agents.all())
+    found = await call.deps.store.agents.all()
+    return Items[AgentView](items=[_shown(call, view) for view in found if _sees(call, view.resource_group)])
 
 
 async def get_agent(call: Call[None, NoQuery]) -> AgentView:
-    return await call.deps.store.agents.get(call.path("id"))
+    view = await call.deps.store.agents.get(call.path("id"))
+    if not _sees(call, view.resource_group):
+        raise NotFound(f"no agent {view.id!r}", next_step="`moorage agents` lists them")
+    return _shown(call, view)
+
+
+def _sees(call: Call[Any, Any], group: str) -> bool:
+    return authorization.may_name(call.scope, group)
+
+
+def _shown(call: Call[Any, Any], view: AgentView) -> AgentView:
+    """Without the sessions of kernels that the database does not know: they may be of any project."""
+    return view if call.scope.projects is None else view.model_copy(update={"unknown_kernels": []})
 
 
 class ForgetQuery(Model):
@@ -57,11 +74,15 @@ async def agent_history(call: Call[None, NoQuery]) -> Items[AgentEvent]:
 
 
 async def list_groups(call: Call[None, NoQuery]) -> Items[GroupView]:
-    return Items[GroupView](items=await call.deps.store.groups.all())
+    found = await call.deps.store.groups.all()
+    return Items[GroupView](items=[view for view in found if _sees(call, view.name)])
 
 
 async def get_group(call: Call[None, NoQuery]) -> GroupView:
-    return await call.deps.store.groups.get(call.path("name"))
+    view = await call.deps.store.groups.get(call.path("name"))
+    if not _sees(call, view.name):
+        raise NotFound(f"no resource group {view.name!r}", next_step="`moorage groups` lists them")
+    return view
 
 
 async def put_group(call: Call[GroupOptions, NoQuery]) -> GroupView:

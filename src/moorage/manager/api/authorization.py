@@ -9,8 +9,10 @@ from typing import Any
 
 from moorage.common.model.errors import Forbidden
 from moorage.common.model.roles import Role
+from moorage.common.model.spec import SessionSpec, Workload
 from moorage.common.views.resources import SessionView
 from moorage.manager.api.route import Access, Call, Route
+from moorage.manager.identity import limits
 from moorage.manager.identity.scope import Scope
 
 AnyCall = Call[Any, Any]
@@ -50,6 +52,23 @@ def check_access(route: Route, scope: Scope) -> None:
             f"the key {key.name!r} is restricted, so it makes and changes no keys",
             next_step="use a key without scopes, models, resource groups and a highest priority",
         )
+
+
+async def check_limits(call: AnyCall, spec: Workload) -> None:
+    """Raises ``Forbidden`` or ``NotFound`` for a workload that the caller's key, its project or the resource
+    group does not allow."""
+    error = limits.check_key(call.scope, spec)
+    names_sub_image = isinstance(spec, SessionSpec) and spec.cluster is not None
+    if error is None and (spec.image or spec.model or names_sub_image):
+        group = await call.deps.store.groups.get(spec.resource_group)
+        error = limits.check_group(group.name, group.options, spec)
+    if error is not None:
+        raise error
+
+
+def may_name(scope: Scope, group: str) -> bool:
+    """Whether the caller's key may name a resource group, and so sees it and its agents."""
+    return scope.key is None or scope.key.resource_groups is None or group in scope.key.resource_groups
 
 
 async def visible_session(call: AnyCall) -> SessionView:

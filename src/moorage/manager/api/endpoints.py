@@ -12,6 +12,7 @@ from moorage.manager.api.stored_secrets import check_secrets
 
 async def create_endpoint(call: Call[NewEndpoint, NoQuery]) -> EndpointView:
     await check_secrets(call)
+    await authorization.check_limits(call, call.body)
     spec = EndpointSpec(**call.body.model_dump(exclude={"shared_with"}))
     return await call.deps.endpoints.create(call.scope, spec, shared_with=call.body.shared_with)
 

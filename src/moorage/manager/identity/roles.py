@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from moorage.common.model.errors import Forbidden, InvalidInput, MoorageError, NotFound
@@ -23,6 +24,21 @@ def effective_role(granted: Role, membership: str | None, platform: str | None) 
     if membership is None:
         return None
     return min(granted, _OF_MEMBER[membership], key=_RANK.__getitem__)
+
+
+def app_access(role: Role, scopes: Collection[str] | None) -> bool:
+    """Whether a key opens the apps of sessions that its role controls."""
+    return role not in (Role.VIEWER, Role.AUDITOR) and (scopes is None or "sessions:write" in scopes)
+
+
+def model_access(
+    role: Role, scopes: Collection[str] | None, models: Collection[str] | None
+) -> Collection[str] | None:
+    """The models that a key may ask, of those that its project sees; None: all. A viewer's key asks those
+    that it lists, an auditor's none."""
+    if role is Role.AUDITOR or (scopes is not None and "models:use" not in scopes):
+        return ()
+    return () if role is Role.VIEWER and models is None else models
 
 
 @dataclass(frozen=True, slots=True)

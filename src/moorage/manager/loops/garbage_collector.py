@@ -72,6 +72,7 @@ class GarbageCollector:
             await self._store.peers.delete_old_join_tokens(JOIN_TOKENS_DAYS)
             await self._store.agents.delete_history(AUDIT_DAYS)
             await self._store.secrets.delete_unused()
+            await self._store.retention.delete_model_names()
             agents = await self._store.retention.delete_agents()
             log.info("deleted expired records", sessions=self._deleted, agents=agents)
             self._deleted = 0

@@ -13,10 +13,12 @@ def model_routes(rows: Iterable[Mapping[str, Any]]) -> tuple[ModelRoute, ...]:
     """One route per model name, ordered by name. For a name that several rows share, the lowest ``rank``
     wins: an endpoint before a session."""
     routes: dict[str, tuple[int, int, list[Target]]] = {}
+    visibility: dict[str, tuple[str, tuple[str, ...]]] = {}
     for row in rows:
         rank, name = row["rank"], row["model"]
         if name in routes and routes[name][0] < rank:
             continue
+        visibility.setdefault(name, (row["project"], tuple(row["shared_with"])))
         _, _, targets = routes.setdefault(name, (rank, int(row["created_at"].timestamp()), []))
         if row["kernel_id"] is not None:
             targets.append(
@@ -30,7 +32,7 @@ def model_routes(rows: Iterable[Mapping[str, Any]]) -> tuple[ModelRoute, ...]:
                 )
             )
     return tuple(
-        ModelRoute(name, created, tuple(sorted(targets, key=lambda t: t.kernel_id)))
+        ModelRoute(name, created, tuple(sorted(targets, key=lambda t: t.kernel_id)), *visibility[name])
         for name, (_, created, targets) in sorted(routes.items())
     )
 

@@ -71,6 +71,11 @@ class EndpointStore:
                 f"resource_group {spec.resource_group!r} does not exist",
                 next_step="`moorage groups` lists them",
             )
+        if not row["created"] and row["reserved"]:
+            raise Conflict(
+                f"the name {spec.name!r} belongs to another project, and for 30 days after its last use",
+                next_step="choose another name",
+            )
         if not row["created"]:
             raise Conflict(
                 f"an endpoint is already called {spec.name!r}",

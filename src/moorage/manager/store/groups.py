@@ -40,7 +40,11 @@ class GroupStore:
 
     async def put(self, name: str, options: GroupOptions, *, actor: str) -> resources.GroupView:
         """Create a group or replace its options. Takes effect with the next scheduling pass."""
-        await self._write_connection.fetch(SQL["group_put"], name, options.model_dump(mode="json"))
+        # A manager of the release before skips a group whose options have a field that it does not know.
+        new = {field for field in ("images", "mounts") if getattr(options, field) is None}
+        await self._write_connection.fetch(
+            SQL["group_put"], name, options.model_dump(mode="json", exclude=new)
+        )
         self._notifier.notify([Topic.SCHEDULE])
         return await self.get(name)
 

@@ -13,7 +13,14 @@ from moorage.common.model.errors import Conflict, InvalidInput, MoorageError, No
 from moorage.common.model.roles import Role
 from moorage.common.views.keys import KeyLimits, KeySpec, KeyView, NewKeyView
 from moorage.manager.identity.keys import ApiKey, Owner
-from moorage.manager.identity.roles import UserFacts, decide_key, effective_role, owner_of_new_key
+from moorage.manager.identity.roles import (
+    UserFacts,
+    app_access,
+    decide_key,
+    effective_role,
+    model_access,
+    owner_of_new_key,
+)
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier, Topic
@@ -167,12 +174,17 @@ def _role(row: Any) -> Role | None:
 
 
 def _grant(row: Any, role: Role) -> KeyGrant:
+    expires_at = int(row["expires_at"].timestamp()) if row["expires_at"] else 0
+    uses_apps, models = app_access(role, row["scopes"]), model_access(role, row["scopes"], row["models"])
     return KeyGrant(
         row["sha256"],
-        int(row["expires_at"].timestamp()) if row["expires_at"] else 0,
-        row["owner"],
+        expires_at,
+        row["owner"] if uses_apps else "",
         row["project"],
-        role is Role.ADMIN,
+        admin=role is Role.ADMIN and uses_apps,
+        project_admin=role is Role.PROJECT_ADMIN and uses_apps,
+        limits_models=models is not None,
+        models=tuple(sorted(models or ())),
     )
 
 

@@ -29,6 +29,10 @@ class RetentionStore:
             await self._connection.fetch(SQL["idempotency_delete_old"], IDEMPOTENCY_KEYS_KEPT_S, BATCH)
         )
 
+    async def delete_model_names(self) -> int:
+        """Names of models that nobody has used for so long that they belong to no project any more."""
+        return len(await self._connection.fetch(SQL["model_names_delete_old"], BATCH))
+
     async def delete_agents(self) -> int:
         """Forgotten agents whose kernels have been deleted with their sessions."""
         return len(await self._connection.fetch(SQL["agents_delete_forgotten"], BATCH))

@@ -13,6 +13,7 @@ from moorage.common.model.errors import (
     QuotaExceeded,
 )
 from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import SessionType
 from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
 
@@ -21,7 +22,13 @@ def session_not_found(ref: str) -> NotFound:
     return NotFound(f"no session {ref!r}", next_step="`moorage ps --all` lists them")
 
 
-def name_taken(name: str) -> Conflict:
+def name_taken(spec: SessionSpec, name: str) -> Conflict:
+    if spec.type is SessionType.INFERENCE:
+        return Conflict(
+            f"a live session is already called {name!r}, or a model of another project was so in the last 30 "
+            "days",
+            next_step="stop it, or choose another name",
+        )
     return Conflict(f"a live session is already called {name!r}", next_step="stop it, or choose another name")
 
 

@@ -104,7 +104,7 @@ class SessionStore:
                 return self._created(scope, new, row), False
         before = await self._db.fetchrow(SQL["idempotency_find"], idempotency_key.scope, idempotency_key.key)
         if before is None:
-            raise session_errors.name_taken(new.name)
+            raise session_errors.name_taken(new.spec, new.name)
         if before["request_digest"] != new.request_digest:
             raise session_errors.key_reused(idempotency_key.key)
         return await self.get(scope, before["session_id"]), True
@@ -144,7 +144,7 @@ class SessionStore:
         created = row["created_at"]
         if created is None:
             rejected = session_errors.create_rejected(scope, new.spec, new.owner, row)
-            raise rejected or session_errors.name_taken(new.name)
+            raise rejected or session_errors.name_taken(new.spec, new.name)
         self._notifier.notify_pending([SessionId(new.id)])
         first = resources.KernelView(
             id=new.kernel_id,
@@ -237,7 +237,9 @@ class SessionStore:
 
     async def find(self, scope: Scope, ref: str) -> SessionId:
         """The id of the session that ``get`` would return. Raises ``NotFound``."""
-        row = await self._db.fetchrow(SQL["session_find"], rows.as_uuid(ref), ref, scope.projects)
+        row = await self._db.fetchrow(
+            SQL["session_find"], rows.as_uuid(ref), ref, scope.projects, scope.owner.project
+        )
         if row is None:
             raise session_errors.session_not_found(ref)
         return SessionId(row["id"])

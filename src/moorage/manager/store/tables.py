@@ -109,6 +109,8 @@ endpoints = table(
     },
 )
 
+model_names = table("model_names", ("name",), {"name": Text(), "project": Text(), "used_at": TIME})
+
 sessions = table(
     "sessions",
     ("id",),

@@ -104,8 +104,10 @@ def _check(
     key = table.find_key(sha256, unix_now) if allow_keys else None
     if key is None:
         return False, 0
-    is_owner = route is not None and (route.user, route.project) == (key.user, key.project)
-    return (True, key.expires_at) if key.admin or is_owner else (False, 0)
+    in_project = route is not None and route.project == key.project
+    is_owner = route is not None and in_project and route.user == key.user
+    granted = key.admin or is_owner or (key.project_admin and in_project)
+    return (True, key.expires_at) if granted else (False, 0)
 
 
 def _is_cross_origin(method: str, upgrade: bool, host: str, origin: str | None) -> bool:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from moorage.common.link.messages import ModelRoute
+from moorage.common.link.messages import KeyGrant, ModelRoute
 from moorage.proxy.core import error_response
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.routes import IndexedTable
@@ -48,9 +48,10 @@ class LocalResponse:
 
 @dataclass(frozen=True, slots=True)
 class BodyRequired:
-    """The head is admitted. Read the body and call ``admit_body``."""
+    """The head is admitted. Read the body and call ``admit_body``. ``key``: None if no key is required."""
 
     path: str
+    key: KeyGrant | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,20 +86,26 @@ def admit_head(
         return error_response.method_not_allowed(method, path, ", ".join(allowed))
     if table is None:
         return error_response.no_table()
-    if policy.requires_key and (error := _check_key(headers.get("Authorization"), table, unix_now)):
-        return error
+    key = None
+    if policy.requires_key:
+        found = _find_key(headers.get("Authorization"), table, unix_now)
+        if isinstance(found, ErrorResponse):
+            return found
+        key = found
     if is_models_request:
-        return _show_model(table, model_name) if model_name else _list_models(table)
+        return _show_model(table, key, model_name) if model_name else _list_models(table, key)
     if size is not None and size > policy.max_body_bytes:
         return error_response.body_too_large(policy.max_body_bytes)
     encoding = headers.get("Content-Encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
         return error_response.unsupported_encoding(encoding)
-    return BodyRequired(path)
+    return BodyRequired(path, key)
 
 
-def admit_body(path: str, body: bytes, table: IndexedTable) -> ErrorResponse | Forward:
-    """Find the model that ``body`` names. The body itself is neither changed nor kept."""
+def admit_body(
+    path: str, body: bytes, table: IndexedTable, key: KeyGrant | None = None
+) -> ErrorResponse | Forward:
+    """Find the model that ``body`` names, if ``key`` may ask it. The body is neither changed nor kept."""
     try:
         document = json.loads(body)
         # One `model` between quotes, and no escaped letters in which another could hide: the common case.
@@ -115,8 +122,8 @@ def admit_body(path: str, body: bytes, table: IndexedTable) -> ErrorResponse | F
     if not isinstance(name, str) or not name:
         return error_response.invalid_model(_json_type(name) if "model" in document else None)
     route = table.model(name)
-    if route is None:
-        return error_response.unknown_model(name, table.models)
+    if route is None or not may_ask(key, route):
+        return error_response.unknown_model(name, _visible(table, key))
     return Forward(name, path, document.get("stream") is True)
 
 
@@ -143,29 +150,43 @@ def check_model(name: str, table: IndexedTable) -> ErrorResponse | None:
     return None if is_ready else error_response.model_loading(name)
 
 
-def _check_key(header: str | None, table: IndexedTable, unix_now: float) -> ErrorResponse | None:
+def may_ask(key: KeyGrant | None, route: ModelRoute) -> bool:
+    """Whether a key sees a model, and may send requests to it; None: no key is required."""
+    if key is None or (key.limits_models and route.name not in key.models):
+        return key is None
+    if key.admin or route.project in ("", key.project):
+        return True
+    return "*" in route.shared_with or key.project in route.shared_with
+
+
+def _visible(table: IndexedTable, key: KeyGrant | None) -> Iterator[str]:
+    return (route.name for route in table.models.values() if may_ask(key, route))
+
+
+def _find_key(header: str | None, table: IndexedTable, unix_now: float) -> KeyGrant | ErrorResponse:
     scheme, _, secret = (header or "").partition(" ")
     secret = secret.strip()
     if scheme.lower() != "bearer" or not secret:
         return error_response.invalid_key(given=False)
     # Lookup by digest: its timing reveals nothing about a secret that is almost right.
     digest = hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
-    return None if table.has_key(digest, unix_now) else error_response.invalid_key(given=True)
+    return table.find_key(digest, unix_now) or error_response.invalid_key(given=True)
 
 
 def _model_object(route: ModelRoute) -> dict[str, object]:
     return {"id": route.name, "object": "model", "created": route.created, "owned_by": "moorage"}
 
 
-def _list_models(table: IndexedTable) -> LocalResponse:
-    models = [_model_object(table.models[name]) for name in sorted(table.models)]
+def _list_models(table: IndexedTable, key: KeyGrant | None) -> LocalResponse:
+    routes = (table.models[name] for name in sorted(table.models))
+    models = [_model_object(route) for route in routes if may_ask(key, route)]
     return LocalResponse(json.dumps({"object": "list", "data": models}).encode())
 
 
-def _show_model(table: IndexedTable, name: str) -> LocalResponse | ErrorResponse:
+def _show_model(table: IndexedTable, key: KeyGrant | None, name: str) -> LocalResponse | ErrorResponse:
     route = table.model(name)
-    if route is None:
-        return error_response.unknown_model(name, table.models)
+    if route is None or not may_ask(key, route):
+        return error_response.unknown_model(name, _visible(table, key))
     return LocalResponse(json.dumps(_model_object(route)).encode())
 
 

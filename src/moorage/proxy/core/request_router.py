@@ -84,8 +84,9 @@ class RequestRouter:
             return None
         return stale_credentials(self.credentials.age_s(now))
 
-    def admit_body(self, path: str, body: bytes) -> ErrorResponse | Forward:
-        return no_table() if self.table is None else admission.admit_body(path, body, self.table)
+    def admit_body(self, head: BodyRequired, body: bytes) -> ErrorResponse | Forward:
+        table = self.table
+        return no_table() if table is None else admission.admit_body(head.path, body, table, head.key)
 
     def check_model(self, name: str) -> ErrorResponse | None:
         """None if the model has a ready replica."""

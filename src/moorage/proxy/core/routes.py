@@ -64,12 +64,8 @@ class IndexedTable:
     def model(self, name: str) -> ModelRoute | None:
         return self.models.get(name)
 
-    def has_key(self, sha256: str, unix_now: float) -> bool:
-        """Return whether a key with this lower-case hex digest exists and has not expired at ``unix_now``."""
-        return self.find_key(sha256, unix_now) is not None
-
     def find_key(self, sha256: str, unix_now: float) -> KeyGrant | None:
-        """The key with this digest, unless it is unknown or has expired."""
+        """The key with this lower-case hex digest, unless it is unknown or has expired at ``unix_now``."""
         grant = self._keys.get(sha256)
         return grant if grant is not None and (not grant.expires_at or unix_now < grant.expires_at) else None
 

@@ -155,7 +155,7 @@ class AsyncioPlane:
         context.waited_s = self._clock.monotonic() - wait_began_at
         if isinstance(body, ErrorResponse):
             return await self._send_error(context, body)
-        forward = router.admit_body(head.path, body)
+        forward = router.admit_body(head, body)
         if isinstance(forward, ErrorResponse):
             return await self._send_error(context, forward)
         if error := await self._wait_until_ready(context, forward.model):

@@ -1,0 +1,61 @@
+"""Limits of keys, projects and resource groups on what may be created. Pure."""
+
+from __future__ import annotations
+
+import posixpath
+from fnmatch import fnmatchcase
+
+from moorage.common.model.errors import Forbidden, MoorageError, NotFound
+from moorage.common.model.group_options import GroupOptions
+from moorage.common.model.spec import SessionSpec, Workload
+from moorage.manager.identity.scope import Scope
+
+
+def check_key(scope: Scope, spec: Workload) -> MoorageError | None:
+    """The error if the caller's key or its project does not allow the resource group or the priority."""
+    key = scope.key
+    if key is None:
+        return None
+    if key.resource_groups is not None and spec.resource_group not in key.resource_groups:
+        return NotFound(
+            f"resource_group {spec.resource_group!r} does not exist, or this key may not use it",
+            next_step="`moorage groups` lists those that it may use",
+        )
+    if key.max_priority is not None and spec.priority > key.max_priority:
+        return Forbidden(
+            f"priority {spec.priority} is above {key.max_priority}, the highest of this key or its project",
+            next_step=f"set priority to {key.max_priority} or less",
+        )
+    return None
+
+
+def check_group(name: str, options: GroupOptions, spec: Workload) -> MoorageError | None:
+    """The error if resource group ``name`` does not allow an image, or the directory of the model."""
+    images = [spec.image]
+    if isinstance(spec, SessionSpec) and spec.cluster is not None and spec.cluster.sub is not None:
+        images.append(spec.cluster.sub.image)
+    for image in images:
+        if image and options.images is not None and not _matches(image, options.images):
+            return Forbidden(
+                f"image {image!r} is not allowed in resource_group {name!r}: allowed is "
+                f"{', '.join(options.images) or 'none'}",
+                next_step="use an allowed image, or another resource group",
+            )
+    if options.mounts is not None and spec.model and _is_path(spec.model):
+        path = posixpath.normpath(spec.model)
+        if not any(path == root or path.startswith(f"{root.rstrip('/')}/") for root in options.mounts):
+            return Forbidden(
+                f"model {spec.model!r} is in no directory that resource_group {name!r} allows: "
+                f"{', '.join(options.mounts) or 'none'}",
+                next_step="name a model below one of them, or one of a hub",
+            )
+    return None
+
+
+def _matches(image: str, patterns: list[str]) -> bool:
+    return any(fnmatchcase(image, pattern) for pattern in patterns)
+
+
+def _is_path(model: str) -> bool:
+    """Of an engine's own: a file or directory on the node, no name on a hub."""
+    return model.startswith(("/", ".", "~")) or model.lower().endswith(".gguf")
