@@ -230,6 +230,11 @@ TABLES = st.builds(
     keys=st.lists(KEYS, max_size=3).map(tuple),
     apps=st.lists(APP_ROUTES, max_size=3).map(tuple),
     access_tokens=st.lists(ACCESS_TOKENS, max_size=3).map(tuple),
+    base=INTEGERS,
+    removed_models=st.lists(TEXT, max_size=3).map(tuple),
+    removed_keys=st.lists(TEXT, max_size=3).map(tuple),
+    removed_apps=st.lists(TEXT, max_size=3).map(tuple),
+    removed_access_tokens=st.lists(TEXT, max_size=3).map(tuple),
 )
 USES = st.builds(
     u.Use, **dict.fromkeys(("cpu", "memory"), INTEGERS),
