@@ -45,5 +45,5 @@ def test_help_of_a_command_imports_no_client(args: tuple[str, ...]) -> None:
 
 def test_ps_imports_only_the_client() -> None:
     # Nothing listens there.
-    found = imports("ps", "--url", "http://127.0.0.1:9", "--key", "x", code=1)
+    found = imports("ps", "--url", "http://127.0.0.1:9", code=1)
     assert not found & NEVER

@@ -2,37 +2,3 @@
 
 Importing a module registers its commands.
 """
-
-# The line in `moorage --help`, and the modules. A test compares the lines with the help of the commands.
-COMMANDS = {
-    "agent": (
-        "Run an agent on this node.",
-        "moorage.server.commands.daemons",
-        "moorage.server.commands.doctor",
-        "moorage.server.commands.join",
-    ),
-    "config": ("Show the settings.", "moorage.server.commands.configuration"),
-    "db": ("Back up, restore, upgrade and check the database.", "moorage.server.commands.database"),
-    "doctor": (
-        "Check which parts of Moorage can run on this machine, and how to install the missing ones.",
-        "moorage.server.commands.doctor",
-    ),
-    "manager": ("Run a manager: sessions, scheduling and the REST API.", "moorage.server.commands.daemons"),
-    "proxy": (
-        "Run a proxy: the OpenAI-compatible address.",
-        "moorage.server.commands.daemons",
-        "moorage.server.commands.join",
-    ),
-    "scheduler": (
-        "Compare scheduling policies, and inspect past decisions.",
-        "moorage.server.commands.scheduler",
-    ),
-    "simulate": (
-        "Run simulated agents with real links to the manager and scripted kernels, for tests and benchmarks.",
-        "moorage.server.commands.simulate",
-    ),
-    "up": (
-        "Run Postgres, manager, agent and proxy in one process on this machine, until Ctrl-C.",
-        "moorage.server.commands.daemons",
-    ),
-}
