@@ -140,8 +140,9 @@ async def fleet(stub: StubManager, agents: int, options: list[str]) -> AsyncIter
     with tempfile.TemporaryDirectory() as home:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "moorage", "simulate", "--agents", str(agents), "--output", "json",
-            "--manager", f"127.0.0.1:{stub.port}", "--link-token", TOKEN, "--home", home, *options,
-            env=os.environ | {"MOORAGE_COMMON__LOG_LEVEL": "error"}, stdout=asyncio.subprocess.PIPE,
+            "--manager", f"127.0.0.1:{stub.port}", "--home", home, *options,
+            env=os.environ | {"MOORAGE_COMMON__LOG_LEVEL": "error", "MOORAGE_COMMON__LINK_TOKEN": TOKEN},
+            stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         try:
             yield process.pid

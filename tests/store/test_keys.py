@@ -44,7 +44,7 @@ async def test_key_has_an_owner_and_is_found_by_its_secret_only(store: Store, em
     secret = await make(store, "ci", user="ann", project="vision")
     key = await found(store, secret)
     assert key is not None
-    assert (key.name, key.role, key.owner) == ("ci", "member", Owner("ann", "vision"))
+    assert (key.name, key.role, key.owner) == ("ci", "member", Owner("ann", "vision", isolated=True))
     view = await store.keys.get(SYSTEM, "ci")
     assert secret.startswith(view.prefix)
     assert (view.user, view.project, view.created_by) == ("ann", "vision", "key:admin")

@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from moorage.common.model.errors import Conflict, InvalidInput, NotFound
+from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Result, Status
@@ -282,9 +283,9 @@ async def test_one_of_two_concurrent_transitions_is_applied(store: Store) -> Non
     await FakeAgent(store).report()
     for n in range(10):
         name = f"race-{n}"
-        await store.sessions.create(Scope.system("test"), spec(name))
+        made = await store.sessions.create(Scope.system("test"), spec(name))
         await schedule(store)
-        facts = next(f for f in (await store.lifecycle.unsettled())[0])
+        [facts], _ = await store.lifecycle.unsettled([SessionId(made.id)])
         moves = [stop_session(facts, who, Reason.USER_REQUESTED, 120) for who in ("one", "two", "three")]
         told = await asyncio.gather(*(store.lifecycle.apply(m) for m in moves if m is not None))
         assert sorted(told) == [False, False, True]

@@ -212,10 +212,10 @@ async def test_served_port_answers_and_unserved_port_refuses() -> None:
             await asyncio.to_thread(socket.create_connection, ("127.0.0.1", port))
 
 
-async def simulate(home: Path, *options: str) -> asyncio.subprocess.Process:
+async def simulate(home: Path, *options: str, token: str = "") -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "moorage", "simulate", "--home", str(home), *options,
-        env=os.environ | {"MOORAGE_LINK_TOKEN": ""},
+        env=os.environ | {"MOORAGE_COMMON__LINK_TOKEN": token},
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
 
@@ -223,8 +223,10 @@ async def simulate(home: Path, *options: str) -> asyncio.subprocess.Process:
 async def test_command_runs_until_signalled_or_timed_out(tmp_path: Path) -> None:
     async with h.run_fake_manager() as manager:
         manager.order()
-        options = ["--manager", manager.target, "--link-token", h.TOKEN, "--output", "json"]
-        process = await simulate(tmp_path, "--agents", "3", "--prefix", "p-", "--mem", "1TiB", *options)
+        options = ["--manager", manager.target, "--output", "json"]
+        process = await simulate(
+            tmp_path, "--agents", "3", "--prefix", "p-", "--mem", "1TiB", *options, token=h.TOKEN
+        )
         await manager.wait_for_report(lambda report: report.info.agent_id == "p-2")
         offers = {offer.slot: offer.capacity for offer in manager.last_report.info.offers}
         assert offers["mem"] == 2**40
@@ -236,7 +238,7 @@ async def test_command_runs_until_signalled_or_timed_out(tmp_path: Path) -> None
         out, _ = await process.communicate()
         assert process.returncode == 0
         assert json.loads(out)["agents"] == 3
-        timed = await simulate(tmp_path, "--agents", "2", "--for", "500ms", *options)
+        timed = await simulate(tmp_path, "--agents", "2", "--for", "500ms", *options, token=h.TOKEN)
         out, _ = await timed.communicate()
         assert timed.returncode == 0
         assert json.loads(out)["seconds"] < 5
@@ -265,7 +267,7 @@ async def test_command_names_the_invalid_option(
 
 async def test_wrong_token_is_logged_once_for_all_agents(tmp_path: Path) -> None:
     async with h.run_fake_manager() as manager:
-        options = ["--manager", manager.target, "--link-token", "wrong", "--for", "1.5s", "--agents", "20"]
-        process = await simulate(tmp_path, *options)
+        options = ["--manager", manager.target, "--for", "1.5s", "--agents", "20"]
+        process = await simulate(tmp_path, *options, token="wrong")
         _, err = await process.communicate()
         assert err.decode().count("rejects this link token") == 1

@@ -213,7 +213,7 @@ async def test_time_spans_access_and_gaps(platform: Platform) -> None:
     peer = (await platform.client.create_key(KeySpec(name="ann"))).secret
     async with Client(platform.url, peer) as ann:
         for call in (ann.list_decisions, ann.list_runs):
-            with pytest.raises(ApiError, match="requires 'admin'") as caught:
+            with pytest.raises(ApiError, match="requires 'auditor'") as caught:
                 await call("default", now, now)
             assert caught.value.status == 403
     # A gap appears in its place.

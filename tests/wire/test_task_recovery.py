@@ -13,7 +13,7 @@ from manager_harness import attach, manager
 
 from moorage.agent import Agent
 from moorage.common.aio import supervisor
-from moorage.common.link.messages import Report
+from moorage.common.link.messages import Report, ReportDelta
 from moorage.manager import Manager
 from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.store.reports import ReportStore
@@ -28,12 +28,12 @@ async def test_agent_whose_report_fails_connects_again(
     monkeypatch.setattr(supervisor, "FIRST_PAUSE_S", 0.001)
     made, report = 0, Agent.report
 
-    def failing(agent: Agent) -> Report:
+    def failing(agent: Agent, whole: bool = True) -> Report | ReportDelta:
         nonlocal made
         made += 1
         if made == 3:
             raise RuntimeError("a bug in the report")
-        return report(agent)
+        return report(agent, whole)
 
     monkeypatch.setattr(Agent, "report", failing)
     async with h.connected_agent(tmp_path) as manager, asyncio.timeout(30):

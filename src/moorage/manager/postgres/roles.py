@@ -49,7 +49,8 @@ END $do$;
 
 async def prepare_manager_role(superuser_dsn: str, password: str) -> None:
     """Create the role if needed, and make it the owner of the database and of all that is in it."""
-    connection = await asyncpg.connect(superuser_dsn)
+    # A start never waits for a standby.
+    connection = await asyncpg.connect(superuser_dsn, server_settings={"synchronous_commit": "local"})
     try:
         async with connection.transaction():
             await connection.execute(_PREPARE)

@@ -82,9 +82,6 @@ def simulate(
     output: Annotated[str, typer.Option("--output", "-o", help="Summary as text or json.")] = "text",
     manager: Annotated[str | None, typer.Option(help="gRPC address of the manager.")] = None,
     resource_group: Annotated[str | None, typer.Option(help="Resource group of the agents.")] = None,
-    link_token: Annotated[
-        str | None, typer.Option(help="The manager's link token; safer in a file than on the command line.")
-    ] = None,
     config: ConfigFile = None,
     home: HomeDir = None,
     sets: Overrides = None,
@@ -97,7 +94,7 @@ def simulate(
     options = dict(locals())
     loaded = load_settings(
         config, home, sets,
-        agent__manager=manager, agent__resource_group=resource_group, common__link_token=link_token,
+        agent__manager=manager, agent__resource_group=resource_group,
     )  # fmt: skip
     start = bootstrap(loaded)
     if output not in ("text", "json"):
