@@ -37,7 +37,7 @@ ANN, BOB = Scope.system("ann", Owner("ann", "vision")), Scope.system("bob", Owne
 
 # Routes about what belongs to a project, by the first part of their path; the others are about the platform.
 TENANT = {"secrets", "sessions", "endpoints", "workspaces", "quotas", "keys", "projects", "stats"}
-PLATFORM = {"agents", "groups", "scheduler", "users", "join-tokens", "join", "peers"}
+PLATFORM = {"agents", "groups", "scheduler", "users", "join-tokens", "join", "peers", "ca"}
 
 BODIES: dict[str, Any] = {
     "SessionSpec": {"command": ["x"]},
@@ -57,6 +57,7 @@ BODIES: dict[str, Any] = {
     "GroupOptions": {},
     "Cordon": {},
     "JoinTokenSpec": {"kind": "agent"},
+    "RotateCa": {},
 }
 
 

@@ -28,6 +28,7 @@ from moorage.common.http.tls import ServerTls
 from moorage.common.link.identity import MANAGER_NAME
 from moorage.common.model.errors import ConfigError
 from moorage.manager import Manager
+from moorage.manager.pki.authorities import Trust
 from moorage.manager.pki.authority import CertificateAuthority
 from moorage.manager.pki.web_certificate import WebCertificate
 from moorage.sdk import Client, Unreachable
@@ -39,7 +40,7 @@ def authority() -> CertificateAuthority:
 
 
 async def issue(home: Path, ca: CertificateAuthority, *names: str) -> None:
-    await WebCertificate(ca, SystemClock(), home, names).renew()
+    await WebCertificate(lambda: Trust(ca), SystemClock(), home, names).renew()
 
 
 @asynccontextmanager
@@ -108,7 +109,7 @@ def test_unusable_files_name_the_setting(tmp_path: Path) -> None:
 
 async def test_own_certificate_is_renewed_halfway_and_has_no_name_of_the_links(tmp_path: Path) -> None:
     clock, ca = ManualClock(), authority()
-    web_certificate = WebCertificate(ca, clock, tmp_path, ("moorage.example", "0.0.0.0"))
+    web_certificate = WebCertificate(lambda: Trust(ca), clock, tmp_path, ("moorage.example", "0.0.0.0"))
     seen = []
     for days in (0, 14, 2):
         clock.advance(days * 86_400)

@@ -39,7 +39,7 @@ from moorage.manager.loops import (
 from moorage.manager.loops.lease_controller import LeaseController
 from moorage.manager.loops.presence import Presence
 from moorage.manager.metrics import Metrics
-from moorage.manager.pki.authority import CertificateAuthority
+from moorage.manager.pki.authorities import Authorities
 from moorage.manager.pki.registration import ManagerCertificate, Registration
 from moorage.manager.pki.web_certificate import WebCertificate
 from moorage.manager.postgres import EmbeddedPostgres
@@ -61,7 +61,7 @@ from moorage.manager.store import Store, migrate
 from moorage.manager.termination import SessionTerminator
 
 log = structlog.get_logger("moorage.manager")
-_RENEWAL_S = 3600.0
+_RENEWAL_S = 60.0
 
 
 class Manager:
@@ -149,11 +149,11 @@ class Manager:
         usage = UsageWriter(store, metrics, clock)
         links = AgentLinks(store, metrics, clock, addresses, usage.take)
         issues_own = self._tls == "ca"
-        own = await self._authority(store) if self.has_tls or issues_own else None
+        own = await self._authorities(store) if self.has_tls or issues_own else None
         if own is not None and issues_own:
             await self._issue_web_certificate(own)
-        authority = own if self.has_tls else None
-        certificate = ManagerCertificate(authority, clock) if authority else None
+        authorities = own if self.has_tls else None
+        certificate = ManagerCertificate(lambda: authorities.trust, clock) if authorities else None
         managers = ManagerLinkClient(store, certificate, self._link_token)
         logs, execs = LogBroker(store, links, managers, clock), CommandBroker(links, managers, clock)
         workspaces = WorkspaceBroker(links, managers, clock)
@@ -186,8 +186,12 @@ class Manager:
         for loop in loops:
             await enter(loop)
         presence = Presence(store, clock)
-        self._registration = self._make_registration(store, authority, presence)
-        await self._serve_links(store, certificate, presence, links, logs, execs, workspaces, feed, usage)
+        self._registration = self._make_registration(store, authorities, presence)
+        authenticator = LinkAuthenticator(store, authorities or self._link_token, clock)
+        await enter(authenticator.loop)
+        await self._serve_links(
+            authenticator, certificate, presence, links, logs, execs, workspaces, feed, usage
+        )
         await enter(presence)
         self.api_address = await self._serve_api(store, terminator, logs, execs, workspaces, metrics)
         log.info(
@@ -202,15 +206,15 @@ class Manager:
         return (await self._registration.create_token(spec, actor="manager")).secret
 
     def _make_registration(
-        self, store: Store, authority: CertificateAuthority | None, presence: Presence
+        self, store: Store, authorities: Authorities | None, presence: Presence
     ) -> Registration | None:
         """None without TLS, where peers need no certificate."""
-        if authority is None:
+        if authorities is None:
             return None
         settings = self._settings
         return Registration(
             store,
-            authority,
+            authorities,
             self._clock,
             lifetime=timedelta(days=settings.certificate_days),
             link_address=lambda: settings.link_address or f":{split_address(self.link_address)[1]}",
@@ -219,7 +223,7 @@ class Manager:
 
     async def _serve_links(
         self,
-        store: Store,
+        authenticator: LinkAuthenticator,
         certificate: ManagerCertificate | None,
         presence: Presence,
         links: AgentLinks,
@@ -230,8 +234,6 @@ class Manager:
         usage: UsageWriter,
     ) -> None:
         enter = self._stack.enter_async_context
-        authenticator = LinkAuthenticator(store, None if certificate else self._link_token, self._clock)
-        await enter(authenticator.loop)
         server = self._link_server = LinkServer(
             self._settings.link_listen,
             authenticator,
@@ -266,19 +268,20 @@ class Manager:
             host = source_address(database.hostname or "127.0.0.1", database.port or 5432) or "127.0.0.1"
         return self._settings.link_address or f"{host}:{port}"
 
-    async def _issue_web_certificate(self, authority: CertificateAuthority) -> None:
+    async def _issue_web_certificate(self, authorities: Authorities) -> None:
         """Issue the certificate of the HTTP servers on this host, and keep it valid."""
         host, _ = split_address(self._settings.listen)
-        web = WebCertificate(authority, self._clock, self._home, (host, *self._tls_names))
+        web = WebCertificate(lambda: authorities.trust, self._clock, self._home, (host, *self._tls_names))
         await web.renew()
         loop = Loop("manager.web_certificate", web.renew, interval_s=_RENEWAL_S, clock=self._clock)
         await self._stack.enter_async_context(loop)
 
-    async def _authority(self, store: Store) -> CertificateAuthority:
+    async def _authorities(self, store: Store) -> Authorities:
         secret = self._settings.ca_secret
         secret = secret or load_or_create_secret("manager.ca_secret", self._home / "ca-secret", self._clock)
-        stored = await store.peers.authority(lambda: CertificateAuthority.create(secret, self._clock.now()))
-        return CertificateAuthority(stored, secret)
+        authorities = await Authorities.open(store, secret, self._clock)
+        await self._stack.enter_async_context(authorities.loop)
+        return authorities
 
     async def _serve_api(
         self,

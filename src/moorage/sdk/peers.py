@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from moorage.common.views.peers import (
+    CaView,
     JoinReply,
     JoinRequest,
     JoinTokenSpec,
@@ -10,6 +11,8 @@ from moorage.common.views.peers import (
     NewJoinTokenView,
     PeerKind,
     PeerView,
+    RotateCa,
+    RotationState,
 )
 from moorage.common.views.resources import Page
 from moorage.sdk.transport import Transport, segment
@@ -37,3 +40,13 @@ class PeerCalls(Transport):
     async def revoke_peer(self, kind: PeerKind, name: str) -> PeerView:
         """Revoke a peer: its links close and it cannot reconnect. Returns its last state."""
         return await self.call(PeerView, "DELETE", f"/v1/peers/{kind}/{segment(name)}")
+
+    async def get_ca(self) -> CaView:
+        """The CA of the links, and what its rotation waits for."""
+        return await self.call(CaView, "GET", "/v1/ca")
+
+    async def rotate_ca(self, force: RotationState | None = None) -> CaView:
+        """Begin a rotation of the CA; one in progress goes on if it may. ``force``: end this state of it
+        without the peers that it waits for, which must join again."""
+        body = RotateCa.model_validate({"force": force})
+        return await self.call(CaView, "POST", "/v1/ca/rotate", body=body)

@@ -33,7 +33,7 @@ NOUNS = {
 }  # fmt: skip
 NOUN_VERBS = {
     "cordon", "create", "delete", "describe", "drain", "forget", "history", "list", "members",
-    "revoke", "rotate", "set", "uncordon",
+    "revoke", "rotate", "rotate-ca", "set", "uncordon",
 }  # fmt: skip
 DURATIONS = {
     "--coalesce", "--die-every", "--disconnect-every", "--every", "--for", "--grace",

@@ -12,7 +12,8 @@ from moorage.cli.context import Cli, Output, command
 from moorage.common.model.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from moorage.common.views.peers import PeerKind, PeerView
+    from moorage.common.views.peers import CaView, PeerKind, PeerRef, PeerView
+    from moorage.sdk import Client
 
 peers = noun("peers", help="Agents and proxies that have joined. For administrators.")
 
@@ -53,6 +54,57 @@ def revoke(
         cli.print_json(revoked)
     else:
         print(revoked.name)
+
+
+@command(peers)
+def rotate_ca(
+    cli: Cli,
+    status: Annotated[bool, typer.Option("--status", help="Only show how far the rotation is.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Do not wait any longer. The peers it names must join again.")
+    ] = False,
+) -> None:
+    """Rotate the CA of the links, without agents and proxies joining again.
+
+    They first learn to trust the next CA, which then issues; the former one is dropped when all have renewed
+    their certificates. With all of them connected this takes about half an hour.
+
+    \b
+    Examples:
+      moorage peers rotate-ca
+      moorage peers rotate-ca --status
+      moorage peers rotate-ca --force
+    """
+    if status and force:
+        raise InvalidInput("--status and --force exclude each other", next_step="give one of them")
+    view = cli.run(lambda client: client.get_ca() if status else _rotate_ca(client, force))
+    if cli.json:
+        cli.print_json(view)
+    else:
+        _print_ca(view)
+
+
+async def _rotate_ca(client: Client, force: bool) -> CaView:
+    if not force:
+        return await client.rotate_ca()
+    state = (await client.get_ca()).state
+    if state == "steady":
+        raise InvalidInput(
+            "--force: no rotation is in progress", next_step="begin one with `moorage peers rotate-ca`"
+        )
+    return await client.rotate_ca(state)
+
+
+def _print_ca(view: CaView) -> None:
+    since = "" if view.since is None else f" since {view.since:%Y-%m-%d %H:%M} UTC"
+    print(f"{view.state}{since}; the CA {view.issuer[:16]} issues")
+    for text, refs in (("waiting for", view.waiting_for), ("must join again", view.join_again)):
+        if refs:
+            print(f"{text}: {', '.join(map(_name, refs))}")
+
+
+def _name(peer: PeerRef) -> str:
+    return f"{peer.kind} {peer.name}"
 
 
 def _row(cli: Cli, view: PeerView) -> tuple[str, ...]:

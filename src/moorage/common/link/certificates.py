@@ -98,6 +98,21 @@ def pem_fingerprint(authority: str) -> bytes:
     return fingerprint(x509.load_pem_x509_certificate(authority.encode()))
 
 
+def issuer_first(authorities: list[str], certificate: str) -> list[str]:
+    """Return the CA certificates with that first which issued ``certificate``, all in PEM. Unchanged if none
+    did."""
+
+    def has_issued(authority: str) -> bool:
+        try:
+            issued = x509.load_pem_x509_certificate(certificate.encode())
+            issued.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.encode()))
+        except (ValueError, TypeError, InvalidSignature):
+            return False
+        return True
+
+    return sorted(authorities, key=has_issued, reverse=True)
+
+
 def key_digest(key: ec.EllipticCurvePublicKey) -> str:
     """Return the hex SHA-256 of the public key in DER."""
     form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
@@ -124,7 +139,7 @@ def accept(reply: JoinReply, *, key: str, pinned: bytes, link: str, now: datetim
         link=link,
         key=key,
         certificate=reply.certificate,
-        authority=reply.authority,
+        authority="".join((reply.authority, *reply.other_authorities)),
         begins=certificate.not_valid_before_utc,
         ends=certificate.not_valid_after_utc,
     )

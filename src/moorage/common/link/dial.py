@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,7 +13,15 @@ import grpc
 import structlog
 
 from moorage.common.aio.clock import Clock
-from moorage.common.link.identity import MANAGER_NAME, SKEW, Identity, IdentityFile, identity_file
+from moorage.common.link.identity import (
+    MANAGER_NAME,
+    SKEW,
+    Identity,
+    IdentityFile,
+    certificate_fingerprint,
+    identity_file,
+    split_bundle,
+)
 from moorage.common.link.pb import peers_pb2, peers_pb2_grpc
 from moorage.common.link.redial import Redial
 from moorage.common.model.addresses import is_loopback, split_address, split_addresses
@@ -114,11 +123,9 @@ class Dialer:
         """Learn the addresses of managers that were added, and renew the certificate when it is due. A peer
         that has joined keeps them with its identity."""
         try:
-            async with self.channel(()) as channel:
-                stub = peers_pb2_grpc.PeersStub(channel)  # type: ignore[no-untyped-call]
-                reply = await stub.Hello(
-                    peers_pb2.HelloRequest(), metadata=self.metadata, timeout=_RENEW_TIMEOUT_S
-                )
+            reply = await self._say_hello()
+            if self._adopt(reply.authorities):
+                reply = await self._say_hello()  # confirms it
         except (grpc.aio.AioRpcError, ConfigError):
             return  # it is away, or has its reason: the link's own connection logs it
         here = is_loopback(split_address(self.target)[0])
@@ -127,18 +134,44 @@ class Dialer:
             identity = self._load(self._identity)
             addresses = dict.fromkeys((*split_addresses(identity.link), *known))
             self._identity.store(replace(identity, link=",".join(addresses)))
-        await self.renew()
+        if await self.renew(now=reply.renew) and reply.renew:
+            with contextlib.suppress(grpc.aio.AioRpcError, ConfigError):
+                await self._say_hello()  # shows that the certificate has arrived
 
-    async def renew(self) -> None:
-        """Renew the certificate once a third of its validity has passed.
+    async def _say_hello(self) -> peers_pb2.HelloReply:
+        trusted = split_bundle(self._load(self._identity).authority) if self._identity is not None else ()
+        request = peers_pb2.HelloRequest(authorities=[certificate_fingerprint(pem) for pem in trusted])
+        async with self.channel(()) as channel:
+            stub = peers_pb2_grpc.PeersStub(channel)  # type: ignore[no-untyped-call]
+            reply: peers_pb2.HelloReply = await stub.Hello(
+                request, metadata=self.metadata, timeout=_RENEW_TIMEOUT_S
+            )
+            return reply
+
+    def _adopt(self, authorities: Sequence[str]) -> bool:
+        """Trust these CAs from now on, as a manager says that we trust. Returns whether they are others than
+        before."""
+        if self._identity is None:
+            return False
+        identity = self._load(self._identity)
+        before, after = set(split_bundle(identity.authority)), split_bundle("".join(authorities))
+        # The manager's own CA is among both. An empty list is of a manager of the previous release.
+        if before == set(after) or before.isdisjoint(after):
+            return False
+        self._identity.store(replace(identity, authority="".join(after)))
+        log.info("trusted CAs changed", authorities=[certificate_fingerprint(pem) for pem in after])
+        return True
+
+    async def renew(self, *, now: bool = False) -> bool:
+        """Renew the certificate once a third of its validity has passed, or ``now``. Returns whether it was.
 
         A failure is logged and retried at the next call; two thirds of the validity remain for that.
         """
         if self._identity is None:
-            return
+            return False
         identity = self._load(self._identity)
-        if not identity.is_due(self._clock.now()):
-            return
+        if not now and not identity.is_due(self._clock.now()):
+            return False
         from moorage.common.link.certificates import new_key  # imports cryptography, 10 MB
 
         key, csr = new_key(identity.name)
@@ -153,10 +186,11 @@ class Dialer:
                 expires=f"{identity.ends:%Y-%m-%dT%H:%M:%SZ}",
                 why=why,
             )
-            return
+            return False
         renewed = _renewed(identity, reply, key, self._clock.now())
         self._identity.store(renewed)
         log.info("certificate renewed", until=f"{renewed.ends:%Y-%m-%dT%H:%M:%SZ}")
+        return True
 
     def _load(self, file: IdentityFile) -> Identity:
         identity = file.load()
@@ -193,24 +227,27 @@ class Dialer:
 
 
 def _renewed(identity: Identity, renewal: peers_pb2.RenewReply, key: str, now: datetime) -> Identity:
-    from moorage.common.link.certificates import accept, pem_fingerprint
+    from moorage.common.link.certificates import accept, issuer_first, pem_fingerprint
     from moorage.common.views.peers import JoinReply
 
     manager_now = datetime.fromtimestamp(renewal.now_ms / 1000, UTC)
     skew = manager_now - now
     if abs(skew) > SKEW:
         log.warning("clock skew between this node and the manager", skew_s=round(skew.total_seconds()))
+    # The CA may have been rotated since the manager said which ones to trust.
+    issuer, *others = issuer_first(split_bundle(identity.authority), renewal.certificate)
     reply = JoinReply(
         id=identity.id,
         kind=identity.kind,
         name=identity.name,
         resource_group=identity.resource_group,
         certificate=renewal.certificate,
-        authority=identity.authority,
+        authority=issuer,
+        other_authorities=others,
         link=identity.link,
         now=manager_now,
     )
-    return accept(reply, key=key, pinned=pem_fingerprint(identity.authority), link=identity.link, now=now)
+    return accept(reply, key=key, pinned=pem_fingerprint(issuer), link=identity.link, now=now)
 
 
 def dialer_for(

@@ -6,8 +6,10 @@ which daemons need only to join and to renew.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import ssl
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -28,6 +30,7 @@ SKEW = timedelta(seconds=30)
 class Identity:
     """Key, certificate and CA certificate of one peer, in PEM.
 
+    ``authority`` has two CA certificates while the CA is rotated; the first issued the peer's own.
     ``link`` is the manager's gRPC address. ``resource_group`` is the one that the join token fixes, or None.
     ``begins`` and ``ends`` are the validity of the certificate, kept so that it need not be parsed.
     """
@@ -57,6 +60,17 @@ class Identity:
                 f"this node's clock says {now:%Y-%m-%dT%H:%M:%SZ}: set the clock"
             )
         return ""
+
+
+def split_bundle(bundle: str) -> list[str]:
+    """Return the certificates of a bundle, each in PEM."""
+    end = "-----END CERTIFICATE-----\n"
+    return [part.lstrip() + end for part in f"{bundle}\n".split(end)[:-1]]
+
+
+def certificate_fingerprint(certificate: str) -> str:
+    """Return the hex SHA-256 of a certificate in PEM, without importing cryptography."""
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(certificate)).hexdigest()
 
 
 class IdentityFile:

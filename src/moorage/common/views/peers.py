@@ -11,6 +11,7 @@ from moorage.common.model.spec import Model, Name
 from moorage.common.model.timestamps import Timestamp
 
 PeerKind = Literal["agent", "proxy"]
+RotationState = Literal["steady", "distributing", "reissuing"]
 # The grammar of agent ids. No colon: it separates the names in a certificate.
 PeerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 
@@ -70,6 +71,7 @@ class JoinReply(BaseModel):
     resource_group: str | None
     certificate: str = Field(description="The peer's certificate, in PEM.")
     authority: str = Field(description="Certificate of the CA for the links, in PEM.")
+    other_authorities: list[str] = Field([], description="Those to trust beside it, while it is rotated.")
     link: str = Field(description="Address of the gRPC link. Without a host: the host of the REST API.")
     other_links: list[str] = Field([], description="Addresses of the gRPC links of the other managers.")
     now: datetime = Field(description="Time of the manager's clock.")
@@ -90,3 +92,35 @@ class PeerView(BaseModel):
     manager: str | None = Field(
         None, description="gRPC address of the manager it is connected to; null: it is connected to none."
     )
+
+
+class RotateCa(Model):
+    """The body of ``POST /v1/ca/rotate``."""
+
+    force: Literal["distributing", "reissuing"] | None = Field(
+        None,
+        description="End this state without the peers that it waits for: they must join again.",
+    )
+
+
+class PeerRef(BaseModel):
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    kind: PeerKind
+    name: str
+
+
+class CaView(BaseModel):
+    """The CA of the links and its rotation."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    state: RotationState = Field(
+        description="steady: one CA. distributing: peers learn to trust the next. reissuing: the next one "
+        "issues, and peers renew their certificates."
+    )
+    since: datetime | None = Field(description="Since when; null if it was never rotated.")
+    issuer: str = Field(description="SHA-256 of the issuing CA's certificate, in hex.")
+    other: str | None = Field(description="That of the CA trusted beside it, while it is rotated.")
+    waiting_for: list[PeerRef] = Field(description="Peers that the rotation waits for.")
+    join_again: list[PeerRef] = Field([], description="Peers that must join again, because it was forced.")

@@ -29,12 +29,14 @@ from moorage.common.views.identity import (
 )
 from moorage.common.views.keys import KeyLimits, KeySpec, KeyView, NewKeyView
 from moorage.common.views.peers import (
+    CaView,
     JoinReply,
     JoinRequest,
     JoinTokenSpec,
     JoinTokenView,
     NewJoinTokenView,
     PeerView,
+    RotateCa,
 )
 from moorage.common.views.pending import PlanView, WhyView
 from moorage.common.views.resources import (
@@ -282,6 +284,10 @@ class RegistrationSource(Protocol):
     async def create_token(self, spec: JoinTokenSpec, *, actor: str) -> NewJoinTokenView: ...
 
     async def join(self, request: JoinRequest) -> JoinReply: ...
+
+    async def rotate_ca(self, request: RotateCa, *, actor: str) -> CaView: ...
+
+    async def ca(self) -> CaView: ...
 
 
 class RunningCommand(Protocol):

@@ -14,12 +14,14 @@ from moorage.common.views.identity import (
 )
 from moorage.common.views.keys import KeyLimits, KeySpec, KeyView, NewKeyView, Rotation
 from moorage.common.views.peers import (
+    CaView,
     JoinReply,
     JoinRequest,
     JoinTokenSpec,
     JoinTokenView,
     NewJoinTokenView,
     PeerView,
+    RotateCa,
 )
 from moorage.common.views.secrets import SecretSpec, SecretView
 from moorage.manager.api import keys, peers, stored_secrets, users
@@ -207,6 +209,18 @@ IDENTITY_ROUTES: tuple[Route, ...] = (
         peers.revoke_peer,
         "Revoke the certificates of an agent or a proxy and close its links",
         PeerView,
+        access="admin",
+    ),
+    route(
+        "GET", "/v1/ca", peers.get_ca, "Get the CA of the links and its rotation", CaView, access="auditor"
+    ),
+    route(
+        "POST",
+        "/v1/ca/rotate",
+        peers.rotate_ca,
+        "Begin a rotation of the CA of the links, or go on with the one in progress",
+        CaView,
+        body=RotateCa,
         access="admin",
     ),
 )

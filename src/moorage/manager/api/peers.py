@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from moorage.common.model.errors import Conflict
 from moorage.common.views.peers import (
+    CaView,
     JoinReply,
     JoinRequest,
     JoinTokenSpec,
     JoinTokenView,
     NewJoinTokenView,
     PeerView,
+    RotateCa,
 )
 from moorage.manager.api.dependencies import RegistrationSource
 from moorage.manager.api.route import Call, Items, NoQuery
@@ -38,6 +40,14 @@ async def list_peers(call: Call[None, NoQuery]) -> Items[PeerView]:
 
 async def revoke_peer(call: Call[None, NoQuery]) -> PeerView:
     return await call.deps.store.peers.revoke(call.path("kind"), call.path("name"), actor=call.scope.actor)
+
+
+async def get_ca(call: Call[None, NoQuery]) -> CaView:
+    return await _require(call.deps.registration).ca()
+
+
+async def rotate_ca(call: Call[RotateCa, NoQuery]) -> CaView:
+    return await _require(call.deps.registration).rotate_ca(call.body, actor=call.scope.actor)
 
 
 def _require(registration: RegistrationSource | None) -> RegistrationSource:

@@ -66,7 +66,9 @@ class CertificateAuthority:
     def create(secret: str, now: datetime) -> EncryptedAuthority:
         """A new authority, encrypted with ``secret``."""
         key = ec.generate_private_key(ec.SECP256R1())
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Moorage links")])
+        # A name of its own: TLS finds the CA of a certificate by its name, and trusts two during a rotation.
+        serial = x509.random_serial_number()
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"Moorage links {serial:x}"[:32])])
         usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
         certificate = (
             _builder(name, name, key.public_key(), now, timedelta(days=365 * _AUTHORITY_YEARS))
@@ -77,6 +79,10 @@ class CertificateAuthority:
         encryption = serialization.BestAvailableEncryption(secret.encode())
         encrypted = key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, encryption)
         return EncryptedAuthority(certificate.public_bytes(_PEM).decode(), encrypted.decode())
+
+    @cached_property
+    def name(self) -> x509.Name:
+        return self._loaded.subject
 
     @cached_property
     def fingerprint(self) -> bytes:

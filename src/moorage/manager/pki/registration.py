@@ -9,7 +9,15 @@ from datetime import datetime, timedelta
 from moorage.common.aio.clock import Clock
 from moorage.common.link.certificates import JoinToken, has_valid_signature
 from moorage.common.model.errors import Forbidden
-from moorage.common.views.peers import JoinReply, JoinRequest, JoinTokenSpec, NewJoinTokenView
+from moorage.common.views.peers import (
+    CaView,
+    JoinReply,
+    JoinRequest,
+    JoinTokenSpec,
+    NewJoinTokenView,
+    RotateCa,
+)
+from moorage.manager.pki.authorities import Authorities, Trust
 from moorage.manager.pki.authority import CertificateAuthority, read_csr
 from moorage.manager.store.peers import Peer
 from moorage.manager.store.store import Store
@@ -25,14 +33,14 @@ class Registration:
     def __init__(
         self,
         store: Store,
-        authority: CertificateAuthority,
+        authorities: Authorities,
         clock: Clock,
         *,
         lifetime: timedelta,
         link_address: Callable[[], str],
         other_links: Callable[[], list[str]] = list,
     ) -> None:
-        self._store, self._authority, self._clock = store, authority, clock
+        self._store, self._authorities, self._clock = store, authorities, clock
         self._lifetime, self._link_address, self._other_links = lifetime, link_address, other_links
 
     def now(self) -> datetime:
@@ -42,7 +50,7 @@ class Registration:
     async def create_token(self, spec: JoinTokenSpec, *, actor: str) -> NewJoinTokenView:
         """A new join token with its secret, which is not stored. Raises ``InvalidInput``."""
         seed = hashlib.sha256(self._clock.secret(_SEED_BYTES).encode()).digest()
-        token = JoinToken(seed, self._authority.fingerprint)
+        token = JoinToken(seed, (await self._authorities.refresh()).issuer.fingerprint)
         view = await self._store.peers.create_join_token(spec, token.verifier, actor=actor)
         return NewJoinTokenView(**view.model_dump(), secret=token.text)
 
@@ -57,15 +65,17 @@ class Registration:
                 next_step="join again with the complete token",
             )
         signing_request, now = read_csr(request.csr), self.now()
+        trust = await self._authorities.refresh()
         joined = await self._store.peers.join(request, signing_request.digest, now + self._lifetime)
-        sign = self._authority.sign_peer_certificate
+        sign = trust.issuer.sign_peer_certificate
         return JoinReply(
             id=joined.id,
             kind=request.kind,
             name=request.name,
             resource_group=joined.resource_group,
             certificate=sign(signing_request, request.kind, request.name, joined.id, now, self._lifetime),
-            authority=self._authority.certificate,
+            authority=trust.issuer.certificate,
+            other_authorities=list(trust.others),
             link=self._link_address(),
             other_links=self._other_links(),
             now=now,
@@ -76,30 +86,42 @@ class Registration:
         digest of the key that asks for it. Raises ``InvalidInput``."""
         signing_request, now = read_csr(csr), self.now()
         until = now + self._lifetime
+        issuer = (await self._authorities.refresh()).issuer
         if not await self._store.peers.renew(
             peer_id, signing_request.digest, until, replaced=replaced, now=self._clock.now()
         ):
             return None
-        return self._authority.sign_peer_certificate(
+        return issuer.sign_peer_certificate(
             signing_request, peer.kind, peer.name, peer_id, now, self._lifetime
         )
 
+    async def rotate_ca(self, request: RotateCa, *, actor: str) -> CaView:
+        """Begin a rotation of the CA, or force the one in progress. Raises ``Conflict``."""
+        return await self._authorities.rotate(request, actor=actor)
+
+    async def ca(self) -> CaView:
+        return await self._authorities.status()
+
 
 class ManagerCertificate:
-    """The manager's own certificate, renewed halfway through its validity while the manager runs."""
+    """The manager's own certificate, renewed halfway through its validity while the manager runs, and when
+    another CA issues."""
 
-    def __init__(self, authority: CertificateAuthority, clock: Clock) -> None:
-        self._authority, self._clock = authority, clock
+    def __init__(self, trust: Callable[[], Trust], clock: Clock) -> None:
+        self._trust, self._clock = trust, clock
         self._issued: tuple[str, str, datetime] | None = None
+        self._issuer: CertificateAuthority | None = None
 
     @property
-    def authority(self) -> str:
-        return self._authority.certificate
+    def authorities(self) -> str:
+        """The CAs to trust, in PEM."""
+        return self._trust().bundle
 
     def current(self) -> tuple[str, str]:
         """Key and certificate in PEM. gRPC calls this from one of its threads."""
-        now = self._clock.now()
+        now, issuer = self._clock.now(), self._trust().issuer
         issued = self._issued
-        if issued is None or now >= issued[2]:
-            self._issued = issued = self._authority.issue_manager_certificate(now)
+        if issued is None or now >= issued[2] or issuer is not self._issuer:
+            self._issued = issued = issuer.issue_manager_certificate(now)
+            self._issuer = issuer
         return issued[0], issued[1]

@@ -4,43 +4,43 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
 
 from moorage.common.aio.clock import Clock
 from moorage.common.http.own_certificate import AUTHORITY, CERTIFICATE, KEY
-from moorage.manager.pki.authority import CertificateAuthority
+from moorage.manager.pki.authorities import Trust
 
 _LIFETIME = timedelta(days=30)
 
 
 class WebCertificate:
-    """Files in ``home``/tls, issued at the start and again halfway through their validity.
+    """Files in ``home``/tls, issued at the start, again halfway through their validity, and when the CA is
+    rotated.
 
     ``names``: host names and IP addresses beside those of this host.
     """
 
-    def __init__(
-        self, authority: CertificateAuthority, clock: Clock, home: Path, names: Iterable[str]
-    ) -> None:
-        self._authority, self._clock, self._home = authority, clock, home
+    def __init__(self, trust: Callable[[], Trust], clock: Clock, home: Path, names: Iterable[str]) -> None:
+        self._trust, self._clock, self._home = trust, clock, home
+        self._issued_by: Trust | None = None
         own = ("localhost", "127.0.0.1", "::1", socket.gethostname(), *names)
         self._names = tuple(dict.fromkeys(name for name in own if name not in ("0.0.0.0", "::")))
         self._due = clock.now()
 
     async def renew(self) -> None:
         """Issue the certificate if it is due. Raises ``OSError``."""
-        now = self._clock.now()
-        if now < self._due:
+        now, trust = self._clock.now(), self._trust()
+        if now < self._due and trust == self._issued_by:
             return
-        key, certificate = self._authority.issue_server_certificate(self._names, now, _LIFETIME)
-        _write(self._home / AUTHORITY, self._authority.certificate, 0o644)
+        key, certificate = trust.issuer.issue_server_certificate(self._names, now, _LIFETIME)
+        _write(self._home / AUTHORITY, trust.bundle, 0o644)
         # A server that reads in between finds a pair that does not match, and keeps the old one until it sees
         # the second file change.
         _write(self._home / KEY, key, 0o600)
         _write(self._home / CERTIFICATE, certificate, 0o644)
-        self._due = now + _LIFETIME / 2
+        self._due, self._issued_by = now + _LIFETIME / 2, trust
 
 
 def _write(path: Path, text: str, mode: int) -> None:

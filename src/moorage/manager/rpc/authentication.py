@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -22,6 +22,7 @@ from moorage.common.aio.loop import Loop
 from moorage.common.link.certificates import key_digest
 from moorage.common.link.identity import MANAGER_NAME
 from moorage.common.views.peers import PeerKind
+from moorage.manager.pki.authorities import Authorities, Trust
 from moorage.manager.store import Store, Topic
 from moorage.manager.store.peers import Peer, PeerKeys
 
@@ -35,11 +36,13 @@ _RENEWED_LINK = timedelta(hours=1)
 @dataclass(frozen=True, slots=True)
 class Caller:
     """The authenticated caller of a link. ``peer`` is None for a caller with only the link token, which may
-    act as any agent or proxy. ``key``: digest of the public key in its certificate."""
+    act as any agent or proxy. ``key``: digest of the public key in its certificate. ``issuer``:
+    fingerprint of the CA that issued it."""
 
     peer_id: str = ""
     peer: Peer | None = None
     key: str = ""
+    issuer: str = ""
 
     def refusal_to_act_as(self, name: str, resource_group: str | None = None) -> str:
         """The reason why the caller may not act as ``name``; "" if it may."""
@@ -60,11 +63,13 @@ class Caller:
 
 
 class LinkAuthenticator:
-    """Authenticates callers, and ends the calls of revoked peers. ``token``: the link token for links without
-    TLS; None for links with TLS, where the certificate identifies the caller."""
+    """Authenticates callers, and ends the calls of revoked peers. ``by``: the link token for links without
+    TLS; the CAs for links with TLS, where the certificate identifies the caller."""
 
-    def __init__(self, store: Store, token: str | None, clock: Clock) -> None:
-        self._store, self._token, self._clock = store, token, clock
+    def __init__(self, store: Store, by: str | Authorities, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self._token = by if isinstance(by, str) else None
+        self._authorities = None if isinstance(by, str) else by
         self._calls: dict[str, set[_Call]] = {}
         self.loop = Loop("peers", self._tick, interval_s=_POLL_S, clock=clock)
         store.notifier.on(Topic.PEERS, self.loop.nudge)
@@ -80,7 +85,7 @@ class LinkAuthenticator:
             return Caller()
         kind, name, peer_id = _certificate_identity(context)
         peer = await self._store.peers.find(peer_id) if peer_id else None
-        key = _key_digest(context)
+        key, issuer = _key_and_issuer(context)
         if peer is None or (peer.kind, peer.name) != (kind, name) or key in peer.retired_keys:
             message = f"{kind} {name!r} was revoked, or belongs to another installation: join again"
             if peer is not None and key in peer.retired_keys:
@@ -93,7 +98,30 @@ class LinkAuthenticator:
                 grpc.StatusCode.PERMISSION_DENIED,
                 f"this certificate is for {kind} {name!r}, and only {'s and '.join(kinds)}s may call this",
             )
-        return Caller(peer_id, peer, key)
+        assert self._authorities is not None
+        trusted = self._authorities.trust.fingerprints.get(issuer) if issuer is not None else None
+        if trusted is None:
+            # The connection is older than the end of the rotation.
+            message = f"this certificate of {kind} {name!r} is of a CA that was replaced: join again"
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, message)
+            raise AssertionError("aborted")
+        return Caller(peer_id, peer, key, trusted)
+
+    async def confirm(self, caller: Caller, authorities: Collection[str]) -> Trust | None:
+        """The CAs to trust, for a peer that says which it trusts (fingerprints). None without TLS."""
+        if self._authorities is None or caller.peer is None:
+            return None
+        trust = self._authorities.trust
+        known = set(trust.fingerprints.values())
+        if not known.issuperset(authorities):
+            # Another manager may have told the peer about the next CA. This one must not take it back.
+            trust = await self._authorities.refresh()
+            known = set(trust.fingerprints.values())
+        trusts = frozenset(known.intersection(authorities))
+        is_new = (trusts, caller.issuer) != (caller.peer.trusts, caller.peer.issuer)
+        if is_new and caller.key == caller.peer.key:
+            await self._store.peers.confirm(caller.peer_id, caller.key, trusts, caller.issuer)
+        return trust
 
     async def retire_replaced_key(self, caller: Caller) -> None:
         """Call it when a peer's link begins. With its newest key, nobody needs the one before any more."""
@@ -119,7 +147,7 @@ class LinkAuthenticator:
         calls = self._calls.setdefault(caller.peer_id, set())
         try:
             async with asyncio.timeout(None) as timeout:
-                call = _Call(timeout, caller.key, self._clock.now())
+                call = _Call(timeout, caller.key, caller.issuer, self._clock.now())
                 calls.add(call)
                 yield
         except TimeoutError:
@@ -140,13 +168,16 @@ class LinkAuthenticator:
         if not self._calls:
             return
         left, now = await self._store.peers.valid(list(self._calls)), self._clock.now()
+        # A call by a CA that was dropped ends: its peer connects again with its new certificate.
+        trust = await self._authorities.refresh() if self._authorities is not None else None
+        trusted = frozenset(trust.fingerprints.values() if trust is not None else ())
         for peer_id, calls in self._calls.items():
             keys = left.get(peer_id)
             if keys is None:
                 log.warning("peer revoked: closing its links", peer=peer_id)
             for call in calls:
                 call.renewed = keys is not None
-                if keys is None or call.is_outdated(keys, now):
+                if keys is None or call.is_outdated(keys, now) or call.issuer not in trusted:
                     call.timeout.reschedule(0.0)  # expires at once
 
 
@@ -154,6 +185,7 @@ class LinkAuthenticator:
 class _Call:
     timeout: asyncio.Timeout
     key: str
+    issuer: str
     since: datetime
     renewed: bool = False
 
@@ -186,14 +218,16 @@ def _certificate_identity(context: Any) -> tuple[str, str, str]:
     return "", "", ""
 
 
-def _key_digest(context: Any) -> str:
-    """The digest of the public key in the caller's certificate; "" if there is none."""
+def _key_and_issuer(context: Any) -> tuple[str, x509.Name | None]:
+    """The digest of the public key in the caller's certificate, and the name of the CA that issued it; "" and
+    None if there is none."""
     for pem in (context.auth_context() or {}).get("x509_pem_cert", ()):
-        return _digest_of(bytes(pem))
-    return ""
+        return _read(bytes(pem))
+    return "", None
 
 
 @lru_cache(maxsize=4096)
-def _digest_of(pem: bytes) -> str:
-    key = x509.load_pem_x509_certificate(pem).public_key()
-    return key_digest(key) if isinstance(key, ec.EllipticCurvePublicKey) else ""
+def _read(pem: bytes) -> tuple[str, x509.Name]:
+    certificate = x509.load_pem_x509_certificate(pem)
+    key = certificate.public_key()
+    return key_digest(key) if isinstance(key, ec.EllipticCurvePublicKey) else "", certificate.issuer

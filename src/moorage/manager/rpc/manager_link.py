@@ -132,7 +132,7 @@ class ManagerLinkClient:
             return grpc.aio.insecure_channel(target, options=_OPTIONS)
         key, chain = self._certificate.current()
         credentials = grpc.ssl_channel_credentials(
-            self._certificate.authority.encode(), key.encode(), chain.encode()
+            self._certificate.authorities.encode(), key.encode(), chain.encode()
         )
         named = ("grpc.ssl_target_name_override", MANAGER_NAME)
         return grpc.aio.secure_channel(target, credentials, options=[*_OPTIONS, named])

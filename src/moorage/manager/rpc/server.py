@@ -217,13 +217,19 @@ class LinkServer(
         return peers_pb2.RenewReply(certificate=certificate, now_ms=now_ms)
 
     async def Hello(self, request: peers_pb2.HelloRequest, context: Any) -> peers_pb2.HelloReply:
-        await self._authenticate(context, "agent", "proxy")
+        caller = await self._authenticate(context, "agent", "proxy")
+        try:
+            trust = await self._authenticator.confirm(caller, request.authorities)
+        except StoreUnavailable as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         now_ms = round(self._authenticator.now().timestamp() * 1000)
         return peers_pb2.HelloReply(
             version=moorage.__version__,
             now_ms=now_ms,
             managers=self._presence.managers,
             no_database=not self._presence.has_database,
+            authorities=trust.certificates if trust is not None else (),
+            renew=trust is not None and caller.issuer != trust.issuer_fingerprint,
         )
 
     async def _authenticate(self, context: Any, *kinds: PeerKind) -> Caller:
@@ -285,7 +291,7 @@ def _credentials(certificate: ManagerCertificate) -> grpc.ServerCredentials:
     def configured() -> Any:
         key, chain = certificate.current()
         return grpc.ssl_server_certificate_configuration(
-            [(key.encode(), chain.encode())], certificate.authority.encode()
+            [(key.encode(), chain.encode())], certificate.authorities.encode()
         )
 
     return grpc.dynamic_ssl_server_credentials(configured(), configured, require_client_authentication=True)

@@ -50,7 +50,19 @@ secrets = table(
 )
 
 link_authority = table(
-    "link_authority", ("name",), {"name": Text(), "certificate": Text(), "key": Text(), "created_at": TIME}
+    "link_authority",
+    ("name",),
+    {
+        "name": Text(),
+        "certificate": Text(),
+        "key": Text(),
+        "created_at": TIME,
+        "next_certificate": [Text()],
+        "next_key": [Text()],
+        "retiring_certificate": [Text()],
+        "rotated_at": [TIME],
+        "rotated_by": [Text()],
+    },
 )
 
 join_tokens = table(
@@ -88,5 +100,7 @@ link_peers = table(
         "renewed_from": [Text()],
         "renewed_at": [TIME],
         "retired_keys": ARRAY(Text()),
+        "trusted_authorities": ARRAY(Text()),
+        "issuer": [Text()],
     },
 )

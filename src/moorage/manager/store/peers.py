@@ -1,10 +1,9 @@
-"""Peers in Postgres: the certificate authority of the links, join tokens, and registered agents and
-proxies."""
+"""Peers in Postgres: join tokens, and registered agents and proxies."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -13,7 +12,6 @@ import asyncpg
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import Conflict, Forbidden, InvalidInput, NotFound
 from moorage.common.views.peers import JoinRequest, JoinTokenSpec, JoinTokenView, PeerKind, PeerView
-from moorage.manager.pki.authority import EncryptedAuthority
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
@@ -34,7 +32,8 @@ class Registration:
 @dataclass(frozen=True, slots=True)
 class Peer:
     """``key``: digest of the public key of its newest certificate. ``was_renewed``: it may still use the one
-    before; see ``retire``. ``retired_keys``: those that it may not use."""
+    before; see ``retire``. ``retired_keys``: those that it may not use. ``trusts`` and ``issuer``: see
+    ``confirm``."""
 
     kind: PeerKind
     name: str
@@ -42,6 +41,8 @@ class Peer:
     key: str = ""
     was_renewed: bool = False
     retired_keys: frozenset[str] = frozenset()
+    trusts: frozenset[str] = frozenset()
+    issuer: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +58,6 @@ class PeerStore:
     def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
         self._db, self._notifier, self._clock = db, notifier, clock
         self._connection = db.dedicated_connection()
-
-    async def authority(self, make: Callable[[], EncryptedAuthority]) -> EncryptedAuthority:
-        """The CA of the links. The first manager that asks creates it by ``make``."""
-        found = await self._db.fetchrow(SQL["authority_find"])
-        if found is None:
-            new = make()
-            rows = await self._connection.fetch(SQL["authority_create"], new.certificate, new.key)
-            # No row: another manager stored its own after the first read, and this statement did not see it
-            # yet.
-            found = rows[0] if rows else await self._db.fetchrow(SQL["authority_find"])
-        return EncryptedAuthority(found["certificate"], found["key"])
 
     async def create_join_token(self, spec: JoinTokenSpec, verifier: str, *, actor: str) -> JoinTokenView:
         """``verifier``: the token's public key in hex. Raises ``InvalidInput`` for an expiry in the past,
@@ -127,7 +117,8 @@ class PeerStore:
         retired = frozenset(row["retired_keys"])
         was_renewed = row["renewed_from"] is not None
         group, key = row["resource_group"], row["public_key"]
-        return Peer(row["kind"], row["name"], group, key, was_renewed, retired)
+        trusts = frozenset(row["trusted_authorities"])
+        return Peer(row["kind"], row["name"], group, key, was_renewed, retired, trusts, row["issuer"])
 
     async def renew(self, peer_id: str, key: str, until: datetime, *, replaced: str, now: datetime) -> bool:
         """Record a certificate for the public key of digest ``key``, valid until ``until``, in place of that
@@ -139,6 +130,11 @@ class PeerStore:
         """A peer has connected with its newest ``key``: refuse the one before from now on."""
         if await self._connection.fetch(SQL["peer_retire"], peer_id, key):
             self._notifier.notify([Topic.PEERS])
+
+    async def confirm(self, peer_id: str, key: str, trusts: Collection[str], issuer: str) -> None:
+        """Record the fingerprints of the CAs that the peer with this newest ``key`` trusts, and of the one
+        that issued the certificate that it uses."""
+        await self._connection.fetch(SQL["peer_confirm"], peer_id, key, sorted(trusts), issuer)
 
     async def valid(self, peer_ids: Collection[str]) -> dict[str, PeerKeys]:
         """The peers among these that are not revoked."""

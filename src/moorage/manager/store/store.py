@@ -9,6 +9,7 @@ from moorage.common.aio.loop import Loop
 from moorage.manager.secrets.keyring import Keyring
 from moorage.manager.store.access_tokens import AccessTokenStore
 from moorage.manager.store.agents import AgentStore
+from moorage.manager.store.authorities import AuthorityStore
 from moorage.manager.store.database import Database
 from moorage.manager.store.deadlines import DeadlineStore
 from moorage.manager.store.decisions import DecisionStore
@@ -73,6 +74,7 @@ class Store:
         self.access_tokens = AccessTokenStore(db, notifier, clock)
         self.routes = RouteStore(db, self.keys, notifier)
         self.peers = PeerStore(db, notifier, clock)
+        self.authorities = AuthorityStore(db, notifier)
         self.leases = LeaseStore(db)
         self.deadlines = DeadlineStore(db)
         self.kernel_leases = KernelLeaseStore(db, notifier)

@@ -60,6 +60,8 @@ EXPECTED = {
     "/v1/join-tokens": {"get", "post"},
     "/v1/join-tokens/{id}": {"delete"},
     "/v1/join": {"post"},
+    "/v1/ca": {"get"},
+    "/v1/ca/rotate": {"post"},
     "/v1/peers": {"get"},
     "/v1/peers/{kind}/{name}": {"delete"},
     "/livez": {"get"},

@@ -7,20 +7,26 @@ from typing import ClassVar as _ClassVar, Optional as _Optional
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class HelloRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("authorities",)
+    AUTHORITIES_FIELD_NUMBER: _ClassVar[int]
+    authorities: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, authorities: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class HelloReply(_message.Message):
-    __slots__ = ("version", "now_ms", "managers", "no_database")
+    __slots__ = ("version", "now_ms", "managers", "no_database", "authorities", "renew")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     NOW_MS_FIELD_NUMBER: _ClassVar[int]
     MANAGERS_FIELD_NUMBER: _ClassVar[int]
     NO_DATABASE_FIELD_NUMBER: _ClassVar[int]
+    AUTHORITIES_FIELD_NUMBER: _ClassVar[int]
+    RENEW_FIELD_NUMBER: _ClassVar[int]
     version: str
     now_ms: int
     managers: _containers.RepeatedScalarFieldContainer[str]
     no_database: bool
-    def __init__(self, version: _Optional[str] = ..., now_ms: _Optional[int] = ..., managers: _Optional[_Iterable[str]] = ..., no_database: _Optional[bool] = ...) -> None: ...
+    authorities: _containers.RepeatedScalarFieldContainer[str]
+    renew: bool
+    def __init__(self, version: _Optional[str] = ..., now_ms: _Optional[int] = ..., managers: _Optional[_Iterable[str]] = ..., no_database: _Optional[bool] = ..., authorities: _Optional[_Iterable[str]] = ..., renew: _Optional[bool] = ...) -> None: ...
 
 class RenewRequest(_message.Message):
     __slots__ = ("csr",)

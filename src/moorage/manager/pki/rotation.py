@@ -1,0 +1,77 @@
+"""Rotation of the CA of the links: when it may go on. Pure.
+
+A rotation has two states. While it is ``distributing``, the current CA issues, and peers learn to trust the
+next one. While it is ``reissuing``, the next one has become the current one and issues; the one before is
+still trusted, until every peer has a new certificate. So peers and managers always trust each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from moorage.common.link.identity import certificate_fingerprint
+from moorage.common.views.peers import PeerKind, RotationState
+from moorage.manager.pki.authority import EncryptedAuthority
+
+# Other managers read the authorities more often than this.
+SETTLE = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAuthorities:
+    """``retiring``: certificate of the CA before, in PEM. ``since``: when the rotation last went on."""
+
+    current: EncryptedAuthority
+    next: EncryptedAuthority | None = None
+    retiring: str | None = None
+    since: datetime | None = None
+
+    @property
+    def state(self) -> RotationState:
+        if self.next is not None:
+            return "distributing"
+        return "steady" if self.retiring is None else "reissuing"
+
+    @property
+    def newest(self) -> EncryptedAuthority:
+        return self.next or self.current
+
+    @property
+    def trusted(self) -> tuple[str, ...]:
+        """Certificates of the CAs that peers and managers trust, in PEM, the issuing one first."""
+        other = self.next.certificate if self.next is not None else self.retiring
+        return (self.current.certificate,) if other is None else (self.current.certificate, other)
+
+
+@dataclass(frozen=True, slots=True)
+class PeerTrust:
+    """``trusts``: fingerprints of the CAs that the peer has said it trusts, none if it is of a release that
+    does not say so. ``issuer``: that of the CA of the certificate that it used last."""
+
+    kind: PeerKind
+    name: str
+    trusts: frozenset[str]
+    issuer: str | None
+
+
+def find_waiting(authorities: StoredAuthorities, peers: Iterable[PeerTrust]) -> list[PeerTrust]:
+    """The peers that would have to join again if the rotation went on now."""
+    newest = certificate_fingerprint(authorities.newest.certificate)
+    match authorities.state:
+        case "distributing":
+            return [peer for peer in peers if newest not in peer.trusts]
+        case "reissuing":
+            return [peer for peer in peers if peer.issuer != newest]
+        case _:
+            return []
+
+
+def may_go_on(authorities: StoredAuthorities, peers: Iterable[PeerTrust], now: datetime) -> bool:
+    """Whether the rotation may go to its next state."""
+    if authorities.state == "steady":
+        return False
+    if authorities.since is not None and now < authorities.since + SETTLE:
+        return False
+    return not find_waiting(authorities, peers)

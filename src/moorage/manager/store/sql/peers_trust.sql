@@ -1,0 +1,3 @@
+-- What every peer trusts that has a certificate at $1.
+SELECT kind, name, trusted_authorities, issuer FROM link_peers
+WHERE revoked_at IS NULL AND certificate_until > $1 ORDER BY kind, name
