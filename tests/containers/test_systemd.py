@@ -7,6 +7,7 @@ import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from shlex import quote
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -21,6 +22,7 @@ from .polling import until
 from .systemd_machine import Machine, missing_requirement
 
 pytestmark = [pytest.mark.xdist_group("platform"), pytest.mark.timeout(240)]
+PROCESSES = """MOORAGE_AGENT__RUNTIMES='["process"]'"""
 SETTINGS = """
 common.link_tls = "on"
 manager = {{ listen = "127.0.0.1:{api}", link_listen = "127.0.0.1:{link}" }}
@@ -119,6 +121,8 @@ def test_units_start_restart_and_keep_kernels(machine: Machine, ports: dict[str,
     moorage.systemctl("start", "moorage-manager")
     until("the manager answers", lambda: moorage("agents") or True)
     moorage.join()
+    # The unit offers containers only. /etc/moorage/agent.env overrides it.
+    machine.run("/bin/sh", "-c", f"echo {quote(PROCESSES)} > /etc/moorage/agent.env")
     moorage.systemctl("start", "moorage-agent", "moorage-proxy")
     until("the agent is alive", lambda: moorage.agent()["status"] == "ALIVE")
     moorage("start", "--name", "dev", "--", "sh", "-c", "echo started; exec sleep 3600")
@@ -140,7 +144,7 @@ def test_units_start_restart_and_keep_kernels(machine: Machine, ports: dict[str,
         urlopen(f"http://127.0.0.1:{ports['openai']}/v1/models", timeout=10)
 
     # A daemon that exits because of an invalid setting is not restarted, and logs the reason.
-    machine.run("/bin/sh", "-c", "echo MOORAGE_AGENT__INVENTORY=nonsense > /etc/moorage/agent.env")
+    machine.run("/bin/sh", "-c", "echo MOORAGE_AGENT__INVENTORY=nonsense >> /etc/moorage/agent.env")
     moorage.systemctl("restart", "moorage-agent")
     until("the unit has failed", lambda: moorage.unit_property("agent", "ActiveState") == "failed")
     assert (
