@@ -107,7 +107,7 @@ sim: $(STAMP) ## Deterministic simulation with faults (SEEDS=1000; a failing see
 
 .PHONY: test-docker
 test-docker: $(STAMP) ## Containers, in a private Docker Engine (needs root; installs Debian packages if necessary)
-	@if why=$$($(BIN)/python -m tests.containers.prepare); then exec $(BIN)/pytest -m "docker and not vllm" tests/conformance tests/containers; \
+	@if why=$$($(BIN)/python -m tests.containers.prepare); then exec $(PYTEST) -n 2 --dist loadgroup -m "docker and not vllm" tests/conformance tests/containers; \
 	else printf '%s\n' "" "*** THE TESTS WITH DOCKER DID NOT RUN: $$why" "" >&2; fi
 
 .PHONY: test-isolation

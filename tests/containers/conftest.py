@@ -37,6 +37,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.docker)
+            if item.get_closest_marker("xdist_group") is None:  # engines belong to modules
+                item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 def launch(*program: str, **fields: Any) -> Launch:

@@ -60,8 +60,10 @@ class PrivateEngine:
         self.folder = folder = folder / f"engine-{os.getpid()}-{number}"
         self.socket = folder / "docker.sock"
         self._bridge = f"mg{os.getpid()}x{number}"
-        # 198.18.0.0/15 is reserved for benchmarks (RFC 2544), so no other network uses it.
-        self._address = f"198.18.{(os.getpid() + number) % 256}.1/24"
+        # 198.18.0.0/15 is reserved for benchmarks (RFC 2544), so no other network uses it. Test processes
+        # that start together have different numbers.
+        place = os.getpid() % 16 * 16 + number % 16
+        self._address = f"198.18.{place}.1/24"
         self._bin = folder / "bin"
         self._bin.mkdir(parents=True)
         if gpus:
@@ -78,9 +80,11 @@ class PrivateEngine:
         (folder / "daemon.json").write_text(json.dumps(config))
         self._process: subprocess.Popen[bytes] | None = None
         self._walled = firewalled
-        # The other half of that range.
+        # The other half of that range, in parts of the size that the networks take.
         size = network_bits - (networks - 1).bit_length()
-        self._options += ["--default-address-pool", f"base=198.19.0.0/{size},size={network_bits}"]
+        part = place % 2 ** (size - 16) << (32 - size)
+        base = f"198.19.{part >> 8}.{part & 255}"
+        self._options += ["--default-address-pool", f"base={base}/{size},size={network_bits}"]
         if firewalled:
             return
         _ip("link", "add", self._bridge, "type", "bridge")
