@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 
 # Below those that systems give to outgoing connections (32768 and up on Linux): one of these was taken by a
 # connection of somebody else, between being found free and being listened on.
-_LOW, _HIGH = 10_000, 19_999
+_LOW, _WORKERS, _WIDTH = 10_000, 8, 1_250
+# Each worker of pytest-xdist has its own: two workers had found the same port free.
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _WORKERS
+_PORTS = range(_LOW + _WORKER * _WIDTH, _LOW + (_WORKER + 1) * _WIDTH)
 _chance = random.SystemRandom()
 
 
 def free_port(host: str = "127.0.0.1") -> int:
     while True:
-        port = _chance.randint(_LOW, _HIGH)
+        port = _chance.choice(_PORTS)
         with socket.socket() as probe:
             try:
                 probe.bind((host, port))
