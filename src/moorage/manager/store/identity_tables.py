@@ -2,34 +2,74 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from sqlalchemy import BigInteger, Integer, LargeBinary, Text
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from moorage.manager.store.schema import ID, TIME, table
 
-_KEY: dict[str, Any] = {"id": ID, "created_at": TIME}
-_KEY |= {name: Text() for name in ("name", "role", "owner", "project", "prefix", "sha256")}
-_KEY |= {"expires_at": [TIME], "revoked_at": [TIME], "last_used_at": [TIME]}
-_KEY |= {"created_by": Text(), "revoked_by": Text(), "granted_role": [Text()], "previous_sha256": [Text()]}
-_KEY |= {"previous_until": [TIME], "max_priority": [Integer()]}
-_KEY |= {name: [ARRAY(Text())] for name in ("scopes", "models", "resource_groups")}
-_KEY |= {f"{rate}_per_minute": [Integer()] for rate in ("requests", "tokens")}
-api_keys = table("api_keys", ("id",), _KEY | {"concurrent_requests": [Integer()]})
-
-_ACCOUNT: dict[str, Any] = {"id": ID, "name": Text(), "status": Text(), "created_at": TIME}
-_ACCOUNT |= {"created_by": Text()}
-users = table("users", ("name",), _ACCOUNT | {"email": Text(), "platform_role": [Text()]})
+users = table(
+    "users",
+    ("name",),
+    {
+        "id": ID,
+        "name": Text(),
+        "email": Text(),
+        "status": Text(),
+        "platform_role": [Text()],
+        "created_at": TIME,
+        "created_by": Text(),
+    },
+)
 
 projects = table(
-    "projects", ("name",), _ACCOUNT | {"max_priority": [Integer()], "resource_groups": [ARRAY(Text())]}
+    "projects",
+    ("name",),
+    {
+        "id": ID,
+        "name": Text(),
+        "status": Text(),
+        "max_priority": [Integer()],
+        "resource_groups": [ARRAY(Text())],
+        "created_at": TIME,
+        "created_by": Text(),
+    },
 )
 
 memberships = table(
     "memberships",
     ("project", "user_name"),
     {"project": Text(), "user_name": Text(), "role": Text(), "changed_at": TIME, "changed_by": Text()},
+)
+
+# ``role`` is what the release before reads; ``granted_role`` is what the key was made with.
+api_keys = table(
+    "api_keys",
+    ("id",),
+    {
+        "id": ID,
+        "name": Text(),
+        "role": Text(),
+        "granted_role": [Text()],
+        "owner": Text(),
+        "project": Text(),
+        "prefix": Text(),
+        "sha256": Text(),
+        "previous_sha256": [Text()],
+        "previous_until": [TIME],
+        "scopes": [ARRAY(Text())],
+        "models": [ARRAY(Text())],
+        "resource_groups": [ARRAY(Text())],
+        "max_priority": [Integer()],
+        "requests_per_minute": [Integer()],
+        "tokens_per_minute": [Integer()],
+        "concurrent_requests": [Integer()],
+        "created_at": TIME,
+        "created_by": Text(),
+        "expires_at": [TIME],
+        "last_used_at": [TIME],
+        "revoked_at": [TIME],
+        "revoked_by": Text(),
+    },
 )
 
 secrets = table(

@@ -24,8 +24,6 @@ resource_groups = table(
     },
 )
 
-_READINESS = {"restored_at": [TIME], "refuses_orders": Boolean(), "unknown_kernels": JSONB()}
-_READINESS |= {"ready": Boolean(), "manager": [ID], "detached_stream": [BigInteger()]}
 agents = table(
     "agents",
     ("id",),
@@ -56,12 +54,27 @@ agents = table(
         "report_interval_s": Float(),
         "silence_grace_s": JSONB(),
         "lease_runtimes": ARRAY(Text()),
-        **_READINESS,
+        "restored_at": [TIME],
+        "refuses_orders": Boolean(),
+        "unknown_kernels": JSONB(),
+        "ready": Boolean(),
+        "manager": [ID],
+        "detached_stream": [BigInteger()],
     },
 )
 
-_MANAGER = {"id": ID, "link": Text(), "version": Text(), "beat": BigInteger(), "proxies": ARRAY(Text())}
-managers = table("managers", ("id",), _MANAGER | {"started_at": TIME})
+managers = table(
+    "managers",
+    ("id",),
+    {
+        "id": ID,
+        "link": Text(),
+        "version": Text(),
+        "beat": BigInteger(),
+        "proxies": ARRAY(Text()),
+        "started_at": TIME,
+    },
+)
 
 agent_history = table(
     "agent_history",
