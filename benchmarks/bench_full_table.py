@@ -56,8 +56,8 @@ WITH created AS (
            '{"cpu": 1000}', 'bench', 'bench', now() - n * interval '1 s', now() - n * interval '1 s', 4
     FROM generate_series(1, $1) AS n RETURNING id
 ), kernels_added AS (
-    INSERT INTO kernels (id, session_id, attempt, status, agent_id, secret)
-    SELECT gen_random_uuid(), id, 1, 'TERMINATED', 'old', 's' FROM created
+    INSERT INTO kernels (id, session_id, attempt, status, status_since, agent_id, secret)
+    SELECT gen_random_uuid(), id, 1, 'TERMINATED', now() - interval '1 day', 'old', 's' FROM created
 )
 INSERT INTO session_history (session_id, revision, event, to_status, actor)
 SELECT id, r, 'moved', 'TERMINATED', 'bench' FROM created, generate_series(1, 4) AS r
@@ -68,7 +68,8 @@ async def times(store: Store) -> dict[str, float]:
     """The median duration of each read in milliseconds."""
     reads: dict[str, Callable[[], Awaitable[object]]] = {
         "scheduling pass: groups, sessions, agents": lambda: _pass(store),
-        "session controller: full scan": store.lifecycle.unsettled,
+        "session controller: what has changed": lambda: store.lifecycle.to_reconcile(changed_s=10),
+        "session controller: sweep of 500": lambda: store.lifecycle.sweep(None, 500),
         "routes": store.routes.table,
         "listing: newest 50": lambda: store.sessions.page(SYSTEM, limit=50),
         "listing: live sessions": lambda: store.sessions.page(SYSTEM, statuses=frozenset(LIVE), limit=50),
