@@ -55,7 +55,7 @@ ANYWHERE := -m "not isolation and not docker and not vllm and not gpu and not br
 
 # Its parts run side by side; each prints its output when it ends.
 .PHONY: check
-check: $(STAMP) ## Format, lint, types, import contracts and unit tests; under a minute
+check: $(STAMP) ## Format, lint, types, import contracts and unit tests; a minute or two
 	@$(MAKE) --no-print-directory --jobs $(CORES) --output-sync=target --keep-going check-style check-types check-contracts check-unit
 
 .PHONY: check-style check-types check-contracts check-unit
