@@ -104,8 +104,12 @@ async def test_device_is_offered_allocated_and_measured(client: Client, agent: A
         return {d.device_id: d.memory for d in node.devices}.get(device) == 5000
 
     await eventually(measured)
-    # Without per-process data, an exclusive device is attributed to its kernel entirely.
-    assert (await client.session_stats("one")).kernels[0].latest is not None
+
+    async def attributed() -> bool:
+        """Without per-process data, an exclusive device is attributed to its kernel entirely."""
+        return (await client.session_stats("one")).kernels[0].latest is not None
+
+    await eventually(attributed)
     await client.stop_session("one")
     await until(client, "one", Status.TERMINATED)
 

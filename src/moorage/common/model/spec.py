@@ -88,7 +88,7 @@ Image = Annotated[
 class Probe(Model):
     """Readiness probe of a ``custom`` engine: an HTTP GET of ``path`` returns 2xx."""
 
-    path: Annotated[str, Field(pattern=r"^/", max_length=2048)] = "/"
+    path: Annotated[str, Field(pattern=r"^/[\x21-\x7e]*$", max_length=2048)] = "/"
     period_s: Annotated[float, Field(gt=0, le=60)] = 0.5
 
 

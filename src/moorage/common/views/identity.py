@@ -11,7 +11,7 @@ from moorage.common.model.roles import MemberRole, PlatformRole
 from moorage.common.model.spec import Model, Name
 from moorage.common.views.resources import View
 
-Email = Annotated[str, Field(pattern=r"^([^\s@]+@[^\s@]+)?$", max_length=254)]
+Email = Annotated[str, Field(pattern=r"^([^\s@\x00-\x1f\x7f]+@[^\s@\x00-\x1f\x7f]+)?$", max_length=254)]
 Status = Literal["active", "disabled"]
 
 
