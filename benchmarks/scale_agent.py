@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from moorage.agent.devices.usage import UsageSampler
+from moorage.agent.devices.vendor import DeviceMeasurement, DeviceParents
 from moorage.agent.engines import NodeInfo
 from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.leases import KernelLeases
@@ -25,7 +26,7 @@ from moorage.agent.state.workspaces import Workspaces
 from moorage.common.aio.clock import SystemClock
 from moorage.common.link.messages import AgentInfo, Orders, OrdersDelta, Report, ReportDelta
 from moorage.common.link.sync import ReportSender
-from moorage.common.model.ids import AgentId, KernelId, SessionId
+from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.status import ObservedState, SessionType
 from moorage.common.model.usage import UsageReport
@@ -46,7 +47,7 @@ def kernel() -> KernelSpec:
 
 
 class NoDevices:
-    def measure(self, devices: object) -> dict[object, object]:
+    def measure(self, devices: DeviceParents) -> dict[DeviceId, DeviceMeasurement]:
         return {}
 
 
@@ -93,7 +94,7 @@ class Agent:
             runtimes={"fake": runtime},
             running=self.kernels.active_kernels,
             devices=dict,
-            meter=NoDevices(),  # type: ignore[arg-type]
+            meter=NoDevices(),
             send=self._send_usage,
         )
         self._stack.push_async_callback(self._sampler.close)

@@ -69,7 +69,7 @@ def test_administrators_allow_networks_and_names() -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        "", "x", "/path", "file:///etc/passwd", "gopher://h/", "unix:///run/docker.sock", "https://",
+        "", "x", "/x", "a/b", "file://host/x", "gopher://h/", "unix:x", "https://",
         "https:///p", "http://h.example/", "https://user@h.example/", "https://:secret@h.example/",
         "https://h.example:99999/",
     ],
