@@ -36,6 +36,12 @@ class DeviceMeasurement:
     power: int | None = None
 
 
+class DeviceMeter(Protocol):
+    def measure(self, devices: DeviceParents) -> dict[DeviceId, DeviceMeasurement]:
+        """Called in a thread."""
+        ...
+
+
 class VendorFailed(Exception):
     """A vendor's code failed. The message is meant for operators."""
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from moorage.agent.devices.health.rules import describe_unreleased, unreleased_memory
-from moorage.agent.devices.vendor import DeviceMeasurement, DeviceParents
+from moorage.agent.devices.vendor import DeviceMeter
 from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import DeviceId, KernelId
 from moorage.common.model.reasons import Reason
@@ -22,12 +22,6 @@ if TYPE_CHECKING:
     from moorage.agent.devices.health.monitor import DeviceFences
 
 _MIN_DELAY_S, _MAX_DELAY_S = 0.1, 1.0
-
-
-class DeviceMeter(Protocol):
-    def measure(self, devices: DeviceParents) -> dict[DeviceId, DeviceMeasurement]:
-        """Called in a thread."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

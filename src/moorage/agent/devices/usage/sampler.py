@@ -11,13 +11,12 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import structlog
 
 from moorage.agent.devices.host import node_counters
 from moorage.agent.devices.usage.rates import MinuteAggregator, kernel_device_usage, usage_between
-from moorage.agent.devices.vendor import DeviceMeasurement, DeviceParents
+from moorage.agent.devices.vendor import DeviceMeasurement, DeviceMeter, DeviceParents
 from moorage.agent.runtimes.base import Counters, Handle, Runtime, RuntimeFailed
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.tasks import cancel_and_wait, spawn
@@ -38,12 +37,6 @@ class RunningKernel:
     runtime: str
     handle: Handle
     devices: Mapping[DeviceId, int]
-
-
-class DeviceMeter(Protocol):
-    def measure(self, devices: DeviceParents) -> dict[DeviceId, DeviceMeasurement]:
-        """Called in a thread."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
