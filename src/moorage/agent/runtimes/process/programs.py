@@ -9,14 +9,15 @@ import py_compile
 from pathlib import Path
 
 SHIM, COMMAND_SHIM = "process_shim", "command_shim"
-# Modules by the name of the compiled file. The programs import the others from their own directory.
+# Modules by the name of the compiled file, in the order of compilation. The programs import the others from
+# their own directory, so they come last: the runtime takes the shim as the sign that all are there.
 _MODULES = {
-    SHIM: "shim",
-    COMMAND_SHIM: "command_shim",
     "process_init": "shim_init",
     "process_log": "shim_log",
     "process_sandbox": "sandbox",
     "process_system": "shim_system",
+    COMMAND_SHIM: "command_shim",
+    SHIM: "shim",
 }
 
 
