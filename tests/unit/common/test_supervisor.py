@@ -70,7 +70,8 @@ def test_failure_at_any_await_restarts_the_task(numbers: list[int], error: type[
             await (interrupt(work.run(), at(faults.pop(0), error("injected"))) if faults else work.run())
 
         task = SupervisedTask("test", faulty)
-        await work.until(20)
+        # A pass has three awaits, so all failures come within the first 6 * 12 / 3 passes.
+        await work.until(25)
         assert (work.runs, faults) == (len(numbers) + 1, [])
         assert task.failures == (0 if error is StoreUnavailable else len(numbers))
         await task.close()
