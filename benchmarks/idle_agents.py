@@ -31,7 +31,7 @@ async def measure(agents: int, seconds: float, settled_s: float) -> dict[str, An
         before = cluster.cpu()
         await asyncio.sleep(seconds)
         used = {name: 100 * (after - before[name]) / seconds for name, after in cluster.cpu().items()}
-        return {"agents": agents, **used, "manager_rss_mb": rss_mb(cluster.pids["manager"])}
+        return {"idle_agents": agents, **used, "manager_rss_mb": rss_mb(cluster.pids["manager"])}
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -42,7 +42,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         both = row["manager"] + row["postgres"]
         lines.append(
-            f"| {row['agents']} | {row['manager']:.1f} | {row['postgres']:.1f} | {both:.1f} "
+            f"| {row['idle_agents']:,} | {row['manager']:.1f} | {row['postgres']:.1f} | {both:.1f} "
             f"| {row['manager_rss_mb']:.0f} |"
         )
     return "\n".join(lines)
