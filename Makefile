@@ -48,6 +48,8 @@ demo: $(STAMP) ## Serve a tiny model through every component (DEMO_ARGS=--exit: 
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 PYTEST := $(BIN)/pytest -q --durations 10 --durations-min 3
 PARALLEL := -n $(CORES) --maxprocesses 8 --dist loadgroup
+# Unit tests wait for timeouts of the product: one worker more than there are cores uses that time.
+PARALLEL_UNIT := -n $(shell echo $$(($(CORES) + 1))) --maxprocesses 8 --dist loadgroup
 FAST := tests/unit tests/tidy
 PLATFORMS := tests/e2e
 SERIAL := tests/faults
@@ -70,7 +72,7 @@ check-contracts: $(STAMP)
 	$(BIN)/lint-imports --no-logo --no-cache
 
 check-unit: $(STAMP)
-	$(PYTEST) $(PARALLEL) $(FAST)
+	$(PYTEST) $(PARALLEL_UNIT) $(FAST)
 
 .PHONY: test
 test: check test-parallel test-platforms ## All tests that need no Docker, vLLM, GPU or browser

@@ -209,7 +209,7 @@ async def test_kernel_is_kept_until_it_is_destroyed(node: Node) -> None:
     spec = kernel()
     node.order(spec)
     await node.until(spec, S.RUNNING)
-    node.runtime.failing = {"stop": ALWAYS, "destroy": 5}
+    node.runtime.failing = {"stop": ALWAYS, "destroy": 2}
     node.order()
     while node.runtime.failing["destroy"]:
         found = node.find(spec)
