@@ -2,9 +2,11 @@
 
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from moorage.cli import app
@@ -15,6 +17,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "manager" / "api"))
 from fake_manager import KEY, FakeManager
 from invoke import Run
 
+# The runner would make the tree of all commands anew for each command line, which takes 50 ms.
+_command = cache(get_command)
+
 
 @pytest.fixture
 def manager() -> Iterator[FakeManager]:
@@ -23,7 +28,7 @@ def manager() -> Iterator[FakeManager]:
 
 
 @pytest.fixture
-def moorage(manager: FakeManager, tmp_path: Path) -> Run:
+def moorage(manager: FakeManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """Run a command line: ``moorage("ps", "-o", "json")``. The environment configures the connection."""
     env = {
         "MOORAGE_HOME": str(tmp_path / "home"),
@@ -33,6 +38,8 @@ def moorage(manager: FakeManager, tmp_path: Path) -> Run:
         "NO_COLOR": None,
         "FORCE_COLOR": None,
     }
+
+    monkeypatch.setattr("typer.testing._get_command", _command)
 
     def call(*args: str, stdin: str = "", **variables: str | None) -> Result:
         result = CliRunner().invoke(app, list(args), env=env | variables, input=stdin, catch_exceptions=False)
