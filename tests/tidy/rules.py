@@ -6,8 +6,18 @@ import ast
 import re
 import tomllib
 from collections.abc import Callable, Collection, Iterator
+from functools import cache
 
 Rule = Callable[[str, str], list[str]]
+
+# Every rule looks at the same files.
+_tree = cache(ast.parse)
+
+
+@cache
+def _nodes(text: str) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(_tree(text)))
+
 
 FILE_LINES, FUNCTION_LINES, COLUMNS, EXPORTS = 400, 60, 110, 10
 BANNED_NAMES = {"utils", "util", "helpers", "helper", "misc", "v2", "legacy"}
@@ -82,7 +92,7 @@ def function_length(path: str, text: str) -> list[str]:
         return []
     sizes = (
         (node, (node.end_lineno or node.lineno) - node.lineno + 1)
-        for node in ast.walk(ast.parse(text))
+        for node in _nodes(text)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     )
     return [
@@ -96,7 +106,7 @@ def exports(path: str, text: str) -> list[str]:
     if not (_ours(path) and path.endswith("__init__.py")):
         return []
     names: set[str] = set()
-    for node in ast.parse(text).body:
+    for node in _tree(text).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             if node.targets[0].id == "__all__":
                 names = set(ast.literal_eval(node.value))
@@ -123,7 +133,7 @@ def catch_all(path: str, text: str) -> list[str]:
         return []
     return [
         f"line {handler.lineno}: {function} catches everything"
-        for function, handler in _handlers(ast.parse(text), "")
+        for function, handler in _handlers(_tree(text), "")
         if _too_wide(handler) and not _raises_again(handler) and (path, function) not in CATCH_ALL
     ]
 
@@ -151,7 +161,7 @@ def tasks(path: str, text: str) -> list[str]:
         return []
     return [
         f"line {node.lineno}: {node.attr}: use moorage.common.aio.tasks.spawn"
-        for node in ast.walk(ast.parse(text))
+        for node in _nodes(text)
         if isinstance(node, ast.Attribute) and node.attr in ("create_task", "ensure_future", "TaskGroup")
     ]
 
@@ -162,7 +172,7 @@ def detached(path: str, text: str) -> list[str]:
         return []
     return [
         f"line {node.lineno}: nobody waits for this task: keep it and await it, or use SupervisedTask"
-        for node in ast.walk(ast.parse(text))
+        for node in _nodes(text)
         if isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Call)
         and ast.unparse(node.value.func).rpartition(".")[2] == "spawn"
@@ -181,7 +191,7 @@ def clock(path: str, text: str) -> list[str]:
     if not _ours(path) or path in OWN_CLOCK:
         return []
     complaints = []
-    for node in ast.walk(ast.parse(text)):
+    for node in _nodes(text):
         used: list[str] = []
         if isinstance(node, ast.Attribute):
             used = [ast.unparse(node)]
@@ -195,7 +205,7 @@ def mocks(path: str, text: str) -> list[str]:
     if not (_python(path) and path.startswith(("tests/", "benchmarks/"))):
         return []
     found = []
-    for node in ast.walk(ast.parse(text)):
+    for node in _nodes(text):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -283,7 +293,7 @@ def docstring(path: str, text: str) -> list[str]:
     """Every module has a docstring that opens with a noun phrase naming the component."""
     if not _python(path) or "/migrations/versions/" in path or "/link/pb/" in path:
         return []
-    found = ast.get_docstring(ast.parse(text))
+    found = ast.get_docstring(_tree(text))
     if not found:
         return [] if not text.strip() else ["no module docstring"]
     return ["the module docstring does not name the component"] if _OPENERS.match(found) else []
@@ -301,13 +311,13 @@ def private_access(path: str, text: str) -> list[str]:
         return []
     return [
         f"line {line}: {name} is private"
-        for line, name in _private_names(ast.parse(text))
+        for line, name in _private_names(text)
         if (path, name) not in PRIVATE
     ]
 
 
-def _private_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(tree):
+def _private_names(text: str) -> Iterator[tuple[int, str]]:
+    for node in _nodes(text):
         names: list[str] = []
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) not in ("self", "cls"):
             names = [node.attr]

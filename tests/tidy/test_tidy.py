@@ -43,6 +43,7 @@ def texts() -> dict[str, str]:
     return found
 
 
+@pytest.mark.xdist_group("tidy")  # the rules share the parsed files
 @pytest.mark.parametrize("rule", m.RULES, ids=lambda rule: rule.__name__)
 def test_files_are_tidy(rule: m.Rule, texts: dict[str, str]) -> None:
     exempt = EXEMPT.get(rule.__name__, ())
