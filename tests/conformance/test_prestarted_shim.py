@@ -25,8 +25,8 @@ def waiting_shims() -> list[int]:
     for pid in procfs.pids():
         stat = procfs.stat(pid)
         if stat is not None and stat.ppid == os.getpid() and stat.alive:
-            argv = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if b"--prestarted" in argv and KERNEL_ID_VAR not in (procfs.environ(pid) or {}):
+            argv = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if b"process_shim" in argv and KERNEL_ID_VAR not in (procfs.environ(pid) or {}):
                 found.append(pid)
     return found
 

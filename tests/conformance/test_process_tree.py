@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shlex
 import signal
 import subprocess
 import sys
@@ -18,6 +17,8 @@ import pytest
 import pytest_asyncio
 
 from moorage.agent.runtimes import Handle, Launch, ProcessRuntime, procfs
+from moorage.agent.runtimes.base import KERNEL_ID_VAR
+from moorage.agent.runtimes.process.prestarted_shim import GroupFactory, PrestartedShim
 from moorage.agent.runtimes.process.programs import SHIM, compile_programs, program
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import SystemClock
@@ -256,21 +257,13 @@ async def test_oom_kill_is_recorded(small_cgroup: Path, tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     compile_programs(tmp_path)
     engine = [sys.executable, "-c", "x = bytearray(300 << 20); x[::4096] = b'1' * len(x[::4096])"]
-    argv = [
-        sys.executable,
-        "-I",
-        "-S",
-        str(program(tmp_path, SHIM)),
-        str(tmp_path),
-        str(tmp_path),
-        "10000",
-        *("1", "1"),
-        *("0", "0", "", ""),  # no lease, no sandbox
-    ]
-    into = f"echo $$ > {small_cgroup}/cgroup.procs && exec "
-    command = into + shlex.join([*argv, *engine]) + " 3>/dev/null"
-    shim = await asyncio.create_subprocess_shell(command)
-    assert await asyncio.wait_for(shim.wait(), 20) == 0
+    shim = PrestartedShim(program(tmp_path, SHIM), 100, GroupFactory())
+    (small_cgroup / "cgroup.procs").write_text(str(shim.pid))
+    no_lease, no_sandbox = ("0", "0", ""), ""
+    arguments = [str(tmp_path), str(tmp_path), "10000", "1", "1", *no_lease, no_sandbox, *engine]
+    assert shim.start_kernel(arguments, {}, {KERNEL_ID_VAR: "k"}) is not None
+    async with asyncio.timeout(20):
+        assert await asyncio.to_thread(os.waitpid, shim.pid, 0) == (shim.pid, 0)
     assert json.loads((tmp_path / "exit").read_text()) == {
         "code": -9, "oom": 1, "forced": 0, "exec": 0, "lease": 0,
     }  # fmt: skip

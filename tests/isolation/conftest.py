@@ -98,8 +98,9 @@ def node_socket() -> Iterator[str]:
 
 def launch(*argv: str, session: str = "one", **fields: Any) -> Launch:
     defaults: dict[str, Any] = {"slots": {"mem": 128 << 20, "cpu": 1000}, "isolated": True}
+    defaults["env"] = {"PATH": PATH}
     kernel_id = KernelId(SystemClock().new_id())
-    return Launch(kernel_id, argv, {"PATH": PATH}, session_id=session, **defaults | fields)
+    return Launch(kernel_id, argv, session_id=session, **defaults | fields)
 
 
 def python(program: str, *arguments: str, **fields: Any) -> Launch:

@@ -1,10 +1,11 @@
 """Command shim: the supervisor process of one command in a process kernel (``moorage exec``, decision 12).
 
 Run by the process runtime as ``python -I -S command_shim.py SHIM_PID SHIM_START MAIN_PID MAIN_START SANDBOX
-TTY DIRECTORY PROGRAM [ARG ...]``, in the environment of the kernel. Descriptors 0 to 2 are the input and
-outputs of the command. It writes one line ``exit STATUS`` (a waitpid status) to descriptor 3. Descriptor 4 is
-a pipe that is closed when the client disconnects. It uses little of the standard library, because every
-import delays every command.
+TTY DIRECTORY PROGRAM [ARG ...]``. Descriptors 0 to 2 are the input and outputs of the command. It writes one
+line ``exit STATUS`` (a waitpid status) to descriptor 3. Descriptor 4 is a pipe that is closed when the client
+disconnects. Descriptor 6 holds the environment of the command, which may not be that of this process: the
+dynamic linker would obey it. It uses little of the standard library, because every import delays every
+command.
 
 * It is a child subreaper, so no process of the command can escape it. Background processes of the command
   live on until the supervisor of the kernel exits; then all of them are killed.
@@ -47,7 +48,7 @@ elif sys.argv[5]:
 
     del sys.path[0]
 
-STATUS_FD, CONTROL_FD, LOCK_FD = 3, 4, 5
+STATUS_FD, CONTROL_FD, LOCK_FD, ENVIRON_FD = 3, 4, 5, 6
 PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
 DISCONNECT_GRACE_S = 10.0
 EXEC_TIMEOUT_MS = 2_000
@@ -106,14 +107,14 @@ class Supervisor:
     def _on_alarm(self, *_: object) -> None:
         self.kill_now = True
 
-    def start(self, argv: list[str], directory: str, tty: bool) -> None:
+    def start(self, argv: list[str], env: dict[str, str], directory: str, tty: bool) -> None:
         own_pid = os.getpid()
         exec_r, exec_w = os.pipe2(os.O_CLOEXEC)
         if self.sandbox is not None:
             join(self.kernel_main, CLONE_NEWPID)
         self.main = os.fork()
         if self.main == 0:
-            self._exec_child(argv, directory, tty, own_pid)
+            self._exec_child(argv, env, directory, tty, own_pid)
         os.close(exec_w)
         # Wait for the exec. Before it, a SIGHUP would find no process group, or one that ignores it.
         exec_poll = select.poll()
@@ -125,7 +126,9 @@ class Supervisor:
             os.dup2(null, fd)  # so that only the command holds its outputs open
         os.close(null)
 
-    def _exec_child(self, argv: list[str], directory: str, tty: bool, parent: int) -> None:
+    def _exec_child(
+        self, argv: list[str], env: dict[str, str], directory: str, tty: bool, parent: int
+    ) -> None:
         code = 127
         try:
             os.setsid()
@@ -143,7 +146,7 @@ class Supervisor:
                     signal.signal(number, signal.SIG_DFL)
                 except OSError:
                     pass
-            os.execvpe(argv[0], argv, os.environ)
+            os.execvpe(argv[0], argv, env)
         except (OSError, ValueError) as error:
             message = error.strerror if isinstance(error, OSError) else str(error)
             if isinstance(error, PermissionError):
@@ -218,9 +221,15 @@ class Supervisor:
                 self.kill_children()
 
 
+def _read_environment() -> dict[str, str]:
+    with open(ENVIRON_FD, "rb") as file:
+        entries = os.fsdecode(file.read()).split("\0")
+    return dict(entry.split("=", 1) for entry in entries if entry)
+
+
 def main() -> None:
-    os.closerange(LOCK_FD + 1, os.sysconf("SC_OPEN_MAX"))
-    for fd in (STATUS_FD, CONTROL_FD, LOCK_FD):
+    os.closerange(ENVIRON_FD + 1, os.sysconf("SC_OPEN_MAX"))
+    for fd in (STATUS_FD, CONTROL_FD, LOCK_FD, ENVIRON_FD):
         os.set_inheritable(fd, False)
     pid, start, main_pid, main_start, encoded, tty, directory, *argv = sys.argv[1:]
     # The lock is held already: the removal of the kernel ends its supervisor first and takes the lock after.
@@ -237,7 +246,7 @@ def main() -> None:
             return
     supervisor = Supervisor(kernel_pidfd, sandbox, kernel_main)
     supervisor.handle_signals()
-    supervisor.start(argv, directory, tty == "1")
+    supervisor.start(argv, _read_environment(), directory, tty == "1")
     supervisor.watch()
 
 

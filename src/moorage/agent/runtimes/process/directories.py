@@ -126,8 +126,10 @@ class KernelDirectories:
             if stat is None or not stat.alive:
                 continue
             handle = found.get(kernel_id) or self.handle(kernel_id)
-            if SHIM_VAR in env and not handle.state["shim_pid"]:
-                handle = self.handle(kernel_id, (pid, stat.start))
-            port, apps = int(env.get(PORT_VAR) or 0), decode_untrusted_ports(env.get(APPS_VAR, ""))
-            found[kernel_id] = replace(handle, port=port, apps=apps)
+            if SHIM_VAR in env:
+                if not handle.state["shim_pid"]:
+                    handle = self.handle(kernel_id, (pid, stat.start))
+                port, apps = int(env.get(PORT_VAR) or 0), decode_untrusted_ports(env.get(APPS_VAR, ""))
+                handle = replace(handle, port=port, apps=apps)
+            found[kernel_id] = handle
         return found

@@ -14,20 +14,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from moorage.agent.runtimes.base import RuntimeFailed
+from moorage.agent.runtimes.base import KERNEL_ID_VAR, OWNER_VAR, RuntimeFailed
 from moorage.agent.runtimes.descriptors import read_now, readable, set_window, write_all
 from moorage.agent.runtimes.execution import STDERR, STDOUT, Command, ExecFailed
 from moorage.agent.runtimes.process.isolation import load
+from moorage.agent.runtimes.process.prestarted_shim import supervisor_environment
 
 _LOCK_ATTEMPTS, _LOCK_INTERVAL_S = 300, 0.01
 _ENVIRON = "environ"
+_IDENTIFYING = (KERNEL_ID_VAR, OWNER_VAR)
 _EOF_KEY = b"\x04"  # ^D
 
 
 @dataclass
 class _Descriptors:
     """``outputs``, ``stdin``, ``terminal``, ``status`` and ``control`` are the agent's ends; ``inherited``
-    are passed to the supervisor as descriptors 0 to 5. All are closed by ``close``."""
+    are passed to the supervisor as descriptors 0 to 6. All are closed by ``close``."""
 
     outputs: dict[int, int] = field(default_factory=dict)
     stdin: int = -1
@@ -129,10 +131,13 @@ class ProcessExecution:
 def save_environment(folder: Path, env: Mapping[str, str]) -> None:
     """Save the environment of a kernel for commands that run inside it. /proc is no substitute, because
     programs overwrite it. Raises ``OSError``."""
-    data = b"\0".join(os.fsencode(f"{name}={value}") for name, value in env.items())
     fd = os.open(folder / _ENVIRON, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with open(fd, "wb") as file:
-        file.write(data)
+        file.write(_encode(env))
+
+
+def _encode(env: Mapping[str, str]) -> bytes:
+    return b"\0".join(os.fsencode(f"{name}={value}") for name, value in env.items())
 
 
 def _load_environment(folder: Path) -> dict[str, str]:
@@ -152,7 +157,7 @@ def start(shim: Path, folder: Path, kernel: Supervisors, command: Command) -> Pr
     the descriptors. Raises ``ExecFailed``."""
     try:
         env, sandbox = _load_environment(folder), load(folder)
-        fds = _open_descriptors(command, folder / "execs")
+        fds = _open_descriptors(command, env | command.env, folder / "execs")
     except FileNotFoundError:
         raise ExecFailed(
             "no command can be run in it: it has ended, or it was started by an older agent"
@@ -165,7 +170,7 @@ def start(shim: Path, folder: Path, kernel: Supervisors, command: Command) -> Pr
         pid = os.posix_spawn(
             sys.executable,
             [sys.executable, "-I", "-S", str(shim), *arguments],
-            env | command.env,
+            supervisor_environment() | {name: env[name] for name in _IDENTIFYING if name in env},
             # First to high numbers, so that no source is overwritten before it is copied.
             file_actions=[
                 *((os.POSIX_SPAWN_DUP2, fd, 100 + at) for at, fd in enumerate(fds.inherited)),
@@ -184,7 +189,7 @@ def start(shim: Path, folder: Path, kernel: Supervisors, command: Command) -> Pr
     return ProcessExecution(pid, fds)
 
 
-def _open_descriptors(command: Command, lock: Path) -> _Descriptors:
+def _open_descriptors(command: Command, env: Mapping[str, str], lock: Path) -> _Descriptors:
     fds = _Descriptors()
     try:
         if command.tty:
@@ -212,6 +217,10 @@ def _open_descriptors(command: Command, lock: Path) -> _Descriptors:
         # exclusively.
         fds.inherited.append(os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         fcntl.flock(fds.inherited[-1], fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fds.inherited.append(os.memfd_create("environ"))
+        with open(fds.inherited[-1], "wb", closefd=False) as file:
+            file.write(_encode(env))
+            file.seek(0)
         for fd in {*fds.outputs, fds.stdin, fds.status} - {-1}:
             os.set_blocking(fd, False)
     except OSError:

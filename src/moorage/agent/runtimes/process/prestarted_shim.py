@@ -1,9 +1,12 @@
 """Start of shims, and a pool of one prestarted shim, which spares a kernel the start of a Python interpreter.
 
 Starting an interpreter takes 10 ms and more, most of the time to start a process kernel (decision 15;
-measured by ``benchmarks/start.py``). The prestarted shim gets its kernel through a pipe and writes the
-identifying variables of the kernel over its own environment, where ``find`` reads them. It exits when the
-pipe is closed, so it never outlives its agent.
+measured by ``benchmarks/start.py``). A shim gets its kernel through a pipe and writes the identifying
+variables of the kernel over its own environment, where ``find`` reads them. It exits when the pipe is closed,
+so a prestarted one never outlives its agent.
+
+No supervisor starts with the environment of its kernel. The dynamic linker obeys variables such as
+LD_PRELOAD, and a supervisor has the rights of the agent.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from moorage.agent.runtimes.process.shim import ENV_PADDING, ORDER_END, STATUS_F
 
 _MAX_ID_BYTES = 64
 _STATUS_TIMEOUT_MS, _MAX_STATUS = 15_000, 500
+_NULL = Path(os.devnull)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +48,7 @@ class PrestartedShims:
         """``variables``: identifying variables with the longest possible values, except for the kernel id.
         They determine the space to reserve in the environment of the shim."""
         self._shim, self._groups = shim, groups
-        self._env_bytes = sum(len(os.fsencode(f"{name}={value}")) + 1 for name, value in variables.items())
-        self._env_bytes += _MAX_ID_BYTES
+        self._env_bytes = _size(variables) + _MAX_ID_BYTES
         self._lock = threading.Lock()
         self._prestarted: PrestartedShim | None = None
         self._closed = False
@@ -68,24 +71,25 @@ class PrestartedShims:
 
 
 class PrestartedShim:
-    """``groups``: the control groups in which process 1 of a sandbox waits; empty for none."""
+    """``groups``: the control groups in which process 1 of a sandbox waits; empty for none. ``log``: the file
+    for the output of the shim itself until it has its kernel."""
 
-    def __init__(self, shim: Path, env_bytes: int, groups: GroupFactory) -> None:
+    def __init__(self, shim: Path, env_bytes: int, groups: GroupFactory, log: Path = _NULL) -> None:
         self.groups = groups.create()
         order_r, order_w = os.pipe2(os.O_CLOEXEC)
         status_r, status_w = os.pipe2(os.O_CLOEXEC)
         try:
             self.pid = os.posix_spawn(
                 sys.executable,
-                [sys.executable, "-I", "-S", str(shim), "--prestarted", *self.groups],
-                {ENV_PADDING: " " * env_bytes},
+                [sys.executable, "-I", "-S", str(shim), *self.groups],
+                {**supervisor_environment(), ENV_PADDING: " " * env_bytes},
                 file_actions=[
                     # First to high numbers: one of our pipes may use a number that is a target below.
                     (os.POSIX_SPAWN_DUP2, status_w, 100),
                     (os.POSIX_SPAWN_DUP2, order_r, 101),
                     (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-                    (os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0),
-                    (os.POSIX_SPAWN_OPEN, 2, "/dev/null", os.O_WRONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
+                    (os.POSIX_SPAWN_DUP2, 1, 2),
                     (os.POSIX_SPAWN_DUP2, 100, STATUS_FD),
                     (os.POSIX_SPAWN_DUP2, 101, STATUS_FD + 1),
                 ],
@@ -141,36 +145,25 @@ class PrestartedShim:
         return self.pid, status
 
 
-def start_shim(shim: Path, arguments: Sequence[str], env: Mapping[str, str], log: Path) -> tuple[int, str]:
+def start_shim(
+    shim: Path, arguments: Sequence[str], env: Mapping[str, str], variables: Mapping[str, str], log: Path
+) -> tuple[int, str]:
     """Start a kernel with a shim of its own. Returns the pid of the shim and the status line it wrote.
 
     posix_spawn shares the memory of the agent, so it takes less than 1 ms whatever the size of the agent.
     """
-    status_r, status_w = os.pipe2(os.O_CLOEXEC)
-    try:
-        pid = os.posix_spawn(
-            sys.executable,
-            [sys.executable, "-I", "-S", str(shim), *arguments],
-            env,
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
-                (os.POSIX_SPAWN_DUP2, 1, 2),
-                (os.POSIX_SPAWN_DUP2, status_w, STATUS_FD),
-            ],
-            setsid=True,
-            setsigmask=[],
-            setsigdef=[signal.SIGPIPE, signal.SIGTERM, signal.SIGCHLD],
-        )
-        os.close(status_w)
-        status_w = -1
-        poll = select.poll()
-        poll.register(status_r, select.POLLIN)
-        return pid, os.read(status_r, _MAX_STATUS).decode() if poll.poll(_STATUS_TIMEOUT_MS) else ""
-    finally:
-        os.close(status_r)
-        if status_w >= 0:
-            os.close(status_w)
+    started = PrestartedShim(shim, _size(variables), GroupFactory(), log)
+    return started.start_kernel(arguments, env, variables) or (started.pid, "")
+
+
+def supervisor_environment() -> dict[str, str]:
+    """What the interpreter of a supervisor inherits from the agent: where its libraries are."""
+    return {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}
+
+
+def _size(variables: Mapping[str, str]) -> int:
+    """Bytes in an environment; each ends with a NUL."""
+    return sum(len(os.fsencode(f"{name}={value}")) + 1 for name, value in variables.items())
 
 
 def _dismiss(pid: int, order_w: int, status_r: int, remove: Callable[[], None]) -> None:

@@ -48,7 +48,6 @@ from moorage.agent.runtimes.process.prestarted_shim import (
 from moorage.agent.runtimes.process.process_tree import ProcessTree
 from moorage.agent.runtimes.process.programs import COMMAND_SHIM, SHIM, compile_programs, program
 from moorage.agent.runtimes.process.sandbox import Sandbox
-from moorage.agent.runtimes.process.shim import SHIM_VAR
 from moorage.agent.runtimes.process.usage import ProcessMeter
 from moorage.agent.state.logs import LogStore
 from moorage.common.model.ids import KernelId
@@ -341,13 +340,13 @@ class ProcessRuntime:
             OWNER_VAR: self._directories.owner,
             PORT_VAR: str(launch.port),
         }
-        env = launch.env | variables
-        execution.save_environment(folder, env)
+        execution.save_environment(folder, launch.env | variables)
         if launch.apps:
-            env[APPS_VAR] = encode_ports(launch.apps)
+            variables[APPS_VAR] = encode_ports(launch.apps)
+        env = launch.env | variables
         if prestarted and (started := prestarted.start_kernel(arguments, env, variables)):
             return started
-        return start_shim(self._shim, arguments, env | {SHIM_VAR: "1"}, folder / "shim.log")
+        return start_shim(self._shim, arguments, env, variables, folder / "shim.log")
 
     def _stop(self, handle: Handle, grace_s: float) -> None:
         pid, start = self._directories.shim_of(handle)

@@ -1,10 +1,10 @@
 """Shim: supervisor process of one process kernel. Outlives the agent, writes the log, records the exit.
 
-Run by the process runtime as ``python -I -S process_shim.pyc STATE_DIR LOG_DIR LOG_MAX_BYTES LOG_KEEP GRACE_S
-LEASE_S CONTACT LEASE_FILE SANDBOX PROGRAM [ARG ...]``, in the environment of the kernel. It writes one status
-line to descriptor 3: ``started PID START``, ``exec ERRNO``, ``sandbox ERROR`` or ``busy``. With
-``--prestarted [GROUP ...]`` it reads its arguments and environment from descriptor 4
-(``prestarted_shim.py``), and exits if none arrive; process 1 of a sandbox then waits in these control groups.
+Run by the process runtime as ``python -I -S process_shim.pyc [GROUP ...]``. It reads its arguments and the
+environment of the kernel from descriptor 4 (``prestarted_shim.py``), and exits if none arrive; with control
+groups, process 1 of a sandbox waits in them until then. The arguments are STATE_DIR LOG_DIR LOG_MAX_BYTES
+LOG_KEEP GRACE_S LEASE_S CONTACT LEASE_FILE SANDBOX PROGRAM [ARG ...]. It writes one status line to descriptor
+3: ``started PID START``, ``exec ERRNO``, ``sandbox ERROR`` or ``busy``.
 
 It takes the place of systemd-run, supervisord or tini (decision 3). It uses little of the standard library,
 because every import delays the start of every kernel (decision 15).
@@ -282,7 +282,7 @@ def _report(text: str) -> None:
 
 
 def _await_order() -> tuple[list[str], dict[str, str]]:
-    """Read the order of a prestarted shim: identifying variables, arguments, environment of the program."""
+    """Read the order: identifying variables, arguments, environment of the program."""
     os.get_exec_path({})  # imports on first use, which must not happen between fork and exec
     pieces = []
     while piece := os.read(STATUS_FD + 1, 65_536):
@@ -307,15 +307,10 @@ def _await_order() -> tuple[list[str], dict[str, str]]:
 
 
 def main() -> None:
-    prestarted, init = sys.argv[1:2] == ["--prestarted"], None
-    os.closerange(STATUS_FD + 1 + prestarted, os.sysconf("SC_OPEN_MAX"))
+    os.closerange(STATUS_FD + 2, os.sysconf("SC_OPEN_MAX"))
     os.set_inheritable(STATUS_FD, False)
-    if prestarted:
-        init = Init(tuple(sys.argv[2:])) if sys.argv[2:] else None
-        arguments, env = _await_order()
-    else:
-        arguments = sys.argv[1:]
-        env = {name: value for name, value in os.environ.items() if name != SHIM_VAR}
+    init = Init(tuple(sys.argv[1:])) if sys.argv[1:] else None
+    arguments, env = _await_order()
     state, logs, max_bytes, keep, grace, lease, contact, lease_file, encoded, *argv = arguments
     lock = os.open(f"{state}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
