@@ -208,10 +208,10 @@ def _slow() -> Iterator[Case]:
     yield Case("slow: no byte", (), SLOW)
     yield Case("slow: half a request line", (b"POST PA",), SLOW)
     yield Case("slow: half a head", (b"POST PATH HTTP/1.1\r\nHost: local",), SLOW)
-    yield Case("slow: head by drips", tuple(bytes([letter]) for letter in b"GET /canary HTTP/1.1" * 3), SLOW)
+    yield Case("slow: head by drips", tuple(bytes([letter]) for letter in b"GET /canary HTTP/1.1" * 6), SLOW)
     yield Case("slow: half a body", (_head(b"Content-Length: 100") + b"{",), SLOW)
-    yield Case("slow: body by drips", (_head(b"Content-Length: 100"), *(b" ",) * 60), SLOW)
-    yield Case("slow: chunks by drips", (_head(b"Transfer-Encoding: chunked"), *(b"1\r\n \r\n",) * 60), SLOW)
+    yield Case("slow: body by drips", (_head(b"Content-Length: 100"), *(b" ",) * 120), SLOW)
+    yield Case("slow: chunks by drips", (_head(b"Transfer-Encoding: chunked"), *(b"1\r\n \r\n",) * 120), SLOW)
     yield Case("slow: half a chunk size", (_head(b"Transfer-Encoding: chunked") + b"1",), SLOW)
     first = b"GET /canary HTTP/1.1\r\nHost: localhost\r\n\r\n"
     yield Case("slow: half a second head", (first + b"GET /can",), SLOW | {401, 404}, responses=2)

@@ -5,7 +5,7 @@ Text that the code no longer contains makes a mutation stale; rewrite it for the
 
 from __future__ import annotations
 
-from tests.mutations import scheduler_catalog
+from tests.mutations import http_catalog, sandbox_catalog, scheduler_catalog
 from tests.mutations.mutation import Mutation
 
 LIFECYCLE = ("tests/unit/manager",)
@@ -17,6 +17,8 @@ STREAM_FENCING = ("tests/store/test_stream_fencing.py",)
 
 MUTATIONS = (
     *scheduler_catalog.MUTATIONS,
+    *sandbox_catalog.MUTATIONS,
+    *http_catalog.MUTATIONS,
     Mutation(
         "a cluster runs when one kernel runs",
         "manager/lifecycle/reconcile.py",
@@ -55,8 +57,8 @@ MUTATIONS = (
     Mutation(
         "a kernel in the checkpoint is created again",
         "agent/kernel/reconcile.py",
-        "new = [spec for kernel_id, spec in ordered.items() if kernel_id not in checkpoint]",
-        "new = [spec for kernel_id, spec in ordered.items() if observed.get(kernel_id) not in ALIVE]",
+        "elif known is None and spec.runtime not in unlisted:",
+        "elif observed.get(kernel_id) not in ALIVE and spec.runtime not in unlisted:",
         ("tests/unit/agent/test_reconcile.py",),
     ),
     Mutation(
@@ -195,8 +197,8 @@ MUTATIONS = (
     Mutation(
         "a stream outlives its sender",
         "agent/link/client.py",
-        "        call.cancel()\n\n\ndef _decode",
-        "        pass\n\n\ndef _decode",
+        "        call.cancel()\n\n\nasync def _if_many",
+        "        pass\n\n\nasync def _if_many",
         ("tests/wire/test_task_recovery.py::test_agent_whose_report_fails_connects_again",),
     ),
     Mutation(

@@ -1,0 +1,274 @@
+"""Mutations of the guards of HTTP: each bound, check and pin removed."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+SERVER, HEAD, EXCLUSIVE = "common/http/server.py", "common/http/head.py", "common/http/exclusive.py"
+URLS, SESSION = "common/http/destinations.py", "common/http/guarded_session.py"
+HEADS = ("tests/unit/common/test_http_head.py",)
+DESTINATIONS = ("tests/unit/common/test_destinations.py",)
+REPLICAS = ("tests/wire/test_proxy_hostile_responses.py", "-k", "hostile_replica")
+
+
+def _api(cases: str) -> tuple[str, ...]:
+    return "tests/unit/manager/api/test_api_hostile.py", "-k", cases
+
+
+MUTATIONS = (
+    Mutation(
+        "a connection may stay silent",
+        SERVER,
+        "        limit_unread(connection, self._limits.unread_s)\n        self._await_head()\n",
+        "        limit_unread(connection, self._limits.unread_s)\n",
+        _api("no byte"),
+    ),
+    Mutation(
+        "half a head may wait",
+        SERVER,
+        "        if self._request_count == 0 or self._is_idle():\n            self.force_close()",
+        "        pass",
+        _api("half a head"),
+    ),
+    Mutation(
+        "half of a later head may wait",
+        SERVER,
+        "elif self._head_timer is None and data and self._is_idle():",
+        "elif False:",
+        _api("half a second head"),
+    ),
+    Mutation(
+        "drips of a head postpone its end",
+        SERVER,
+        "        count = self._request_count\n        super().data_received(data)",
+        "        count = self._request_count\n        self._head_arrived()\n        self._await_head()\n"
+        "        super().data_received(data)",
+        _api("head by drips"),
+    ),
+    Mutation(
+        "a connection stays open for ever after a response",
+        SERVER,
+        "keepalive_timeout=limits.idle_s,",
+        "keepalive_timeout=3600,",
+        _api("nothing after a response"),
+    ),
+    Mutation(
+        "drips of a body postpone its end",
+        SERVER,
+        "asyncio.timeout(limits.body_s + received / limits.body_bytes_per_s - spent_s)",
+        "asyncio.timeout(limits.body_s)",
+        _api("by drips"),
+    ),
+    Mutation(
+        "a body has no end",
+        SERVER,
+        "asyncio.timeout(limits.body_s + received / limits.body_bytes_per_s - spent_s)",
+        "asyncio.timeout(None)",
+        _api("half a body"),
+    ),
+    Mutation(
+        "chunk extensions are endless",
+        SERVER,
+        "if self._framed_bytes > _FRAMING_BYTES + _FRAMING_PER_BYTE * content.total_bytes:",
+        "if False:",
+        _api("extension or trailers"),
+    ),
+    Mutation(
+        "a client that reads nothing keeps its connection",
+        SERVER,
+        "        limit_unread(connection, self._limits.unread_s)\n",
+        "",
+        ("tests/wire/test_proxy_relay.py",),
+    ),
+    Mutation(
+        "a TLS handshake may wait",
+        SERVER,
+        "ssl_handshake_timeout=listener.limits.head_s if listener.tls else None,",
+        "ssl_handshake_timeout=3600 if listener.tls else None,",
+        ("tests/wire/test_tls.py", "-k", "slow_handshake"),
+    ),
+    Mutation(
+        "a refused head does not close the connection",
+        "manager/api/app.py",
+        "response.force_close()  # what follows may be misread, too",
+        "pass",
+        _api("host or twin"),
+    ),
+    Mutation(
+        "the API reads what follows an unread body as a request",
+        "manager/api/app.py",
+        '        response.headers["Connection"] = "close"\n        response.force_close()\n',
+        "        pass\n",
+        ("tests/unit/manager/api",),
+    ),
+    Mutation(
+        "the API does not look at heads",
+        "manager/api/app.py",
+        "if refusal := find_problem(guard, request):",
+        "if refusal := None:",
+        _api("host or twin"),
+    ),
+    Mutation("any version of HTTP", HEAD, "if version not in _VERSIONS:", "if False:", HEADS),
+    Mutation("repeated headers pass", HEAD, "if name in seen and name in _SINGLE:", "if False:", HEADS),
+    Mutation(
+        "spellings of a header differ in case",
+        HEAD,
+        "lower = [name.lower() for name in names]",
+        "lower = list(names)",
+        HEADS,
+    ),
+    Mutation(
+        "headers with underscores pass",
+        HEAD,
+        'if b"_" in name and name.replace(b"_", b"-") in _WITHOUT_TWIN:',
+        "if False:",
+        HEADS,
+    ),
+    Mutation(
+        "loopback answers to any name",
+        HEAD,
+        "self._checks_host, self._setting = is_loopback(host), setting",
+        "self._checks_host, self._setting = False, setting",
+        HEADS,
+    ),
+    Mutation(
+        "a name that ends like an allowed one is allowed",
+        HEAD,
+        'known.startswith(".") and name.endswith(known)',
+        'name.endswith(known.lstrip("."))',
+        HEADS,
+    ),
+    Mutation(
+        "a refused name is remembered as allowed",
+        HEAD,
+        "        name = _without_port(host).lower()",
+        "        self._known.add(host)\n        name = _without_port(host).lower()",
+        HEADS,
+    ),
+    Mutation(
+        "names are remembered without end",
+        HEAD,
+        "if len(self._known) < _REMEMBERED_HOSTS:",
+        "if True:",
+        HEADS,
+    ),
+    Mutation(
+        "late bytes wait for the next request",
+        EXCLUSIVE,
+        "if data and not self._is_awaited and not self._upgraded and self._is_complete():",
+        "if False:",
+        REPLICAS,
+    ),
+    Mutation(
+        "a second response is kept",
+        EXCLUSIVE,
+        "        if not self._is_awaited:\n            self._refuse()\n            return\n        is_http1",
+        "        is_http1",
+        REPLICAS,
+    ),
+    Mutation(
+        "a status may be anything", EXCLUSIVE, "(is_http1 and 100 <= status <= 999)", "is_http1", REPLICAS
+    ),
+    Mutation(
+        "an answer may have any version", EXCLUSIVE, "(is_http1 and 100 <= status <= 999)", "True", REPLICAS
+    ),
+    Mutation(
+        "an unasked 101 passes",
+        EXCLUSIVE,
+        "or (status == 101 and not self._allow_upgrade)",
+        "",
+        REPLICAS,
+    ),
+    Mutation(
+        "addresses of a host are not looked at",
+        SESSION,
+        "return Destination(parsed, decide(host, addresses, self._policy))",
+        "return Destination(parsed, tuple(addresses))",
+        DESTINATIONS,
+    ),
+    Mutation(
+        "a session reaches other hosts",
+        SESSION,
+        "if (req.url.scheme, req.url.raw_host, req.url.port) != (url.scheme, url.raw_host, url.port):",
+        "if False:",
+        DESTINATIONS,
+    ),
+    Mutation(
+        "a host is resolved again",
+        SESSION,
+        "_PinnedConnector(destination, resolver=_Pinned(destination), use_dns_cache=False)",
+        "_PinnedConnector(destination, use_dns_cache=False)",
+        DESTINATIONS,
+    ),
+    Mutation(
+        "a proxy of the environment connects elsewhere",
+        SESSION,
+        "trust_env=False",
+        "trust_env=True",
+        DESTINATIONS,
+    ),
+    Mutation(
+        "one public address is enough",
+        URLS,
+        "    for text in found:\n        address",
+        "    for text in found[:1]:\n        address",
+        DESTINATIONS,
+    ),
+    Mutation(
+        "multicast is public",
+        URLS,
+        "return _embedded(address).is_global and not _embedded(address).is_multicast",
+        "return _embedded(address).is_global",
+        DESTINATIONS,
+    ),
+    Mutation(
+        "mapped addresses hide where they lead",
+        URLS,
+        "    if address.ipv4_mapped is not None:\n        return address.ipv4_mapped\n",
+        "",
+        DESTINATIONS,
+    ),
+    Mutation(
+        "6to4 addresses hide where they lead",
+        URLS,
+        "    if address.sixtofour is not None:\n        return address.sixtofour\n",
+        "",
+        DESTINATIONS,
+    ),
+    Mutation(
+        "translated addresses hide where they lead",
+        URLS,
+        "if any(address in network for network in _NAT64) or (",
+        "if (",
+        DESTINATIONS,
+    ),
+    Mutation(
+        "compatible addresses hide where they lead",
+        URLS,
+        "or (int(address) >> 32 == 0 and low > 0xFFFF)",
+        "",
+        DESTINATIONS,
+    ),
+    Mutation("any scheme", URLS, "parsed.scheme not in _SCHEMES or ", "", DESTINATIONS),
+    Mutation(
+        "http instead of https",
+        URLS,
+        'if parsed.scheme == "http" and not policy.plain_http:',
+        "if False:",
+        DESTINATIONS,
+    ),
+    Mutation(
+        "passwords in URLs",
+        URLS,
+        "if parsed.raw_user is not None or parsed.raw_password is not None:",
+        "if False:",
+        DESTINATIONS,
+    ),
+    Mutation(
+        "a name that ends like one that an administrator allowed",
+        URLS,
+        '(entry.startswith(".") and name.endswith(entry))',
+        "name.endswith(entry)",
+        DESTINATIONS,
+    ),
+)

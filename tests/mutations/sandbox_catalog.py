@@ -1,0 +1,309 @@
+"""Mutations of the sandbox of process kernels: each guard removed. Their tests need what ``make
+test-isolation`` needs."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+PARTS = "tests/isolation/test_sandbox_parts.py"
+KERNELS = "tests/isolation/test_hostile_process.py"
+PURE = ("tests/unit/agent/test_isolation.py",)
+PRIVILEGES = (PARTS, "-k", "privileges")
+MOUNTS = (PARTS, "-k", "mounts")
+HOSTILE = (KERNELS, "-k", "hostile_kernel")
+PROCESS = "agent/runtimes/process"
+ISOLATION, SANDBOX = f"{PROCESS}/isolation.py", f"{PROCESS}/sandbox.py"
+
+MUTATIONS = (
+    Mutation(
+        "a supervisor of commands starts with their environment",
+        f"{PROCESS}/execution.py",
+        "supervisor_environment() | {name: env[name] for name in _IDENTIFYING if name in env},",
+        "env | command.env,",
+        (PARTS, "-k", "environment"),
+    ),
+    Mutation(
+        "a shim starts with the environment of its kernel",
+        f"{PROCESS}/prestarted_shim.py",
+        'return {name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ}',
+        "import inspect\n    for frame in inspect.stack():\n"
+        '        if frame.function == "start_shim":\n            return dict(frame.frame.f_locals["env"])\n'
+        "    return {}",
+        (PARTS, "-k", "environment"),
+    ),
+    Mutation(
+        "the node stays writable",
+        SANDBOX,
+        '_set_attributes("/", _ATTR_RDONLY | _ATTR_NOSUID, recursive=True)',
+        '_set_attributes("/", _ATTR_NOSUID, recursive=True)',
+        (PARTS, "-k", "read_only"),
+    ),
+    Mutation(
+        "programs of the node keep their set-uid bits",
+        SANDBOX,
+        '_set_attributes("/", _ATTR_RDONLY | _ATTR_NOSUID, recursive=True)',
+        '_set_attributes("/", _ATTR_RDONLY, recursive=True)',
+        MOUNTS,
+    ),
+    Mutation(
+        "devices and set-uid programs work in the home of a kernel",
+        SANDBOX,
+        "_set_attributes(target, _ATTR_NOSUID | _ATTR_NODEV, _ATTR_RDONLY)",
+        "_set_attributes(target, 0, _ATTR_RDONLY)",
+        MOUNTS,
+    ),
+    Mutation(
+        "nothing replaces what is hidden",
+        SANDBOX,
+        '            _mount("tmpfs", path, "tmpfs", _MS_NOSUID | _MS_NODEV, f"mode={mode}")',
+        "            pass",
+        HOSTILE,
+    ),
+    Mutation(
+        "kernels see the processes of the node",
+        SANDBOX,
+        '        _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)',
+        "        pass",
+        HOSTILE,
+    ),
+    Mutation(
+        "kernels share the memory segments of the node",
+        SANDBOX,
+        "unshare(CLONE_NEWNS | CLONE_NEWIPC)",
+        "unshare(CLONE_NEWNS)",
+        (PARTS, "-k", "shared_memory"),
+    ),
+    Mutation(
+        "commands share the memory segments of the node",
+        f"{PROCESS}/command_shim.py",
+        "join(self.kernel_main, CLONE_NEWNS | CLONE_NEWIPC)",
+        "join(self.kernel_main, CLONE_NEWNS)",
+        (PARTS, "-k", "shared_memory"),
+    ),
+    Mutation(
+        "commands see the files of the node",
+        f"{PROCESS}/command_shim.py",
+        "join(self.kernel_main, CLONE_NEWNS | CLONE_NEWIPC)",
+        "join(self.kernel_main, CLONE_NEWIPC)",
+        (PARTS, "-k", "mounts"),
+    ),
+    Mutation(
+        "commands are in the pid namespace of the node",
+        f"{PROCESS}/command_shim.py",
+        "            join(self.kernel_main, CLONE_NEWPID)",
+        "            pass",
+        HOSTILE,
+    ),
+    Mutation(
+        "commands have no limits",
+        f"{PROCESS}/command_shim.py",
+        "        sandbox.join_groups()\n",
+        "",
+        HOSTILE,
+    ),
+    Mutation(
+        "commands keep the privileges of the agent",
+        f"{PROCESS}/command_shim.py",
+        "        sandbox.drop_privileges()\n",
+        "",
+        HOSTILE,
+    ),
+    Mutation(
+        "kernels have no limits",
+        f"{PROCESS}/shim_init.py",
+        '            os.write(fd, b"0")\n',
+        "",
+        HOSTILE,
+    ),
+    Mutation(
+        "the bounding set keeps its capabilities",
+        SANDBOX,
+        '                _call("prctl", _PR_CAPBSET_DROP, capability, 0, 0, 0)',
+        "                break",
+        PRIVILEGES,
+    ),
+    Mutation("supplementary groups stay", SANDBOX, "        os.setgroups([])\n", "", PRIVILEGES),
+    Mutation(
+        "the gid stays",
+        SANDBOX,
+        "        os.setresgid(self.uid, self.uid, self.uid)\n",
+        "",
+        PRIVILEGES,
+    ),
+    Mutation(
+        "the saved uid stays",
+        SANDBOX,
+        "os.setresuid(self.uid, self.uid, self.uid)",
+        "os.setresuid(self.uid, self.uid, 0)",
+        PRIVILEGES,
+    ),
+    Mutation(
+        "inheritable capabilities stay",
+        SANDBOX,
+        '        _call("capset", header, bytes(24))\n',
+        "",
+        PRIVILEGES,
+    ),
+    Mutation(
+        "set-uid programs give privileges",
+        SANDBOX,
+        '        _call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)\n',
+        "",
+        PRIVILEGES,
+    ),
+    Mutation(
+        "no filter of system calls",
+        SANDBOX,
+        "        self._filter_system_calls()\n\n",
+        "\n",
+        HOSTILE,
+    ),
+    Mutation(
+        "the supervisor inside can be traced",
+        f"{PROCESS}/shim_init.py",
+        "        sandbox.drop_privileges()\n        self._die_with_shim()  # ",
+        "        sandbox.drop_privileges()\n        system.prctl_set(4, 1)\n"
+        "        self._die_with_shim()  # ",
+        (PARTS, "-k", "process_1"),
+    ),
+    Mutation(
+        "a kernel outlives its supervisor",
+        f"{PROCESS}/shim_init.py",
+        "        self._die_with_shim()  # the change of the uid has reset it\n",
+        "",
+        (KERNELS, "-k", "ends_with_its_supervisor"),
+    ),
+    Mutation(
+        "the state directory is not hidden",
+        ISOLATION,
+        "hidden = (*_PRIVATE, str(self._state), *self._rules.hidden)",
+        "hidden = _PRIVATE[:3]",
+        HOSTILE,
+    ),
+    Mutation(
+        "members read what is mounted for administrators",
+        ISOLATION,
+        "needed = () if launch.isolated else launch.paths",
+        "needed = launch.paths",
+        (PARTS, "-k", "closed_files"),
+    ),
+    Mutation(
+        "the owner of what a link leads to changes",
+        ISOLATION,
+        "os.chown(name, uid, uid, dir_fd=folder, follow_symlinks=False)",
+        "os.chown(name, uid, uid, dir_fd=folder)",
+        (KERNELS, "-k", "kept_workspace"),
+    ),
+    Mutation(
+        "the agent writes through links of a kernel",
+        f"{PROCESS}/files.py",
+        "_DIRECTORY | os.O_NOFOLLOW, dir_fd=at",
+        "_DIRECTORY, dir_fd=at",
+        (KERNELS, "-k", "kept_workspace"),
+    ),
+    Mutation(
+        "members run unsandboxed where there is no sandbox",
+        ISOLATION,
+        'return bool(self.problem) and (isolated or self._rules.of == "all")',
+        "return False",
+        PURE,
+    ),
+    Mutation(
+        "a sandbox that fails counts as one",
+        ISOLATION,
+        "            attempt(self._sandbox(",
+        "            (self._sandbox(",
+        (PARTS, "-k", "trial"),
+    ),
+    Mutation(
+        "the trial of a sandbox ignores how it ended",
+        f"{PROCESS}/runtime.py",
+        'if not status.startswith("started") or outcome is None or outcome.exit_code != 0:',
+        "if False:",
+        (PARTS, "-k", "programs_fail"),
+    ),
+    Mutation(
+        "a restarted agent forgets the uids of its kernels",
+        ISOLATION,
+        "self.uids.load({kernel_id: (found.session, found.uid) for kernel_id, found in existing.items()})",
+        "self.uids.load({})",
+        (PARTS, "-k", "nobody_else"),
+    ),
+    Mutation(
+        "two sessions share a uid",
+        f"{PROCESS}/uids.py",
+        "uid = next((uid for uid in candidates if uid not in owners), None)",
+        "uid = next(candidates)",
+        PURE,
+    ),
+    Mutation(
+        "the uid of a kept workspace goes to another session",
+        f"{PROCESS}/uids.py",
+        "owners = self._kept_workspaces() | ",
+        "owners = {} | ",
+        PURE,
+    ),
+    Mutation(
+        "kernels together take all memory",
+        f"{PROCESS}/control_groups.py",
+        'if "memory" in hierarchy.controllers and self._memory:',
+        "if False:",
+        (PARTS, "-k", "share_a_limit"),
+    ),
+    Mutation(
+        "kernels reach internal ports",
+        f"{PROCESS}/loopback.py",
+        "    meta skuid 0-4294967294 drop\n",
+        "",
+        HOSTILE,
+    ),
+    Mutation(
+        "kernels reach each other's ports",
+        f"{PROCESS}/loopback.py",
+        "    meta skuid . ct mark @same accept\n",
+        "    meta skuid {kernels} accept\n",
+        HOSTILE,
+    ),
+    Mutation(
+        "loopback rules that were removed stay away",
+        f"{PROCESS}/loopback.py",
+        '"answers"]).returncode:',
+        '"answers"]).returncode and False:',
+        (PARTS, "-k", "loopback_rules"),
+    ),
+    Mutation(
+        "kernels that an invented environment claims are adopted",
+        f"{PROCESS}/directories.py",
+        "if procfs.uid(pid) in self._uids:",
+        "if False:",
+        (KERNELS, "-k", "invented"),
+    ),
+    Mutation(
+        "a filter of system calls lets other architectures pass",
+        f"{PROCESS}/system_calls.py",
+        "_op(_EQUAL, _AUDIT_ARCH[machine], 1, 0),",
+        "_op(_EQUAL, _AUDIT_ARCH[machine], 1, 1),",
+        PURE,
+    ),
+    Mutation(
+        "the second table of system calls is open",
+        f"{PROCESS}/system_calls.py",
+        "_op(_AT_LEAST, _X32, 0, 1),",
+        "_op(_AT_LEAST, _X32, 1, 1),",
+        PURE,
+    ),
+    Mutation(
+        "clone makes user namespaces",
+        f"{PROCESS}/system_calls.py",
+        "_op(_ANY_BIT, _NEW_NAMESPACES, 0, 1),",
+        "_op(_ANY_BIT, _NEW_NAMESPACES, 1, 1),",
+        PURE,
+    ),
+    Mutation(
+        "clone3 makes user namespaces",
+        f"{PROCESS}/system_calls.py",
+        "_op(_EQUAL, _CLONE3, 0, 1),",
+        "_op(_EQUAL, _CLONE3, 1, 1),",
+        PURE,
+    ),
+)
