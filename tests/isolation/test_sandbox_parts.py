@@ -14,7 +14,7 @@ from zlib import crc32
 import pytest
 
 from moorage.agent.runtimes import ProcessRuntime, RuntimeFailed, procfs
-from moorage.agent.runtimes.execution import Command
+from moorage.agent.runtimes.execution import Command, ExecFailed
 from moorage.agent.runtimes.process.isolation import IsolationRules, KernelIsolation
 from moorage.agent.runtimes.process.sandbox import Sandbox
 from moorage.agent.state.logs import LogStore
@@ -243,3 +243,15 @@ async def test_members_are_refused_where_programs_fail_in_a_sandbox(tmp_path: Pa
         assert "a program in a sandbox of this node fails" in capabilities.detail
     finally:
         runtime.close()
+
+
+async def test_damaged_record_of_a_sandbox_stops_neither_the_agent_nor_lets_commands_out(node: Node) -> None:
+    before = await node.start()
+    handle = await before.create(launch("sleep", "600"))
+    (node.state / "kernels" / handle.state["kernel_id"] / "sandbox").write_text("")
+    before.close()
+    after = await node.start()
+    with pytest.raises(ExecFailed, match="damaged"):
+        await after.exec(handle, Command(("id",), {}, tty=False, stdin=False, rows=0, cols=0))
+    await after.destroy(handle)
+    assert await after.find() == {}

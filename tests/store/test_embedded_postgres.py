@@ -312,6 +312,13 @@ def test_reachability_depends_on_the_modes_of_all_parents(
     assert can_reach(None, outer / "inner")
 
 
+async def test_pointer_to_the_data_that_was_not_written_whole_is_refused(state: Path) -> None:
+    state.mkdir(mode=0o711)
+    (state / "place").write_text("")
+    with pytest.raises(StartupError, match="which no longer exists"):
+        await embedded(state).__aenter__()
+
+
 async def test_cancelled_start_leaves_no_process(state: Path) -> None:
     starting = asyncio.ensure_future(embedded(state).__aenter__())
     async with asyncio.timeout(10):

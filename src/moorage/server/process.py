@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import signal
 from collections.abc import Callable, Coroutine
@@ -20,15 +21,19 @@ log = structlog.get_logger("moorage.process")
 
 
 def write_connection_file(home: Path, **addresses: str) -> None:
-    """Merge ``addresses`` into ``connection.json``, where the command line looks them up."""
+    """Merge ``addresses`` into ``connection.json``, where the command line looks them up.
+
+    The daemons of one node start together and share the file, so each waits for the others' changes."""
     path = home / "connection.json"
-    try:
-        known = json.loads(path.read_text())
-    except (OSError, ValueError):
-        known = {}
-    temporary = path.with_suffix(".new")
-    temporary.write_text(json.dumps(known | addresses, indent=2) + "\n")
-    temporary.replace(path)
+    with open(path.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            known = json.loads(path.read_text())
+        except (OSError, ValueError):
+            known = {}
+        temporary = path.with_suffix(".new")
+        temporary.write_text(json.dumps(known | addresses, indent=2) + "\n")
+        temporary.replace(path)
 
 
 def shutdown_event() -> asyncio.Event:

@@ -111,6 +111,8 @@ def load_or_create_secret(name: str, path: Path, clock: Clock) -> str:
         mine = path.with_name(f".{path.name}.{clock.new_id()}")
         with os.fdopen(os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(f"{clock.secret()}\n")
+            file.flush()
+            os.fsync(file.fileno())  # what it will encrypt may be committed soon
         try:
             os.link(mine, path)  # unlike rename, this keeps a secret that another process created first
         except FileExistsError:

@@ -167,7 +167,7 @@ class EmbeddedPostgres:
         pointer = self._state / "place"
         if pointer.exists():
             place = Path(pointer.read_text().strip())
-            if not place.is_dir():
+            if not place.is_absolute() or not place.is_dir():
                 raise StartupError(
                     f"the database of {self._state} was in {place}, which no longer exists",
                     next_step=f"restore it, or remove {self._state} to start with an empty database",
@@ -180,7 +180,10 @@ class EmbeddedPostgres:
         place.mkdir(mode=0o711)
         place.chmod(0o711)
         (place / "belongs-to").write_text(f"{self._state}\n")
-        pointer.write_text(f"{place}\n")
+        # Atomic: with a part of it, the next start would look elsewhere.
+        partial = pointer.with_suffix(".new")
+        partial.write_text(f"{place}\n")
+        partial.rename(pointer)
         return place / "data"
 
     @property

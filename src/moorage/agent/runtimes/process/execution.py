@@ -164,6 +164,10 @@ def start(shim: Path, folder: Path, kernel: Supervisors, command: Command) -> Pr
         ) from None
     except OSError as error:
         raise ExecFailed(f"cannot open a pipe, terminal or lock on that node: {error}") from None
+    except ValueError as error:
+        raise ExecFailed(
+            f"no command can be run in it: its record on that node is damaged ({error})"
+        ) from None
     arguments = [*map(str, (*kernel.shim, *kernel.main)), sandbox.encode() if sandbox else ""]
     arguments += [str(int(command.tty)), str(folder / "work"), *command.argv]
     try:

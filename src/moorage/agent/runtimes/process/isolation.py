@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 from zlib import crc32
 
+import structlog
+
 from moorage.agent.runtimes.base import Launch, RuntimeFailed
 from moorage.agent.runtimes.process.control_groups import ControlGroups
 from moorage.agent.runtimes.process.loopback import LoopbackRules
@@ -33,6 +35,7 @@ from moorage.common.model.slots import parse_size
 if TYPE_CHECKING:
     from moorage.common.config.settings import AgentSettings
 
+log = structlog.get_logger("moorage.agent.process")
 _FILE = "sandbox"
 # What other users of the node, its services and the agent leave there is not for kernels. Sockets of services
 # are in /run; that of Docker is one of them.
@@ -176,7 +179,11 @@ class KernelIsolation:
     @staticmethod
     def release(folder: Path) -> None:
         """Remove what ``create`` made on the node. Raises ``RuntimeFailed``."""
-        if (sandbox := load(folder)) is not None:
+        try:
+            sandbox = load(folder)
+        except ValueError:
+            return  # the next start of the agent removes its groups
+        if sandbox is not None:
             ControlGroups.remove(sandbox.groups)
 
     def remove_groups(self, groups: tuple[str, ...]) -> None:
@@ -209,18 +216,25 @@ class KernelIsolation:
     def _existing(self) -> dict[KernelId, Sandbox]:
         found = {}
         for path in (self._state / "kernels").glob(f"*/{_FILE}"):
-            sandbox = load(path.parent)
+            try:
+                sandbox = load(path.parent)
+            except ValueError as error:
+                log.error("unreadable sandbox of a kernel", file=str(path), error=str(error))
+                continue
             if sandbox is not None:
                 found[KernelId(path.parent.name)] = sandbox
         return found
 
 
 def load(folder: Path) -> Sandbox | None:
-    """The sandbox of the kernel with this directory; None if it has none."""
+    """The sandbox of the kernel with this directory; None if it has none. Raises ``ValueError`` if the record
+    of it is damaged."""
     try:
         return Sandbox.decode((folder / _FILE).read_text())
     except FileNotFoundError:
         return None
+    except (EOFError, TypeError) as error:
+        raise ValueError(f"not a sandbox: {error}") from None
 
 
 def runtime_paths() -> tuple[str, ...]:
@@ -267,8 +281,11 @@ def user_name() -> str:
 
 
 def _write_private(path: Path, text: str) -> None:
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
+    """Atomic: a full disk leaves no part of it."""
+    new = path.with_suffix(".new")
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
         file.write(text)
+    new.replace(path)
 
 
 def _give(work: str, uid: int) -> None:
