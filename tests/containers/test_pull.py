@@ -86,6 +86,18 @@ async def test_registry_error(make_runtime: MakeRuntime, store: Registry) -> Non
     assert caught.value.reason is Reason.IMAGE_MISSING
 
 
+async def test_registry_that_is_not_public_must_be_named_for_members(
+    make_runtime: MakeRuntime, store: Registry
+) -> None:
+    order = launch(image=f"{store.address}/team/tool:1", isolated=True)
+    with pytest.raises(CreateFailed, match="not a public address") as caught:
+        await make_runtime().prepare(order)
+    assert caught.value.reason is Reason.IMAGE_NOT_ALLOWED
+    assert store.requests == []
+    await make_runtime(images=("*", f"{store.address}/*")).prepare(order)
+    assert manifests(store) > 0
+
+
 async def test_registry_with_credentials(
     make_runtime: MakeRuntime, store: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -271,4 +271,11 @@ MUTATIONS = (
         "name.endswith(entry)",
         DESTINATIONS,
     ),
+    Mutation(
+        "members have images pulled from registries within the network",
+        "agent/runtimes/docker/registries.py",
+        "decide(host, await resolve(host), DestinationPolicy())",
+        "await resolve(host)",
+        ("tests/unit/agent/test_docker_registries.py",),
+    ),
 )

@@ -255,7 +255,8 @@ class AgentSettings(Section):
     """Docker Engine of this node: ``auto`` (DOCKER_HOST, else /var/run/docker.sock), ``unix:///path`` of its
     socket, or ``off``. Container sessions are placed here only while it answers."""
     docker_images: tuple[str, ...] = ("*",)
-    """Patterns of allowed images, such as ``registry.example.com/team/*``."""
+    """Patterns of allowed images, such as ``registry.example.com/team/*``. Registries that are not public
+    must be named for users who are no administrators."""
     docker_pull: Literal["never", "if-missing", "always"] = "if-missing"
     """Pull policy of images. Credentials are those of ``docker login``."""
     docker_mounts: tuple[AbsolutePath, ...] = ()

@@ -14,6 +14,7 @@ from moorage.agent.runtimes.docker.container_config import ContainerRules
 from moorage.agent.runtimes.docker.engine import Engine
 from moorage.agent.runtimes.docker.errors import NoSuchObject, RequestRefused, explain
 from moorage.agent.runtimes.docker.image_gc import PulledImages
+from moorage.agent.runtimes.docker.registries import check_registry
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.reasons import Reason
 from moorage.common.model.service_ports import IMAGE_LABEL, ServicePort, parse_label
@@ -30,10 +31,12 @@ class ImageStore:
         self._pulling: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._listeners: dict[str, set[OnProgress]] = defaultdict(set)
 
-    async def ensure(self, image: str, on_progress: OnProgress) -> tuple[ServicePort, ...]:
+    async def ensure(
+        self, image: str, on_progress: OnProgress, *, guarded: bool = False
+    ) -> tuple[ServicePort, ...]:
         """Make the image available, and return the service ports that its label declares. ``on_progress``
-        follows a pull that another kernel has started, too. Raises ``CreateFailed`` and errors of the
-        engine."""
+        follows a pull that another kernel has started, too. ``guarded``: not from every registry. Raises
+        ``CreateFailed`` and errors of the engine."""
         self._pulled.touch(image)
         if image in self._service_ports and self._rules.pull != "always":
             # If it was removed since, the creation of the container fails and calls ``forget``.
@@ -42,7 +45,7 @@ class ImageStore:
         listeners.add(on_progress)
         try:
             async with self._pulling[image]:
-                self._service_ports[image] = _service_ports(image, await self._ensure(image))
+                self._service_ports[image] = _service_ports(image, await self._ensure(image, guarded))
                 return self._service_ports[image]
         finally:
             listeners.discard(on_progress)
@@ -51,7 +54,7 @@ class ImageStore:
         """The image was found to be missing."""
         self._service_ports.pop(image, None)
 
-    async def _ensure(self, image: str) -> Mapping[str, str]:
+    async def _ensure(self, image: str, guarded: bool) -> Mapping[str, str]:
         """Returns the labels of the image."""
         try:
             if self._rules.pull != "always":
@@ -64,6 +67,8 @@ class ImageStore:
                     clean=True,
                     next_step="pull it there",
                 ) from None
+        if guarded:
+            await check_registry(image, self._rules.images)
         log.info("pulling an image", image=image)
         try:
             await self._engine.pull(image, lambda text: self._report(image, text))

@@ -112,7 +112,7 @@ class DockerRuntime:
         await asyncio.to_thread(validate, launch, self._rules, self._address)
         with as_create_failed():
             await self._image_gc.check_free_space()
-            return await self._images.ensure(launch.image, on_progress)
+            return await self._images.ensure(launch.image, on_progress, guarded=launch.isolated)
 
     async def create(self, launch: Launch) -> Handle:
         address = await asyncio.to_thread(validate, launch, self._rules, self._address)
@@ -260,7 +260,7 @@ class DockerRuntime:
             except NoSuchObject:
                 # The image was removed since it was prepared.
                 self._images.forget(launch.image)
-                await self._images.ensure(launch.image, ignore_progress)
+                await self._images.ensure(launch.image, ignore_progress, guarded=launch.isolated)
                 container = await self._engine.call(create, _ACTION_TIMEOUT_S)
         except RequestRefused as error:
             if _NAME_TAKEN not in str(error):
