@@ -6,15 +6,15 @@ import ast
 import re
 import tomllib
 from collections.abc import Callable, Collection, Iterator
-from functools import cache
+from functools import lru_cache
 
 Rule = Callable[[str, str], list[str]]
 
-# Every rule looks at the same files.
-_tree = cache(ast.parse)
+# The rules look at one file after the other.
+_tree = lru_cache(1)(ast.parse)
 
 
-@cache
+@lru_cache(1)
 def _nodes(text: str) -> tuple[ast.AST, ...]:
     return tuple(ast.walk(_tree(text)))
 

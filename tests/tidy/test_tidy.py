@@ -43,17 +43,21 @@ def texts() -> dict[str, str]:
     return found
 
 
-@pytest.mark.xdist_group("tidy")  # the rules share the parsed files
+@pytest.fixture(scope="module")
+def complaints(texts: dict[str, str]) -> dict[str, list[str]]:
+    """Complaints by rule, file by file, so that each file is parsed once."""
+    found: dict[str, list[str]] = {rule.__name__: [] for rule in m.RULES}
+    for path, text in texts.items():
+        for rule in m.RULES:
+            if not path.startswith(EXEMPT.get(rule.__name__, ()) or "\0"):
+                found[rule.__name__] += [f"{path}: {complaint}" for complaint in rule(path, text)]
+    return found
+
+
+@pytest.mark.xdist_group("tidy")  # for one calculation of the fixture
 @pytest.mark.parametrize("rule", m.RULES, ids=lambda rule: rule.__name__)
-def test_files_are_tidy(rule: m.Rule, texts: dict[str, str]) -> None:
-    exempt = EXEMPT.get(rule.__name__, ())
-    complaints = [
-        f"{path}: {complaint}"
-        for path, text in texts.items()
-        if not path.startswith(exempt or "\0")
-        for complaint in rule(path, text)
-    ]
-    assert not complaints, "\n" + "\n".join(complaints)
+def test_files_are_tidy(rule: m.Rule, complaints: dict[str, list[str]]) -> None:
+    assert not complaints[rule.__name__], "\n" + "\n".join(complaints[rule.__name__])
 
 
 def test_locks_agree(texts: dict[str, str]) -> None:
