@@ -281,7 +281,7 @@ async def test_agent_of_an_earlier_release_that_refuses_orders_gets_newer_ones(
         await agent.next()
         assert agent.orders.generation < now_ms
         await asyncio.sleep(0.3)
-        for _ in range(agent_stream.REFUSAL_REPORTS):
+        for _ in range(agent_stream.REFUSAL_DELTAS):
             await agent.report(generation=0)
 
         async def refusing() -> bool:
@@ -297,3 +297,20 @@ async def test_agent_of_an_earlier_release_that_refuses_orders_gets_newer_ones(
         async with asyncio.timeout(10):
             while not (await client.get_agent("node-1")).ready:
                 await asyncio.sleep(0.02)
+
+
+async def test_agent_that_has_not_received_its_orders_does_not_refuse_them(
+    manager: Manager, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where all agents connect at once, orders and reports wait for long: it still sends full reports."""
+    monkeypatch.setattr(agent_stream, "REFUSAL_S", 0.2)
+    now_ms = round(SystemClock().now().timestamp() * 1000)
+    async with attach(manager) as agent:
+        await agent.next()
+        await asyncio.sleep(0.3)
+        for _ in range(agent_stream.REFUSAL_DELTAS + 1):
+            agent.report_sender.force_full()
+            await agent.report(generation=0)
+        await asyncio.sleep(0.3)
+        await client.create_session(SessionSpec(name="one", command=["x"], resources={"cpu": 1}))
+        assert (await agent.orders_with(1)).generation < now_ms, "the manager overtook what nobody has seen"

@@ -35,9 +35,10 @@ log = structlog.get_logger("moorage.link")
 
 # A full report is requested again only after this many seconds.
 FULL_REQUEST_S = 5.0
-# An agent that has acknowledged none of its stream's orders for so long, in so many reports, refuses them.
-# One report may wait for long, as when all agents connect at once.
-REFUSAL_S, REFUSAL_REPORTS = 15.0, 3
+# An agent that has acknowledged none of its stream's orders for so long, in so many deltas, refuses them. It
+# sends deltas once it has received orders; full reports may have waited for long, as when all agents connect
+# at once.
+REFUSAL_S, REFUSAL_DELTAS = 15.0, 3
 
 
 class StreamRefused(Exception):
@@ -86,7 +87,7 @@ class AgentStream:
         self._absent: set[KernelId] = set()
         # The first orders sent (generation, monotonic seconds), until the agent acknowledges any.
         self._first_sent: tuple[int, float] | None = None
-        self._reports_since = 0
+        self._deltas_since = 0
         self._has_acknowledged = self.refuses_orders = False
         self._check(report)
 
@@ -127,7 +128,7 @@ class AgentStream:
 
     def update(self, message: Report | ReportDelta, now: float) -> AgentUpdate:
         """What a report says, given the orders on their way to the agent. ``now``: monotonic seconds."""
-        refused, self.refuses_orders = self.refuses_orders, self._refuses(message.orders_generation, now)
+        refused, self.refuses_orders = self.refuses_orders, self._refuses(message, now)
         acknowledged = {k for k, first in self._unacknowledged.items() if first <= message.orders_generation}
         for kernel_id in acknowledged:
             del self._unacknowledged[kernel_id]
@@ -160,16 +161,16 @@ class AgentStream:
             contact=message.sent_at > 0,
         )
 
-    def _refuses(self, acknowledged: int, now: float) -> bool:
+    def _refuses(self, message: Report | ReportDelta, now: float) -> bool:
         """Whether the agent refuses what this stream sends; if so, full orders follow."""
-        if self._first_sent is not None and acknowledged >= self._first_sent[0]:
+        if self._first_sent is not None and message.orders_generation >= self._first_sent[0]:
             self._first_sent = None
             self._has_acknowledged = True
-        self._reports_since += self._first_sent is not None
+        self._deltas_since += self._first_sent is not None and isinstance(message, ReportDelta)
         refuses = (
             self._first_sent is not None
             and now - self._first_sent[1] >= REFUSAL_S
-            and self._reports_since >= REFUSAL_REPORTS
+            and self._deltas_since >= REFUSAL_DELTAS
         )
         if refuses:
             self._orders.force_full()
