@@ -16,7 +16,7 @@ from moorage.server.commands.options import (
     load_settings,
     run_and_exit,
 )
-from moorage.server.process import missing_extra
+from moorage.server.process import needs_extra
 
 
 @app.command()
@@ -32,10 +32,8 @@ def demo(
     boot = bootstrap(loaded)
     if not verbose:
         logging.setup(loaded.settings.common.log_format, "warning")
-    try:
+    with needs_extra("all"):
         from moorage.demo.run import run_demo
-    except ImportError as error:
-        raise missing_extra("all", error) from error
     run_and_exit(
         run_demo(loaded.settings, clock=boot.clock, link_token=boot.token, home=boot.home, once=exit)
     )

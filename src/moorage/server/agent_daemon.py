@@ -57,7 +57,7 @@ def main() -> int:
     from moorage.common.aio.clock import SystemClock
     from moorage.common.config import logging
     from moorage.common.model.errors import ConfigError, MoorageError
-    from moorage.server.process import missing_extra, run, serve
+    from moorage.server.process import needs_extra, run, serve
 
     with open(int(sys.argv[1]), "rb") as file:
         agent_values, common_values, home, token = pickle.load(file)
@@ -66,10 +66,8 @@ def main() -> int:
     common = cast("CommonSettings", SimpleNamespace(**common_values))
     logging.setup(common.log_format, common.log_level)
     try:
-        try:
+        with needs_extra("agent"):
             from moorage.agent import Agent
-        except ImportError as error:
-            raise missing_extra("agent", error) from error
         component = Agent(settings, common, clock=SystemClock(), link_token=token, home=home)
         return run(
             serve(component, lambda agent: print(f"agent {agent.id} → {settings.manager}", flush=True))

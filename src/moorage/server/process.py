@@ -6,8 +6,8 @@ import asyncio
 import fcntl
 import json
 import signal
-from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -70,12 +70,16 @@ def _log_unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> 
     log.error("unhandled error in the event loop", what=context["message"], exc_info=context.get("exception"))
 
 
-def missing_extra(extra: str, error: ImportError) -> StartupError:
-    """The error for a command whose optional dependencies are not installed."""
-    return StartupError(
-        f"`moorage {extra}` needs a package that is not installed: {error.name or error}",
-        next_step=f"pip install 'moorage[{extra}]'",
-    )
+@contextmanager
+def needs_extra(extra: str) -> Iterator[None]:
+    """Imports of a command whose dependencies are optional. Raises ``StartupError`` if one is missing."""
+    try:
+        yield
+    except ImportError as error:
+        raise StartupError(
+            f"`moorage {extra}` needs a package that is not installed: {error.name or error}",
+            next_step=f"pip install 'moorage[{extra}]'",
+        ) from error
 
 
 async def serve(component: AbstractAsyncContextManager[Any], on_ready: Callable[[Any], None]) -> int:

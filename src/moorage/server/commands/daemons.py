@@ -20,7 +20,7 @@ from moorage.server.commands.options import (
     load_settings,
     run_and_exit,
 )
-from moorage.server.process import missing_extra, serve, write_connection_file
+from moorage.server.process import needs_extra, serve, write_connection_file
 
 Dsn = Annotated[str | None, typer.Option(help="Postgres to use. Default: an embedded one.")]
 ApiListen = Annotated[str | None, typer.Option(help="Listen address of the REST API.")]
@@ -65,10 +65,8 @@ def up(
         common__tls="ca" if tls else None, common__link_tls="on" if tls else None,
     )  # fmt: skip
     boot = bootstrap(loaded)
-    try:
+    with needs_extra("all"):
         from moorage.server.all_in_one import AllInOne
-    except ImportError as error:
-        raise missing_extra("all", error) from error
 
     component = AllInOne(loaded.settings, clock=boot.clock, link_token=boot.token, home=boot.home)
 
@@ -101,10 +99,8 @@ def manager(
         config, home, sets, manager__dsn=dsn, manager__listen=listen, manager__link_listen=link_listen
     )
     boot = bootstrap(loaded)
-    try:
+    with needs_extra("manager"):
         from moorage.manager import Manager
-    except ImportError as error:
-        raise missing_extra("manager", error) from error
 
     component = Manager(
         loaded.settings.manager,
@@ -188,10 +184,8 @@ def proxy(
         proxy__listen=listen, proxy__internal_listen=internal_listen, proxy__manager=manager,
     )  # fmt: skip
     boot = bootstrap(loaded)
-    try:
+    with needs_extra("proxy"):
         from moorage.proxy import Proxy
-    except ImportError as error:
-        raise missing_extra("proxy", error) from error
 
     settings = apply_registration(loaded, boot.home, "proxy")
     component = Proxy(

@@ -23,7 +23,7 @@ from moorage.server.commands.options import (
     load_settings,
     run_and_exit,
 )
-from moorage.server.process import missing_extra
+from moorage.server.process import needs_extra
 
 db = typer.Typer(help="Back up, restore, upgrade and check the database.", no_args_is_help=True)
 app.add_typer(db, name="db")
@@ -38,6 +38,10 @@ _LEFT_OUT = (
     ("moorage.toml", "each host", "settings"),
     ("agent-ID", "each node", "identity and checkpoint of the agent, logs, workspaces"),
 )
+
+
+def _boot(config: Path | None, home: Path | None, sets: list[str] | None, dsn: str | None) -> Bootstrap:
+    return bootstrap(load_settings(config, home, sets, manager__dsn=dsn))
 
 
 @db.command("backup")
@@ -59,13 +63,11 @@ def db_backup(
       moorage db backup /backups/moorage-$(date +%F).dump
     """
     check_output_format(output)
-    boot = bootstrap(load_settings(config, home, sets, manager__dsn=dsn))
-    try:
+    boot = _boot(config, home, sets, dsn)
+    with needs_extra("manager"):
         from moorage.manager.postgres import backup
         from moorage.manager.postgres.clients import client_programs
         from moorage.manager.store.database_state import database_state
-    except ImportError as error:
-        raise missing_extra("manager", error) from error
 
     async def main() -> int:
         async with _database(boot) as url:
@@ -113,16 +115,14 @@ def db_restore(
       moorage db restore /backups/moorage-2030-01-31.dump
       moorage db restore --overwrite --dsn postgresql://moorage@db/moorage moorage.dump
     """
-    boot = bootstrap(load_settings(config, home, sets, manager__dsn=dsn))
-    try:
+    boot = _boot(config, home, sets, dsn)
+    with needs_extra("manager"):
         from moorage.manager.postgres import backup
         from moorage.manager.postgres.clients import client_programs
         from moorage.manager.store import restored
         from moorage.manager.store.database_state import database_state
         from moorage.manager.store.migrate import UNPREPARED, check_revision
         from moorage.manager.store.tables import metadata
-    except ImportError as error:
-        raise missing_extra("manager", error) from error
 
     async def main() -> int:
         async with _database(boot, stopped=True) as url:
@@ -155,13 +155,11 @@ def db_recover(
     For point-in-time recovery, a snapshot of the volume, or a standby that was promoted and had not received
     every commit. `moorage db restore` does this itself.
     """
-    boot = bootstrap(load_settings(config, home, sets, manager__dsn=dsn))
-    try:
+    boot = _boot(config, home, sets, dsn)
+    with needs_extra("manager"):
         from moorage.manager.postgres import backup
         from moorage.manager.store import restored
         from moorage.manager.store.database_state import database_state
-    except ImportError as error:
-        raise missing_extra("manager", error) from error
 
     async def main() -> int:
         async with _database(boot, stopped=True) as url:
@@ -190,11 +188,9 @@ def db_upgrade(
     dsn: Dsn = None,
 ) -> None:
     """Upgrade the schema to this version. The manager does this at start, too."""
-    boot = bootstrap(load_settings(config, home, sets, manager__dsn=dsn))
-    try:
+    boot = _boot(config, home, sets, dsn)
+    with needs_extra("manager"):
         from moorage.manager.store import migrate
-    except ImportError as error:
-        raise missing_extra("manager", error) from error
 
     async def main() -> int:
         async with _database(boot) as url:
@@ -232,12 +228,10 @@ def db_rotate_secrets_key(
       moorage db rotate-secrets-key
       moorage db rotate-secrets-key --discard-unreadable
     """
-    boot = bootstrap(load_settings(config, home, sets, manager__dsn=dsn))
-    try:
+    boot = _boot(config, home, sets, dsn)
+    with needs_extra("manager"):
         from moorage.manager.secrets import Keyring
         from moorage.manager.store import Store
-    except ImportError as error:
-        raise missing_extra("manager", error) from error
 
     async def main() -> int:
         path = boot.loaded.settings.manager.secrets_key_file or boot.home / "secrets-keys"
@@ -270,11 +264,9 @@ def db_check(
 ) -> None:
     """Run the integrity checks. Exits with 1 if drift remains. Managers may run meanwhile."""
     check_output_format(output)
-    boot = bootstrap(load_settings(config, home, sets, manager__dsn=dsn))
-    try:
+    boot = _boot(config, home, sets, dsn)
+    with needs_extra("manager"):
         from moorage.manager.store import Store
-    except ImportError as error:
-        raise missing_extra("manager", error) from error
 
     async def main() -> int:
         async with _database(boot) as url, Store(url, boot.clock) as store:

@@ -20,7 +20,7 @@ from moorage.server.commands.options import (
     load_settings,
 )
 from moorage.server.doctor.checks import CheckResult, exit_code
-from moorage.server.process import missing_extra
+from moorage.server.process import needs_extra
 
 
 @app.command()
@@ -56,10 +56,8 @@ def agent_doctor(
     """
     check_output_format(output)
     boot = bootstrap(load_settings(config, home, sets))
-    try:
+    with needs_extra("agent"):
         from moorage.server.doctor.node import check_node
-    except ImportError as error:
-        raise missing_extra("agent", error) from error
     settings = apply_registration(boot.loaded, boot.home, "agent")
     results = asyncio.run(check_node(settings, boot.home, boot.token, boot.clock))
     _print_results(results, output)

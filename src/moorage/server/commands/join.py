@@ -17,7 +17,7 @@ from moorage.common.views.peers import PeerKind
 from moorage.server.bootstrap import bootstrap
 from moorage.server.commands.daemons import agent_commands, proxy_commands
 from moorage.server.commands.options import ConfigFile, HomeDir, Overrides, load_settings, run_and_exit
-from moorage.server.process import missing_extra
+from moorage.server.process import needs_extra
 
 Url = Annotated[str, typer.Argument(help="The manager's REST API, like http://manager.example.com:8700.")]
 TokenFile = Annotated[
@@ -75,10 +75,8 @@ def _join(
 ) -> None:  # fmt: skip
     boot = bootstrap(load_settings(config, home, sets))
     settings = boot.loaded.settings
-    try:
+    with needs_extra(kind):
         from moorage.server.registration import join
-    except ImportError as error:
-        raise missing_extra(kind, error) from error
     default = settings.agent.id or socket.gethostname()
     if kind == "proxy":
         default = settings.proxy.id or f"{socket.gethostname()}-{split_address(settings.proxy.listen)[1]}"

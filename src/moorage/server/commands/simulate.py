@@ -25,7 +25,7 @@ from moorage.server.commands.options import (
     load_settings,
     run_and_exit,
 )
-from moorage.server.process import missing_extra
+from moorage.server.process import needs_extra
 
 if TYPE_CHECKING:
     from moorage.simulator.fleet import FleetConfig, FleetSimulation, KernelProfile
@@ -104,10 +104,8 @@ def simulate(
 
 
 def _simulation(start: Bootstrap, options: dict[str, Any]) -> FleetSimulation:
-    try:
+    with needs_extra("agent"):
         from moorage.simulator.fleet import PRESETS, FleetSimulation
-    except ImportError as error:
-        raise missing_extra("agent", error) from error
 
     if (preset := PRESETS.get(options["faults"])) is None:
         raise ConfigError(

@@ -15,7 +15,7 @@ from moorage.cli import Cli, command, duration_option, output, times
 from moorage.common.model.errors import InvalidInput, NotFound
 from moorage.common.views.decisions import DecisionPage, SegmentView
 from moorage.server.commands.scheduler.group import scheduler
-from moorage.server.process import missing_extra
+from moorage.server.process import needs_extra
 
 if TYPE_CHECKING:
     from moorage.manager.decision_log import Decision, Gap
@@ -47,11 +47,9 @@ class LogSpan:
     segments: tuple[SegmentView, ...]
 
     def decisions(self) -> Iterator[Decision | Gap]:
-        try:
+        with needs_extra("manager"):
             from moorage.manager.decision_log import decisions
             from moorage.manager.decision_log.timeline import unix_micros
-        except ImportError as error:
-            raise missing_extra("manager", error) from error
         return decisions(self.segments, unix_micros(self.begin), unix_micros(self.end))
 
 

@@ -35,7 +35,7 @@ from moorage.server.commands.scheduler.what_if import (
     print_waits,
     waits_to_json,
 )
-from moorage.server.process import missing_extra
+from moorage.server.process import needs_extra
 
 if TYPE_CHECKING:
     from moorage.manager.decision_log import Decision, Gap
@@ -116,10 +116,8 @@ def replay(
 def _check_policies(texts: list[str]) -> None:
     """Refuse malformed options before any request to the manager. Raises ``InvalidInput`` or
     ``ValidationError``."""
-    try:
+    with needs_extra("manager"):
         from moorage.manager.scheduling import Policy
-    except ImportError as error:
-        raise missing_extra("manager", error) from error
 
     parse_policies(texts, Policy())
 

@@ -13,7 +13,7 @@ from moorage.cli import Cli, command
 from moorage.common.model.errors import InvalidInput
 from moorage.server.commands.scheduler.comparison import print_comparison, save_plot
 from moorage.server.commands.scheduler.group import scheduler
-from moorage.server.process import missing_extra
+from moorage.server.process import needs_extra
 
 if TYPE_CHECKING:
     from moorage.simulator.scheduler.jobs import Job
@@ -51,12 +51,10 @@ def simulate(
       moorage scheduler simulate --trace jobs.jsonl --policy backfill,drf --agents 4
     A line of the file: {"at_s": 0, "gpus": 2, "run_s": 60, "user": "ann", "limit_s": 90}
     """
-    try:
+    with needs_extra("manager"):
         from moorage.simulator.scheduler import POLICIES, Fleet, generate_jobs, summarize
         from moorage.simulator.scheduler import simulate as simulate_trace
         from moorage.simulator.scheduler.trace import trace_of_jobs
-    except ImportError as error:
-        raise missing_extra("manager", error) from error
     names = [name.strip() for name in policy.split(",") if name.strip()]
     unknown = [name for name in names if name not in POLICIES]
     if unknown or not names:
