@@ -1,7 +1,6 @@
 -- Forget a silent agent ($1; actor: $2). Its id is free for another agent, but its certificate is revoked. No row for an agent
 -- that is ALIVE or unknown, or that has kernels which are not known to have ended, unless its node is destroyed ($3): then
 -- they have ended, and their allocations are released. An empty incarnation marks a forgotten agent, which is not listed.
--- Counters are locked in the same order as in session_place.sql.
 WITH forgotten AS (
     UPDATE agents SET status = 'LOST', identity = '', incarnation = '', stream = 0,
         cordon = '', cordoned_by = '', cordoned_at = NULL, stop_at = NULL,
@@ -32,15 +31,8 @@ WITH forgotten AS (
     UPDATE allocations a SET released_at = now() FROM forgotten f
     WHERE $3 AND a.agent_id = f.id AND a.released_at IS NULL
     RETURNING a.agent_id, a.slot, a.device_id, a.amount
-), summed AS (
-    SELECT agent_id, slot, device_id, sum(amount)::bigint AS amount FROM freed GROUP BY 1, 2, 3
-), locked AS (
-    SELECT c.agent_id, c.slot, c.device_id, s.amount FROM agent_slots c JOIN summed s USING (agent_id, slot, device_id)
-    ORDER BY 1, 2, 3 FOR NO KEY UPDATE OF c
-), counted AS (
-    UPDATE agent_slots c SET used = c.used - l.amount
-    FROM locked l WHERE (c.agent_id, c.slot, c.device_id) = (l.agent_id, l.slot, l.device_id)
-)
+),
+-- include: freed_counters
 SELECT f.id, ARRAY(SELECT DISTINCT session_id::text FROM ended) AS sessions, (SELECT count(*) FROM ended) AS kernels,
        (SELECT coalesce(jsonb_object_agg(t.slot, t.amount), '{}')
         FROM (SELECT slot, sum(amount)::bigint AS amount FROM freed GROUP BY slot) t) AS released

@@ -1,7 +1,7 @@
 -- Free the allocations of ended kernels ($1) that their agents no longer report as alive. Each kernel must have been
 -- reported by its own agent ($2) through that agent's newest stream ($3); FOR SHARE keeps a newer stream from registering
 -- until this commits. Kernels that ended by their lease are freed here as well, when the agent reports again.
--- Counters are locked in the same order as in session_place.sql. Returns the agents that have free capacity again.
+-- Returns the agents that have free capacity again.
 WITH input AS (
     SELECT * FROM unnest($1::uuid[], $2::text[], $3::bigint[]) AS i(kernel_id, agent_id, stream)
 ), reporting AS (
@@ -13,13 +13,6 @@ WITH input AS (
     WHERE p.id = i.agent_id AND a.kernel_id = i.kernel_id AND a.agent_id = i.agent_id AND a.released_at IS NULL
       AND k.id = a.kernel_id AND k.status IN ('TERMINATED', 'CANCELLED', 'ERROR')
     RETURNING a.agent_id, a.slot, a.device_id, a.amount
-), summed AS (
-    SELECT agent_id, slot, device_id, sum(amount)::bigint AS amount FROM freed GROUP BY 1, 2, 3
-), locked AS (
-    SELECT c.agent_id, c.slot, c.device_id, s.amount FROM agent_slots c JOIN summed s USING (agent_id, slot, device_id)
-    ORDER BY 1, 2, 3 FOR NO KEY UPDATE OF c
-), counted AS (
-    UPDATE agent_slots c SET used = c.used - l.amount
-    FROM locked l WHERE (c.agent_id, c.slot, c.device_id) = (l.agent_id, l.slot, l.device_id)
-)
+),
+-- include: freed_counters
 SELECT DISTINCT agent_id FROM freed

@@ -7,9 +7,6 @@ WITH freed AS (
       AND n.status = 'ALIVE' AND k.status_since < now() - make_interval(secs => $1)
       AND ($2::text[] IS NULL OR a.agent_id = ANY ($2))
     RETURNING a.kernel_id, a.agent_id, a.slot, a.device_id, a.amount
-), counted AS (
-    UPDATE agent_slots c SET used = c.used - x.amount
-    FROM (SELECT agent_id, slot, device_id, sum(amount)::bigint AS amount FROM freed GROUP BY 1, 2, 3) x
-    WHERE c.agent_id = x.agent_id AND c.slot = x.slot AND c.device_id = x.device_id
-)
+),
+-- include: freed_counters
 SELECT DISTINCT kernel_id::text AS subject FROM freed
