@@ -9,6 +9,7 @@ from tests.mutations import http_catalog, sandbox_catalog, scheduler_catalog
 from tests.mutations.mutation import Mutation
 
 LIFECYCLE = ("tests/unit/manager",)
+HELD = ("tests/store/test_held_slots.py",)
 SWEEPS = ("tests/store/test_sweeps.py",)
 SUPERVISOR = ("tests/unit/common/test_supervisor.py", "--timeout", "30")
 KERNEL_FAILURES = ("tests/unit/agent/test_kernel_failures.py",)
@@ -102,6 +103,41 @@ MUTATIONS = (
         "k.attempt = c.attempt AND k.status <> c.status",
         "k.attempt = c.attempt AND false",
         SWEEPS,
+    ),
+    Mutation(
+        "what is placed does not count against quotas",
+        "manager/store/held_slots.py",
+        "            elif self._counted_in is not None:\n                self._stale",
+        "            elif False:\n                self._stale",
+        HELD,
+    ),
+    Mutation(
+        "a placement without an answer does not count against quotas",
+        "manager/store/held_slots.py",
+        "UNKNOWN_S = 60.0",
+        "UNKNOWN_S = 0.0",
+        HELD,
+    ),
+    Mutation(
+        "a new leader counts with the sums of its last term",
+        "manager/store/held_slots.py",
+        "if counted_in != self._counted_in or",
+        "if self._counted_in is None or",
+        HELD,
+    ),
+    Mutation(
+        "what sessions held at their end counts against quotas until the sweep",
+        "manager/store/lifecycle.py",
+        "if t.old in PLACED and t.new not in PLACED}",
+        "if False}",
+        HELD,
+    ),
+    Mutation(
+        "agents that have not received orders refuse them",
+        "manager/rpc/agent_stream.py",
+        "self._first_sent is not None and isinstance(message, ReportDelta)",
+        "self._first_sent is not None",
+        ("tests/wire/test_manager_link.py",),
     ),
     Mutation(
         "a sweep that restarts within a chunk goes on behind it",

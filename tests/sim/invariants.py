@@ -44,6 +44,7 @@ class Invariants:
     lost_node: Node | None
     acknowledged: set[str]
     interleaving_rng: random.Random | None
+    quota: int | None
 
     async def check_always(self, grace_s: float) -> None:
         """Checks that hold at any time, faults included."""
@@ -62,6 +63,7 @@ class Invariants:
         await self.check_clusters()
         await self.check_durations()
         await self.check_places()
+        await self.check_quota()
         if self.postgres.former_leaders:
             raise Violation(self.postgres.former_leaders[0])
 
@@ -83,6 +85,15 @@ class Invariants:
             raise Violation(
                 f"kernel {row['kernel_id']} was placed on {row['agent_id']}, which {row['state']}"
             )
+
+    async def check_quota(self) -> None:
+        """Whoever leads, no more sessions are placed than the quota of the group allows."""
+        rows = await self.postgres.fetch(
+            "SELECT name FROM sessions "
+            "WHERE status IN ('SCHEDULED', 'PREPARING', 'CREATING', 'RUNNING', 'TERMINATING')"
+        )
+        if self.quota is not None and len(rows) > self.quota:
+            raise Violation(f"more than {self.quota} are placed: {[row['name'] for row in rows]}")
 
     async def check_gone_kernels(self) -> None:
         """A kernel that is stored as ended does not run: nothing but its end ends a kernel."""

@@ -43,6 +43,8 @@ class Simulation(Interleaving, Workload, Programs, Faults, Restores, Invariants)
         self.interleaving_rng = random.Random(seed + 5) if seed % 6 == 3 else None
         # In a fifth of the seeds nodes hold leases, and most programs have one.
         self.lease_rng = random.Random(seed + 6) if seed % 5 == 3 else None
+        # In a quarter of the seeds few sessions may be placed at a time.
+        self.quota = 2 if seed % 4 == 2 else None
         self.held: ManagerProcess | None = None
         self.backup: Backup | None = None
         self.seen_before_restore: dict[str, int] = {}
@@ -93,6 +95,12 @@ class Simulation(Interleaving, Workload, Programs, Faults, Restores, Invariants)
         }  # fmt: skip
         for node in self.nodes:
             self.connect(node)
+        if self.quota is not None:
+            await self.postgres.fetch(
+                "INSERT INTO quotas (scope, name, sessions, changed_by) "
+                "VALUES ('group', 'default', $1, 'root')",
+                self.quota,
+            )
         for n in range(steps):
             await self.rng.choices(list(actions), list(actions.values()))[0]()
             await self.restart_crashed()

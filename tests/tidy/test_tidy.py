@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import rules as m
+from tests.mutations.catalog import MUTATIONS
 
 import moorage
 
@@ -231,3 +232,8 @@ def test_images_install_from_the_lock(texts: dict[str, str]) -> None:
 
 def _versions(lock: str) -> list[str]:
     return re.findall(r"(?m)^[A-Za-z0-9._-]+==[^ ;]+", lock)
+
+
+def test_mutations_apply() -> None:
+    stale = [m.name for m in MUTATIONS if (ROOT / "src/moorage" / m.file).read_text().count(m.before) != 1]
+    assert not stale

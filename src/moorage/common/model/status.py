@@ -25,6 +25,8 @@ class Status(StrEnum):
 TERMINAL = frozenset({Status.TERMINATED, Status.CANCELLED, Status.ERROR})
 STARTING = frozenset({Status.SCHEDULED, Status.PREPARING, Status.CREATING})
 LIVE = frozenset({Status.PENDING, *STARTING, Status.RUNNING, Status.TERMINATING})
+# Of a session: it has an agent, and counts against quotas.
+PLACED = LIVE - {Status.PENDING}
 # Statuses in which the agent must keep the kernel. TERMINATING is not among them: its order is withdrawn.
 IN_ORDERS = frozenset({*STARTING, Status.RUNNING})
 

@@ -15,7 +15,7 @@ from typing import Any
 from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import AgentId, EndpointId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
-from moorage.common.model.status import SessionType, Status
+from moorage.common.model.status import PLACED, SessionType, Status
 from moorage.manager.lifecycle.snapshots import KernelSnapshot, SessionSnapshot
 from moorage.manager.lifecycle.transitions import NEW_ATTEMPT, Transition
 from moorage.manager.store.batch_writer import BatchWriter
@@ -142,6 +142,9 @@ class LifecycleStore:
         applied = [transitions[SessionId(row["id"])] for row in rows]
         queued = {t.session_id for t in applied if Status.PENDING in (t.old, t.new)}
         self._notifier.notify_pending(dependents | queued)
+        self._notifier.notify_quotas(
+            {t.session_id for t in applied if t.old in PLACED and t.new not in PLACED}
+        )
         moves = [(transitions[SessionId(row["id"])], row) for row in rows]
         self._notifier.notify_routes({move.session_id for move, row in moves if _changes_routes(move, row)})
         self._notifier.notify_endpoints(

@@ -39,7 +39,7 @@ class ManagerStore:
         """Remove managers that have stopped. Returns the agents that were connected to them."""
         rows = await self._connection.fetch(SQL["managers_remove"], list(ids))
         # What they wrote last may not have been announced.
-        self._notifier.notify([Topic.KERNELS, Topic.PENDING, Topic.ENDPOINTS, Topic.ROUTES])
+        self._notifier.notify([Topic.KERNELS, Topic.PENDING, Topic.QUOTAS, Topic.ENDPOINTS, Topic.ROUTES])
         return self._detached(rows)
 
     async def detach(self, streams: Mapping[AgentId, int]) -> list[AgentId]:

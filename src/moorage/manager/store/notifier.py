@@ -50,6 +50,7 @@ class Topic(StrEnum):
     KEYS = "keys"  # an API key was created or revoked: caches of keys are cleared, the route feed is woken
     PEERS = "peers"  # a peer was revoked: its streams are closed
     LEADER = "leader"  # the leader has resigned: wakes the followers
+    QUOTAS = "quotas"  # these sessions do not count against quotas any more
     ENDPOINTS = "endpoints"  # these endpoints or their replicas changed: wakes the replica controller
 
 
@@ -81,6 +82,10 @@ class Notifier:
     def on_pending(self, callback: SessionsCallback) -> Callable[[], None]:
         """Sessions that became pending, changed while pending, or left the queue."""
         return self._on_ids(Topic.PENDING, callback)
+
+    def on_quotas(self, callback: SessionsCallback) -> Callable[[], None]:
+        """Sessions that do not count against quotas any more: they have ended, or wait again."""
+        return self._on_ids(Topic.QUOTAS, callback)
 
     def on_endpoints(self, callback: EndpointsCallback) -> Callable[[], None]:
         """Endpoints that changed, or whose replicas did."""
@@ -116,6 +121,11 @@ class Notifier:
         """These sessions became pending, changed while pending, or left the queue: the scheduler runs."""
         if sessions:
             self._publish({Topic.PENDING: sessions, Topic.SCHEDULE: None})
+
+    def notify_quotas(self, sessions: Collection[SessionId]) -> None:
+        """These sessions have ended, or wait again."""
+        if sessions:
+            self._publish({Topic.QUOTAS: sessions})
 
     def notify_endpoints(self, endpoints: Collection[EndpointId]) -> None:
         """These endpoints changed, or their replicas did: the replica controller runs."""

@@ -1,12 +1,12 @@
 """Quotas in Postgres: limits of users, projects and resource groups, and their usage.
 
-Quotas of users and projects apply across all resource groups. Usage is summed from allocations at each read,
-so it cannot drift.
+Quotas of users and projects apply across all resource groups. Their usage is summed up from the sessions at
+each read; scheduling passes keep the sums (``HeldSlots``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from moorage.common.model.errors import NotFound
@@ -17,12 +17,11 @@ from moorage.manager.identity.scope import Scope
 from moorage.manager.scheduling.core.model import Quota
 from moorage.manager.scheduling.core.policy import Policy
 from moorage.manager.store.database import Database
+from moorage.manager.store.held_slots import SESSIONS, HeldSums
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 
 _COLUMNS: Mapping[str, str] = {"user": "owner", "project": "project", "group": "resource_group"}
-_SESSIONS = ""  # the slot name under which quota_usage.sql counts sessions
-Usage = Mapping[tuple[str, str], Mapping[str, int]]
 
 
 class QuotaStore:
@@ -64,26 +63,27 @@ class QuotaStore:
         return view
 
     async def shares(
-        self, group: str, policy: Policy
+        self, group: str, policy: Policy, held: Callable[[], Awaitable[HeldSums]] | None = None
     ) -> tuple[tuple[Quota, ...], Mapping[str, Mapping[str, int]] | None]:
-        """For the planner: the quotas that apply in ``group`` and, for DRF, what each owner uses there."""
+        """For the planner: the quotas that apply in ``group`` and, for DRF, what each owner uses there.
+        ``held``: returns the sums that are known; None: all sessions are summed up."""
         rows = await self._rows(Scope.system(), None, None)
         quotas = [row for row in rows if _applies(row, group)]
         uses_drf = policy.strategy == "drf"
         if not quotas and not uses_drf:
             return (), None
-        rows = await self._db.fetch(SQL["quota_usage"])
-        used = _sum_by_scope(rows)
-        elsewhere = _sum_by_scope(row for row in rows if row["resource_group"] != group)
-        in_group = [row for row in rows if row["resource_group"] == group and row["slot"] != _SESSIONS]
+        sums = await (held or self._sum_all)()
+        share_by = "project" if policy.share_by == "project" else "user"
         return (
-            tuple(
-                _quota(row, used.get(name, {}), elsewhere.get(name, {}))
-                for row in quotas
-                if (name := (row["scope"], row["name"]))
-            ),
-            _sum_by(in_group, "project" if policy.share_by == "project" else "owner") if uses_drf else None,
+            tuple(_quota(row, sums, group) for row in quotas),
+            sums.by_owner(share_by, group) if uses_drf else None,
         )
+
+    async def _sum_all(self) -> HeldSums:
+        sums = HeldSums()
+        for row in await self._db.fetch(SQL["quota_usage"]):
+            sums.add(row["resource_group"], row["owner"], row["project"], {row["slot"]: row["amount"]})
+        return sums
 
     async def _rows(self, scope: Scope, kind: QuotaScope | None, name: str | None) -> list[Any]:
         user = None if scope.projects is None else scope.owner.user
@@ -93,7 +93,7 @@ class QuotaStore:
         rows = list(rows)
         if not rows:
             return []
-        used = _sum_by_scope(await self._db.fetch(SQL["quota_usage"]))
+        used = await self._sum_all()
         pending: dict[tuple[str, str], int] = {}
         for row in await self._db.fetch(SQL["pending_counts"]):
             for scope, column in _COLUMNS.items():
@@ -101,8 +101,8 @@ class QuotaStore:
         views = []
         for row in rows:
             name = row["scope"], row["name"]
-            slots = dict(used.get(name, {}))
-            running = slots.pop(_SESSIONS, 0)
+            slots = used.of(*name)
+            running = slots.pop(SESSIONS, 0)
             counts = {"used": slots, "running": running, "waiting": pending.get(name, 0)}
             views.append(resources.QuotaView.model_validate(dict(row) | counts))
         return views
@@ -113,29 +113,11 @@ def _applies(row: Any, group: str) -> bool:
     return in_scope and (bool(row["slots"]) or row["sessions"] is not None)
 
 
-def _quota(row: Any, used: Mapping[str, int], elsewhere: Mapping[str, int]) -> Quota:
+def _quota(row: Any, sums: HeldSums, group: str) -> Quota:
     scope, name = row["scope"], row["name"]
-    slots = {slot: amount for slot, amount in elsewhere.items() if slot != _SESSIONS}
-    running, away = used.get(_SESSIONS, 0), elsewhere.get(_SESSIONS, 0)
-    return Quota(scope, name, row["slots"], used, row["sessions"], running, slots, away)
-
-
-def _sum_by(rows: Iterable[Any], column: str) -> dict[str, dict[str, int]]:
-    """Sums of ``quota_usage.sql`` by ``column`` and slot."""
-    sums: dict[str, dict[str, int]] = {}
-    for row in rows:
-        slots = sums.setdefault(row[column], {})
-        slots[row["slot"]] = slots.get(row["slot"], 0) + row["amount"]
-    return sums
-
-
-def _sum_by_scope(rows: Iterable[Any]) -> Usage:
-    rows = list(rows)
-    return {
-        (scope, name): sums
-        for scope, column in _COLUMNS.items()
-        for name, sums in _sum_by(rows, column).items()
-    }
+    used, elsewhere = sums.of(scope, name), sums.elsewhere(scope, name, group)
+    running, away = used.get(SESSIONS, 0), elsewhere.pop(SESSIONS, 0)
+    return Quota(scope, name, row["slots"], used, row["sessions"], running, elsewhere, away)
 
 
 def _no_quota(scope: str, name: str) -> NotFound:

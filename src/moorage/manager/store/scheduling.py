@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import structlog
 
 from moorage.common.aio.clock import Clock
+from moorage.common.model.errors import StoreUnavailable
 from moorage.common.model.ids import SessionId
 from moorage.manager.lifecycle.deadlines import APPLY_ORDERS_S
 from moorage.manager.scheduling.core.model import AgentState, Pending, Quota, Snapshot
@@ -18,6 +19,7 @@ from moorage.manager.store.agent_cache import AgentCache
 from moorage.manager.store.batch_writer import BatchWriter
 from moorage.manager.store.database import Database
 from moorage.manager.store.groups import GroupStore
+from moorage.manager.store.held_slots import HeldSlots
 from moorage.manager.store.hold_writer import HoldWriter
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.pending_cache import PendingCache
@@ -37,7 +39,8 @@ class _Placement:
 
 
 class SchedulingStore:
-    """Caches agents and pending sessions between passes, since a pass usually places few of many."""
+    """Caches agents, pending sessions and what the others hold between passes, since a pass usually places
+    few of many."""
 
     def __init__(
         self,
@@ -52,6 +55,7 @@ class SchedulingStore:
         self._connection = db.dedicated_connection()
         self._agents, self._pending = AgentCache(db, notifier, clock), PendingCache(db, clock, notifier)
         self._uncached_pending = PendingCache(db, clock)
+        self._held = HeldSlots(db, notifier, clock)
         self._holds = HoldWriter(self._connection, clock, sessions, self._pending)
         self._placements: BatchWriter[_Placement, bool] = BatchWriter("place", self._write_places, clock)
 
@@ -74,7 +78,7 @@ class SchedulingStore:
         quotas: tuple[Quota, ...] = ()
         usage: Mapping[str, Mapping[str, int]] | None = None
         if self._groups.has_quotas or policy.strategy == "drf":
-            quotas, usage = await self._quotas.shares(group, policy)
+            quotas, usage = await self._quotas.shares(group, policy, self._held.sums)
         return Snapshot(group, agents, pending, quotas, cursors, usage, changes)
 
     async def peek(self, group: str, policy: Policy, *candidates: Pending) -> Snapshot:
@@ -109,7 +113,14 @@ class SchedulingStore:
     async def place(self, places: Sequence[Place], term: int) -> int:
         """Commit placements under the leader's term. A stale one changes nothing. Returns how many were
         applied."""
+        self._held.note_placements([place.session_id for place in places], finished=False)
         results = await self._placements.submit_all([_Placement(place, term) for place in places])
+        finished = [
+            place.session_id
+            for place, result in zip(places, results, strict=True)
+            if not isinstance(result, StoreUnavailable)
+        ]
+        self._held.note_placements(finished, finished=True)
         for place, result in zip(places, results, strict=True):
             if isinstance(result, BaseException):  # a constraint was violated: the next pass tries again
                 log.warning(
