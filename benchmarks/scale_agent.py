@@ -137,4 +137,8 @@ class Agent:
         await asyncio.sleep(0.03)  # until what remains of the other is removed
 
 
-CASES = {"agent": Case(Agent, (100, 10_000), (100, 1_000), lambda s: "per second" if "full" in s else "each")}
+CASES = {
+    "agent": Case(
+        Agent, (100, 1_000, 10_000), (100, 1_000), lambda s: "per second" if "full" in s else "each"
+    )
+}

@@ -13,7 +13,7 @@ from heapq import heapify, heapreplace
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.aio.loop import Loop
-from moorage.common.model.ids import SessionId
+from moorage.common.model.ids import AgentId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.manager.identity.scope import Scope
@@ -35,7 +35,7 @@ from moorage.manager.metrics import Metrics
 from moorage.manager.rpc import AgentLinks, RouteFeed
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
-from scale_meter import Case, Meter
+from scale_meter import Case, Meter, Steps
 from scale_worlds import World, fill
 
 IDLE_S = 60.0
@@ -60,13 +60,13 @@ class SkippingClock(SystemClock):
 class Loops:
     """All loops of a leader on one database."""
 
-    def __init__(self, dsn: str, world: World) -> None:
-        self.dsn, self._world = dsn, world
+    def __init__(self, dsn: str, world: World, *, vacuum: bool = True) -> None:
+        self.dsn, self._world, self._vacuum = dsn, world, vacuum
         self.clock = SkippingClock()
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Loops:
-        await fill(self.dsn, self._world)
+        await fill(self.dsn, self._world, vacuum=self._vacuum)
         clock, metrics, grace_s = self.clock, Metrics(), 90.0
         self.store = store = await self._stack.enter_async_context(Store(self.dsn, clock))
         self.leader = leader = Leader(store, clock)
@@ -102,14 +102,17 @@ class Loops:
         await self._stack.aclose()
 
     async def round(self, meter: Meter) -> None:
-        """A minute of idleness, each loop at its interval."""
+        await self.idle(meter, IDLE_S)
+
+    async def idle(self, meter: Steps, seconds: float) -> None:
+        """So many seconds of idleness, each loop at its interval."""
         start = self.clock.monotonic()
         due: list[tuple[float, int, Loop]] = [(start, n, loop) for n, loop in enumerate(self._loops)]
         heapify(due)
-        while due[0][0] < start + IDLE_S:
+        while due[0][0] < start + seconds:
             at, number, loop = due[0]
             self.clock.skip_to(at)
-            with meter.step(f"{loop.name}: idle", of_s=IDLE_S):
+            with meter.step(f"{loop.name}: idle", of_s=seconds):
                 await loop.tick()
             heapreplace(due, (at + loop.interval_s, number, loop))
 
@@ -141,11 +144,11 @@ class Sessions(Loops):
         self._next += 1
         rows = await self.store.database.fetch(
             "WITH freed AS (UPDATE allocations SET released_at = now() "
-            "WHERE kernel_id = md5('kr' || $1::int)::uuid "
+            "WHERE kernel_id = scale_id('kr', $1::int) "
             "RETURNING *), counted AS (UPDATE agent_slots c SET used = c.used - f.amount FROM freed f "
             "WHERE (c.agent_id, c.slot) = (f.agent_id, f.slot)) "
             "UPDATE kernels SET status = 'TERMINATED', observed = 'EXITED', reason = 'exit-zero', "
-            "status_since = now() WHERE id = md5('kr' || $1::int)::uuid RETURNING session_id",
+            "status_since = now() WHERE id = scale_id('kr', $1::int) RETURNING session_id",
             self._next,
         )
         self.store.notifier.notify_kernels([SessionId(rows[0]["session_id"])])
@@ -166,7 +169,7 @@ class Endpoints(Loops):
 
     async def _stop_replica(self) -> None:
         self._next += 1
-        rows = await self.store.database.fetch("SELECT md5('s' || $1::int)::uuid AS id", self._next)
+        rows = await self.store.database.fetch("SELECT scale_id('s', $1::int) AS id", self._next)
         scope = Scope.system("scale")
         await self.terminator.stop(scope, SessionId(rows[0]["id"]), reason=Reason.USER_REQUESTED)
 
@@ -192,6 +195,21 @@ class Pending(Loops):
         self.store.notifier.notify_capacity([rows[0]["id"]])
 
 
+class Quotas(Loops):
+    """By the number of sessions that run, while one that waits is held to quotas and fair shares."""
+
+    def __init__(self, dsn: str, size: int) -> None:
+        super().__init__(dsn, World(pending=100, running=size, full=True, quotas=True))
+
+    async def round(self, meter: Meter) -> None:
+        await super().round(meter)
+        for _ in range(CHANGES):
+            await self.change(meter, "scheduler: too little is freed", self._free, self.scheduler.loop)
+
+    async def _free(self) -> None:
+        self.store.notifier.notify_capacity([AgentId("node-1")])
+
+
 class Agents(Loops):
     """By the number of agents."""
 
@@ -204,8 +222,9 @@ def _unit(step: str) -> str:
 
 
 CASES = {
-    "sessions": Case(Sessions, (30_000, 300_000), (5_000, 50_000), _unit, has_leader=True),
-    "endpoints": Case(Endpoints, (100, 1_000), (30, 300), _unit, has_leader=True),
-    "pending": Case(Pending, (5_000, 50_000), (1_000, 10_000), _unit, has_leader=True),
-    "agents": Case(Agents, (1_000, 10_000), (200, 2_000), _unit),
+    "sessions": Case(Sessions, (3_000, 30_000, 300_000), (5_000, 50_000), _unit, has_leader=True),
+    "endpoints": Case(Endpoints, (10, 100, 1_000), (30, 300), _unit, has_leader=True),
+    "pending": Case(Pending, (500, 5_000, 50_000), (1_000, 10_000), _unit, has_leader=True),
+    "quotas": Case(Quotas, (3_000, 30_000, 300_000), (5_000, 50_000), _unit),
+    "agents": Case(Agents, (100, 1_000, 10_000), (200, 2_000), _unit),
 }

@@ -7,13 +7,19 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
 from measuring import family, median
 
 _WATCH_S = 0.004
+
+
+class Steps(Protocol):
+    """What measures steps."""
+
+    def step(self, name: str, *, of_s: float | None = None) -> AbstractContextManager[None]: ...
 
 
 class Subject(Protocol):
@@ -28,11 +34,11 @@ class Subject(Protocol):
 
 @dataclass(frozen=True)
 class Case:
-    """``subject``: from a DSN and a size. ``short``: the sizes in continuous integration. ``has_leader``:
-    also measure whole managers on the larger database."""
+    """``subject``: from a DSN and a size. ``short``: the sizes of the short form. ``has_leader``: also
+    measure whole managers on the largest database."""
 
     subject: Callable[[str, int], Subject]
-    sizes: tuple[int, int]
+    sizes: tuple[int, ...]
     short: tuple[int, int]
     unit: Callable[[str], str] = lambda step: "each"
     has_leader: bool = False

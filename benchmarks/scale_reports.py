@@ -108,4 +108,4 @@ class Reports:
             await asyncio.sleep(0.03)  # past the batch writer's pause
 
 
-CASES = {"kernels": Case(Reports, (100, 10_000), (100, 1_000))}
+CASES = {"kernels": Case(Reports, (100, 1_000, 10_000), (100, 1_000))}

@@ -72,4 +72,4 @@ class Routes:
             self._saved.store(table.whole())
 
 
-CASES = {"routes": Case(Routes, (100, 1_000), (30, 300))}
+CASES = {"routes": Case(Routes, (10, 100, 1_000), (30, 300))}

@@ -17,7 +17,8 @@ _SPEC = SessionSpec(name="scale", command=["sleep", "1000000"])
 
 @dataclass(frozen=True)
 class World:
-    """``full``: the agents have no capacity left, so that nothing that is pending can start."""
+    """``full``: the agents have no capacity left, so that nothing that is pending can start. ``quotas``:
+    of every user, none of them exhausted."""
 
     agents: int = 100
     running: int = 0
@@ -25,8 +26,15 @@ class World:
     replicas: int = 20
     pending: int = 0
     full: bool = False
+    quotas: bool = False
 
 
+# Ids are ordered by age, as those of a manager are.
+SCALE_ID = """
+CREATE OR REPLACE FUNCTION scale_id(kind text, n bigint) RETURNS uuid LANGUAGE sql IMMUTABLE AS $$
+    SELECT overlay(md5(kind) PLACING lpad(to_hex(n), 12, '0') FROM 1 FOR 12)::uuid
+$$
+"""
 AGENTS = """
 INSERT INTO agents (id, resource_group, status, identity, incarnation, stream, address, version, arch,
                     runtimes, engines)
@@ -35,7 +43,7 @@ FROM generate_series(1, $1) n
 """
 ENDPOINTS = """
 INSERT INTO endpoints (id, name, spec, replicas, created_by, owner)
-SELECT md5('e' || n)::uuid, 'model-' || n, $2::jsonb || jsonb_build_object('name', 'model-' || n), $3,
+SELECT scale_id('e', n), 'model-' || n, $2::jsonb || jsonb_build_object('name', 'model-' || n), $3,
        'scale', 'user-' || n % 100
 FROM generate_series(1, $1) n
 """
@@ -43,14 +51,14 @@ FROM generate_series(1, $1) n
 RUNNING = """
 INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots, endpoint_id, created_by,
                       owner, deadline_at, ready_at, revision)
-SELECT md5($1 || n)::uuid, $1 || n, $3, 'RUNNING', 'default', 10, $4::jsonb, '{"cpu": 1000, "mem": 1048576}',
-       md5('e' || (n - 1) / $5 + 1)::uuid, 'scale', 'user-' || n % 100,
+SELECT scale_id($1, n), $1 || n, $3, 'RUNNING', 'default', 10, $4::jsonb, '{"cpu": 1000, "mem": 1048576}',
+       scale_id('e', (n - 1) / $5 + 1), 'scale', 'user-' || n % 100,
        CASE WHEN n % 2 = 0 THEN now() + interval '1 day' END, now(), 5
 FROM generate_series(1, $2) n
 """
 KERNELS = """
 INSERT INTO kernels (id, session_id, attempt, status, agent_id, secret, host, port, observed)
-SELECT md5('k' || $1 || n)::uuid, md5($1 || n)::uuid, 1, 'RUNNING', 'node-' || n % $3 + 1, 's', '127.0.0.1',
+SELECT scale_id('k' || $1, n), scale_id($1, n), 1, 'RUNNING', 'node-' || n % $3 + 1, 's', '127.0.0.1',
        CASE WHEN $4 THEN 20000 + n / $3 ELSE 0 END, 'RUNNING'
 FROM generate_series(1, $2) n
 """
@@ -77,7 +85,7 @@ FROM generate_series(1, $1) n, (VALUES ('cpu', 1000), ('mem', 1048576)) s(slot, 
 PENDING = """
 INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots, created_by, owner,
                       created_at, status_since, not_before)
-SELECT md5('p' || n)::uuid, 'p' || n, 'batch', 'PENDING', 'default', n % 10, $2::jsonb,
+SELECT scale_id('p', n), 'p' || n, 'batch', 'PENDING', 'default', n % 10, $2::jsonb,
        jsonb_build_object('cpu', 1000 * (n % $3 + 1), 'mem', 1048576), 'scale', 'user-' || n % 100,
        now() - n * interval '1 ms', now() - n * interval '1 ms',
        CASE WHEN n % 10 = 0 THEN now() + interval '1 hour' END
@@ -85,21 +93,28 @@ FROM generate_series(1, $1) n
 """
 PENDING_KERNELS = """
 INSERT INTO kernels (id, session_id, attempt, status, secret)
-SELECT md5('kp' || n)::uuid, md5('p' || n)::uuid, 1, 'PENDING', 's' FROM generate_series(1, $1) n
+SELECT scale_id('kp', n), scale_id('p', n), 1, 'PENDING', 's' FROM generate_series(1, $1) n
 """
 EXPECTED = """
 INSERT INTO expected_starts (session_id, attempt, expected_at, kind, resource_group)
-SELECT md5('p' || 4 * n)::uuid, 1, now() + interval '1 hour', 'reservation', 'default'
+SELECT scale_id('p', 4 * n), 1, now() + interval '1 hour', 'reservation', 'default'
 FROM generate_series(1, $1::int / 4) n
 """
 
 
-async def fill(dsn: str, world: World) -> None:
-    """Fill a migrated database, and leave it as autovacuum would."""
+QUOTAS = """
+INSERT INTO quotas (scope, name, slots, sessions, changed_by)
+SELECT 'user', 'user-' || n, '{"cpu": 1000000000000}', 1000000, 'scale' FROM generate_series(0, $1 - 1) n
+"""
+
+
+async def fill(dsn: str, world: World, *, vacuum: bool = True) -> None:
+    """Fill a migrated database. ``vacuum``: leave it as autovacuum would."""
     connection = await asyncpg.connect(dsn, command_timeout=3600)
     try:
         # Foreign keys hold by construction; checking each would take most of the time.
         await connection.execute("SET session_replication_role = replica; SET synchronous_commit = off")
+        await connection.execute(SCALE_ID)
         await connection.execute(AGENTS, world.agents)
         await _running(connection, "r", world.running, "batch", _SPEC.model_dump_json(), world.agents)
         if world.endpoints:
@@ -112,11 +127,14 @@ async def fill(dsn: str, world: World) -> None:
             await connection.execute(PENDING, world.pending, _SPEC.model_dump_json(), _SHAPES)
             await connection.execute(PENDING_KERNELS, world.pending)
             await connection.execute(EXPECTED, world.pending)
+        if world.quotas:
+            await connection.execute(QUOTAS, _USERS)
         await connection.execute(SLOTS, world.agents, world.full)
         await connection.execute(ALLOCATIONS)
         await connection.execute(USAGE)
-        await connection.execute("VACUUM ANALYZE")
-        await connection.execute("CHECKPOINT")
+        await connection.execute("VACUUM ANALYZE" if vacuum else "ANALYZE")
+        if vacuum:
+            await connection.execute("CHECKPOINT")
     finally:
         await connection.close()
 

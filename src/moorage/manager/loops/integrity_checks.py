@@ -1,7 +1,8 @@
 """Integrity checks of live rows, in parts: the garbage collector's look for drift.
 
-A round begins once a minute at most. Its parts take about equally long, however much there is to check: more
-rows make a round longer. ``moorage db check`` checks everything at once.
+A round begins once a minute at most. Its parts take about equally long, and a part that cannot be divided
+any more and takes longer is followed by a longer pause. More rows make a round longer, not the checks more
+expensive. ``moorage db check`` checks everything at once.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ ROUND_EVERY_S = 60.0
 # How long a part may take, and the numbers of agents or sessions in it: at first, at least, at most.
 PART_S = 0.005
 FIRST, LEAST, MOST = 50, 1, 2_000
+# At most this share of the time is spent on checks.
+SHARE = 0.002
 
 
 class _Progress:
@@ -45,7 +48,7 @@ class IntegrityChecks:
     def __init__(self, store: Store, metrics: Metrics, clock: Clock) -> None:
         self._store, self._metrics, self._clock = store, metrics, clock
         self._progress = [_Progress(store.integrity.agents), _Progress(store.integrity.sessions)]
-        self._began_at = clock.monotonic()
+        self._began_at = self._due_at = clock.monotonic()
         # Violations that could not be repaired, by check: of the round before, and of this one.
         self._before: Counter[str] = Counter()
         self._found: Counter[str] = Counter()
@@ -53,6 +56,8 @@ class IntegrityChecks:
     async def run_once(self) -> None:
         """Check the next part of the agents and of the sessions, and repair what can be repaired."""
         now = self._clock.monotonic()
+        if now < self._due_at:
+            return
         if all(progress.is_complete for progress in self._progress):
             if now - self._began_at < ROUND_EVERY_S:
                 return
@@ -65,6 +70,7 @@ class IntegrityChecks:
         if all(progress.is_complete for progress in self._progress):
             self._before = self._found
         self._metrics.set_drift(self._before | self._found)
+        self._due_at = now + (self._clock.monotonic() - now) / SHARE
 
     async def _check(self, progress: _Progress) -> None:
         started = self._clock.monotonic()

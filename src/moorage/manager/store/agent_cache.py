@@ -2,8 +2,8 @@
 
 Without it, a pass would read every slot of every agent to place one session. Agents that change are
 announced by ``Notifier.notify_capacity``, and only those are read again. Since a notification may be lost,
-all agents are also reread in small slices within ``REREAD_S``. The cache may be out of date: committing a
-placement checks again.
+all agents are also reread in small slices, by rounds of ``REREAD_S`` or longer. The cache may be out of date:
+committing a placement checks again.
 
 Running kernels are read only while a session waits for capacity.
 """
@@ -27,6 +27,7 @@ REREAD_S = 5.0
 # empties and fills again would read all of them each time.
 RUNNING_KEPT_S = 30.0
 SLICES = 20  # reading a thousand agents at once would block the event loop for 0.1 s
+LARGEST_SLICE = 100  # more agents make the round longer
 READ_TOGETHER = 25  # with hundreds of running kernels each
 
 
@@ -64,6 +65,7 @@ class AgentCache:
             for group in self._groups.values():
                 self._stale |= group.agents.keys()
                 group.round_at = -inf  # the next use starts with the list of agents
+                group.to_reread.clear()
         else:
             self._stale.update(agents)
 
@@ -112,14 +114,14 @@ class AgentCache:
         return tuple(agents.values())
 
     async def _schedule_rereads(self, group: str, cached: _Group, now: float) -> None:
-        if now - cached.round_at >= REREAD_S:
+        if now - cached.round_at >= REREAD_S and not cached.to_reread:
             current = {AgentId(row["id"]) for row in await self._connection.fetch(SQL["agent_ids"], group)}
             # Agents that appeared or disappeared without a notification are read at once, the others in
             # slices.
             self._stale |= current ^ cached.agents.keys()
-            unchanged = sorted(current.intersection(cached.agents).difference(cached.to_reread))
-            cached.to_reread = [*cached.to_reread, *unchanged]
-            cached.slice_size, cached.round_at = -(-len(cached.to_reread) // SLICES), now
+            cached.to_reread = sorted(current.intersection(cached.agents))
+            cached.slice_size = min(-(-len(cached.to_reread) // SLICES), LARGEST_SLICE)
+            cached.round_at = now
         if cached.to_reread and now - cached.slice_at >= REREAD_S / SLICES:
             cached.slice_at = now
             self._stale.update(cached.to_reread[: cached.slice_size])

@@ -1,0 +1,110 @@
+"""Cost of an idle leader: its loops read as many rows from Postgres at ten times the size."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from moorage.manager.loops import integrity_checks, replica_controller, session_controller
+from moorage.manager.store import agent_cache, database, expected_starts, held_slots, pending_cache, routes
+from moorage.manager.store.queries import SQL
+from scale_loops import Loops
+from scale_worlds import World
+from tests.conftest import execute
+
+WARM_UP_S, IDLE_S = 62.0, 30.0  # integrity checks begin after a minute
+GOAL = 1.5
+# What a transaction has read, by tables. Index-only scans read no rows where a vacuum has been.
+READ = (
+    "SELECT coalesce(sum(seq_tup_read + coalesce(idx_tup_fetch, 0)), 0)::bigint FROM pg_stat_xact_user_tables"
+)
+NAMES = {text: name for name, text in SQL.items()}
+
+
+class Reads:
+    """Rows read, and statements, by loop and statement."""
+
+    def __init__(self) -> None:
+        self.rows: Counter[str] = Counter()
+        self.statements: Counter[str] = Counter()
+        self.loop = ""
+
+    @contextmanager
+    def step(self, name: str, *, of_s: float | None = None) -> Iterator[None]:
+        self.loop = name
+        yield
+        self.loop = ""
+
+    async def fetch(self, connection: Any, sql: str, *args: Any) -> list[Any]:
+        loop = self.loop
+        async with connection.transaction():
+            before = await connection.fetchval(READ)
+            found: list[Any] = await connection.fetch(sql, *args)
+            rows = await connection.fetchval(READ) - before
+        if loop and sql in NAMES:
+            self.rows[f"{loop}: {NAMES[sql]}"] += rows
+            self.statements[f"{loop}: {NAMES[sql]}"] += 1
+        return found
+
+
+# The small size fills the chunks of the sweeps.
+CHUNKS = [
+    (session_controller, "SWEPT", 20),
+    (replica_controller, "SWEPT", 2),
+    (held_slots, "SWEPT", 20),
+    (pending_cache, "COMPARED", 20),
+    (agent_cache, "LARGEST_SLICE", 1),
+    (routes, "SWEPT", 2),
+    (expected_starts, "BATCH", 5),
+    (integrity_checks, "FIRST", 1),
+    (integrity_checks, "LEAST", 1),
+    (integrity_checks, "MOST", 1),
+    (integrity_checks, "SHARE", 1.0),  # as many parts, however long they take
+]
+# Linear in agents, as heartbeats are: an index on the time of the last one would make these more expensive.
+LINEAR = {"agents: idle: agent_contacts"}
+CASES = {
+    "sessions": lambda n: World(agents=20 * n, running=100 * n),
+    "endpoints": lambda n: World(agents=20 * n, endpoints=5 * n),
+    "pending": lambda n: World(agents=20, running=100, pending=100 * n, full=True),
+    "quotas": lambda n: World(agents=20 * n, running=100 * n, pending=20, full=True, quotas=True),
+}
+
+
+async def idle(dsn: str, world: World, monkeypatch: pytest.MonkeyPatch) -> Reads:
+    reads = Reads()
+    async with Loops(dsn, world, vacuum=False) as loops:
+        await loops.idle(reads, WARM_UP_S)
+        reads = Reads()
+        with monkeypatch.context() as patched:
+            patched.setattr(database, "fetch_writable", reads.fetch)
+            await loops.idle(reads, IDLE_S)
+    return reads
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_idle_loops_read_the_same_at_ten_times_the_size(
+    case: str, migrated_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module, name, size in CHUNKS:
+        monkeypatch.setattr(module, name, size)
+    small = await idle(migrated_database, CASES[case](1), monkeypatch)
+    await execute(migrated_database, "TRUNCATE agents, sessions, endpoints, quotas, leases CASCADE")
+    large = await idle(migrated_database, CASES[case](10), monkeypatch)
+    assert small.statements.total() > 100, "the loops did not run"
+    grown = {
+        name: (small.rows[name], rows)
+        for name, rows in large.rows.items()
+        if rows > GOAL * small.rows[name] + 20 and name not in LINEAR
+    }
+    assert not grown, f"rows read in {IDLE_S:.0f} s, by size: {grown}"
+    more = {
+        name: (small.statements[name], count)
+        for name, count in large.statements.items()
+        if count > GOAL * small.statements[name] + 5
+    }
+    assert not more, f"statements in {IDLE_S:.0f} s, by size: {more}"
