@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -101,18 +103,15 @@ async def start_cluster(
                 pids["agents"] = simulator.pid
                 await _wait_until_alive(started, agents, home)
             yield started
-            warnings = [
-                line
-                for line in (home / "manager.log").read_text().splitlines()
-                if "[war" in line or "[err" in line
-            ]
-            if warnings:
-                print(
-                    f"the manager logged {len(warnings)} warnings, the last: {warnings[-1][:200]}",
-                    file=sys.stderr,
-                )
+            for text, count in _warnings(home / "manager.log").most_common():
+                print(f"the manager logged {count} times: {text}", file=sys.stderr)
     finally:
         shutil.rmtree(home, ignore_errors=True)
+
+
+def _warnings(log: Path) -> Counter[str]:
+    """The messages of a log that are more than information, without what they are about."""
+    return Counter(re.findall(r"(?m)\[(?:warning|error|critical) *\] (.*?)(?: +\w+=.*)?$", log.read_text()))
 
 
 async def _key(home: Path, manager: subprocess.Popen[bytes]) -> str:

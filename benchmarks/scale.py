@@ -46,7 +46,13 @@ GOAL_RATIO, CHECKED_RATIO = 1.5, 3.0
 NOISE_MS, CHECKED_NOISE_MS = 0.5, 5.0
 BLOCKED_MS, CHECKED_BLOCKED_MS = 50.0, 250.0
 # Without them a background worker would add its cost to whichever step it met.
-SETTINGS = {"autovacuum": "off", "max_wal_size": "8GB", "checkpoint_timeout": "1h", "shared_buffers": "512MB"}
+SETTINGS = {
+    "autovacuum": "off",
+    "max_wal_size": "8GB",
+    "checkpoint_timeout": "1h",
+    "shared_buffers": "512MB",
+    "max_connections": "300",
+}
 
 CASES: dict[str, Case] = {
     **scale_loops.CASES,

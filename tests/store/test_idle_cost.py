@@ -57,7 +57,7 @@ CHUNKS = [
     (replica_controller, "SWEPT", 2),
     (held_slots, "SWEPT", 20),
     (pending_cache, "COMPARED", 20),
-    (agent_cache, "LARGEST_SLICE", 1),
+    (agent_cache, "REREAD_PER_S", 0.5),
     (routes, "SWEPT", 2),
     (expected_starts, "BATCH", 5),
     (integrity_checks, "FIRST", 1),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from itertools import accumulate
 from math import inf
 
 from moorage.common.aio.clock import Clock
@@ -27,8 +28,11 @@ REREAD_S = 5.0
 # empties and fills again would read all of them each time.
 RUNNING_KEPT_S = 30.0
 SLICES = 20  # reading a thousand agents at once would block the event loop for 0.1 s
-LARGEST_SLICE = 100  # more agents make the round longer
-READ_TOGETHER = 25  # with hundreds of running kernels each
+# What a second of rereading costs at most, in agents. Running kernels that are read with an agent count as
+# agents: so many as one. More of either make the round longer.
+REREAD_PER_S, REREAD_KERNELS = 40, 10
+# Agents that are read together, and running kernels: more of these would block the event loop for long.
+READ_TOGETHER, KERNELS_TOGETHER = 25, 1_000
 
 
 @dataclass(slots=True)
@@ -56,6 +60,7 @@ class AgentCache:
         self._groups: dict[str, _Group] = {}
         self._stale: set[AgentId] = set()
         self._being_read: set[AgentId] = set()
+        self._together = 1  # agents in the next statement
         notifier.on_capacity(self.invalidate)
 
     def invalidate(self, agents: Collection[AgentId] | None) -> None:
@@ -120,25 +125,33 @@ class AgentCache:
             # slices.
             self._stale |= current ^ cached.agents.keys()
             cached.to_reread = sorted(current.intersection(cached.agents))
-            cached.slice_size = min(-(-len(cached.to_reread) // SLICES), LARGEST_SLICE)
-            cached.round_at = now
+            cached.slice_size, cached.round_at = -(-len(cached.to_reread) // SLICES), now
         if cached.to_reread and now - cached.slice_at >= REREAD_S / SLICES:
+            budget = REREAD_PER_S * min(now - cached.slice_at, REREAD_S)
             cached.slice_at = now
-            self._stale.update(cached.to_reread[: cached.slice_size])
-            del cached.to_reread[: cached.slice_size]
+            part = cached.to_reread[: cached.slice_size]
+            known = (cached.agents.get(agent_id) for agent_id in part)
+            costs = accumulate(1 + len(one.running) / REREAD_KERNELS if one else 0 for one in known)
+            part = part[: max(1, sum(cost <= budget for cost in costs))]
+            self._stale.update(part)
+            del cached.to_reread[: len(part)]
 
     async def _read(self, stale: set[AgentId]) -> None:
         remaining, self._stale = list(stale), set()
         self._being_read = stale
         try:
             while remaining:
-                await self._read_some(remaining[:READ_TOGETHER])
-                del remaining[:READ_TOGETHER]
+                part = remaining[: self._together]
+                kernels = await self._read_some(part)
+                most = max(1, len(part) * KERNELS_TOGETHER // max(kernels, 1))
+                self._together = min(most, 2 * self._together, READ_TOGETHER)
+                del remaining[: len(part)]
         finally:
             self._being_read = set()
             self._stale.update(remaining)
 
-    async def _read_some(self, stale: list[AgentId]) -> None:
+    async def _read_some(self, stale: list[AgentId]) -> int:
+        """Returns how many running kernels were read."""
         rows = await self._connection.fetch(SQL["agent_states_by_id"], stale)
         with_running = {name for name, cached in self._groups.items() if cached.running_until}
         ids = [row["id"] for row in rows if row["resource_group"] in with_running]
@@ -152,3 +165,4 @@ class AgentCache:
                     cached.agents[agent_id] = states[agent_id]
                 else:
                     cached.agents.pop(agent_id, None)
+        return len(kernel_rows)
