@@ -26,6 +26,8 @@ PATH = "/usr/local/bin:/usr/bin:/bin"
 # Of their own, so that an agent on this machine has others.
 UIDS = range(1_950_000_000, 1_950_000_100)
 ALLOWED_PORT = 27_999
+UNIFIED = Path("/sys/fs/cgroup/cgroup.controllers").exists()
+"""Whether this node has cgroup v2 only."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

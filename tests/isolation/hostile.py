@@ -143,8 +143,9 @@ def attacks(targets: dict[str, Any]) -> dict[str, Callable[[], object]]:
         "keyring": lambda: call("syscall", KEYCTL[os.uname().machine], 0, -3, 0),
         "link to a file of root": lambda: os.link("/etc/shadow", "shadow"),
         "fork without end": fork_without_end,
-        "take memory": take_memory,
     }
+    if targets["memory"]:
+        found["take memory"] = take_memory
     for path in targets["files"]:
         found[f"read {path}"] = lambda path=path: read(path)  # type: ignore[misc]
     for path in targets["writes"]:

@@ -83,6 +83,7 @@ async def test_root_of_an_image_reaches_nothing(
             ],
             "writes": ["/proc/sysrq-trigger", "/proc/sys/kernel/core_pattern", "/sys/fs/cgroup/cgroup.procs"],
             "pids": [*counters.pids[:1], os.getpid()],
+            "memory": True,
             "addresses": [
                 ["127.0.0.1", internal.getsockname()[1]],
                 [network["Gateway"], internal.getsockname()[1]],

@@ -173,6 +173,18 @@ async def test_closed_files_are_for_administrators(
     assert expected in await runtime.log_tail(handle)
 
 
+@pytest.mark.parametrize(("how", "count"), [("kernel", 2), ("command", 3)])
+async def test_it_is_among_the_processes_of_its_kernel(node: Node, how: str, count: int) -> None:
+    """Process 1 and itself; a command also sees the main program."""
+    runtime = await node.start()
+    program = (
+        "import os\n"
+        "assert os.readlink('/proc/self') == str(os.getpid())\n"
+        "print(len(list(filter(str.isdigit, os.listdir('/proc')))))"
+    )
+    assert await output_of(runtime, how, program) == f"{count}\n"
+
+
 async def test_process_1_cannot_be_traced_or_read(node: Node) -> None:
     runtime = await node.start()
     program = (

@@ -22,7 +22,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(mutation: Mutation, workspace: Path) -> str:
-    """Return ``killed``, ``SURVIVED`` or ``STALE`` (the text to replace does not occur exactly once)."""
+    """Return ``killed``, ``SURVIVED``, ``STALE`` (the text to replace does not occur exactly once) or ``NOT
+    RUN`` (pytest found no such tests)."""
     target = workspace / "src" / "moorage" / mutation.file
     original = target.read_text()
     if original.count(mutation.before) != 1:
@@ -38,7 +39,7 @@ def run(mutation: Mutation, workspace: Path) -> str:
         result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     finally:
         target.write_text(original)
-    return "killed" if result.returncode == 1 else "SURVIVED"
+    return {0: "SURVIVED", 1: "killed"}.get(result.returncode, "NOT RUN")
 
 
 def runnable(mutations: list[Mutation]) -> list[Mutation]:

@@ -92,7 +92,7 @@ MUTATIONS = (
         f"{PROCESS}/command_shim.py",
         "            join(self.kernel_main, CLONE_NEWPID)",
         "            pass",
-        HOSTILE,
+        (PARTS, "-k", "among_the_processes"),
     ),
     Mutation(
         "commands have no limits",

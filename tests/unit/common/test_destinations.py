@@ -22,6 +22,7 @@ NOT_PUBLIC = [
     "198.18.0.1", "224.0.0.1", "255.255.255.255",
     "fc00::1", "fd00:ec2::254", "fe80::1", "ff02::1",
     "::", "::1", "::127.0.0.1", "::ffff:127.0.0.1", "::ffff:169.254.169.254", "64:ff9b::7f00:1",
+    "::ffff:100.64.0.1",
     "64:ff9b::a9fe:a9fe", "2002:7f00:1::", "2001:db8::1",
 ]  # fmt: skip
 
@@ -71,7 +72,7 @@ def test_administrators_allow_networks_and_names() -> None:
     [
         "", "x", "/x", "a/b", "file://host/x", "gopher://h/", "unix:x", "https://",
         "https:///p", "http://h.example/", "https://user@h.example/", "https://:secret@h.example/",
-        "https://h.example:99999/",
+        "https://h.example:99999/", "wss://h.example/", "ftp://h.example/",
     ],
 )  # fmt: skip
 def test_forms_of_urls_that_are_refused(url: str) -> None:
@@ -84,8 +85,9 @@ def test_forms_of_urls_that_are_allowed() -> None:
     assert parse("http://h.example/", DestinationPolicy(plain_http=True)).port == 80
 
 
-async def test_connection_goes_to_the_address_that_was_checked() -> None:
-    """The name leads elsewhere after the check, as with DNS rebinding."""
+async def test_connection_goes_to_the_address_that_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name leads elsewhere after the check, as with DNS rebinding, and the environment to a proxy."""
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     asked: list[str] = []
     answers = iter([["127.0.0.1"], ["192.0.2.1"]])
 

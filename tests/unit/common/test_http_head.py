@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from moorage.common.http.head import HeadGuard
@@ -70,5 +72,10 @@ def test_loopback_listener_answers_to_its_own_names(host: str, allowed: bool) ->
 
 def test_memory_of_hosts_is_bounded() -> None:
     checked = guard()
-    for number in range(1000):
-        assert checked.find_problem((1, 1), [b"Host"], f"127.0.0.1:{number}") is None
+    tracemalloc.start()
+    try:
+        for number in range(20_000):
+            assert checked.find_problem((1, 1), [b"Host"], f"127.0.0.1:{number}") is None
+        assert tracemalloc.get_traced_memory()[0] < 300_000
+    finally:
+        tracemalloc.stop()
