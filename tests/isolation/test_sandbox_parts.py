@@ -111,7 +111,7 @@ def test_privileges_are_dropped_whatever_the_agent_has() -> None:
         "print(open('/proc/self/status').read())"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=300
     )
     status = dict(line.split(":", 1) for line in done.stdout.splitlines() if ":" in line)
     fields = {name: value.split() for name, value in status.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -12,13 +13,14 @@ from pathlib import Path
 
 import pytest
 from fake_manager import KEY, FakeManager
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from invoke import Run
+from rich.console import Console
 from scripted_session import batch
 from tests.examples import examples
 
-from moorage.cli.output import PlainLog, printable, to_json
+from moorage.cli.output import PlainLog, print_table, printable, to_json
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import Status
 
@@ -49,6 +51,8 @@ def test_no_control_character_is_left(text: str) -> None:
         st.binary(max_size=12) | st.sampled_from([b"\x1b", b"[", b"31m", b"\r", b"\n", b"\xe2", b"\x80\xae"])
     )
 )
+@example([b"\x1b", b"[31m"])
+@example([b"\r", b"\n"])
 def test_a_log_does_not_depend_on_its_pieces(pieces: list[bytes]) -> None:
     whole, parts = PlainLog(), PlainLog()
     expected = whole.feed(b"".join(pieces), final=True)
@@ -71,6 +75,13 @@ def test_a_log_does_not_depend_on_its_pieces(pieces: list[bytes]) -> None:
 )
 def test_logs_on_a_terminal(log: bytes, shown: str) -> None:
     assert PlainLog().feed(log, final=True) == shown
+
+
+def test_no_cell_of_a_table_has_control_characters() -> None:
+    shown = io.StringIO()
+    print_table(Console(file=shown, width=200), ("NAME",), [("\x9b2J\x1b[2J\u202e\rx\ny",)])
+    assert is_safe(shown.getvalue())
+    assert len(shown.getvalue().splitlines()) == 2
 
 
 def test_json_of_hostile_names_is_safe_and_complete(manager: FakeManager, moorage: Run) -> None:

@@ -129,6 +129,22 @@ def test_a_hostile_archive_is_refused_and_touches_nothing(name: str, tmp_path: P
     assert not Path("/tmp/planted").exists()
 
 
+def test_directories_above_each_other_are_limited(tmp_path: Path) -> None:
+    sent: object = Stream(*(header("top" + "/d" * depth, DIR) for depth in range(130)))
+    with pytest.raises(UnsafeArchive, match="128 directories"):
+        unpack(sent, tmp_path / "it", "top", lambda _: None, Limits(0, entries=1000))  # type: ignore[arg-type]
+
+
+def test_memory_does_not_grow_with_the_entries(tmp_path: Path) -> None:
+    sent: object = Stream(TOP, then=(header(f"top/{n}", tarfile.FIFOTYPE) for n in range(4000)))
+    tracemalloc.start()
+    try:
+        unpack(sent, tmp_path / "it", "top", lambda _: None, Limits(0, entries=5000))  # type: ignore[arg-type]
+        assert tracemalloc.get_traced_memory()[1] < MIB
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.parametrize("kind", [tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
 def test_devices_are_left_out(kind: bytes, tmp_path: Path) -> None:
     sent: object = Stream(TOP, header("top/device", kind), header("top/file"))
@@ -220,6 +236,8 @@ def test_install_replaces_links_of_an_earlier_copy(tmp_path: Path) -> None:
     (tmp_path / "named").symlink_to(outside)
     (tmp_path / "again").mkdir()
     (tmp_path / "again" / "planted").touch()
+    with pytest.raises(OSError, match="named"):
+        install(tmp_path / "again", tmp_path / "named" / "below")
     install(tmp_path / "again", tmp_path / "named")
     assert list(outside.iterdir()) == []
 

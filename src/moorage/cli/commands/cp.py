@@ -188,7 +188,9 @@ class _Source(io.RawIOBase):
             self._cancelled = True
             if self._waiting is not None:
                 self._waiting.cancel()
-            await asyncio.wait([work], timeout=5)
+            done, _ = await asyncio.wait([work], timeout=5)
+            for ended in done:
+                ended.exception()  # nobody else asks for it
             raise
 
     def readable(self) -> bool:

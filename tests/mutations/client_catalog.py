@@ -1,0 +1,174 @@
+"""Mutations of what the command line takes from sessions, and of what the API takes from anybody."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+ARCHIVE, OUTPUT = "cli/archive.py", "cli/output.py"
+HOSTILE = ("tests/unit/cli/test_cli_hostile_archive.py",)
+ESCAPES = ("tests/unit/cli/test_cli_escapes.py",)
+FUZZ = ("tests/wire/test_api_fuzz.py", "-k", "every_answer")
+
+MUTATIONS = (
+    Mutation("entries outside of the copy", ARCHIVE, 'or ".." in parts or first != (top,)', "", HOSTILE),
+    Mutation(
+        "links to absolute paths",
+        ARCHIVE,
+        'if target.startswith("/") or "\\0" in target',
+        "if False",
+        HOSTILE,
+    ),
+    Mutation(
+        "links above the copy",
+        ARCHIVE,
+        "            if after_name or not depth:\n",
+        "            if after_name:\n",
+        HOSTILE,
+    ),
+    Mutation(
+        "links up after a name",
+        ARCHIVE,
+        "            if after_name or not depth:\n",
+        "            if not depth:\n",
+        HOSTILE,
+    ),
+    Mutation(
+        "headers without end",
+        ARCHIVE,
+        "        if self._left < 0:\n",
+        "        if False:\n",
+        (*HOSTILE, "--timeout", "20"),
+    ),
+    Mutation(
+        "files without end",
+        ARCHIVE,
+        "if not 0 <= entry.size <= self._limits.size - self.copied.size:",
+        "if False:",
+        (*HOSTILE, "--timeout", "20"),
+    ),
+    Mutation(
+        "each file may be as large as all",
+        ARCHIVE,
+        "self._limits.size - self.copied.size:",
+        "self._limits.size:",
+        HOSTILE,
+    ),
+    Mutation(
+        "entries without end",
+        ARCHIVE,
+        "if self._entries > self._limits.entries or self._characters > _NAMES_CHARACTERS:",
+        "if False:",
+        HOSTILE,
+    ),
+    Mutation(
+        "directories without end",
+        ARCHIVE,
+        'or entry.name.count("/") > _DEPTH',
+        "",
+        HOSTILE,
+    ),
+    Mutation(
+        "paths without end",
+        ARCHIVE,
+        "max(len(entry.name), len(entry.linkname)) > _PATH_BYTES or",
+        "",
+        HOSTILE,
+    ),
+    Mutation(
+        "hard links to files outside",
+        ARCHIVE,
+        "self._into.joinpath(*parts_of(entry.linkname, self._top))",
+        "self._into.parent.joinpath(entry.linkname)",
+        HOSTILE,
+    ),
+    Mutation(
+        "links before the files below them",
+        ARCHIVE,
+        "            self._links.append((parts, entry.linkname))",
+        "            os.symlink(entry.linkname, path)",
+        HOSTILE,
+    ),
+    Mutation(
+        "files are written through links",
+        ARCHIVE,
+        "os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)",
+        "os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)",
+        HOSTILE,
+    ),
+    Mutation(
+        "members of the archive stay in memory",
+        ARCHIVE,
+        "                tar.members.clear()  # type: ignore[attr-defined]\n",
+        "",
+        (*HOSTILE, "-k", "memory_does_not"),
+    ),
+    Mutation(
+        "set-uid programs are copied",
+        ARCHIVE,
+        "os.fchmod(fd, entry.mode & 0o777)",
+        "os.fchmod(fd, entry.mode)",
+        ("tests/unit/cli/test_cli_archive.py", *HOSTILE),
+    ),
+    Mutation(
+        "a later copy follows a link to a directory",
+        ARCHIVE,
+        "if stat.S_ISDIR(arriving) and stat.S_ISDIR(present):\n        with",
+        "if stat.S_ISDIR(arriving) and stat.S_ISDIR(os.stat(new, dir_fd=into).st_mode if present else 0):\n"
+        "        with",
+        HOSTILE,
+    ),
+    Mutation(
+        "directories are opened through links",
+        ARCHIVE,
+        "os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC",
+        "os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC",
+        ("tests/unit/cli/test_cli_archive.py", *HOSTILE),
+    ),
+    Mutation("C1 controls pass", OUTPUT, "\\\\x7f-\\\\x9f", "\\\\x7f", ESCAPES),
+    Mutation("text may be reversed", OUTPUT, "\\\\u2028-\\\\u202e\\\\u2066-\\\\u2069", "", ESCAPES),
+    Mutation(
+        "names have many lines", OUTPUT, '        text = " ".join(text.split())\n', "        pass\n", ESCAPES
+    ),
+    Mutation(
+        "JSON writes to the terminal",
+        OUTPUT,
+        '    return _CONTROL.sub(lambda found: f"\\\\u{ord(found[0]):04x}", text)',
+        "    return text",
+        ESCAPES,
+    ),
+    Mutation(
+        "a log writes to the terminal",
+        OUTPUT,
+        "self._plain = PlainLog() if stream.isatty() and not raw else None",
+        "self._plain = None",
+        ESCAPES,
+    ),
+    Mutation(
+        "an escape in two pieces of a log passes",
+        OUTPUT,
+        "unfinished = None if final else self._UNFINISHED.search(text)",
+        "unfinished = None",
+        ESCAPES,
+    ),
+    Mutation(
+        "a table writes to the terminal",
+        OUTPUT,
+        "Text(printable(cell, one_line=True), _STYLES",
+        "Text(cell, _STYLES",
+        ESCAPES,
+    ),
+    Mutation(
+        "a NUL in a path is a fault of the API",
+        "manager/api/app.py",
+        'if "\\0" in "".join(request.match_info.values()):',
+        "if False:",
+        ("tests/unit/manager/api/test_api_errors.py",),
+    ),
+    Mutation(
+        "times outside of what a clock shows are faults of the API",
+        "common/model/timestamps.py",
+        "    except OverflowError:\n        utc = None\n    if utc is None or utc.year < _FIRST_YEAR:",
+        "    except ZeroDivisionError:\n        utc = None\n    if utc is None:",
+        FUZZ,
+    ),
+)
