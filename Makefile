@@ -92,6 +92,7 @@ soak: $(STAMP) ## Many more property examples, seeds and faults, and the mutatio
 	MOORAGE_EXAMPLES=20 $(PYTEST) $(PARALLEL) --timeout 3600 tests/model tests/unit tests/wire/test_api_fuzz.py
 	$(MAKE) --no-print-directory sim SEEDS=5000
 	$(MAKE) --no-print-directory test-faults
+	$(MAKE) --no-print-directory test-cgroup2
 	$(MAKE) --no-print-directory mutations
 
 .PHONY: mutations
@@ -118,6 +119,10 @@ test-isolation: $(STAMP) ## Hostile kernels against uids, control groups and nft
 	else printf '%s\n' "" "*** THE TESTS OF ISOLATION DID NOT RUN: $$why" "" >&2; fi
 	@if why=$$($(BIN)/python -m tests.containers.prepare); then exec $(BIN)/pytest -m "isolation and docker" tests/isolation; \
 	else printf '%s\n' "" "*** THE TESTS OF ISOLATION WITH DOCKER DID NOT RUN: $$why" "" >&2; fi
+
+.PHONY: test-cgroup2
+test-cgroup2: $(STAMP) ## Hostile processes on cgroup v2, in an emulated machine with Debian's kernel (minutes; needs root, installs QEMU)
+	$(BIN)/python -m tests.cgroup2
 
 .PHONY: test-gpu
 test-gpu: $(STAMP) ## Agents with a real NVIDIA GPU: inventory, health, memory, usage; needs no Docker
