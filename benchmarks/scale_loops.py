@@ -196,10 +196,10 @@ class Pending(Loops):
 
 
 class Quotas(Loops):
-    """By the number of sessions that run, while one that waits is held to quotas and fair shares."""
+    """By the number of sessions that run, while quotas hold back others."""
 
     def __init__(self, dsn: str, size: int) -> None:
-        super().__init__(dsn, World(pending=100, running=size, full=True, quotas=True))
+        super().__init__(dsn, World(pending=100, running=size, quotas=True))
 
     async def round(self, meter: Meter) -> None:
         await super().round(meter)

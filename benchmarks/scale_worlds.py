@@ -18,7 +18,7 @@ _SPEC = SessionSpec(name="scale", command=["sleep", "1000000"])
 @dataclass(frozen=True)
 class World:
     """``full``: the agents have no capacity left, so that nothing that is pending can start. ``quotas``:
-    of every user, none of them exhausted."""
+    those of all users are used up."""
 
     agents: int = 100
     running: int = 0
@@ -104,7 +104,7 @@ FROM generate_series(1, $1::int / 4) n
 
 QUOTAS = """
 INSERT INTO quotas (scope, name, slots, sessions, changed_by)
-SELECT 'user', 'user-' || n, '{"cpu": 1000000000000}', 1000000, 'scale' FROM generate_series(0, $1 - 1) n
+SELECT 'user', 'user-' || n, '{"cpu": 0}', 0, 'scale' FROM generate_series(0, $1 - 1) n
 """
 
 

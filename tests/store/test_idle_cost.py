@@ -71,7 +71,7 @@ CASES = {
     "sessions": lambda n: World(agents=20 * n, running=100 * n),
     "endpoints": lambda n: World(agents=20 * n, endpoints=5 * n),
     "pending": lambda n: World(agents=20, running=100, pending=100 * n, full=True),
-    "quotas": lambda n: World(agents=20 * n, running=100 * n, pending=20, full=True, quotas=True),
+    "quotas": lambda n: World(agents=20 * n, running=100 * n, pending=20, quotas=True),
 }
 
 

@@ -48,6 +48,7 @@ class _Queue:
     unseen: set[SessionId] = field(default_factory=set)
     begun_until: datetime = _OLDEST[0]
     held_back: dict[SessionId, None] = field(default_factory=dict)
+    replicas: set[SessionId] = field(default_factory=set)
     touched: set[SessionId] = field(default_factory=set)
     number: int = 0
     values: tuple[Pending, ...] = ()
@@ -55,6 +56,8 @@ class _Queue:
     def put(self, session: Pending) -> None:
         self.sessions[session.session_id] = session
         self.touched.add(session.session_id)
+        if session.endpoint_id is not None:
+            self.replicas.add(session.session_id)
         if session.earlier_agents:
             self.held_back[session.session_id] = None
         else:
@@ -64,6 +67,7 @@ class _Queue:
         if self.sessions.pop(session_id, None) is not None:
             self.touched.add(session_id)
             self.held_back.pop(session_id, None)
+            self.replicas.discard(session_id)
 
     def take_changes(self) -> PendingChanges:
         if self.touched:
@@ -84,6 +88,10 @@ class PendingCache:
         self._stale: set[SessionId] = set()
         if notifier is not None:
             notifier.on_pending(self.invalidate)
+
+    def has_replicas(self, group: str) -> bool:
+        """Whether any session of the group's last use is a replica of an endpoint."""
+        return group in self._queues and bool(self._queues[group].replicas)
 
     @property
     def stale_count(self) -> int:

@@ -71,7 +71,7 @@ class SchedulingStore:
         """
         pending, changes = await self._pending.of(group)
         if with_running is None:
-            has_replicas = policy.replicas != "none" and any(p.endpoint_id is not None for p in pending)
+            has_replicas = policy.replicas != "none" and self._pending.has_replicas(group)
             with_running = has_replicas or self._holds.any_waits_for_capacity(group)
         agents = await self._agents.of(group, with_running=with_running)
         cursors = await self._groups.cursors(group) if policy.agent_selection == "round-robin" else {}
