@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -16,6 +17,7 @@ import aiohttp
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from manager_harness import manager
 from openapi_requests import Request, Requests
 from pydantic import BaseModel
 from tests.examples import examples
@@ -29,6 +31,7 @@ from moorage.manager.api.openapi import describe, path_of
 from moorage.manager.api.route import NoQuery, Route
 from moorage.manager.api.routes import ROUTES
 
+__all__ = ["manager"]
 DOCUMENT = describe(ROUTES, "1")
 PER_ROLE, PER_STRANGER = 150, 40
 # What a route reads is where it fails: routes with a body or a query come more often.
@@ -157,6 +160,18 @@ def _fuzz(target: Target, role: str, requests: Requests) -> None:
             assert status in (401, 404, 405, 414), body
 
     run()
+
+
+async def test_a_nul_in_a_path_is_no_fault(manager: Manager) -> None:
+    headers = {"Authorization": f"Bearer {manager.first_key}"}
+    async with aiohttp.ClientSession(f"http://{manager.api_address}", headers=headers) as http:
+        for row in ROUTES:
+            path = re.sub(r"\{[^}]*\}", "a%00b", path_of(row))
+            if path == path_of(row):
+                continue
+            url = URL(path, encoded=True)
+            async with http.request(row.method, url, json={} if row.body else None) as answer:
+                assert answer.status == 404, f"{row.method} {row.path}: {await answer.text()}"
 
 
 @pytest.mark.parametrize("row", ROUTES, ids=lambda row: f"{row.method} {row.path}")
