@@ -52,7 +52,10 @@ def write(path: str) -> object:
 
 
 def connect(address: Any) -> object:
-    family = socket.AF_UNIX if isinstance(address, str) else socket.AF_INET
+    if isinstance(address, str):
+        family = socket.AF_UNIX
+    else:
+        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
     with socket.socket(family) as client:
         client.settimeout(1)
         client.connect(address if isinstance(address, str) else tuple(address))

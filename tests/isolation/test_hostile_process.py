@@ -19,6 +19,7 @@ import pytest
 from moorage.agent.runtimes import CreateFailed, Handle, ProcessRuntime, procfs
 from moorage.agent.runtimes.base import KERNEL_ID_VAR, OWNER_VAR, File
 from moorage.agent.runtimes.execution import Command
+from moorage.common.aio.sockets import source_address
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState as S
 from tests.free_ports import free_port
@@ -26,6 +27,7 @@ from tests.free_ports import free_port
 from .conftest import ALLOWED_PORT, HOSTILE, UIDS, UNIFIED, Node, attack, launch, python, until_exited
 from .hostile import SUCCEEDED
 
+HAS_IPV6 = socket.has_dualstack_ipv6()
 _VICTIM = """
 import os, signal, socket, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -50,6 +52,12 @@ async def victim(runtime: ProcessRuntime, port: int) -> Handle:
     return handle
 
 
+def listen_everywhere() -> socket.socket:
+    if HAS_IPV6:
+        return socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True)
+    return socket.create_server(("0.0.0.0", 0))
+
+
 @pytest.mark.parametrize("how", ["kernel", "exec"])
 async def test_hostile_kernel_reaches_nothing(node: Node, node_socket: str, how: str) -> None:
     runtime, port = await node.start(), free_port()
@@ -57,11 +65,17 @@ async def test_hostile_kernel_reaches_nothing(node: Node, node_socket: str, how:
     folder = node.state / "kernels" / target.state["kernel_id"]
     with contextlib.ExitStack() as stack:
         internal = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        on_all = stack.enter_context(socket.create_server(("0.0.0.0", 0)))
+        on_all = stack.enter_context(listen_everywhere())
         engine = stack.enter_context(socket.socket(socket.AF_UNIX))
         engine.bind(node_socket)
         engine.listen()
         os.chmod(node_socket, 0o666)
+        # A route to a documentation address has one of the node's own addresses, if it has any.
+        addresses = {
+            "127.0.0.2",
+            *(["::1"] if HAS_IPV6 else []),
+            source_address("192.0.2.254", 1) or "127.0.0.3",
+        }
         secrets = ["admin-key", "link-token", "postgres/password", "agent-one/identity.json"]
         targets = {
             "files": [
@@ -78,7 +92,7 @@ async def test_hostile_kernel_reaches_nothing(node: Node, node_socket: str, how:
             "memory": not UNIFIED,
             "addresses": [
                 *(["127.0.0.1", port] for port in (internal.getsockname()[1], port)),
-                ["127.0.0.2", on_all.getsockname()[1]],
+                *([host, on_all.getsockname()[1]] for host in sorted(addresses)),
                 *(node_socket, "/var/run/docker.sock"),
             ],
         }
