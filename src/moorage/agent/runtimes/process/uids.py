@@ -45,7 +45,7 @@ class KernelUids:
                     f"all {len(self.uids)} uids of this agent are in use",
                     reason=Reason.NOT_ISOLATED,
                     clean=True,
-                    next_step="remove kept workspaces (`moorage workspaces`), or widen agent.kernel_uids",
+                    next_step="remove kept workspaces (`moorage workspaces`), or widen agent.process_uids",
                 )
             self._of_kernels[kernel_id] = session, uid
             return uid
