@@ -86,6 +86,23 @@ async def test_changed_files_are_used_without_a_restart_and_unusable_ones_are_no
         assert await served_certificate(port, tmp_path) == second
 
 
+async def test_server_that_starts_between_the_renewal_of_both_files_waits_for_the_second(
+    tmp_path: Path,
+) -> None:
+    ca = authority()
+    await issue(tmp_path, ca)
+    (tmp_path / CERTIFICATE).rename(tmp_path / "former")
+    await issue(tmp_path, ca)
+    (tmp_path / CERTIFICATE).rename(tmp_path / "renewed")
+    (tmp_path / "former").rename(tmp_path / CERTIFICATE)
+    starting = asyncio.create_task(
+        asyncio.to_thread(ServerTls, tmp_path / CERTIFICATE, tmp_path / KEY, setting="proxy.tls")
+    )
+    await asyncio.sleep(0.1)
+    (tmp_path / "renewed").replace(tmp_path / CERTIFICATE)
+    await starting
+
+
 async def test_slow_handshake_is_cut(tmp_path: Path) -> None:
     await issue(tmp_path, authority())
     tls = ServerTls(tmp_path / CERTIFICATE, tmp_path / KEY, setting="manager.tls")

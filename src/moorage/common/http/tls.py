@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import ssl
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from moorage.common.model.errors import ConfigError
 
 log = structlog.get_logger("moorage.tls")
 
+_PAIR_ATTEMPTS, _PAIR_INTERVAL_S = 40, 0.05
 Stamp = tuple[tuple[int, int, int], ...]
 
 
@@ -25,8 +27,7 @@ class ServerTls:
     def __init__(self, certificate: Path, key: Path, *, setting: str) -> None:
         self._certificate, self._key, self._setting = certificate.expanduser(), key.expanduser(), setting
         try:
-            self._stamp = self._read_stamp()
-            self._current = self._load()
+            self._stamp, self._current = self._load_pair()
         except (OSError, ValueError) as error:
             raise ConfigError(
                 f"{setting}_certificate = {str(certificate)!r} and its key {str(key)!r} are unusable: "
@@ -36,6 +37,18 @@ class ServerTls:
             ) from error
         self.context = self._load()
         self.context.sni_callback = self._select
+
+    def _load_pair(self) -> tuple[Stamp, ssl.SSLContext]:
+        """Whoever renews both files replaces one after the other: wait a moment if they do not match."""
+        for _ in range(_PAIR_ATTEMPTS):
+            stamp = self._read_stamp()
+            try:
+                return stamp, self._load()
+            except ssl.SSLError as error:
+                if error.reason != "KEY_VALUES_MISMATCH":
+                    raise
+                select.select([], [], [], _PAIR_INTERVAL_S)
+        return self._read_stamp(), self._load()
 
     def _read_stamp(self) -> Stamp:
         stats = (os.stat(self._certificate), os.stat(self._key))
