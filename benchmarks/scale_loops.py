@@ -28,6 +28,7 @@ from moorage.manager.loops import (
     SessionController,
     StartCalibrator,
     UsageWriter,
+    session_controller,
 )
 from moorage.manager.loops.lease_controller import LeaseController
 from moorage.manager.loops.presence import Presence
@@ -96,7 +97,16 @@ class Loops:
             AgentLinks(store, metrics, clock).loop,
             self.feed.loop,
         ]
+        await self._end_election()
         return self
+
+    async def _end_election(self) -> None:
+        """Sweep all sessions once, as a new leader does at once."""
+        world = self._world
+        live = world.running + world.endpoints * world.replicas + world.pending
+        for _ in range(live // session_controller.SWEPT + 2):
+            await self.leader.run_once()
+            await self.sessions.loop.tick()
 
     async def __aexit__(self, *exc: object) -> None:
         await self._stack.aclose()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from moorage.manager.loops import integrity_checks, replica_controller, session_controller
+from moorage.manager.loops import integrity_checks, leader, replica_controller, session_controller
 from moorage.manager.store import agent_cache, database, expected_starts, held_slots, pending_cache, routes
 from moorage.manager.store.queries import SQL
 from scale_loops import Loops
@@ -63,7 +63,9 @@ CHUNKS = [
     (integrity_checks, "FIRST", 1),
     (integrity_checks, "LEAST", 1),
     (integrity_checks, "MOST", 1),
-    (integrity_checks, "SHARE", 1.0),  # as many parts, however long they take
+    # However long the statements take, there are as many parts, and there is no election.
+    (integrity_checks, "SHARE", 1.0),
+    (leader, "LEASE_S", 600.0),
 ]
 # Linear in agents, as heartbeats are: an index on the time of the last one would make these more expensive.
 LINEAR = {"agents: idle: agent_contacts"}
@@ -93,7 +95,7 @@ async def test_idle_loops_read_the_same_at_ten_times_the_size(
     for module, name, size in CHUNKS:
         monkeypatch.setattr(module, name, size)
     small = await idle(migrated_database, CASES[case](1), monkeypatch)
-    await execute(migrated_database, "TRUNCATE agents, sessions, endpoints, quotas, leases CASCADE")
+    await execute(migrated_database, "TRUNCATE agents, sessions, endpoints, quotas, leases, managers CASCADE")
     large = await idle(migrated_database, CASES[case](10), monkeypatch)
     assert small.statements.total() > 100, "the loops did not run"
     grown = {

@@ -23,7 +23,7 @@ log = structlog.get_logger("moorage.gc")
 ROUND_EVERY_S = 60.0
 # How long a part may take, and the numbers of agents or sessions in it: at first, at least, at most.
 PART_S = 0.005
-FIRST, LEAST, MOST = 50, 1, 2_000
+FIRST, LEAST, MOST = 4, 1, 2_000
 # At most this share of the time is spent on checks.
 SHARE = 0.002
 

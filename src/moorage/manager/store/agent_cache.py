@@ -93,6 +93,7 @@ class AgentCache:
         if with_running:
             if not cached.running_until:
                 self._stale |= cached.agents.keys()
+                self._together = 1
             cached.running_until = now + RUNNING_KEPT_S
         elif cached.running_until < now:
             cached.running_until = 0.0
