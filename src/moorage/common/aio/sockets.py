@@ -41,8 +41,8 @@ def reset(transport: asyncio.BaseTransport) -> None:
     """Close the connection with RST: the peer cannot mistake truncated data for a complete response."""
     if (sock := transport.get_extra_info("socket")) is not None and not transport.is_closing():
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
-    if isinstance(transport, asyncio.WriteTransport):
-        transport.abort()
+    abort = getattr(transport, "abort", transport.close)  # uvloop's transports are no asyncio.WriteTransport
+    abort()
 
 
 def source_address(host: str, port: int) -> str | None:

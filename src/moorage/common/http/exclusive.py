@@ -47,6 +47,22 @@ class _ExclusiveProtocol(ResponseHandler):
             self._refuse()
             return
         super().data_received(data)
+        if (error := self.exception()) is not None:
+            self._interrupt(error)
+        elif self._is_awaited:
+            self._reschedule_timeout()  # aiohttp ends its timeout with a 1xx
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        if exc is not None:
+            self._interrupt(exc)
+        super().connection_lost(exc)
+
+    def _interrupt(self, error: BaseException) -> None:
+        """Tell the reader of the body: aiohttp takes a reset for its end where it has no length, and tells
+        nobody when a chunk is malformed."""
+        body = self._payload
+        if isinstance(body, StreamReader) and not body.is_eof() and body.exception() is None:
+            body.set_exception(aiohttp.ClientPayloadError(f"the response broke off: {error!r}"))
 
     def _is_complete(self) -> bool:
         return self._payload is None or self._payload.is_eof()

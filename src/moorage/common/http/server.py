@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import StreamReader, http_exceptions, web
+from aiohttp.http_parser import RawRequestMessage
 
 from moorage.common.aio.sockets import keep_alive, limit_unread
 from moorage.common.http.head import HeadGuard, Refusal
@@ -100,12 +101,23 @@ class GuardedConnection(web.RequestHandler):
     def data_received(self, data: bytes) -> None:
         count = self._request_count
         super().data_received(data)
+        for number, (message, payload) in enumerate(self._messages):
+            if isinstance(message, RawRequestMessage) and message.chunked:
+                # aiohttp takes the last trailer of a request for a header of the next one.
+                self._messages[number] = (message._replace(should_close=True), payload)
         if self._request_count != count:
             self._head_arrived()
         elif self._current_request is not None:
             self._check_framing(self._current_request.content, len(data))
         elif self._head_timer is None and data and self._is_idle():
             self._await_head()
+
+    def close(self) -> None:
+        """No further requests. aiohttp leaves an idle connection open, and drops what arrives on it."""
+        is_idle = self._is_idle()
+        super().close()
+        if is_idle and self.transport is not None:
+            self.transport.close()
 
     def _is_idle(self) -> bool:
         return self._waiter is not None and not self._waiter.done()

@@ -1,0 +1,148 @@
+"""Harness of the data-plane conformance suite: a plane between plain sockets and scripted replicas.
+
+A new data plane adds itself to ``PLANES`` and passes all tests. Whatever a test does, at its end no request
+may count as in flight, and after the plane has stopped, none of its connections may be open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from tests.conformance.planes.client import Client, Response
+from tests.conformance.planes.replica import Replica, Script
+
+from moorage.common.aio.clock import Clock, SystemClock
+from moorage.common.config.settings import ProxySettings
+from moorage.common.link.messages import AccessTokenGrant, AppRoute, KeyGrant, ModelRoute, RouteTable, Target
+from moorage.common.model.ids import KernelId, SessionId
+from moorage.proxy import Timeouts
+from moorage.proxy.core.request_router import RequestRouter
+from moorage.proxy.metrics import Metrics
+from moorage.proxy.planes.asyncio_plane import AsyncioPlane
+from moorage.proxy.planes.base import DataPlane
+
+MakePlane = Callable[[RequestRouter, ProxySettings, Clock, Timeouts], DataPlane]
+PLANES: dict[str, MakePlane] = {"asyncio": AsyncioPlane}
+
+KEY, ACCESS_TOKEN, REPLICA_KEY = "client-key", "mga-good", "replica-key"
+SESSION = SessionId("01a1fe3c-5331-77ad-8599-a7c43705bf82")
+APP_PATH = f"/apps/{SESSION}/lab"
+# How long a test waits for what should take milliseconds: the machine may be busy.
+SOON_S = 10.0
+BODY = b'{"model":"tiny"}'
+
+
+async def until(condition: Callable[[], Any], within_s: float = SOON_S) -> None:
+    """Poll until ``condition()`` holds. Fails after ``within_s`` seconds."""
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not become true in time"
+        await asyncio.sleep(0.002)
+
+
+def head(*lines: str, method: str = "POST", path: str = "/v1/completions", version: str = "1.1") -> bytes:
+    """The head of a request with the client's key."""
+    fixed = (f"{method} {path} HTTP/{version}", "Host: localhost", f"Authorization: Bearer {KEY}")
+    return "\r\n".join((*fixed, *lines, "", "")).encode("latin-1")
+
+
+def post(body: bytes = BODY, *lines: str, **options: str) -> bytes:
+    """A complete request for a model."""
+    return head(f"Content-Length: {len(body)}", *lines, **options) + body
+
+
+def target(name: str, port: int) -> Target:
+    return Target(SessionId(f"session-{name}"), KernelId(name), "127.0.0.1", port, REPLICA_KEY, "custom")
+
+
+def table(*targets: Target, app_port: int = 0, generation: int = 1) -> RouteTable:
+    """A model ``tiny`` with replicas at ``targets``, and an app ``lab`` of a session."""
+    digest = hashlib.sha256(ACCESS_TOKEN.encode()).hexdigest()
+    app = AppRoute(
+        SESSION, "lab", "http", base_path=False, host="127.0.0.1", port=app_port, key="", user="", project=""
+    )
+    return RouteTable(
+        generation,
+        (ModelRoute("tiny", 1_700_000_000, targets),),
+        (KeyGrant(hashlib.sha256(KEY.encode()).hexdigest()),),
+        (app,) if app_port else (),
+        (AccessTokenGrant(digest, SESSION, "lab", int(time.time()) + 600),) if app_port else (),
+    )
+
+
+class Served:
+    """A running plane."""
+
+    def __init__(self, plane: DataPlane, router: RequestRouter, address: tuple[str, int]) -> None:
+        self.plane, self.router, self.address = plane, router, address
+        self._clients: list[Client] = []
+
+    @property
+    def in_flight(self) -> int:
+        return sum(self.router.in_flight.values())
+
+    async def connect(self, *, receive_buffer: int = 0) -> Client:
+        client = await Client.connect(self.address, receive_buffer)
+        self._clients.append(client)
+        return client
+
+    async def ask(self, request: bytes = b"") -> Response:
+        """Send one request on a connection of its own."""
+        client = await self.connect()
+        response = await client.ask(request or post())
+        client.close()
+        return response
+
+    def close_clients(self) -> None:
+        for client in self._clients:
+            client.close()
+
+
+@asynccontextmanager
+async def serving(
+    make: MakePlane, routes: RouteTable, *, timeouts: Timeouts | None = None, **settings: Any
+) -> AsyncIterator[Served]:
+    """``settings``: of the proxy."""
+    configured = ProxySettings(**settings)
+    router = RequestRouter(configured, Metrics(), randrange=random.Random(1).randrange)
+    clock = SystemClock()
+    router.credentials.confirmed(clock.monotonic(), 0)
+    router.update_table(routes)
+    plane = make(router, configured, clock, timeouts or Timeouts())
+    served = Served(plane, router, await plane.start("127.0.0.1", 0))
+    try:
+        yield served
+        served.close_clients()
+        await until(lambda: not router.in_flight)
+    finally:
+        served.close_clients()
+        await plane.stop(0.2)
+
+
+@asynccontextmanager
+async def replica(script: Script) -> AsyncIterator[Replica]:
+    async with Replica(script) as started:
+        yield started
+        await until(lambda: not started.open)  # the plane has stopped, or has left
+
+
+@asynccontextmanager
+async def serving_one(
+    make: MakePlane, script: Script, *, app: bool = False, **options: Any
+) -> AsyncIterator[tuple[Served, Replica]]:
+    """A plane with one model ``tiny``, whose only replica follows ``script``; with ``app``, the app, too."""
+    async with replica(script) as started:
+        routes = table(target("k", started.port), app_port=started.port if app else 0)
+        async with serving(make, routes, **options) as served:
+            yield served, started
+
+
+async def soon(awaitable: Awaitable[Any]) -> Any:
+    """The result, which must not take long."""
+    return await asyncio.wait_for(awaitable, SOON_S)
