@@ -46,7 +46,7 @@ CATCH_ALL = {
         for name in ("_call", "installed_vendors")
     },
     ("src/moorage/manager/api/app.py", "middleware"): "the manager's HTTP middleware: a bug is a 500",
-    ("src/moorage/proxy/planes/asyncio_plane.py", "_handle"): "the proxy's HTTP middleware: a bug is a 500",
+    ("src/moorage/proxy/planes/simple/plane.py", "_handle"): "the proxy's HTTP middleware: a bug is a 500",
 }
 # Files that may read the system clock.
 OWN_CLOCK = {"src/moorage/common/aio/clock.py"}

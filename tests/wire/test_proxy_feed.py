@@ -179,7 +179,7 @@ async def test_disconnect_ends_the_wait_for_a_model(tmp_path):
         pending = asyncio.create_task(client.status())
         await asyncio.sleep(0.1)
         pending.cancel()
-        disconnected = 'moorage_proxy_requests_total{code="499",model="-"}'
+        disconnected = 'moorage_proxy_requests_total{code="499",model="tiny"}'
         await until(lambda: has_value(client, disconnected, 1), TABLE_UPDATE_S / 2)
 
 

@@ -26,8 +26,9 @@ from moorage.proxy.control.health import health_app, malformed
 from moorage.proxy.control.saved_table import SavedTable
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.metrics import Metrics
-from moorage.proxy.planes.asyncio_plane import AsyncioPlane
+from moorage.proxy.planes.asyncio import AsyncioPlane
 from moorage.proxy.planes.base import DataPlane
+from moorage.proxy.planes.simple import SimplePlane
 from moorage.proxy.timeouts import Timeouts
 
 # How exactly a proxy that starts without its manager knows how old its credentials are.
@@ -66,13 +67,15 @@ class Proxy:
         randrange = random.Random(clock.secret()).randrange
         metrics = Metrics()
         metrics.registry.register(TaskCollector())
-        self._router = RequestRouter(settings, metrics, randrange=randrange)
+        hold_s = self._timeouts.table_update_s
+        self._router = RequestRouter(settings, metrics, randrange=randrange, hold_s=hold_s)
         credentials = self._router.credentials
         metrics.credentials_age.set_function(lambda: credentials.age_s(clock.monotonic()))
         tls = server_tls("proxy", settings.tls_certificate, settings.tls_key, common.tls, self._home)
         self.scheme = "https" if tls else "http"
         context = tls.context if tls else None
-        self._plane: DataPlane = AsyncioPlane(self._router, settings, clock, self._timeouts, context)
+        plane = AsyncioPlane if settings.plane == "asyncio" else SimplePlane
+        self._plane: DataPlane = plane(self._router, settings, clock, self._timeouts, context)
         self._stack = AsyncExitStack()
 
     @property

@@ -15,8 +15,9 @@ class Timeouts:
     """Longest pause between two requests of a connection. Longer than what web servers in front of it keep
     idle connections for (60 s), so that they close first."""
     body_s: float = 60.0
-    """From the head of a request to the end of its body. Bodies for apps have no limit of size: they may take
-    a second longer for each KiB."""
+    """From the head of a request to the end of its body, which may take a second longer for each
+    ``body_bytes_per_s``."""
+    body_bytes_per_s: int = 1024
     linger_s: float = 10.0
     """Time for which the rest of a body is read and dropped after an error response.
 

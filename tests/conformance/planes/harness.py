@@ -24,11 +24,12 @@ from moorage.common.model.ids import KernelId, SessionId
 from moorage.proxy import Timeouts
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.metrics import Metrics
-from moorage.proxy.planes.asyncio_plane import AsyncioPlane
+from moorage.proxy.planes.asyncio import AsyncioPlane
 from moorage.proxy.planes.base import DataPlane
+from moorage.proxy.planes.simple import SimplePlane
 
 MakePlane = Callable[[RequestRouter, ProxySettings, Clock, Timeouts], DataPlane]
-PLANES: dict[str, MakePlane] = {"asyncio": AsyncioPlane}
+PLANES: dict[str, MakePlane] = {"asyncio": AsyncioPlane, "simple": SimplePlane}
 
 KEY, ACCESS_TOKEN, REPLICA_KEY = "client-key", "mga-good", "replica-key"
 SESSION = SessionId("01a1fe3c-5331-77ad-8599-a7c43705bf82")

@@ -79,6 +79,8 @@ class Visit:
 
     async def send(self, *pieces: bytes) -> None:
         for piece in pieces:
+            if self.writer.transport.is_closing():
+                raise ConnectionResetError("the plane has left")  # uvloop would raise RuntimeError
             self.writer.write(piece)
             await self.writer.drain()
             self.sent += len(piece)

@@ -326,6 +326,8 @@ class ProxySettings(Section):
     left for another."""
     id: str | None = None
     """Unique name of this proxy. None: host name and port."""
+    plane: Literal["asyncio", "simple"] = "asyncio"
+    """Data plane: ``asyncio`` is fast, ``simple`` is a plain one on aiohttp, to compare it with."""
     auth: Literal["keys", "none"] = "keys"
     """``keys``: clients must send an API key. ``none``: no authentication."""
     credentials_max_age_s: Annotated[float, Field(ge=0)] = 3600

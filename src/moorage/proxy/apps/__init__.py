@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from moorage.proxy.apps.address import is_for_apps
 from moorage.proxy.apps.handler import AppHandler
+from moorage.proxy.apps.request_context import RequestContext, abort_connection
 
-__all__ = ["AppHandler"]
+__all__ = ["AppHandler", "RequestContext", "abort_connection", "is_for_apps"]

@@ -75,6 +75,13 @@ def parse_address(host: str, target: str, domain: str) -> AppAddress | None:
     return AppAddress(session_id, app, path, subpath or "", query, tunnel=kind == "tunnel")
 
 
+def is_for_apps(host: str, target: str, domain: str) -> bool:
+    """Whether a request is for an app. The arguments are those of ``parse_address``."""
+    if not domain:
+        return target.startswith(("/apps/", TUNNEL))
+    return parse_address(host, target, domain) is not None
+
+
 def _host_label(host: str, domain: str) -> str:
     name = host.rpartition(":")[0] if re.search(r":\d+$", host) else host
     return name[: -len(domain) - 1].lower() if name.lower().endswith(f".{domain}") else ""

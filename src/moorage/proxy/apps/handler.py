@@ -30,6 +30,7 @@ from moorage.proxy.apps.address import (
     read_credentials,
 )
 from moorage.proxy.apps.admission import AppGrant, admit, is_still_granted
+from moorage.proxy.apps.request_context import RequestContext, abort_connection
 from moorage.proxy.apps.tunnel import tunnel
 from moorage.proxy.apps.upgrade_relay import relay_upgrade
 from moorage.proxy.control.table_watch import TableWatch
@@ -37,8 +38,6 @@ from moorage.proxy.core.error_response import ErrorResponse, body_timeout, no_ta
 from moorage.proxy.core.headers import printable_reason
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.routes import IndexedTable
-from moorage.proxy.planes.relay import abort_connection
-from moorage.proxy.planes.request_context import RequestContext
 
 log = structlog.get_logger("moorage.proxy.apps")
 # Programs close idle connections after 5 s or later. Close ours before they do.

@@ -45,6 +45,10 @@ class LocalResponse:
 
     body: bytes
 
+    @property
+    def status(self) -> int:
+        return 200
+
 
 @dataclass(frozen=True, slots=True)
 class BodyRequired:
@@ -56,11 +60,15 @@ class BodyRequired:
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """Send the client's exact bytes to a replica of ``model`` at ``path``."""
+    """Send the client's exact bytes to a replica of ``route`` at ``path``. ``document``: the parsed body."""
 
-    model: str
+    route: ModelRoute
     path: str
-    stream: bool
+    document: Mapping[str, object]
+
+    @property
+    def model(self) -> str:
+        return self.route.name
 
 
 def admit_head(
@@ -124,7 +132,7 @@ def admit_body(
     route = table.model(name)
     if route is None or not may_ask(key, route):
         return error_response.unknown_model(name, _visible(table, key))
-    return Forward(name, path, document.get("stream") is True)
+    return Forward(route, path, document)
 
 
 class _Ambiguous(dict[str, object]):

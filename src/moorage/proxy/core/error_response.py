@@ -176,6 +176,19 @@ def upstream_timeout(seconds: float) -> ErrorResponse:
     return ErrorResponse(504, SERVER, "upstream_timeout", message)
 
 
+def key_rejected() -> ErrorResponse:
+    return upstream_error(
+        "The replica rejected the proxy's own key. Your key is not the cause. "
+        "Retry, or contact the administrator."
+    )
+
+
+def unreachable(connecting: bool, tried: int) -> ErrorResponse:
+    """No replica responded. ``connecting``: the last one could not even be reached."""
+    problem = "could not be reached" if connecting else "closed the connection before it responded"
+    return upstream_error(f"The replica {problem} ({tried} tried). Retry; a lost replica is replaced.")
+
+
 def internal_error(request_id: str) -> ErrorResponse:
     message = f"Internal error of the proxy. Its log shows the cause under request id {request_id}."
     return ErrorResponse(500, SERVER, "internal_error", message)

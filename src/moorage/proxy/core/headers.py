@@ -73,33 +73,35 @@ _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 def hop_by_hop_names(pairs: list[tuple[str, str]]) -> frozenset[str]:
     """Names, in lower case, of the headers in ``pairs`` that apply to this connection only."""
-    return _HOP_BY_HOP | _named_by_connection(pairs)
+    return _HOP_BY_HOP | connection_options(pairs)
 
 
-def _named_by_connection(pairs: list[tuple[str, str]]) -> frozenset[str]:
+def connection_options(pairs: list[tuple[str, str]]) -> frozenset[str]:
+    """The options of the Connection headers, in lower case: names of headers, ``close``, ``keep-alive``."""
     values = [value for name, value in pairs if name.lower() == "connection"]
     if not values:
         return frozenset()
     return frozenset(option.strip().lower() for value in values for option in value.split(","))
 
 
-def to_replica(client: HeaderPairs, key: str, request_id: str) -> list[tuple[str, str]]:
-    """The client's headers for a replica. ``key``: the replica's own key, "" if it has none."""
+def kept_for_replica(client: HeaderPairs) -> list[tuple[str, str]]:
+    """The client's headers that a replica gets. Those of the proxy for it, as ``for_replica`` makes them,
+    are added for each request."""
     pairs = list(client)
-    dropped = _NOT_UPSTREAM | _named_by_connection(pairs)
-    kept = [(name, value) for name, value in pairs if name.lower() not in dropped]
-    if key:
-        kept.append(("Authorization", f"Bearer {key}"))
-    kept.append(("X-Request-Id", request_id))
-    return kept
+    dropped = _NOT_UPSTREAM | connection_options(pairs)
+    return [(name, value) for name, value in pairs if name.lower() not in dropped]
 
 
-def to_client(
-    replica: HeaderPairs, kernel_id: str, overhead_s: float, request_id: str
-) -> list[tuple[str, str]]:
-    """The replica's headers for the client, plus the proxy's own. ``overhead_s``: time spent in the proxy."""
+def for_replica(key: str) -> list[tuple[str, str]]:
+    """The proxy's own headers for a replica, beside X-Request-Id. ``key``: the replica's own key, "" if it
+    has none."""
+    return [("Authorization", f"Bearer {key}")] if key else []
+
+
+def kept_for_client(replica: HeaderPairs) -> list[tuple[str, str]]:
+    """The replica's headers that the client gets. ``for_client`` makes those that are added."""
     pairs = list(replica)
-    dropped = _NOT_DOWNSTREAM | _named_by_connection(pairs)
+    dropped = _NOT_DOWNSTREAM | connection_options(pairs)
     kept = [(name, value) for name, value in pairs if name.lower() not in dropped]
     values = {name.lower(): value for name, value in kept}
     if is_event_stream(values.get("content-type", "")):
@@ -108,10 +110,16 @@ def to_client(
             kept.append(("X-Accel-Buffering", "no"))
         if "cache-control" not in values:
             kept.append(("Cache-Control", "no-cache"))
-    kept.append(("x-request-id", request_id))
-    kept.append(("x-moorage-replica", kernel_id[:12]))
-    kept.append(("x-moorage-overhead-ms", f"{overhead_s * 1000:.3f}"))
     return kept
+
+
+def for_client(kernel_id: str, overhead_s: float, request_id: str) -> list[tuple[str, str]]:
+    """The proxy's own headers for the client. ``overhead_s``: time spent in the proxy."""
+    return [
+        ("x-request-id", request_id),
+        ("x-moorage-replica", kernel_id[:12]),
+        ("x-moorage-overhead-ms", f"{overhead_s * 1000:.3f}"),
+    ]
 
 
 def query_to_replica(query: str) -> str:

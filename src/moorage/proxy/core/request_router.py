@@ -7,7 +7,7 @@ not thread-safe.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from typing import TypeVar
 
 from moorage.common.config.settings import ProxySettings
@@ -17,25 +17,35 @@ from moorage.proxy.core import admission
 from moorage.proxy.core.admission import AdmissionPolicy, BodyRequired, Forward, LocalResponse
 from moorage.proxy.core.balancer import Ejections, RandRange, pick_target
 from moorage.proxy.core.credentials_age import CredentialsAge
-from moorage.proxy.core.error_response import ErrorResponse, no_table, stale_credentials
+from moorage.proxy.core.error_response import ErrorResponse, invalid_key, no_table, stale_credentials
+from moorage.proxy.core.limiter import Ask, Limiter, Reservation, Unlimited
 from moorage.proxy.core.retry import Failure
 from moorage.proxy.core.routes import IndexedTable, StaleTable, newest_table
+from moorage.proxy.core.waiting import WaitingRoom
 from moorage.proxy.metrics import NO_MODEL, Metrics
 
 K = TypeVar("K", bound=str)
 
 
 class RequestRouter:
-    """Owns the route table, the in-flight counts, the ejections and the metrics.
+    """Owns the route table, the in-flight counts, the ejections, the waiting requests and the metrics.
 
-    Calls ``on_table`` with each table that it accepts. Times named ``now`` are monotonic seconds, times named
+    Calls ``on_table`` with each table that it accepts. ``credentials_revision`` changes with the keys: until
+    then, decisions about heads hold. ``last_request``: when a model was asked last, in monotonic seconds.
+    ``hold_s``: how long a request waits for a replica. Times named ``now`` are monotonic seconds, times named
     ``unix_now`` are seconds since the epoch.
     """
 
-    def __init__(self, settings: ProxySettings, metrics: Metrics, *, randrange: RandRange) -> None:
-        self.settings, self.metrics = settings, metrics
+    def __init__(
+        self, settings: ProxySettings, metrics: Metrics, *, randrange: RandRange, hold_s: float = 1.0
+    ) -> None:
+        self.settings, self.metrics, self.hold_s = settings, metrics, hold_s
         self.table: IndexedTable | None = None
         self.on_table: Callable[[IndexedTable], None] = lambda _: None
+        self.credentials_revision = 0
+        self.limiter: Limiter = Unlimited()
+        self.waiting = WaitingRoom()
+        self.last_request: dict[str, float] = {}
         self._policy = AdmissionPolicy(
             requires_key=settings.auth == "keys", max_body_bytes=settings.max_body_bytes
         )
@@ -50,16 +60,32 @@ class RequestRouter:
         """Requests in flight at each replica. Replicas without any are absent."""
         return self._in_flight
 
+    @property
+    def in_flight_by_model(self) -> Mapping[str, int]:
+        """Requests in flight at the replicas of each model. Models without any are absent."""
+        return self._in_flight_by_model
+
+    @property
+    def held(self) -> Mapping[str, int]:
+        """Requests that wait for a replica of each model."""
+        return self.waiting.counts()
+
     def update_table(self, new: RouteTable) -> IndexedTable | StaleTable:
         """Use ``new`` from now on, unless it is older than the table in use."""
         held = self.table
         table = newest_table(held, new)
         if isinstance(table, IndexedTable):
+            gone: Collection[str] = ()
             if held is table:
-                self.metrics.remove_models(name for name in new.removed_models if name not in table.models)
+                gone = [name for name in new.removed_models if name not in table.models]
             elif held is not None:
-                self.metrics.remove_models(held.models.keys() - table.models.keys())
+                gone = held.models.keys() - table.models.keys()
+            self.metrics.remove_models(gone)
+            for name in gone:
+                self.last_request.pop(name, None)
             self.table = table
+            if not new.base or new.keys or new.removed_keys:
+                self.credentials_revision += 1
             self._ejections.keep_only(table.kernels)
             self.metrics.table_generation.set(table.generation)
             self.on_table(table)
@@ -78,6 +104,16 @@ class RequestRouter:
             return error
         return admission.admit_head(method, path, headers, size, self.table, self._policy, unix_now)
 
+    def admit_again(self, head: BodyRequired, unix_now: float, now: float) -> ErrorResponse | None:
+        """None if the head is still admitted, by the credentials of the same revision."""
+        if not self._policy.requires_key:
+            return None
+        if error := self.check_credentials(now):
+            return error
+        key = head.key
+        is_expired = key is not None and 0 < key.expires_at <= unix_now
+        return invalid_key(given=True) if is_expired else None
+
     def check_credentials(self, now: float) -> ErrorResponse | None:
         """None while credentials are honoured."""
         if not self.credentials.is_exceeded(now):
@@ -87,6 +123,11 @@ class RequestRouter:
     def admit_body(self, head: BodyRequired, body: bytes) -> ErrorResponse | Forward:
         table = self.table
         return no_table() if table is None else admission.admit_body(head.path, body, table, head.key)
+
+    def reserve(self, ask: Ask, now: float) -> Reservation | ErrorResponse | None:
+        """Ask the limiter about a request. ``admit_body`` has found its model."""
+        self.last_request[ask.route.name] = now
+        return self.limiter.reserve(ask, now)
 
     def check_model(self, name: str) -> ErrorResponse | None:
         """None if the model has a ready replica."""
@@ -115,7 +156,7 @@ class RequestRouter:
         self.metrics.record_request(self._label(model), code, duration_s)
 
     def add_in_flight(self, model: str, kernel_id: KernelId, delta: int) -> None:
-        """Change the in-flight counts by ``delta``. ``Assignment`` is the only caller."""
+        """Change the in-flight counts by ``delta``. ``RequestFlow`` is the only caller."""
         _add(self._in_flight, kernel_id, delta)
         total = _add(self._in_flight_by_model, model, delta)
         if self._label(model) == model:
@@ -123,30 +164,6 @@ class RequestRouter:
 
     def _label(self, model: str) -> str:
         return model if self.table is not None and self.table.model(model) is not None else NO_MODEL
-
-
-class Assignment:
-    """Assignment of one request to one replica at a time, in the in-flight counts.
-
-    Call ``release`` in a ``finally``; it may be called more than once.
-    """
-
-    __slots__ = ("_kernel_id", "_model", "_router")
-
-    def __init__(self, router: RequestRouter, model: str) -> None:
-        self._router, self._model = router, model
-        self._kernel_id: KernelId | None = None
-
-    def assign(self, target: Target) -> None:
-        """Assign the request to ``target``, and no longer to the replica before it."""
-        self.release()
-        self._kernel_id = target.kernel_id
-        self._router.add_in_flight(self._model, target.kernel_id, 1)
-
-    def release(self) -> None:
-        if self._kernel_id is not None:
-            kernel_id, self._kernel_id = self._kernel_id, None
-            self._router.add_in_flight(self._model, kernel_id, -1)
 
 
 def _add(counts: dict[K, int], key: K, delta: int) -> int:

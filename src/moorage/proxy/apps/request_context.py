@@ -1,0 +1,54 @@
+"""Request context: one request of a client on aiohttp, with its progress."""
+
+from __future__ import annotations
+
+import aiohttp
+from aiohttp import web
+from aiohttp.http import HttpVersion11
+
+from moorage.common.aio.clock import Clock
+from moorage.common.aio.sockets import reset
+from moorage.proxy.core import headers
+from moorage.proxy.core.flow import CLIENT_CLOSED_REQUEST
+
+
+class RequestContext:
+    """One request. ``status`` is the response's, 499 until there is one.
+
+    ``started_at``: monotonic seconds. ``response_started``: the head was sent, so the proxy can no longer
+    send an error response. ``is_for_app``: it is for an app, not for a model.
+    """
+
+    __slots__ = (
+        "expects_continue", "is_for_app", "request", "request_id", "response_started", "started_at", "status",
+    )  # fmt: skip
+
+    def __init__(self, request: web.BaseRequest, clock: Clock) -> None:
+        self.request, self.started_at = request, clock.monotonic()
+        self.request_id = headers.valid_request_id(request.headers.get("X-Request-Id")) or clock.new_id()
+        self.status = CLIENT_CLOSED_REQUEST
+        self.response_started = self.is_for_app = False
+        self.expects_continue = (
+            request.headers.get("Expect", "").lower() == "100-continue" and request.version >= HttpVersion11
+        )
+
+    async def send_continue(self) -> None:
+        """Ask the client for the body, if it waits for 100 Continue."""
+        if self.expects_continue:
+            self.expects_continue = False
+            await self.request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            # aiohttp takes output_size > 0 as "the response has started".
+            self.request.writer.output_size = 0
+
+
+def abort_connection(request: web.BaseRequest, response: web.StreamResponse) -> None:
+    """Close the connection so that the client recognizes the response as incomplete."""
+    response.force_close()
+    transport = request.transport
+    if transport is None:
+        return
+    if "Content-Length" not in response.headers and request.version < aiohttp.HttpVersion11:
+        # Here the end of the connection marks the end of the body, so only a reset signals an error.
+        reset(transport)
+    else:
+        transport.close()

@@ -1,0 +1,291 @@
+"""Request flow: everything that happens to one request, as events in and commands out. Pure.
+
+A data plane reports what happens on its sockets, and does what the returned command says. It moves the bytes
+of bodies itself: the flow sees the head of a response, whether it ended, and nothing in between.
+
+    head ─ ReadBody ─ body ─┬─ Send ─┬─ upstream_head ─┬─ Start ─┬─ upstream_end
+                            │   ▲    │                 │         └─ upstream_lost ─ Break
+                            │   └────┴─ upstream_failed, or a status that means "elsewhere"
+                            └─ Hold ─ routes_changed or timer ─ Send
+
+Wherever it ends otherwise, the command is a response of the proxy itself: ``LocalResponse`` or
+``ErrorResponse``. A client that leaves ends it anywhere, with ``client_gone``. In-flight counts, the
+reservation and the metrics are settled at the end, once, however it comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from moorage.common.link.messages import KeyGrant, Target
+from moorage.common.model.ids import KernelId
+from moorage.proxy.core import error_response, headers, stream_end
+from moorage.proxy.core.admission import BodyRequired, LocalResponse
+from moorage.proxy.core.error_response import ErrorResponse
+from moorage.proxy.core.limiter import Ask, Observer, Reservation
+from moorage.proxy.core.request_router import RequestRouter
+from moorage.proxy.core.retry import BUSY, Failure, should_retry
+
+CLIENT_CLOSED_REQUEST = 499
+"""Status in logs and metrics for a client that disconnected first (nginx's code)."""
+
+
+@dataclass(slots=True)
+class ReadBody:
+    """Read the body of the request, and report it with ``body``, or what is wrong with ``refuse``."""
+
+
+@dataclass(slots=True)
+class Send:
+    """Send the request to ``target``, on a connection of this request alone. An earlier one is closed."""
+
+    target: Target
+
+
+@dataclass(slots=True)
+class Hold:
+    """Wait until the monotonic second ``until``. Until then, every change of the routes is an event."""
+
+    until: float
+
+
+@dataclass(slots=True)
+class Start:
+    """Send the client the response of the replica: its head with ``headers`` added, and then its body as it
+    comes, through ``observe`` if there is one."""
+
+    headers: list[tuple[str, str]]
+    observe: Observer | None
+
+
+@dataclass(slots=True)
+class Break:
+    """The response stays incomplete. Send ``event`` and end it; None: nothing can be said within it, so
+    close the connection in a way that the client cannot take for its end."""
+
+    event: bytes | None
+
+
+Command: TypeAlias = ReadBody | Send | Hold | Start | Break | LocalResponse | ErrorResponse
+READ_BODY = ReadBody()
+
+
+class RequestFlow:
+    """One request. Times named ``now`` are monotonic seconds, ``unix_now`` is in seconds since the epoch.
+
+    ``resume``: set by the plane while the request is held; called with the command that ends the hold.
+    ``admitted``: the decision about the head, which a plane may remember for equal heads. ``path``,
+    ``payload``: what to send to the replica. ``model``: "" until it is known. ``target``: the replica that
+    has the request.
+    """
+
+    __slots__ = (
+        "_asked_at", "_failures", "_hold_until", "_is_over", "_reservation", "_router", "_sent_at",
+        "_started_at", "_status", "_tried", "_waited_s", "admitted", "model", "path", "payload", "request_id",
+        "resume", "target",
+    )  # fmt: skip
+
+    def __init__(self, router: RequestRouter, request_id: str, now: float) -> None:
+        self._router, self.request_id = router, request_id
+        self._started_at = self._asked_at = self._sent_at = now
+        self._waited_s = self._hold_until = 0.0
+        self._failures: tuple[Failure, ...] = ()
+        self._tried: set[KernelId] | None = None
+        self._is_over, self._status = False, 0
+        self._reservation: Reservation | None = None
+        self.admitted: BodyRequired | None = None
+        self.model, self.path, self.payload = "", "", b""
+        self.target: Target | None = None
+        self.resume: Callable[[Command], None] | None = None
+
+    @property
+    def identity(self) -> KeyGrant | None:
+        """The key of the caller; None if none is required, or it was refused."""
+        return self.admitted.key if self.admitted is not None else None
+
+    # Until the request is complete
+
+    def head(
+        self,
+        method: str,
+        path: str,
+        fields: Mapping[str, str],
+        size: int | None,
+        now: float,
+        unix_now: float,
+    ) -> Command:
+        """The head has arrived. ``fields``: its headers, case-insensitive. ``size``: the announced length of
+        the body, None if unknown."""
+        outcome = self._router.admit_head(method, path, fields, size, unix_now, now)
+        if isinstance(outcome, BodyRequired):
+            self.admitted, self._asked_at = outcome, now
+            return READ_BODY
+        return self._answer(outcome, now)
+
+    def head_again(self, admitted: BodyRequired, now: float, unix_now: float) -> Command:
+        """A head has arrived that equals one with the decision ``admitted``, made by the credentials that are
+        still in use."""
+        if outcome := self._router.admit_again(admitted, unix_now, now):
+            return self._answer(outcome, now)
+        self.admitted, self._asked_at = admitted, now
+        return READ_BODY
+
+    def refuse(self, error: ErrorResponse, now: float) -> Command:
+        """The request cannot be read, or cannot be served because of an error of the proxy."""
+        return self._answer(error, now)
+
+    def body(self, body: bytes, now: float) -> Command:
+        """The body is complete."""
+        assert self.admitted is not None
+        self._waited_s += now - self._asked_at
+        forward = self._router.admit_body(self.admitted, body)
+        if isinstance(forward, ErrorResponse):
+            return self._answer(forward, now)
+        ask = Ask(self.admitted.key, forward.route, forward.path, body, forward.document, self.request_id)
+        granted = self._router.reserve(ask, now)
+        if isinstance(granted, ErrorResponse):
+            return self._answer(granted, now)
+        self._reservation = granted
+        self.payload = body if granted is None else granted.body
+        self.path, self.model = forward.path, forward.route.name
+        target = self._router.pick_target(forward.model, (), now)
+        return self._send(target, now) if target is not None else self._hold(now)
+
+    # While no replica is ready
+
+    def _hold(self, now: float) -> Command:
+        self._hold_until = now + self._router.hold_s
+        self._asked_at = now
+        self._router.waiting.add(self, 0 if self._reservation is None else self._reservation.priority)
+        return Hold(self._hold_until)
+
+    def routes_changed(self, now: float) -> Command | None:
+        """None: the request waits on. Otherwise the command that ends its hold."""
+        target = self._router.pick_target(self.model, (), now)
+        error = self._router.check_model(self.model) if target is None else None
+        if target is None and error_response.may_resolve(error) and now < self._hold_until:
+            return None
+        self._router.waiting.remove(self)
+        self._waited_s += now - self._asked_at
+        if target is not None:
+            return self._send(target, now)
+        return self._answer(error or error_response.model_loading(self.model), now)
+
+    def timer(self, now: float) -> Command:
+        """The time of the hold is over."""
+        self._hold_until = now
+        command = self.routes_changed(now)
+        assert command is not None
+        return command
+
+    # At a replica
+
+    def sent(self, now: float) -> None:
+        """The request is on its way; what follows is the time of the replica. Called at each ``Send``."""
+        self._sent_at = now
+
+    def upstream_failed(self, failure: Failure, now: float) -> Command:
+        """The replica could not be reached, or broke off before the first byte of a body."""
+        target = self._next_target(failure, now)
+        return self._send(target, now) if target is not None else self._answer(self._error(failure), now)
+
+    def upstream_head(self, status: int, content_type: str, now: float) -> Command:
+        """The replica has responded, and the first byte of the body or its end is here, too."""
+        target, router = self.target, self._router
+        assert target is not None
+        router.record_response(target)
+        if status == 401:
+            return self.upstream_failed(Failure.KEY_REJECTED, now)
+        if status in BUSY and (elsewhere := self._next_target(Failure.BUSY, now)) is not None:
+            return self._send(elsewhere, now)
+        self._status, self.payload = status, b""
+        overhead_s = self._sent_at - self._started_at - self._waited_s
+        router.metrics.record_first_byte(now - self._started_at, overhead_s)
+        own = headers.for_client(target.kernel_id, overhead_s, self.request_id)
+        if (reservation := self._reservation) is None:
+            return Start(own, None)
+        own.extend(reservation.headers)
+        return Start(own, reservation.observe(status, content_type))
+
+    def upstream_end(self, now: float) -> None:
+        """The response was relayed to its end."""
+        self._end(self._status, now)
+
+    def upstream_lost(self, failure: Failure, tail: bytes | None, now: float) -> Break:
+        """The replica broke off in the middle of the response.
+
+        ``tail``: the last bytes of an event stream, at least ``stream_end.TAIL_BYTES`` if there were so many;
+        None if the response is no event stream, or no event can be added to it.
+        """
+        assert self.target is not None
+        self._router.record_failure(self.model, self.target, failure, now)
+        self._end(self._status, now)
+        return Break(None if tail is None else stream_end.closing_event(tail, failure))
+
+    def client_gone(self, now: float) -> None:
+        """The client has left. Close the connection to the replica."""
+        self._end(CLIENT_CLOSED_REQUEST, now)
+
+    def _send(self, target: Target, now: float) -> Send:
+        self._release()
+        self.target, self._sent_at = target, now
+        self._router.add_in_flight(self.model, target.kernel_id, 1)
+        return Send(target)
+
+    def _next_target(self, failure: Failure, now: float) -> Target | None:
+        """Where to send the request after a failure, if anywhere."""
+        target, tried = self.target, self._tried
+        assert target is not None
+        self._router.record_failure(self.model, target, failure, now)
+        if tried is None:
+            tried = self._tried = set()
+        tried.add(target.kernel_id)
+        retry = should_retry(failure, self._failures, now - self._started_at - self._waited_s)
+        self._failures += (failure,)
+        if not retry:
+            return None
+        elsewhere = self._router.pick_target(self.model, tried, now)
+        if elsewhere is None and failure is Failure.DISCONNECT:
+            # The only replica. Most often it had just closed an idle connection, so try it once more.
+            return target
+        return elsewhere
+
+    def _error(self, failure: Failure) -> ErrorResponse:
+        if failure is Failure.IDLE_TIMEOUT:
+            return error_response.upstream_timeout(self._router.settings.read_idle_timeout_s)
+        if failure is Failure.KEY_REJECTED:
+            return error_response.key_rejected()
+        return error_response.unreachable(failure is Failure.CONNECT, len(self._tried or ()))
+
+    # The end
+
+    def _answer(self, response: LocalResponse | ErrorResponse, now: float) -> LocalResponse | ErrorResponse:
+        self._end(response.status, now)
+        return response
+
+    def _release(self) -> None:
+        if (target := self.target) is not None:
+            self.target = None
+            self._router.add_in_flight(self.model, target.kernel_id, -1)
+
+    def _end(self, status: int, now: float) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
+        if self._hold_until:
+            self._router.waiting.remove(self)
+        self._release()
+        if (reservation := self._reservation) is not None:
+            reservation.settle(status, now)
+        self._router.record_request(self.model, status, now - self._started_at)
+
+
+def resume_held(router: RequestRouter, now: float) -> None:
+    """Let the requests that wait for a replica go on, each model's in their order, as far as they can."""
+    for flow in router.waiting.in_order():
+        assert isinstance(flow, RequestFlow)
+        command = flow.routes_changed(now)
+        if command is not None and flow.resume is not None:
+            flow.resume(command)

@@ -1,0 +1,72 @@
+"""Limiter: where limits are enforced, priorities assigned and usage counted. Pure.
+
+The request flow asks it once for each request that names a model which its caller may use, before a replica
+is picked, and tells it once how the request ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from moorage.common.link.messages import KeyGrant, ModelRoute
+from moorage.proxy.core.error_response import ErrorResponse
+
+Observer = Callable[[bytes], bytes]
+"""Gets each piece of a response's body, without its framing, and returns what is passed on: normally the
+piece itself. ``b""`` marks the end; what it returns then is the last piece. Only of event streams may it
+change anything."""
+
+
+@dataclass(slots=True)
+class Ask:
+    """A request that is about to be forwarded.
+
+    ``identity``: the key with its user and project; None if the proxy requires no keys. ``document``: the
+    parsed ``body``. The body is forwarded as it is, or as ``Reservation.body`` says.
+    """
+
+    identity: KeyGrant | None
+    route: ModelRoute
+    path: str
+    body: bytes
+    document: Mapping[str, object]
+    request_id: str
+
+
+class Reservation(Protocol):
+    """What a request holds while it runs. ``headers`` are added to its response. ``priority`` orders it among
+    the requests that wait for a replica; a greater one goes first."""
+
+    @property
+    def body(self) -> bytes: ...
+
+    @property
+    def headers(self) -> Sequence[tuple[str, str]]: ...
+
+    @property
+    def priority(self) -> int: ...
+
+    def observe(self, status: int, content_type: str) -> Observer | None:
+        """Called when the response begins. None, the rule, costs nothing while it is relayed."""
+        ...
+
+    def settle(self, status: int, now: float) -> None:
+        """Called exactly once, at the end. ``status``: of the response; 499 if the client left before it
+        began. The pieces that the observer saw are all that the client got."""
+        ...
+
+
+class Limiter(Protocol):
+    def reserve(self, ask: Ask, now: float) -> Reservation | ErrorResponse | None:
+        """Grant a request, or refuse it. None grants it with nothing to settle. ``now``: monotonic
+        seconds."""
+        ...
+
+
+class Unlimited:
+    """Grants everything and counts nothing."""
+
+    def reserve(self, ask: Ask, now: float) -> Reservation | ErrorResponse | None:
+        return None

@@ -1,0 +1,67 @@
+"""Bodies in chunks: decoded strictly by llhttp, in both directions."""
+
+from __future__ import annotations
+
+import httptools
+
+# Bytes beside the body, beyond those that small chunks need: chunk extensions and trailers.
+_FRAMING_BYTES = 256 * 1024
+# A chunk of one byte takes six.
+_FRAMING_PER_BYTE = 8
+_HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+LAST = b"0\r\n\r\n"
+
+
+class BadChunks(Exception):
+    """A body whose framing is wrong, or longer than it may be."""
+
+
+class ChunkDecoder:
+    """One body. ``is_complete``: it has ended. ``has_surplus``: something followed its end."""
+
+    __slots__ = (
+        "_body_bytes",
+        "_framing_bytes",
+        "_parser",
+        "_pieces",
+        "has_surplus",
+        "is_complete",
+        "on_body",
+    )
+
+    def __init__(self) -> None:
+        self.is_complete = self.has_surplus = False
+        self._body_bytes = self._framing_bytes = 0
+        self._pieces: list[bytes] = []
+        self.on_body = self._pieces.append
+        # The parser sees a response of its own, with the chunks to come as its body.
+        self._parser = httptools.HttpResponseParser(self)
+        self._parser.feed_data(_HEAD)
+
+    def on_message_complete(self) -> None:
+        self.is_complete = True
+
+    def on_message_begin(self) -> None:
+        self.has_surplus = self.is_complete
+
+    def feed(self, data: bytes) -> bytes:
+        """The part of the body in ``data``. Raises ``BadChunks``."""
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            if not self.is_complete:
+                raise BadChunks(str(error)) from None
+            self.has_surplus = True
+        pieces = self._pieces
+        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        self._body_bytes += len(body)
+        self._framing_bytes += len(data) - len(body)
+        if self._framing_bytes > _FRAMING_BYTES + _FRAMING_PER_BYTE * self._body_bytes:
+            raise BadChunks("its chunk extensions or trailers are too long")
+        return body
+
+
+def encode(piece: bytes) -> bytes:
+    """A chunk."""
+    return b"%x\r\n%b\r\n" % (len(piece), piece)

@@ -1,0 +1,313 @@
+"""Connection of a client: reads its requests, one after another, within limits of time and size."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+from moorage.common.aio.sockets import keep_alive, limit_unread
+from moorage.proxy.core import error_response
+from moorage.proxy.core.error_response import ErrorResponse
+from moorage.proxy.core.flow import READ_BODY, Command, RequestFlow
+from moorage.proxy.core.headers import valid_request_id
+from moorage.proxy.planes.asyncio.chunks import BadChunks, ChunkDecoder
+from moorage.proxy.planes.asyncio.exchange import Exchange
+from moorage.proxy.planes.asyncio.heads import LENGTH, MAX_HEAD, MAX_URL, BadHead, RequestHead, too_long
+from moorage.proxy.planes.asyncio.messages import KnownHead, KnownHeads
+
+if TYPE_CHECKING:
+    from moorage.proxy.planes.asyncio.plane import AsyncioPlane
+
+_NEVER = float("inf")
+# The body of a refused request is read to its end if it is not larger, so that the connection can go on.
+_SMALL_BODY = 65_536
+# Bytes of later requests that are read ahead.
+_MAX_AHEAD = 65_536
+_UNKNOWN = -1
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+# What the connection waits for: a head; a body; a response; the end of a body that nobody wants; its own end.
+_HEAD, _BODY, _RESPONSE, _SKIP, _LINGER, _CLOSED = range(6)
+
+
+class ClientConnection(asyncio.Protocol):
+    """``deadline``: the monotonic second by which what it waits for must have come."""
+
+    __slots__ = (
+        "_ahead", "_body", "_decoder", "_exchange", "_is_advancing", "_is_head_timed", "_is_reading_paused",
+        "_left", "_mode", "_plane", "_received", "_transport", "deadline",
+    )  # fmt: skip
+
+    def __init__(self, plane: AsyncioPlane) -> None:
+        self._plane = plane
+        self._mode, self._ahead = _HEAD, b""
+        self._is_head_timed = True  # by the deadline; between two requests, that is the end of the pause
+        self._is_advancing = self._is_reading_paused = False
+        self._body: list[bytes] = []
+        self._decoder: ChunkDecoder | None = None
+        self._received = self._left = 0  # of the body; what is left of it, or _UNKNOWN
+        self.deadline = _NEVER
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a request is being served."""
+        return self._mode in (_BODY, _RESPONSE)
+
+    def close(self) -> None:
+        """Close the connection when everything is sent."""
+        self._mode, self.deadline = _CLOSED, _NEVER
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close the connection at once, in the middle of whatever happens on it."""
+        self._exchange.leave()
+        self._transport.abort()
+
+    def late(self) -> None:
+        """The deadline is over."""
+        self.deadline = _NEVER
+        if self._mode == _HEAD and self._ahead:
+            self._refuse_head(408, f"its head did not arrive within {self._plane.timeouts.head_s:g} s")
+        elif self._mode == _BODY:
+            self._refuse(error_response.body_timeout(self._plane.timeouts.body_s))
+        else:
+            self.close()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Transports of uvloop are no subclasses.
+        transport = cast(asyncio.Transport, transport)
+        self._transport = transport
+        self._exchange = Exchange(self._plane, transport, self._ended)
+        connection = transport.get_extra_info("socket")
+        keep_alive(connection)
+        limit_unread(connection, self._plane.timeouts.unread_s)
+        self.deadline = self._plane.clock.monotonic() + self._plane.timeouts.head_s
+        self._plane.clients.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._mode = _CLOSED
+        self._exchange.leave()
+        self._plane.disconnected(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._ahead = self._ahead + data if self._ahead else data
+        if self._mode != _RESPONSE:
+            self._advance()
+        elif len(self._ahead) > _MAX_AHEAD and not self._is_reading_paused:
+            self._is_reading_paused = True
+            self._transport.pause_reading()
+
+    def pause_writing(self) -> None:
+        self._exchange.pause()
+
+    def resume_writing(self) -> None:
+        self._exchange.resume()
+
+    # Reading
+
+    def _advance(self) -> None:
+        """Use what has arrived, until a request waits for its response."""
+        self._is_advancing = True
+        while self._ahead:
+            mode = self._mode
+            if mode == _HEAD:
+                if not self._read_head():
+                    break
+            elif mode == _BODY:
+                self._read_body()
+            elif mode in (_SKIP, _LINGER):
+                self._skip()
+            elif mode == _RESPONSE:
+                break
+            else:
+                self._ahead = b""
+        self._is_advancing = False
+
+    def _read_head(self) -> bool:
+        """False if the head is incomplete."""
+        data = self._ahead
+        end = data.find(b"\r\n\r\n") + 4
+        if end < 4 or end > MAX_HEAD:
+            return self._check_partial_head(data)
+        self._is_head_timed = False
+        found, known, plane = LENGTH.search(data, 0, end - 2), None, self._plane
+        if found is not None:
+            key = data[: found.start(1)] + data[found.end(1) : end]
+            known = plane.heads.get(key, plane.router.credentials_revision)
+        if known is None or found is None or (length := int(found[1])) > plane.max_body:
+            self._begin(data, end, key if found is not None else None)
+            return True
+        self._ahead, self._left = data[end:], length
+        now = plane.clock.monotonic()
+        flow = RequestFlow(plane.router, plane.new_id(), now)
+        self._exchange.begin(flow)
+        unix_now = plane.clock.now().timestamp() if known.expires else 0.0
+        self._go_on(flow.head_again(known.admitted, now, unix_now), known, now)
+        return True
+
+    def _begin(self, data: bytes, end: int, key: bytes | None) -> None:
+        """A request whose head is not known. ``key``: under which it can be remembered, None if it cannot."""
+        plane, exchange = self._plane, self._exchange
+        now = plane.clock.monotonic()
+        try:
+            head = RequestHead(data[:end].lstrip(b"\r\n"), plane.guard)
+        except BadHead as error:
+            self._refuse_head(error.status, error.detail)
+            return
+        if plane.is_for_apps(head):
+            self._hand_over(data)
+            return
+        self._ahead = data[end:]
+        asked_id = valid_request_id(head.fields.get("X-Request-Id"))
+        flow = RequestFlow(plane.router, asked_id or plane.new_id(), now)
+        exchange.begin(
+            flow,
+            keeps_alive=head.keeps_alive,
+            has_http11=head.version == (1, 1),
+            wants_body=head.method != "HEAD",
+        )
+        self._left = _UNKNOWN if head.length is None else head.length
+        self._decoder = ChunkDecoder() if head.length is None else None
+        unix_now = plane.clock.now().timestamp()
+        command = flow.head(head.method, head.path, head.fields, head.length, now, unix_now)
+        waits = head.expects_continue and not self._ahead
+        if command is not READ_BODY:
+            if waits:
+                # The client may or may not send its body now, so the next bytes are ambiguous: close at once.
+                exchange.keeps_alive, self._left = False, 0
+            self._go_on(command, None, now)
+            return
+        assert flow.admitted is not None
+        known = KnownHead(head, flow.admitted)
+        if waits:
+            self._transport.write(_CONTINUE)
+        elif key and end <= KnownHeads.LONGEST and head.is_plain and not asked_id:
+            plane.heads.put(key, known)
+        self._go_on(command, known, now)
+
+    def _go_on(self, command: Command, known: KnownHead | None, now: float) -> None:
+        """What follows the head: the body, or a response already."""
+        if command is not READ_BODY:
+            self._respond_early(command)
+            return
+        assert known is not None
+        self._exchange.know(known)
+        self._received = 0
+        if self._decoder is None and len(self._ahead) >= self._left:
+            body, self._ahead = self._ahead[: self._left], self._ahead[self._left :]
+            self._complete(body)
+            return
+        self._mode = _BODY
+        self.deadline = now + self._plane.timeouts.body_s
+
+    def _check_partial_head(self, data: bytes) -> bool:
+        if len(data) > MAX_HEAD:
+            self._refuse_head(*too_long(len(data.partition(b"\r\n")[0]) > MAX_URL))
+        elif not (b"A" <= data[:1] <= b"Z" or data[:1] in b"\r\n"):
+            self._refuse_head(400, "it does not begin with a method")
+        elif not self._is_head_timed:
+            self._is_head_timed = True
+            self.deadline = self._plane.clock.monotonic() + self._plane.timeouts.head_s
+        return False
+
+    def _read_body(self) -> None:
+        data, self._ahead = self._ahead, b""
+        size = len(data)
+        if (decoder := self._decoder) is not None:
+            try:
+                data = decoder.feed(data)
+            except BadChunks:
+                self._refuse(error_response.incomplete_body())
+                return
+            if decoder.has_surplus:
+                # A second request right behind the chunks. Its client will send it again.
+                self._exchange.keeps_alive = False
+            ended = decoder.is_complete
+        else:
+            if size > self._left:
+                data, self._ahead = data[: self._left], data[self._left :]
+            self._left -= len(data)
+            ended = self._left == 0
+        self._received += len(data)
+        if self._received > self._plane.max_body:
+            self._refuse(error_response.body_too_large(self._plane.max_body))
+            return
+        self._body.append(data)
+        if ended:
+            body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
+            self._complete(body)
+        else:
+            self.deadline += size / self._plane.timeouts.body_bytes_per_s
+
+    def _complete(self, body: bytes) -> None:
+        self._left, self._decoder, self._body = 0, None, []
+        self._mode, self.deadline = _RESPONSE, _NEVER
+        flow = self._exchange.flow
+        assert flow is not None
+        self._exchange.do(flow.body(body, self._plane.clock.monotonic()))
+
+    def _skip(self) -> None:
+        """Drop the body of a request that was refused."""
+        data, self._ahead = self._ahead, b""
+        if self._left == _UNKNOWN:
+            return
+        if len(data) < self._left:
+            self._left -= len(data)
+        elif self._mode == _LINGER:
+            self.close()
+        else:
+            self._ahead, self._left, self._mode = data[self._left :], 0, _HEAD
+            self.deadline = self._plane.clock.monotonic() + self._plane.timeouts.idle_s
+
+    # Responding
+
+    def _refuse(self, error: ErrorResponse) -> None:
+        """Refuse a request while its body arrives."""
+        flow = self._exchange.flow
+        assert flow is not None
+        self._respond_early(flow.refuse(error, self._plane.clock.monotonic()))
+
+    def _refuse_head(self, status: int, detail: str) -> None:
+        plane, now = self._plane, self._plane.clock.monotonic()
+        flow = RequestFlow(plane.router, plane.new_id(), now)
+        self._exchange.begin(flow, keeps_alive=False)
+        self._ahead, self._left = b"", _UNKNOWN
+        self._respond_early(flow.refuse(error_response.malformed_http(status, detail), now))
+
+    def _respond_early(self, command: Command) -> None:
+        """Respond before the body has arrived."""
+        if not 0 <= self._left <= _SMALL_BODY:
+            self._exchange.keeps_alive = False
+        self._exchange.do(command)
+
+    def _ended(self) -> None:
+        """The response is complete."""
+        self._decoder, self._body = None, []
+        plane, left = self._plane, self._left
+        now = plane.clock.monotonic()
+        if self._exchange.keeps_alive and not plane.is_stopping:
+            self._mode = _SKIP if left else _HEAD
+            self.deadline = now + (plane.timeouts.body_s if left else plane.timeouts.idle_s)
+            if self._is_reading_paused:
+                self._is_reading_paused = False
+                self._transport.resume_reading()
+            if self._ahead and not self._is_advancing:
+                self._advance()
+        elif left:
+            # The client may send everything before it reads: closing now would reset the connection.
+            self._mode, self.deadline = _LINGER, now + plane.timeouts.linger_s
+            if self._transport.can_write_eof():
+                self._transport.write_eof()
+        else:
+            self.close()
+
+    def _hand_over(self, data: bytes) -> None:
+        """Let the other plane serve this connection from here on: it has the apps."""
+        self._mode, self.deadline = _CLOSED, _NEVER
+        self._plane.disconnected(self)
+        handler = self._plane.handler()
+        self._transport.set_protocol(handler)
+        handler.connection_made(self._transport)
+        handler.data_received(data)

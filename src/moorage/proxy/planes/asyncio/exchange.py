@@ -1,0 +1,252 @@
+"""Exchange of a request for its response, once the request is read: does what the flow decides."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from moorage.common.aio.sockets import reset
+from moorage.common.aio.tasks import spawn
+from moorage.common.link.messages import Target
+from moorage.proxy.core.admission import LocalResponse
+from moorage.proxy.core.error_response import ErrorResponse
+from moorage.proxy.core.flow import Break, Command, Hold, RequestFlow, Send, Start
+from moorage.proxy.core.limiter import Observer
+from moorage.proxy.core.retry import Failure
+from moorage.proxy.core.stream_end import TAIL_BYTES
+from moorage.proxy.planes.asyncio import chunks
+from moorage.proxy.planes.asyncio.heads import ResponseHead
+from moorage.proxy.planes.asyncio.messages import KnownHead, lines, own_response
+from moorage.proxy.planes.asyncio.upstream import UpstreamConnection
+from moorage.proxy.planes.failure_log import log_failure, log_status
+
+if TYPE_CHECKING:
+    from moorage.proxy.planes.asyncio.plane import AsyncioPlane
+
+_CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
+_CLOSE = b"Connection: close\r\n"
+
+
+class Exchange:
+    """One for each connection of a client, for its requests one after another.
+
+    ``begin``, then ``do`` with the commands of the flow. Calls ``on_end`` when a response is complete, and
+    the connection can go on if it ``keeps_alive``. A response that breaks off closes the connection instead.
+    """
+
+    __slots__ = (
+        "_connecting", "_ends_with_connection", "_has_http11", "_is_paused", "_is_started", "_known",
+        "_observe", "_on_end", "_plane", "_sends_chunks", "_tail", "_takes_event", "_timer", "_transport",
+        "_upstream", "_wants_body", "flow", "keeps_alive",
+    )  # fmt: skip
+
+    def __init__(self, plane: AsyncioPlane, transport: asyncio.Transport, on_end: Callable[[], None]) -> None:
+        self._plane, self._transport, self._on_end = plane, transport, on_end
+        self._timer: asyncio.TimerHandle | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._upstream: UpstreamConnection | None = None
+        self._observe: Observer | None = None
+        self._known: KnownHead | None = None
+        self._is_paused = self._is_started = self._takes_event = False
+        self._sends_chunks = self._ends_with_connection = False
+        self._has_http11 = self._wants_body = self.keeps_alive = True
+        self._tail = b""
+        self.flow: RequestFlow | None = None
+
+    def begin(
+        self, flow: RequestFlow, *, keeps_alive: bool = True, has_http11: bool = True, wants_body: bool = True
+    ) -> None:
+        self.flow, self.keeps_alive = flow, keeps_alive
+        self._has_http11, self._wants_body, self._is_started = has_http11, wants_body, False
+
+    def know(self, head: KnownHead) -> None:
+        """The head of the request is admitted."""
+        self._known = head
+
+    def do(self, command: Command) -> None:
+        if isinstance(command, Send):
+            self._send(command.target)
+        elif isinstance(command, ErrorResponse | LocalResponse):
+            self._answer(command)
+        elif isinstance(command, Hold):
+            assert self.flow is not None
+            self.flow.resume = self._resume
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(command.until - self._plane.clock.monotonic(), self._held_too_long)
+
+    def leave(self) -> None:
+        """The client has left, or is dropped: so is the replica's work for it."""
+        self._stop_timer()
+        if (connecting := self._connecting) is not None:
+            self._connecting = None
+            connecting.cancel()
+        if (upstream := self._upstream) is not None:
+            self._upstream = None
+            upstream.close()
+        if (flow := self.flow) is not None:
+            self.flow = None
+            flow.client_gone(self._plane.clock.monotonic())
+
+    def pause(self) -> None:
+        """The client reads slowly."""
+        self._is_paused = True
+        if self._upstream is not None and self._is_started:
+            self._upstream.pause()
+
+    def resume(self) -> None:
+        self._is_paused = False
+        if self._upstream is not None:
+            self._upstream.resume()
+
+    # To a replica
+
+    def _held_too_long(self) -> None:
+        self._timer = None
+        if self.flow is not None:
+            self.do(self.flow.timer(self._plane.clock.monotonic()))
+
+    def _resume(self, command: Command) -> None:
+        self._stop_timer()
+        self.do(command)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _send(self, target: Target) -> None:
+        flow, plane = self.flow, self._plane
+        assert flow is not None
+        upstream = plane.upstreams.take((target.host, target.port))
+        if upstream is not None:
+            self._forward(upstream, target)
+            flow.sent(plane.clock.monotonic())
+        else:
+            flow.sent(plane.clock.monotonic())
+            self._connecting = spawn("proxy.connect", self._connect(target))
+
+    async def _connect(self, target: Target) -> None:
+        try:
+            upstream = await self._plane.upstreams.connect((target.host, target.port))
+        except (OSError, TimeoutError) as error:
+            self._connecting = None
+            self.response_failed(Failure.CONNECT, str(error) or type(error).__name__)
+            return
+        self._connecting = None
+        self._forward(upstream, target)
+
+    def _forward(self, upstream: UpstreamConnection, target: Target) -> None:
+        flow, known = self.flow, self._known
+        assert flow is not None
+        assert known is not None
+        self._upstream, payload = upstream, flow.payload
+        upstream.send(self, known.for_replica(flow.path, target, flow.request_id, len(payload)), payload)
+
+    # To the client
+
+    def _answer(self, response: ErrorResponse | LocalResponse) -> None:
+        """Send a response of the proxy itself."""
+        flow, plane = self.flow, self._plane
+        assert flow is not None
+        pairs = [("Server", "moorage"), ("Date", plane.date()), ("Content-Type", "application/json")]
+        if isinstance(response, ErrorResponse):
+            pairs += response.headers.items()
+            body = response.body()
+            if response.close:
+                self.keeps_alive = False
+        else:
+            body = response.body
+        pairs.append(("x-request-id", flow.request_id))
+        if not self.keeps_alive or plane.is_stopping:
+            self.keeps_alive = False
+            pairs.append(("Connection", "close"))
+        self._transport.write(own_response(response.status, pairs, body, with_body=self._wants_body))
+        self._end()
+
+    def response(self, head: ResponseHead, length: int | None, piece: bytes, ended: bool) -> None:
+        if ended:
+            self._upstream = None
+        if not self._is_started:
+            self._respond(head, length, piece, ended)
+            return
+        if (observe := self._observe) is not None:
+            piece = observe(piece) + observe(b"") if ended else observe(piece)
+        if self._takes_event:
+            self._tail = piece if len(piece) >= TAIL_BYTES else self._tail[-TAIL_BYTES:] + piece
+        if self._sends_chunks:
+            piece = chunks.encode(piece) if piece else b""
+            self._transport.write(piece + chunks.LAST if ended else piece)
+        elif piece:
+            self._transport.write(piece)
+        if ended:
+            self._complete()
+
+    def _respond(self, head: ResponseHead, length: int | None, piece: bytes, ended: bool) -> None:
+        flow, plane = self.flow, self._plane
+        assert flow is not None
+        log_status(flow, head.status)
+        command = flow.upstream_head(head.status, head.content_type, plane.clock.monotonic())
+        if not isinstance(command, Start):
+            if (upstream := self._upstream) is not None:
+                self._upstream = None
+                upstream.close()
+            self.do(command)
+            return
+        self._is_started, self._takes_event, self._tail = True, head.takes_event, piece
+        if (observe := command.observe) is not None:
+            piece = observe(piece) + observe(b"") if ended else observe(piece)
+        self._observe, self._sends_chunks, self._ends_with_connection = observe, False, False
+        if head.has_length:
+            framing = b"Content-Length: %d\r\n\r\n" % (length or 0)
+        elif head.is_bodiless:
+            framing = b"\r\n"
+        elif self._has_http11:
+            self._sends_chunks, framing = True, _CHUNKED
+            piece = (chunks.encode(piece) if piece else b"") + (chunks.LAST if ended else b"")
+        else:
+            self._ends_with_connection, self.keeps_alive, framing = True, False, b"\r\n"
+        if not self.keeps_alive or plane.is_stopping:
+            self.keeps_alive = False
+            framing = _CLOSE + framing
+        self._transport.write(b"".join((head.start, lines(command.headers), framing, piece)))
+        if ended:
+            self._complete()
+        elif self._is_paused and self._upstream is not None:
+            self._upstream.pause()
+
+    def response_failed(self, failure: Failure, detail: str) -> None:
+        flow, now = self.flow, self._plane.clock.monotonic()
+        assert flow is not None
+        self._upstream = None
+        if not self._is_started:
+            # Whatever broke, nothing of the response has reached the client.
+            failure = Failure.DISCONNECT if failure is Failure.INTERRUPTED else failure
+            log_failure(flow, failure, detail)
+            self.do(flow.upstream_failed(failure, now))
+            return
+        log_failure(flow, failure, detail)
+        self._break(flow.upstream_lost(failure, self._tail if self._takes_event else None, now))
+
+    def _break(self, command: Break) -> None:
+        if (event := command.event) is None:
+            if self._ends_with_connection:
+                reset(self._transport)  # or the client would take it for the end of the body
+            else:
+                self._transport.close()
+            return
+        if self._observe is not None:
+            event = self._observe(b"") + event
+        if self._sends_chunks:
+            event = (chunks.encode(event) if event else b"") + chunks.LAST
+        self._transport.write(event)
+        self._end()
+
+    def _complete(self) -> None:
+        assert self.flow is not None
+        self.flow.upstream_end(self._plane.clock.monotonic())
+        self._end()
+
+    def _end(self) -> None:
+        self.flow = self._known = self._observe = None
+        self._on_end()

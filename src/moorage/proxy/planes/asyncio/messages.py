@@ -1,0 +1,71 @@
+"""Messages as bytes: requests for replicas, and the proxy's own responses; decisions about heads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from moorage.common.link.messages import Target
+from moorage.proxy.core import headers
+from moorage.proxy.core.admission import BodyRequired
+from moorage.proxy.planes.asyncio.heads import REASONS, RequestHead
+
+
+class KnownHead:
+    """What was decided about a head: who asks, and what a replica gets of it. ``expires``: the key does."""
+
+    LIMIT = 64
+    __slots__ = ("_kept", "_lines", "_query", "admitted", "expires")
+
+    def __init__(self, head: RequestHead, admitted: BodyRequired) -> None:
+        kept = headers.kept_for_replica(head.pairs)
+        self._kept = lines(kept)
+        query = headers.query_to_replica(head.query)
+        self._query = f"?{query}" if query else ""
+        self.admitted = admitted
+        self.expires = admitted.key is not None and admitted.key.expires_at > 0
+        self._lines: dict[str, tuple[Target, bytes]] = {}
+
+    def for_replica(self, path: str, target: Target, request_id: str, length: int) -> bytes:
+        """The head of the request for ``target``."""
+        known = self._lines.get(target.kernel_id)
+        if known is None or known[0] is not target:
+            host = f"[{target.host}]" if ":" in target.host else target.host
+            first = f"POST {path}{self._query} HTTP/1.1\r\nHost: {host}:{target.port}\r\n".encode("latin-1")
+            known = target, first + self._kept + lines(headers.for_replica(target.key))
+            if len(self._lines) >= self.LIMIT:
+                self._lines.clear()
+            self._lines[target.kernel_id] = known
+        return b"%bX-Request-Id: %b\r\nContent-Length: %d\r\n\r\n" % (known[1], request_id.encode(), length)
+
+
+class KnownHeads:
+    """Decisions about heads, by their bytes without the length. They hold for one revision of credentials."""
+
+    LIMIT, LONGEST = 1024, 4096
+
+    def __init__(self) -> None:
+        self._revision = -1
+        self._known: dict[bytes, KnownHead] = {}
+
+    def get(self, key: bytes, revision: int) -> KnownHead | None:
+        if revision != self._revision:
+            self._known.clear()
+            self._revision = revision
+        return self._known.get(key)
+
+    def put(self, key: bytes, known: KnownHead) -> None:
+        if len(self._known) >= self.LIMIT:
+            self._known.clear()
+        self._known[key] = known
+
+
+def lines(pairs: Iterable[tuple[str, str]]) -> bytes:
+    """Header lines."""
+    return "".join([f"{name}: {value}\r\n" for name, value in pairs]).encode("latin-1", "replace")
+
+
+def own_response(status: int, pairs: Iterable[tuple[str, str]], body: bytes, *, with_body: bool) -> bytes:
+    """A response of the proxy itself."""
+    head = f"HTTP/1.1 {status} {REASONS.get(status, '')}\r\n".encode()
+    length = b"Content-Length: %d\r\n\r\n" % len(body)
+    return b"".join((head, lines(pairs), length, body if with_body else b""))

@@ -1,0 +1,149 @@
+"""Data plane on asyncio protocols: no object per chunk, no task per request."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from email.utils import formatdate
+from itertools import count
+
+import structlog
+
+from moorage.common.aio.clock import Clock
+from moorage.common.config.settings import ProxySettings
+from moorage.proxy.apps import is_for_apps
+from moorage.proxy.core.flow import resume_held
+from moorage.proxy.core.request_router import RequestRouter
+from moorage.proxy.core.routes import IndexedTable
+from moorage.proxy.planes.asyncio.client import ClientConnection
+from moorage.proxy.planes.asyncio.heads import RequestHead
+from moorage.proxy.planes.asyncio.messages import KnownHeads
+from moorage.proxy.planes.asyncio.upstream import KEEPALIVE_S, UpstreamPool
+from moorage.proxy.planes.simple import SimplePlane
+from moorage.proxy.timeouts import Timeouts
+
+log = structlog.get_logger("moorage.proxy")
+
+
+class AsyncioPlane:
+    """``DataPlane`` whose protocol lists its guarantees. Requests for apps are served by ``SimplePlane``,
+    which takes over their connections."""
+
+    def __init__(
+        self,
+        router: RequestRouter,
+        settings: ProxySettings,
+        clock: Clock,
+        timeouts: Timeouts,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.router, self.clock, self.timeouts = router, clock, timeouts
+        self.max_body = settings.max_body_bytes
+        self.upstreams = UpstreamPool(settings.connect_timeout_s)
+        self.heads = KnownHeads()
+        self.clients: set[ClientConnection] = set()
+        self.is_stopping = False
+        self._settings, self._tls = settings, tls
+        self._apps = SimplePlane(router, settings, clock, timeouts, tls)
+        router.on_table = self._table_changed
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._tick_s = _tick(timeouts, settings.read_idle_timeout_s)
+        self._idle_ticks = round(KEEPALIVE_S / self._tick_s)
+        self._silent_ticks = round(settings.read_idle_timeout_s / self._tick_s)
+        self._prefix, self._numbers = clock.secret(9), count(1)
+        self._date, self._date_at = "", -1
+        self._is_empty = asyncio.Event()
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        loop = asyncio.get_running_loop()
+        self.guard = self._apps.guard_for(host)
+        await self._apps.open(self.guard)
+        try:
+            self._server = await loop.create_server(
+                lambda: ClientConnection(self),
+                host,
+                port,
+                ssl=self._tls,
+                ssl_handshake_timeout=self.timeouts.head_s if self._tls else None,
+                backlog=1024,
+            )
+        except OSError:
+            await self.stop(0)
+            raise
+        self._sweeper = loop.call_later(self._tick_s, self._sweep)
+        bound = self._server.sockets[0].getsockname()
+        return str(bound[0]), int(bound[1])
+
+    async def stop(self, grace_s: float) -> None:
+        self.is_stopping = True
+        if self._server is not None:
+            self._server.close()
+            for client in [client for client in self.clients if not client.is_busy]:
+                client.close()
+            await asyncio.gather(self._finish(grace_s), self._apps.stop(grace_s))
+            self._server = None
+        else:
+            await self._apps.stop(0)
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        self.upstreams.close()
+
+    async def _finish(self, grace_s: float) -> None:
+        try:
+            async with asyncio.timeout(grace_s):
+                await self._until_empty()
+        except TimeoutError:
+            busy = list(self.clients)
+            log.info("aborting requests that did not finish in time", count=len(busy))
+            for client in busy:
+                client.abort()
+            await self._until_empty()
+
+    async def _until_empty(self) -> None:
+        while self.clients:
+            self._is_empty.clear()
+            await self._is_empty.wait()
+
+    def _sweep(self) -> None:
+        """End what takes too long. One timer for all connections: to set one for each request costs more
+        than to relay it."""
+        self._sweeper = asyncio.get_running_loop().call_later(self._tick_s, self._sweep)
+        now = self.clock.monotonic()
+        for client in [client for client in self.clients if client.deadline < now]:
+            client.late()
+        for upstream in self.upstreams:
+            upstream.tick(self._idle_ticks, self._silent_ticks)
+
+    def handler(self) -> asyncio.Protocol:
+        """A handler for a connection with requests for apps."""
+        return self._apps.connection()
+
+    def is_for_apps(self, head: RequestHead) -> bool:
+        return is_for_apps(head.fields.get("Host", ""), head.target, self._settings.apps_domain)
+
+    def disconnected(self, client: ClientConnection) -> None:
+        self.clients.discard(client)
+        if not self.clients:
+            self._is_empty.set()
+
+    def new_id(self) -> str:
+        """An identifier for a request, unique among all proxies."""
+        return f"{self._prefix}-{next(self._numbers)}"
+
+    def date(self) -> str:
+        """The value of a Date header."""
+        unix_now = int(self.clock.now().timestamp())
+        if unix_now != self._date_at:
+            self._date_at, self._date = unix_now, formatdate(unix_now, usegmt=True)
+        return self._date
+
+    def _table_changed(self, table: IndexedTable) -> None:
+        self._apps.table_changed(table)
+        resume_held(self.router, self.clock.monotonic())
+
+
+def _tick(timeouts: Timeouts, read_idle_s: float) -> float:
+    """How often to look for what takes too long, in seconds."""
+    shortest = min(timeouts.head_s, timeouts.idle_s, timeouts.body_s, timeouts.linger_s, read_idle_s)
+    return min(1.0, max(0.02, shortest / 8))

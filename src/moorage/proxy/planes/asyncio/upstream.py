@@ -1,0 +1,267 @@
+"""Connections to replicas: each carries one request at a time, and ends with the first byte that its request
+did not ask for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Protocol, cast
+
+from moorage.common.aio.sockets import keep_alive
+from moorage.proxy.core.retry import Failure
+from moorage.proxy.planes.asyncio.chunks import BadChunks, ChunkDecoder
+from moorage.proxy.planes.asyncio.heads import MAX_HEAD, BadHead, ResponseHead, ResponseHeads
+
+# Engines close idle connections after 5 s (uvicorn, cpp-httplib). Close ours before they do.
+KEEPALIVE_S = 4.0
+# Interim responses (1xx) before a response.
+_MAX_INTERIM = 16
+_BEGIN, _END = b"HTTP/", b"\r\n\r\n"
+
+_IDLE, _HEAD, _LENGTH, _CHUNKS, _UNTIL_CLOSE = range(5)
+
+Address = tuple[str, int]
+
+
+class Requester(Protocol):
+    """Who waits for a response."""
+
+    def response(self, head: ResponseHead, length: int | None, piece: bytes, ended: bool) -> None:
+        """A piece of the body has arrived; with ``ended`` the last one, which may be empty."""
+        ...
+
+    def response_failed(self, failure: Failure, detail: str) -> None:
+        """There will be no more of the response. The connection is closed."""
+        ...
+
+
+class UpstreamConnection(asyncio.Protocol):
+    """A connection to a replica. ``silent_ticks``: sweeps since it last received something."""
+
+    __slots__ = (
+        "_buffer", "_chunks", "_head", "_interim", "_is_paused", "_left", "_length", "_mode", "_pool",
+        "_requester", "_transport", "address", "silent_ticks",
+    )  # fmt: skip
+
+    def __init__(self, pool: UpstreamPool, address: Address) -> None:
+        self._pool, self.address = pool, address
+        self._transport: asyncio.Transport | None = None
+        self._requester: Requester | None = None
+        self._mode, self._buffer, self._interim, self._left = _IDLE, b"", 0, 0
+        self._head: ResponseHead | None = None
+        self._length: int | None = None
+        self._chunks: ChunkDecoder | None = None
+        self._is_paused = False
+        self.silent_ticks = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    def send(self, requester: Requester, head: bytes, body: bytes) -> None:
+        """Send a request. What follows is told to ``requester``."""
+        assert self._transport is not None
+        self._requester, self._mode, self._interim, self.silent_ticks = requester, _HEAD, 0, 0
+        if len(body) < 65_536:
+            self._transport.write(head + body)
+        else:
+            self._transport.writelines((head, body))
+
+    def close(self) -> None:
+        """Close the connection at once, and tell nobody."""
+        self._requester = None
+        if self._transport is not None:
+            self._transport.abort()
+
+    def pause(self) -> None:
+        if self._transport is not None and not self._is_paused:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        if self._transport is not None and self._is_paused:
+            self._is_paused, self.silent_ticks = False, 0
+            self._transport.resume_reading()
+
+    def tick(self, idle_ticks: int, silent_ticks: int) -> None:
+        """Called at each sweep: close what has been idle, or silent, for too long."""
+        if self._is_paused:
+            return
+        self.silent_ticks += 1
+        if self._requester is None:
+            if self.silent_ticks > idle_ticks:
+                self.close()
+        elif self.silent_ticks > silent_ticks:
+            self._fail(Failure.IDLE_TIMEOUT, "it sends no data")
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Transports of uvloop are no subclasses.
+        transport = cast(asyncio.Transport, transport)
+        self._transport = transport
+        keep_alive(transport.get_extra_info("socket"))
+        self._pool.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._pool.forget(self)
+        self._transport = None
+        if self._requester is None:
+            return
+        if self._mode == _UNTIL_CLOSE and exc is None:
+            self._deliver(b"", True)
+        elif self._mode in (_LENGTH, _CHUNKS, _UNTIL_CLOSE):
+            self._fail(Failure.INTERRUPTED, "connection lost in the middle of the response")
+        else:
+            self._fail(Failure.DISCONNECT, str(exc or "it closed the connection"))
+
+    def data_received(self, data: bytes) -> None:
+        self.silent_ticks = 0
+        mode = self._mode
+        if mode == _LENGTH:
+            self._receive_length(data)
+        elif mode == _CHUNKS:
+            self._receive_chunks(data)
+        elif mode == _HEAD:
+            self._receive_head(self._buffer + data if self._buffer else data)
+        elif mode == _UNTIL_CLOSE:
+            self._deliver(data, False)
+        else:
+            self.close()  # nobody has asked for this
+
+    def _receive_head(self, data: bytes) -> None:
+        while True:
+            end = data.find(_END) + 4
+            if end < 4 or end > MAX_HEAD:
+                self._buffer = data
+                if data[:5] != _BEGIN[: len(data)]:
+                    self._fail(Failure.DISCONNECT, "it does not speak HTTP/1.1")
+                elif len(data) > MAX_HEAD:
+                    self._fail(Failure.DISCONNECT, f"its head exceeds {MAX_HEAD} bytes")
+                return
+            try:
+                head, length = self._pool.heads.read(data, end)
+            except BadHead as error:
+                self._fail(Failure.DISCONNECT, f"its response is malformed: {error.detail}")
+                return
+            data = data[end:]
+            if head.status >= 200:
+                break
+            self._interim += 1
+            if self._interim > _MAX_INTERIM:
+                self._fail(Failure.DISCONNECT, "it sends interim responses without an end")
+                return
+        self._buffer, self._head, self._length = b"", head, length
+        self._begin_body(length, data)
+
+    def _begin_body(self, length: int | None, data: bytes) -> None:
+        """``data``: what has arrived of it with the head."""
+        if length is None:
+            self._mode, self._chunks = _CHUNKS, ChunkDecoder()
+            if data:
+                self._receive_chunks(data)
+        elif length >= 0:
+            self._mode, self._left = _LENGTH, length
+            if data or not length:
+                self._receive_length(data)
+        else:
+            self._mode = _UNTIL_CLOSE
+            if data:
+                self._deliver(data, False)
+
+    def _receive_length(self, data: bytes) -> None:
+        left = self._left = self._left - len(data)
+        if left > 0:
+            self._deliver(data, False)
+        elif left == 0:
+            self._deliver(data, True)
+        else:
+            self._deliver(data[:left], True, surplus=True)
+
+    def _receive_chunks(self, data: bytes) -> None:
+        chunks = self._chunks
+        assert chunks is not None
+        try:
+            piece = chunks.feed(data)
+        except BadChunks as error:
+            self._fail(Failure.INTERRUPTED, f"its response is malformed: {error}")
+            return
+        if chunks.is_complete:
+            self._chunks = None
+            self._deliver(piece, True, surplus=chunks.has_surplus)
+        elif piece:
+            self._deliver(piece, False)
+
+    def _deliver(self, piece: bytes, ended: bool, surplus: bool = False) -> None:
+        requester, head = self._requester, self._head
+        assert head is not None
+        if requester is None:
+            return
+        if ended:
+            self._requester, self._mode, self._head = None, _IDLE, None
+            transport = self._transport
+            if transport is None:
+                pass
+            elif surplus or not head.keeps_alive or transport.get_write_buffer_size():
+                transport.abort()  # or it would take the rest of this request for the next one
+            else:
+                self.resume()
+                self._pool.put(self)
+        requester.response(head, self._length, piece, ended)
+
+    def _fail(self, failure: Failure, detail: str) -> None:
+        requester = self._requester
+        self.close()
+        if requester is not None:
+            requester.response_failed(failure, detail)
+
+
+class UpstreamPool:
+    """Connections to all replicas. ``heads``: what is known about heads of responses."""
+
+    def __init__(self, connect_timeout_s: float) -> None:
+        self._connect_timeout_s = connect_timeout_s
+        self._idle: dict[Address, list[UpstreamConnection]] = {}
+        self.connections: set[UpstreamConnection] = set()
+        self.heads = ResponseHeads()
+
+    def take(self, address: Address) -> UpstreamConnection | None:
+        """An idle connection, the one that was used last. None if there is none."""
+        idle = self._idle.get(address)
+        while idle:
+            connection = idle.pop()
+            if connection.is_open:
+                return connection
+        return None
+
+    async def connect(self, address: Address) -> UpstreamConnection:
+        """Raises ``OSError`` and ``TimeoutError``."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(self._connect_timeout_s):
+            _, connection = await loop.create_connection(lambda: UpstreamConnection(self, address), *address)
+        return connection
+
+    def put(self, connection: UpstreamConnection) -> None:
+        """Keep a connection for the next request."""
+        connection.silent_ticks = 0
+        idle = self._idle.get(connection.address)
+        if idle is None:
+            self._idle[connection.address] = [connection]
+        else:
+            idle.append(connection)
+
+    def forget(self, connection: UpstreamConnection) -> None:
+        self.connections.discard(connection)
+        idle = self._idle.get(connection.address)
+        if idle is not None:
+            if connection in idle:
+                idle.remove(connection)
+            if not idle:
+                del self._idle[connection.address]
+
+    def __iter__(self) -> Iterator[UpstreamConnection]:
+        return iter(list(self.connections))
+
+    def close(self) -> None:
+        for connection in self:
+            connection.close()

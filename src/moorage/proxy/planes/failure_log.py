@@ -1,0 +1,31 @@
+"""Log lines about failed replicas, alike in every data plane.
+
+An overloaded engine rejects every request: the metric counts that, and the log need not.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from moorage.proxy.core.flow import RequestFlow
+from moorage.proxy.core.retry import Failure
+
+log = structlog.get_logger("moorage.proxy")
+
+
+def log_status(flow: RequestFlow, status: int) -> None:
+    """Called before the flow learns about a response with ``status``."""
+    if status == 401:
+        log_failure(flow, Failure.KEY_REJECTED, "it rejected the proxy's own key with 401")
+
+
+def log_failure(flow: RequestFlow, failure: Failure, detail: str) -> None:
+    """Called before the flow learns about the failure."""
+    log.warning(
+        "replica failed",
+        model=flow.model,
+        kernel=flow.target.kernel_id if flow.target is not None else "",
+        kind=failure.value,
+        detail=detail,
+        request_id=flow.request_id,
+    )

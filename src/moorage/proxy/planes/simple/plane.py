@@ -1,0 +1,288 @@
+"""Data plane on aiohttp: a low-level server in front, a pooled client behind, a task per request."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+import structlog
+from aiohttp import web
+
+from moorage.common.aio.clock import Clock
+from moorage.common.aio.tasks import cancel_and_wait
+from moorage.common.config.settings import ProxySettings
+from moorage.common.http.head import HeadGuard
+from moorage.common.http.server import (
+    GuardedConnection,
+    GuardedSite,
+    Limits,
+    Listener,
+    find_problem,
+    read_in_time,
+)
+from moorage.proxy.apps import AppHandler, RequestContext
+from moorage.proxy.control.table_watch import TableWatch
+from moorage.proxy.core import error_response
+from moorage.proxy.core.admission import LocalResponse
+from moorage.proxy.core.error_response import ErrorResponse
+from moorage.proxy.core.flow import (
+    CLIENT_CLOSED_REQUEST,
+    Command,
+    Hold,
+    ReadBody,
+    RequestFlow,
+    Send,
+    Start,
+    resume_held,
+)
+from moorage.proxy.core.request_router import RequestRouter
+from moorage.proxy.core.routes import IndexedTable
+from moorage.proxy.planes.simple.relay import relay
+from moorage.proxy.planes.simple.upstream import Attempt, Failed, UpstreamClient
+from moorage.proxy.timeouts import Timeouts
+
+log = structlog.get_logger("moorage.proxy")
+
+_SERVER = "moorage"
+_MAX_URL = 16_384
+_MAX_HEADER = 32_768
+
+
+class SimplePlane:
+    """``DataPlane`` on aiohttp. The protocol lists its guarantees."""
+
+    def __init__(
+        self,
+        router: RequestRouter,
+        settings: ProxySettings,
+        clock: Clock,
+        timeouts: Timeouts,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._router, self._settings, self._clock = router, settings, clock
+        self._limits = limits = Limits(
+            head_s=timeouts.head_s,
+            idle_s=timeouts.idle_s,
+            body_s=timeouts.body_s,
+            body_bytes_per_s=timeouts.body_bytes_per_s,
+            unread_s=timeouts.unread_s,
+            linger_s=timeouts.linger_s,
+            max_url=_MAX_URL,
+            max_header=_MAX_HEADER,
+        )
+        self._listener = Listener(_malformed, limits, tls, {"auto_decompress": False})
+        self._guard: HeadGuard | None = None
+        self._upstream = UpstreamClient(settings)
+        self._table_watch = TableWatch(clock, timeouts.table_update_s)
+        self._apps = AppHandler(router, settings, clock, self._table_watch, limits)
+        router.on_table = self._table_changed
+        self._runner: web.ServerRunner | None = None
+        self._running: set[asyncio.Task[object]] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def start(self, host: str, port: int) -> tuple[str, int]:
+        runner = await self.open(self.guard_for(host))
+        try:
+            await GuardedSite(runner, host, port, self._listener).start()
+        except OSError:
+            await self.stop(0)
+            raise
+        bound = runner.addresses[0]
+        return str(bound[0]), int(bound[1])
+
+    def guard_for(self, host: str) -> HeadGuard:
+        """The guard of a listener at ``host``."""
+        settings = self._settings
+        domain = (f".{settings.apps_domain}",) if settings.apps_domain else ()
+        return HeadGuard(host, (*settings.allowed_hosts, *domain), setting="proxy.allowed_hosts")
+
+    async def open(self, guard: HeadGuard) -> web.ServerRunner:
+        """Be ready for connections, without listening."""
+        self._guard = guard
+        await self._upstream.__aenter__()
+        await self._apps.__aenter__()
+        self._runner = web.ServerRunner(
+            web.Server(self._handle, handler_cancellation=True), shutdown_timeout=0.1
+        )
+        await self._runner.setup()
+        return self._runner
+
+    def connection(self) -> GuardedConnection:
+        """A handler for a connection that another plane has accepted."""
+        assert self._runner is not None
+        assert self._runner.server is not None
+        return GuardedConnection(
+            self._runner.server,
+            self._limits,
+            self._listener.respond,
+            loop=asyncio.get_running_loop(),
+            **self._listener.options,
+        )
+
+    async def stop(self, grace_s: float) -> None:
+        if self._runner is not None:
+            for site in list(self._runner.sites):
+                await site.stop()
+            if self._runner.server is not None:
+                self._runner.server.pre_shutdown()
+            try:
+                async with asyncio.timeout(grace_s):
+                    await self._idle.wait()
+            except TimeoutError:
+                log.info("aborting requests that did not finish in time", count=len(self._running))
+                await cancel_and_wait(*self._running)
+            await self._runner.cleanup()
+            self._runner = None
+        await self._apps.__aexit__()
+        await self._upstream.__aexit__()
+
+    def table_changed(self, table: IndexedTable) -> None:
+        """Tell requests for apps about a new table."""
+        self._table_watch.notify()
+        self._apps.close_revoked(table)
+
+    def _table_changed(self, table: IndexedTable) -> None:
+        self.table_changed(table)
+        resume_held(self._router, self._clock.monotonic())
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        task = asyncio.current_task()
+        assert task is not None
+        self._running.add(task)
+        self._idle.clear()
+        context = RequestContext(request, self._clock)
+        flow = RequestFlow(self._router, context.request_id, context.started_at)
+        try:
+            return await self._respond(context, flow)
+        except ConnectionError:
+            context.status = CLIENT_CLOSED_REQUEST
+            raise
+        except Exception as error:
+            log.error("request failed", request_id=context.request_id, error=repr(error), exc_info=error)
+            if context.response_started:
+                raise ConnectionResetError("the response cannot be completed") from error
+            failure = error_response.internal_error(context.request_id)
+            flow.refuse(failure, self._clock.monotonic())
+            return await self._send(context, failure)
+        finally:
+            self._running.discard(task)
+            if not self._running:
+                self._idle.set()
+            now = self._clock.monotonic()
+            if context.is_for_app:
+                self._router.record_request("", context.status, now - context.started_at)
+            else:
+                flow.client_gone(now)  # unless it has ended
+
+    async def _respond(self, context: RequestContext, flow: RequestFlow) -> web.StreamResponse:
+        request = context.request
+        assert self._guard is not None
+        if refusal := find_problem(self._guard, request):
+            error = error_response.malformed_http(refusal.status, refusal.detail)
+            return await self._follow(context, flow, flow.refuse(error, context.started_at))
+        if (address := self._apps.match(request)) is not None:
+            context.is_for_app = True
+            return await self._apps.handle(context, address)
+        command = flow.head(
+            request.method,
+            request.path,
+            request.headers,
+            request.content_length,
+            context.started_at,
+            self._clock.now().timestamp(),
+        )
+        return await self._follow(context, flow, command)
+
+    async def _follow(
+        self, context: RequestContext, flow: RequestFlow, command: Command
+    ) -> web.StreamResponse:
+        """Do what the flow decides, until there is a response."""
+        attempt: Attempt | None = None
+        try:
+            while True:
+                match command:
+                    case ReadBody():
+                        command = await self._read_body(context, flow)
+                    case Hold():
+                        command = await self._hold(flow, command)
+                    case Send():
+                        if attempt is not None:
+                            attempt.response.close()
+                        flow.sent(self._clock.monotonic())
+                        outcome = await self._upstream.attempt(command.target, flow, context.request)
+                        now = self._clock.monotonic()
+                        if isinstance(outcome, Failed):
+                            attempt, command = None, flow.upstream_failed(outcome.failure, now)
+                        else:
+                            attempt = outcome
+                            command = flow.upstream_head(attempt.status, attempt.content_type, now)
+                    case Start():
+                        assert attempt is not None
+                        context.response_started = True
+                        return await relay(context.request, attempt, command, flow, self._clock)
+                    case LocalResponse() | ErrorResponse():
+                        return await self._send(context, command)
+                    case _:
+                        raise AssertionError(f"{command} does not belong here")
+        finally:
+            if attempt is not None:
+                attempt.response.close()
+
+    async def _hold(self, flow: RequestFlow, hold: Hold) -> Command:
+        ended: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
+        flow.resume = lambda command: None if ended.done() else ended.set_result(command)
+        try:
+            async with asyncio.timeout(hold.until - self._clock.monotonic()):
+                return await ended
+        except TimeoutError:
+            return flow.timer(self._clock.monotonic())
+
+    async def _read_body(self, context: RequestContext, flow: RequestFlow) -> Command:
+        limit, pieces, size = self._settings.max_body_bytes, [], 0
+        await context.send_continue()
+        error: ErrorResponse | None = None
+        try:
+            async for piece in read_in_time(
+                context.request.content, self._limits, waiting=self._clock.monotonic
+            ):
+                size += len(piece)
+                if size > limit:
+                    error = error_response.body_too_large(limit)
+                    break
+                pieces.append(piece)
+        except TimeoutError:
+            error = error_response.body_timeout(self._limits.body_s)
+        except web.RequestPayloadError:
+            error = error_response.incomplete_body()
+        now = self._clock.monotonic()
+        return flow.refuse(error, now) if error is not None else flow.body(b"".join(pieces), now)
+
+    async def _send(self, context: RequestContext, response: LocalResponse | ErrorResponse) -> web.Response:
+        if isinstance(response, LocalResponse):
+            context.status = 200
+            return _json_response(200, response.body, context.request_id)
+        context.status = response.status
+        error = _json_response(response.status, response.body(), context.request_id)
+        error.headers.update(response.headers)
+        if response.close:
+            error.force_close()
+        if context.expects_continue:
+            # The client may or may not send its body now, so the next bytes are ambiguous: close at once.
+            error.force_close()
+            await error.prepare(context.request)
+            await error.write_eof()
+            context.request.protocol.force_close()
+        return error
+
+
+def _malformed(status: int, detail: str) -> web.Response:
+    return _json_response(status, error_response.malformed_http(status, detail).body(), None)
+
+
+def _json_response(status: int, body: bytes, request_id: str | None) -> web.Response:
+    response = web.Response(status=status, body=body, content_type="application/json")
+    response.headers["Server"] = _SERVER
+    if request_id is not None:
+        response.headers["x-request-id"] = request_id
+    return response

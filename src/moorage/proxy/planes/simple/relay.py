@@ -1,0 +1,83 @@
+"""Relay: copies a replica's response to the client, byte for byte."""
+
+from __future__ import annotations
+
+import aiohttp
+from aiohttp import web
+from multidict import CIMultiDict
+
+from moorage.common.aio.clock import Clock
+from moorage.proxy.apps import abort_connection
+from moorage.proxy.core import headers
+from moorage.proxy.core.flow import RequestFlow, Start
+from moorage.proxy.core.retry import Failure
+from moorage.proxy.core.stream_end import TAIL_BYTES
+from moorage.proxy.planes.failure_log import log_failure
+from moorage.proxy.planes.simple.upstream import Attempt
+
+
+async def relay(
+    request: web.BaseRequest, attempt: Attempt, start: Start, flow: RequestFlow, clock: Clock
+) -> web.StreamResponse:
+    """Respond to ``request`` with the response of a replica.
+
+    If the replica breaks off, the client gets an error event (event streams) or a connection closed before
+    the end of the body. Raises ``ConnectionError`` if the client has disconnected.
+    """
+    replica = attempt.response
+    head = CIMultiDict(headers.kept_for_client(replica.headers.items()) + start.headers)
+    reason = headers.printable_reason(replica.reason)
+    if replica.content.at_eof() and start.observe is None:
+        # The body is complete already: head and body go out in one write.
+        flow.upstream_end(clock.monotonic())
+        return web.Response(status=replica.status, reason=reason, headers=head, body=attempt.first_piece)
+    response = web.StreamResponse(status=replica.status, reason=reason, headers=head)
+    await response.prepare(request)
+    observe = start.observe or _unchanged
+    piece, tail, failure = attempt.first_piece, b"", None
+    while piece:
+        if shown := observe(piece):
+            await response.write(shown)
+            tail = (tail + shown[-TAIL_BYTES:])[-TAIL_BYTES:]
+        try:
+            piece = await replica.content.readany()
+        except aiohttp.ServerTimeoutError:
+            failure = Failure.IDLE_TIMEOUT
+            break
+        except aiohttp.ClientError:
+            failure = Failure.INTERRUPTED
+            break
+    if rest := observe(b""):
+        await response.write(rest)
+    if failure is None:
+        await response.write_eof()
+        flow.upstream_end(clock.monotonic())
+    else:
+        await _break(request, response, failure, tail, flow, clock.monotonic())
+    return response
+
+
+async def _break(
+    request: web.BaseRequest,
+    response: web.StreamResponse,
+    failure: Failure,
+    tail: bytes,
+    flow: RequestFlow,
+    now: float,
+) -> None:
+    log_failure(flow, failure, "in the middle of a response")
+    takes_event = (
+        headers.is_event_stream(response.headers.get("Content-Type", ""))
+        and "Content-Length" not in response.headers
+        and "Content-Encoding" not in response.headers
+    )
+    command = flow.upstream_lost(failure, tail if takes_event else None, now)
+    if command.event is None:
+        abort_connection(request, response)
+    else:
+        await response.write(command.event)
+        await response.write_eof()
+
+
+def _unchanged(piece: bytes) -> bytes:
+    return piece

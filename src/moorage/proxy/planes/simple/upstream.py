@@ -1,0 +1,116 @@
+"""Upstream client: one attempt at a replica, up to the first byte of the response's body."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+
+import aiohttp
+from aiohttp import web
+from multidict import CIMultiDict
+from yarl import URL
+
+from moorage.common.config.settings import ProxySettings
+from moorage.common.http.exclusive import ExclusiveConnector
+from moorage.common.link.messages import Target
+from moorage.proxy.core import headers
+from moorage.proxy.core.flow import RequestFlow
+from moorage.proxy.core.retry import Failure
+from moorage.proxy.planes.failure_log import log_failure, log_status
+
+# Engines close idle connections after 5 s (uvicorn, cpp-httplib). Close ours before they do.
+_KEEPALIVE_S = 4.0
+# Larger bodies are sent in pieces, so that a slow replica delays the sender and not the event loop.
+_STREAMED_ABOVE_BYTES = 256 * 1024
+_AUTO_HEADERS = frozenset({"User-Agent", "Accept", "Accept-Encoding", "Content-Type"})
+
+
+@dataclass(slots=True)
+class Attempt:
+    """The response of a replica that has begun to send its body, or has sent an empty one (b""). The caller
+    closes ``response``."""
+
+    response: aiohttp.ClientResponse
+    first_piece: bytes
+
+    @property
+    def status(self) -> int:
+        return self.response.status
+
+    @property
+    def content_type(self) -> str:
+        return self.response.headers.get("Content-Type", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    failure: Failure
+
+
+class UpstreamClient:
+    """Connections to replicas. An async context manager."""
+
+    def __init__(self, settings: ProxySettings) -> None:
+        self._settings = settings
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> UpstreamClient:
+        self._session = aiohttp.ClientSession(
+            # aiohttp's default limit of 100 connections would stall every stream beyond the hundredth.
+            connector=ExclusiveConnector(limit=0, keepalive_timeout=_KEEPALIVE_S),
+            timeout=aiohttp.ClientTimeout(
+                total=None,
+                sock_connect=self._settings.connect_timeout_s,
+                sock_read=self._settings.read_idle_timeout_s,
+            ),
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=_AUTO_HEADERS,
+        )
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def attempt(self, target: Target, flow: RequestFlow, request: web.BaseRequest) -> Attempt | Failed:
+        assert self._session is not None
+        pairs = headers.kept_for_replica(request.headers.items())
+        pairs += [*headers.for_replica(target.key), ("X-Request-Id", flow.request_id)]
+        body, response = flow.payload, None
+        try:
+            response = await self._session.post(
+                _url(target, flow.path, request.rel_url.raw_query_string),
+                data=io.BytesIO(body) if len(body) > _STREAMED_ABOVE_BYTES else body,
+                headers=CIMultiDict(pairs),
+                allow_redirects=False,
+            )
+            attempt = Attempt(response, await response.content.readany())
+            log_status(flow, response.status)
+            return attempt
+        except aiohttp.ClientError as error:
+            if response is not None:
+                response.close()
+            failure = _failure_of(error)
+            log_failure(flow, failure, str(error) or type(error).__name__)
+            return Failed(failure)
+        except BaseException:
+            if response is not None:
+                response.close()
+            raise
+
+
+def _url(target: Target, path: str, query: str) -> URL:
+    host = f"[{target.host}]" if ":" in target.host else target.host
+    query = headers.query_to_replica(query)
+    query = f"?{query}" if query else ""
+    return URL(f"http://{host}:{target.port}{path}{query}", encoded=True)
+
+
+def _failure_of(error: aiohttp.ClientError) -> Failure:
+    # ConnectionTimeoutError is a ServerTimeoutError, too: test for it first.
+    if isinstance(error, aiohttp.ConnectionTimeoutError | aiohttp.ClientConnectorError | aiohttp.InvalidURL):
+        return Failure.CONNECT
+    if isinstance(error, aiohttp.ServerTimeoutError):
+        return Failure.IDLE_TIMEOUT
+    return Failure.DISCONNECT
