@@ -43,6 +43,8 @@ BODIES: dict[str, Any] = {
     "SessionSpec": {"command": ["x"]},
     "NewEndpoint": {"name": "new-model", "engine": "custom", "command": ["x"], "probe": {}, "replicas": 0},
     "Scale": {"replicas": 0},
+    "EndpointPatch": {"priority": 5},
+    "RolloutUndo": {"revision": 1},
     "AccessTokenSpec": {},
     "KeySpec": {"name": "new-key"},
     "KeyLimits": {"max_priority": 50},
@@ -95,7 +97,9 @@ class World:
             await self.store.database.fetch("UPDATE endpoints SET deleted_at = now() WHERE name = $1", name)
         session = await self.store.sessions.create(ISOLATED_ANN, session_spec(f"{CANARY}-{self.made}"))
         endpoint = f"{CANARY}-model-{self.made}"
-        await self.store.endpoints.create(ANN, endpoint_spec(endpoint))
+        record = await self.store.endpoints.create(ANN, endpoint_spec(endpoint))
+        changed = endpoint_spec(endpoint).model_copy(update={"priority": 1})
+        await self.store.endpoints.update(ANN, record, changed, [], "", None)
         key = KeySpec(name=f"{CANARY}-key-{self.made}", user="ann", project="vision")
         await self.store.keys.create(ROOT, key)
         await self.store.projects.set_member(ROOT, "vision", "ann", "member")
@@ -229,7 +233,7 @@ async def test_processes_of_members_are_isolated(store: Store) -> None:
     contained = {"command": ["x"], "runtime": "docker", "image": "i"}
     in_container = await store.sessions.create(scope, SessionSpec.model_validate(contained))
     record = await store.endpoints.create(scope, endpoint_spec("model"))
-    [endpoint] = await store.endpoints.to_reconcile(Scope.system(), [record.snapshot.endpoint_id])
+    [endpoint] = await store.replicas.to_reconcile(Scope.system(), [record.snapshot.endpoint_id])
     assert (view.isolated, endpoint.owner.isolated) == (True, True)
     assert (await store.sessions.get(scope, view.id)).isolated
     await schedule(store)

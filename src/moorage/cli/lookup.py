@@ -10,7 +10,8 @@ from moorage.common.model.status import LIVE, Status
 from moorage.sdk import ApiError
 
 if TYPE_CHECKING:
-    from moorage.common.views.resources import EndpointView, SessionView
+    from moorage.common.views.endpoints import EndpointView
+    from moorage.common.views.resources import SessionView
     from moorage.sdk import Client
 
 

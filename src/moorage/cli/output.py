@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from moorage.common.views.resources import AgentView, EndpointView, KernelView, SessionView
+    from moorage.common.views.endpoints import EndpointView
+    from moorage.common.views.resources import AgentView, KernelView, SessionView
 
 _STYLES = {
     **dict.fromkeys(("RUNNING", "ready", "ALIVE", "SUCCESS"), "green"),

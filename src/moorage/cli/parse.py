@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -82,6 +83,26 @@ def options(given: Sequence[str], model: type[BaseModel], old: Mapping[str, Any]
         else:
             changed[first] = {} if text == "on" else text
     return changed
+
+
+def patch(given: Sequence[str]) -> dict[str, Any]:
+    """A JSON merge patch from ``FIELD=VALUE`` texts. A dot reaches into a nested field (``autoscale.max=4``);
+    ``none`` removes a field; a value that begins with [ or { is JSON. Raises ``InvalidInput``."""
+    made: dict[str, Any] = {}
+    for name, text in pairs(given, "FIELD=VALUE", "autoscale.max=4").items():
+        value: Any = None if text == "none" else text
+        if text.startswith(("[", "{")):
+            try:
+                value = json.loads(text)
+            except ValueError as error:
+                raise InvalidInput(
+                    f"{name}={text!r} is not valid JSON: {error}", next_step="quote it for the shell"
+                ) from None
+        inner, (*path, last) = made, name.split(".", 1)
+        for part in path:
+            inner = inner.setdefault(part, {})
+        inner[last] = value
+    return made
 
 
 def guess_engine(model: str) -> str:

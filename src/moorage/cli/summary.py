@@ -12,7 +12,8 @@ from moorage.common.model.status import LIVE, TERMINAL, SessionType, Status
 
 if TYPE_CHECKING:
     from moorage.common.model.spec import Port
-    from moorage.common.views.resources import EndpointView, HistoryEntry, ReplicaView, SessionView
+    from moorage.common.views.endpoints import EndpointView, ReplicaView
+    from moorage.common.views.resources import HistoryEntry, SessionView
 
 _STAGE_NAMES = {
     Status.PENDING: "queued",

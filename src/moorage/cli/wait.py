@@ -22,7 +22,8 @@ from moorage.sdk import ApiError, Unreachable
 if TYPE_CHECKING:
     from moorage.cli.progress import Progress
     from moorage.common.aio.clock import Clock
-    from moorage.common.views.resources import EndpointView, ReplicaView, SessionView
+    from moorage.common.views.endpoints import EndpointView, ReplicaView
+    from moorage.common.views.resources import SessionView
     from moorage.sdk import Client
 
 POLL_S = 0.2

@@ -17,7 +17,7 @@ from moorage.common.model.errors import MoorageError, StartupError
 from moorage.common.model.reasons import REASONS
 from moorage.common.model.spec import EndpointSpec
 from moorage.common.model.status import EndpointStatus
-from moorage.common.views.resources import EndpointView
+from moorage.common.views.endpoints import EndpointView
 from moorage.demo.model import write_tiny_gguf
 from moorage.sdk import Client, Message, chat
 from moorage.server.all_in_one import AllInOne

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from moorage.common.model.spec import EndpointSpec
-from moorage.common.views.resources import EndpointView, Page, Scale
+from moorage.common.views.endpoints import (
+    EndpointPatch,
+    EndpointView,
+    RevisionView,
+    RolloutUndo,
+    RolloutView,
+    Scale,
+)
+from moorage.common.views.resources import Page
 from moorage.sdk.transport import Transport, segment
 
 
 class EndpointCalls(Transport):
-    async def create_endpoint(self, spec: EndpointSpec) -> EndpointView:
-        return await self.call(EndpointView, "POST", "/v1/endpoints", body=spec)
+    async def create_endpoint(
+        self, spec: EndpointSpec, *, idempotency_key: str | None = None
+    ) -> EndpointView:
+        """``idempotency_key``: as of ``create_session``."""
+        return await self.call(
+            EndpointView, "POST", "/v1/endpoints", body=spec, idempotency_key=idempotency_key
+        )
 
     async def get_endpoint(self, name: str) -> EndpointView:
         return await self.call(EndpointView, "GET", f"/v1/endpoints/{segment(name)}")
@@ -19,9 +32,40 @@ class EndpointCalls(Transport):
         query = {"cursor": cursor, "limit": str(limit)}
         return await self.call(Page[EndpointView], "GET", "/v1/endpoints", query=query)
 
+    async def update_endpoint(
+        self,
+        name: str,
+        patch: EndpointPatch,
+        *,
+        version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> EndpointView:
+        """What changes the replicas rolls out. ``version``: refuse (412) if the endpoint has another one."""
+        return await self.call(
+            EndpointView,
+            "PATCH",
+            f"/v1/endpoints/{segment(name)}",
+            body=patch,
+            if_match=None if version is None else f'"{version}"',
+            idempotency_key=idempotency_key,
+        )
+
     async def scale_endpoint(self, name: str, replicas: int) -> EndpointView:
         body = Scale(replicas=replicas)
         return await self.call(EndpointView, "POST", f"/v1/endpoints/{segment(name)}/scale", body=body)
+
+    async def rollout_status(self, name: str) -> RolloutView:
+        return await self.call(RolloutView, "GET", f"/v1/endpoints/{segment(name)}/rollout")
+
+    async def rollout_history(self, name: str) -> list[RevisionView]:
+        """Newest first."""
+        path = f"/v1/endpoints/{segment(name)}/revisions"
+        return (await self.call(Page[RevisionView], "GET", path)).items
+
+    async def undo_rollout(self, name: str, revision: int | None = None) -> EndpointView:
+        """Return to ``revision``; None: to the last complete one before the current one."""
+        path = f"/v1/endpoints/{segment(name)}/rollout/undo"
+        return await self.call(EndpointView, "POST", path, body=RolloutUndo(revision=revision))
 
     async def delete_endpoint(self, name: str) -> EndpointView:
         return await self.call(EndpointView, "DELETE", f"/v1/endpoints/{segment(name)}")

@@ -81,6 +81,7 @@ class Transport:
         query: Mapping[str, str | None] | None = None,
         body: BaseModel | None = None,
         idempotency_key: str | None = None,
+        if_match: str | None = None,
         also_accept: int = 200,
     ) -> M:
         """One request, and its answer as ``answer_type``. ``also_accept``: another status that has one.
@@ -93,6 +94,8 @@ class Transport:
             request["headers"] = {"Content-Type": "application/json"}
             if idempotency_key is not None:
                 request["headers"]["Idempotency-Key"] = idempotency_key
+            if if_match is not None:
+                request["headers"]["If-Match"] = if_match
         try:
             async with self.http.request(method, self.address(path, query or {}), **request) as answer:
                 status, raw = answer.status, await answer.read()

@@ -26,6 +26,7 @@ SINGULAR = {
     "config": {"show"},
     "db": {"upgrade", "check", "backup", "restore", "recover", "rotate-secrets-key"},
     "scheduler": {"simulate", "log", "replay"},
+    "rollout": {"status", "history", "undo"},
 }
 NOUNS = {
     "agents", "endpoints", "groups", "join-tokens", "keys", "peers", "projects", "quotas", "secrets",
@@ -37,7 +38,7 @@ NOUN_VERBS = {
 }  # fmt: skip
 DURATIONS = {
     "--coalesce", "--die-every", "--disconnect-every", "--every", "--for", "--grace",
-    "--last", "--lifetime", "--ramp",
+    "--idle-timeout", "--last", "--lifetime", "--ramp",
     "--timeout",
 }  # fmt: skip
 

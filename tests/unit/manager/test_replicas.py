@@ -12,12 +12,9 @@ from moorage.common.model.ids import EndpointId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec
 from moorage.common.model.status import EndpointStatus, Status
-from moorage.manager.serving.replicas import (
-    FAILURES_MAX,
-    endpoint_status,
-    plan_replicas,
-)
+from moorage.manager.serving.replicas import FAILURES_MAX, ReplicaPlan, plan_replicas
 from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
+from moorage.manager.serving.status import endpoint_status
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SPEC = EndpointSpec(name="m", engine="llamacpp", model="/m.gguf")
@@ -36,10 +33,24 @@ def replica(
 
 
 def endpoint(
-    *replicas: ReplicaSnapshot, wanted: int = 1, changed_s: float = 1000, deleted: bool = False
+    *replicas: ReplicaSnapshot,
+    wanted: int = 1,
+    changed_s: float = 1000,
+    deleted: bool = False,
+    **fields: object,
 ) -> EndpointSnapshot:
     changed = NOW - timedelta(seconds=changed_s)
-    return EndpointSnapshot(EndpointId("e"), "m", SPEC, wanted, changed, deleted, replicas)
+    return EndpointSnapshot(
+        EndpointId("e"),
+        "m",
+        SPEC,
+        wanted,
+        changed,
+        deleted,
+        replicas,
+        proven=True,
+        **fields,  # type: ignore[arg-type]
+    )
 
 
 def failed(age_s: float, ended_s: float) -> ReplicaSnapshot:
@@ -111,7 +122,7 @@ CASES = [
     (
         "drained agent: a replica that is not ready stops at once",
         endpoint(replica(Status.PREPARING, 9, agent_drained=True)),
-        0,
+        1,
         ["s9"],
         EndpointStatus.LOADING,
     ),
@@ -171,8 +182,12 @@ def test_plan_replicas(
     endpoint: EndpointSnapshot, start: int, stops: list[str], status: EndpointStatus
 ) -> None:
     plan = plan_replicas(endpoint, NOW)
-    assert (plan.start, list(plan.stop)) == (start, stops)
+    assert (plan.start, [one for one, _ in (*plan.stop, *plan.drain)]) == (start, stops)
     assert endpoint_status(endpoint) is status
+
+
+def ended(plan: ReplicaPlan) -> set[SessionId]:
+    return {one for one, _ in (*plan.stop, *plan.drain)}
 
 
 @given(
@@ -186,7 +201,7 @@ def test_draining_stops_no_replica_that_is_needed(
     replicas.sort(key=lambda r: r.created_at, reverse=True)
     plan = plan_replicas(endpoint(*replicas, wanted=wanted), NOW)
     serving = [r for r in replicas if r.status is Status.RUNNING]
-    left = [r for r in serving if r.session_id not in plan.stop]
+    left = [r for r in serving if r.session_id not in ended(plan)]
     assert len(left) >= min(wanted, len(serving))
 
 
@@ -204,10 +219,10 @@ def test_plan_never_overshoots(states: list[tuple[Status, int, bool]], wanted: i
     live = [r for r in replicas if r.status not in {Status.TERMINATING, Status.TERMINATED, Status.ERROR}]
     live = [r for r in live if r.status is not Status.CANCELLED]
     healthy = [r for r in live if not r.agent_silent]
-    assert not (plan.start and plan.stop)
-    assert set(plan.stop) <= {r.session_id for r in live}
+    assert not (plan.start and ended(plan))
+    assert ended(plan) <= {r.session_id for r in live}
     if deleted:
         assert len(plan.stop) == len(live)
     else:
         assert len(healthy) + plan.start <= max(wanted, len(healthy))
-        assert len(healthy) - len(plan.stop) == min(len(healthy), wanted)
+        assert len(healthy) - len(ended(plan)) == min(len(healthy), wanted)

@@ -43,6 +43,10 @@ COMMANDS = {
     ),
     "ps": ("List endpoints and sessions.", "moorage.cli.commands.list"),
     "quotas": ("Limits for users, projects and resource groups.", "moorage.cli.commands.quotas"),
+    "rollout": (
+        "Revisions of an endpoint: the state of a rolling update, history, undo.",
+        "moorage.cli.commands.rollout",
+    ),
     "run": (
         "Run a program as a batch session, print its log, and exit with its exit code.",
         "moorage.cli.commands.run",

@@ -12,6 +12,7 @@ import typer
 from rich.text import Text
 
 from moorage.cli.app import app
+from moorage.cli.commands.rollout import rollout_facts
 from moorage.cli.commands.top import usage_line
 from moorage.cli.context import Cli, Output, command
 from moorage.cli.lookup import find
@@ -28,7 +29,8 @@ from moorage.common.model.durations import format_duration
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.slots import format_slots
 from moorage.common.model.status import LIVE, Status
-from moorage.common.views.resources import EndpointView, HistoryEntry, SessionView
+from moorage.common.views.endpoints import EndpointView
+from moorage.common.views.resources import HistoryEntry, SessionView
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -157,6 +159,7 @@ def print_endpoint(
         ("project", view.project),
         ("shared with", ", ".join(view.shared_with)),
         *(_endpoint_spec(view.spec) if view.spec is not None else ()),
+        *(rollout_facts(view.rollout) if view.rollout is not None else ()),
         ("failures", failures),
         ("next retry in", format_age(view.retry_at, now) if view.retry_at else ""),
         *_reason(view.reason, view.detail),
@@ -170,8 +173,11 @@ def print_endpoint(
     for r in view.sessions:
         uses = "; ".join(text for _, text in _usage(stats.get(r.session_id)))
         since = format_age(now, r.status_since)
-        rows.append((r.name, str(r.status), r.agent_id or "", since, uses, str(r.reason), r.detail))
-    print_table(out, ("NAME", "STATUS", "AGENT", "SINCE", "USES", "REASON", "DETAIL"), rows)
+        state = f"{r.status} ({r.state})" if r.state else str(r.status)
+        row = (r.name, str(r.revision), state, r.agent_id or "", since, uses, str(r.reason), r.detail)
+        rows.append(row)
+    columns = ("NAME", "REVISION", "STATUS", "AGENT", "SINCE", "USES", "REASON", "DETAIL")
+    print_table(out, columns, rows)
     _history(out, histories.get(newest.session_id, []), f"history of {newest.name}")
     _log(out, newest.log_tail, f"moorage logs {view.name}")
 

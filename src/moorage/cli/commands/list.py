@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moorage.cli import output
+from moorage.cli import output, parse
 from moorage.cli.app import app, list_command, noun
 from moorage.cli.context import Cli, Output, command
 from moorage.cli.lookup import all_endpoints, all_sessions, live_sessions
 
 if TYPE_CHECKING:
-    from moorage.common.views.resources import EndpointView, SessionView
+    from moorage.common.views.endpoints import EndpointView
+    from moorage.common.views.resources import SessionView
     from moorage.sdk import Client
 
 sessions = noun(
@@ -91,6 +92,38 @@ def list_endpoints(cli: Cli) -> None:
         _print_endpoints(cli, found)
     else:
         cli.note("there is no endpoint; `moorage serve MODEL` creates one")
+
+
+@command(endpoints, "set")
+def set_endpoint(
+    cli: Cli,
+    name: Annotated[str, typer.Argument(help="An endpoint.")],
+    fields: Annotated[list[str], typer.Argument(help="FIELD=VALUE; none removes a field.")],
+    if_version: Annotated[
+        int | None, typer.Option(help="Refuse if the endpoint has another version; `-o json` shows it.")
+    ] = None,
+) -> None:
+    """Change fields of an endpoint's spec; others stay. What changes its replicas rolls out.
+
+    \b
+    Examples:
+      moorage endpoints set tiny model=/models/tiny-v2.gguf resources.mem=4GiB
+      moorage endpoints set tiny args='["--ctx-size","8192"]' env.LOG=debug
+      moorage endpoints set tiny autoscale.min=0 autoscale.max=4 autoscale.waiting=2
+      moorage endpoints set tiny rollout.max_surge=2 rollout.drain_timeout_s=300
+    """
+    from moorage.common.views.endpoints import EndpointPatch
+
+    patch = EndpointPatch.model_validate(parse.patch(fields))
+    view = cli.run(lambda client: client.update_endpoint(name, patch, version=if_version))
+    if cli.json:
+        cli.print_json(view)
+    elif cli.output is Output.NAME:
+        print(view.name)
+    else:
+        note = f"; `moorage rollout status {view.name}` shows how far it is"
+        rolls = view.rollout is not None and view.rollout.state == "progressing"
+        print(f"{view.name} has revision {view.revision}{note if rolls else ''}")
 
 
 async def _sessions(client: Client, with_ended: bool) -> list[SessionView]:

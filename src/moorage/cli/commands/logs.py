@@ -13,7 +13,7 @@ from moorage.cli.errors import INTERRUPTED
 from moorage.cli.lookup import find
 from moorage.cli.output import LogWriter
 from moorage.common.model.errors import NotFound
-from moorage.common.views.resources import EndpointView
+from moorage.common.views.endpoints import EndpointView
 
 if TYPE_CHECKING:
     from moorage.sdk import Client

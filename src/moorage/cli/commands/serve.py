@@ -12,7 +12,7 @@ from rich.text import Text
 
 from moorage.cli import parse
 from moorage.cli.app import app
-from moorage.cli.context import Cli, Output, command
+from moorage.cli.context import Cli, Output, command, duration_option
 from moorage.cli.errors import FAILURE, INTERRUPTED
 from moorage.cli.output import print_facts, printable
 from moorage.cli.progress import Progress
@@ -33,9 +33,10 @@ from moorage.cli.session_options import (
 )
 from moorage.cli.summary import explain_failure
 from moorage.cli.wait import until_ready
+from moorage.common.model.errors import InvalidInput
 from moorage.common.model.kernel import ENGINES
 from moorage.common.model.spec import EndpointSpec
-from moorage.common.views.resources import EndpointView, NewEndpoint, ReplicaView
+from moorage.common.views.endpoints import EndpointView, NewEndpoint, ReplicaView
 from moorage.sdk import ApiError, Unreachable
 
 if TYPE_CHECKING:
@@ -43,6 +44,23 @@ if TYPE_CHECKING:
     from moorage.sdk import Client
 
 
+RULES = ("waiting", "running", "kv_cache", "request_rate", "first_token_s")
+Command = Annotated[
+    list[str] | None, typer.Argument(help="For --engine custom, after --: program and arguments.")
+]
+EngineName = Annotated[
+    str | None, typer.Option(help=f"{', '.join(ENGINES)}. Default: llamacpp for *.gguf, else vllm.")
+]
+ServedName = Annotated[
+    str | None, typer.Option(help="Name that clients send as `model`. Default: the model's base name.")
+]
+ScaleOn = Annotated[
+    list[str] | None,
+    typer.Option(help=f"Scale to a target RULE=VALUE per replica: {', '.join(RULES)}; repeatable."),
+]
+IdleTimeout = Annotated[
+    float | None, duration_option("With --min 0: stop after this time without a request. Default: 10m.")
+]
 Share = Annotated[
     list[str] | None,
     typer.Option(metavar="PROJECT", help="Another project that may use it; repeatable. `*`: all."),
@@ -53,16 +71,15 @@ Share = Annotated[
 def serve(
     cli: Cli,
     model: Annotated[str, typer.Argument(help="A GGUF file, a model's directory, or a hub id.")],
-    command: Annotated[
-        list[str] | None, typer.Argument(help="For --engine custom, after --: program and arguments.")
-    ] = None,
-    engine: Annotated[
-        str | None, typer.Option(help=f"{', '.join(ENGINES)}. Default: llamacpp for *.gguf, else vllm.")
-    ] = None,
-    name: Annotated[
-        str | None, typer.Option(help="Name that clients send as `model`. Default: the model's base name.")
-    ] = None,
-    replicas: Annotated[int, typer.Option(help="Number of replicas.")] = 1,
+    command: Command = None,
+    engine: EngineName = None,
+    name: ServedName = None,
+    replicas: Annotated[int | None, typer.Option(help="Number of replicas. Default: 1.")] = None,
+    least: Annotated[int | None, typer.Option("--min", help="Least replicas; 0: stop when idle.")] = None,
+    most: Annotated[int | None, typer.Option("--max", help="Greatest number of replicas.")] = None,
+    scale_on: ScaleOn = None,
+    idle_timeout: IdleTimeout = None,
+    max_surge: Annotated[int | None, typer.Option(help="Rolling update: replicas beyond the number.")] = None,
     resources: Resources = None,
     gpus: Gpus = None,
     arg: Annotated[list[str] | None, typer.Option(help="An argument for the engine; repeatable.")] = None,
@@ -87,10 +104,13 @@ def serve(
     Examples:
       moorage serve ./tiny.gguf
       moorage serve Qwen/Qwen3-0.6B --gpus 1 --arg=--max-model-len --arg=4096
+      moorage serve ./tiny.gguf --min 0 --max 4 --scale-on waiting=2 --idle-timeout 5m
       moorage serve mine --engine custom --probe /health -- python server.py --port {port}
     """
     fields: dict[str, Any] = {
         "replicas": replicas,
+        "autoscale": _autoscale(least, most, scale_on or [], idle_timeout),
+        "rollout": _given({"max_surge": max_surge}) or None,
         "resources": parse.resources(resources or [], gpus),
         "resource_group": group,
         "args": arg,
@@ -100,16 +120,40 @@ def serve(
         **placement_fields(arch, label, on, priority, image, runtime),
     }
     spec = _spec(model, name, engine, command or [], probe, fields)
-    if spec.engine == "llamacpp" and not Path(spec.model or "").exists():
-        cli.note(f"note: {printable(str(spec.model))} is not on this machine; the agent's node needs it")
     try:
-        outcome = cli.run(lambda client: _serve(cli, client, spec, timeout, wait and replicas > 0, keep))
+        outcome = cli.run(lambda client: _serve(cli, client, spec, timeout, wait and spec.replicas > 0, keep))
     except KeyboardInterrupt:
         cli.note(f"moorage: {spec.name} keeps starting; `moorage stop {spec.name}` ends it")
         raise typer.Exit(INTERRUPTED) from None
     if isinstance(outcome, ReplicaView):
         raise typer.Exit(FAILURE)
     _print(cli, outcome)
+
+
+def _note_missing(cli: Cli, spec: EndpointSpec) -> None:
+    if spec.engine == "llamacpp" and not Path(spec.model or "").exists():
+        cli.note(f"note: {printable(str(spec.model))} is not on this machine; the agent's node needs it")
+
+
+def _given(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _autoscale(
+    least: int | None, most: int | None, rules: list[str], idle_timeout_s: float | None
+) -> dict[str, Any] | None:
+    """None: the number of replicas is fixed."""
+    given = _given({"min": least, "max": most, "idle_timeout_s": idle_timeout_s})
+    rules_given = parse.pairs(rules, "--scale-on", "waiting=2") if rules else {}
+    if unknown := rules_given.keys() - set(RULES):
+        raise InvalidInput(
+            f"--scale-on {sorted(unknown)[0]} is not a rule", next_step=f"rules are {', '.join(RULES)}"
+        )
+    if not given and not rules_given:
+        return None
+    least = given.setdefault("min", 1)
+    given.setdefault("max", max(1, least))
+    return given | rules_given
 
 
 def _spec(
@@ -129,6 +173,7 @@ def _spec(
 async def _serve(
     cli: Cli, client: Client, spec: EndpointSpec, timeout_s: float | None, wait: bool, keep: bool
 ) -> EndpointView | ReplicaView:
+    _note_missing(cli, spec)
     created = await client.create_endpoint(spec)
     if not wait:
         return created

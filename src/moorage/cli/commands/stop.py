@@ -12,7 +12,8 @@ from moorage.cli.errors import INTERRUPTED
 from moorage.cli.lookup import find, live_sessions
 from moorage.cli.session_options import Timeout
 from moorage.cli.wait import until_ended
-from moorage.common.views.resources import EndpointView, SessionView
+from moorage.common.views.endpoints import EndpointView
+from moorage.common.views.resources import SessionView
 
 if TYPE_CHECKING:
     from moorage.sdk import Client

@@ -67,6 +67,12 @@ class Conflict(MoorageError):
     code, http = "conflict", 409
 
 
+class PreconditionFailed(MoorageError):
+    """The object has changed since it was read."""
+
+    code, http = "precondition-failed", 412
+
+
 class QuotaExceeded(Conflict):
     """A quota is exhausted."""
 

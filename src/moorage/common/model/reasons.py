@@ -59,6 +59,8 @@ class Reason(StrEnum):
     AGENT_DRAINED = "agent-drained"
     PREEMPTED = "preempted"
     SCALED_DOWN = "scaled-down"
+    REVISION_REPLACED = "revision-replaced"
+    UNHEALTHY = "unhealthy"
     ENDPOINT_DELETED = "endpoint-deleted"
     USER_REQUESTED = "user-requested"
 
@@ -286,6 +288,12 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
             "wait if it is back in the queue; otherwise start it again, or with a higher priority",
         ),
         Reason.SCALED_DOWN: ReasonInfo("its endpoint needs fewer replicas", ""),
+        Reason.REVISION_REPLACED: ReasonInfo("a replica of another revision of its endpoint replaced it", ""),
+        Reason.UNHEALTHY: ReasonInfo(
+            "its engine no longer answered health checks",
+            "read its log; the endpoint has started another replica",
+            failure=True,
+        ),
         Reason.ENDPOINT_DELETED: ReasonInfo("its endpoint was deleted", ""),
         Reason.USER_REQUESTED: ReasonInfo("a user stopped it", ""),
     }

@@ -8,36 +8,23 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from moorage.common.model import service_ports
+from moorage.common.model.base import Model as Model
+from moorage.common.model.base import Name as Name
+from moorage.common.model.base import Seconds as Seconds
 from moorage.common.model.errors import MoorageError
 from moorage.common.model.kernel import IMAGED, WITH_DEFAULT_IMAGE
 from moorage.common.model.service_ports import ServicePort
+from moorage.common.model.serving import Autoscale, Rollout
 from moorage.common.model.slots import parse_slots
 from moorage.common.model.status import SessionType
 from moorage.common.model.timestamps import Timestamp
 
-_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._/:-]{0,126}[A-Za-z0-9])?")
 # Default of ``lease_s``; session_place.sql repeats it.
 LEASE_S = 600.0
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-def _check_name(value: str) -> str:
-    if not _NAME.fullmatch(value):
-        raise ValueError(
-            "a name has 1 to 128 letters, digits or characters of . _ - / : and starts and ends with a "
-            "letter or digit"
-        )
-    return value
 
 
 def _check_env(value: dict[str, str]) -> dict[str, str]:
@@ -61,19 +48,9 @@ def _check_slots(value: Any) -> Any:
     return value
 
 
-Name = Annotated[str, AfterValidator(_check_name)]
 Env = Annotated[dict[str, str], AfterValidator(_check_env)]
 Resources = Annotated[dict[str, str | int | float], BeforeValidator(_check_slots)]
-Seconds = Annotated[
-    float, Field(gt=0, le=315_360_000)
-]  # ten years; larger values are mistakes and overflow timestamps
 NoNul = Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=32_768)]
-
-
-class Model(BaseModel):
-    """Base of request models: unknown fields are errors, values are immutable."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,126}[A-Za-z0-9])?$")]
@@ -132,7 +109,7 @@ class Workload(Model):
         "session without a command idles until it is stopped.",
     )
     probe: Probe | None = Field(None, description="Readiness probe of custom engines that serve requests.")
-    env: Env = {}
+    env: Env = Field({})
     secret_env: Annotated[dict[str, Name], AfterValidator(_check_env)] = Field(
         {}, description="Variables whose values are stored secrets of the project: {variable: secret}."
     )
@@ -223,7 +200,7 @@ def _dependency(value: Any) -> Any:
 class SubKernels(Model):
     """Settings of the sub kernels of a cluster. Absent fields are those of main1."""
 
-    command: list[NoNul] = []
+    command: list[NoNul] = Field([])
     image: Image | None = None
     env: Env = Field({}, description="Additional variables; they override those of main1.")
     resources: Resources | None = None
@@ -381,15 +358,38 @@ class EndpointSpec(Workload):
     """Endpoint specification: the body of ``POST /v1/endpoints``."""
 
     name: Name = Field(description="Unique name, which clients send as `model`.")
-    replicas: Annotated[int, Field(ge=0, le=1000)] = 1
+    replicas: Annotated[int, Field(ge=0, le=1000)] = Field(
+        1, description="Number of replicas; with `autoscale`, the number to begin with."
+    )
+    autoscale: Autoscale | None = Field(None, description="null: the number of replicas is fixed.")
+    rollout: Rollout = Rollout()
+    max_lifetime_s: Seconds | None = Field(
+        None, description="Maximum runtime of a replica; a successor serves before it ends."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _begin_in_range(cls, given: Any) -> Any:
+        scale = given.get("autoscale") if isinstance(given, dict) else None
+        if isinstance(scale, dict) and "replicas" not in given and isinstance(scale.get("min"), int):
+            return given | {"replicas": max(1, scale["min"])}
+        return given
 
     @model_validator(mode="after")
-    def _check_probe(self) -> Self:
+    def _check_endpoint(self) -> Self:
         if self.engine == "custom" and self.probe is None:
             raise ValueError("a custom endpoint requires `probe`")
+        scale = self.autoscale
+        if scale is not None and not scale.min <= self.replicas <= scale.max:
+            raise ValueError(
+                f"`replicas` is {self.replicas}, but `autoscale` allows {scale.min} to {scale.max}"
+            )
         return self
 
     def session(self, name: str) -> SessionSpec:
         """Return the specification of one replica."""
-        shared = self.model_dump(exclude={"name", "replicas"})
-        return SessionSpec(**shared, name=name, type=SessionType.INFERENCE)
+        return SessionSpec(**self.template(), name=name, type=SessionType.INFERENCE)
+
+    def template(self) -> dict[str, Any]:
+        """What a replica runs: a change of it makes a new revision."""
+        return self.model_dump(mode="json", exclude={"name", "replicas", "autoscale", "rollout"})

@@ -70,5 +70,6 @@ class EndpointStatus(StrEnum):
     QUEUED = "queued"  # replicas are waiting for the scheduler
     LOADING = "loading"  # replicas are starting
     READY = "ready"
+    BUSY = "busy"  # ready, and requests wait
     DEGRADED = "degraded"  # fewer ready than desired, or replicas keep failing
     STOPPED = "stopped"  # deleted

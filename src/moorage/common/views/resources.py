@@ -1,4 +1,4 @@
-"""REST models of sessions, endpoints, agents, groups and quotas: the schemas in ``/openapi.json``.
+"""REST models of sessions, agents, groups and quotas: the schemas in ``/openapi.json``.
 
 Specs of sessions and endpoints are in ``common.model.spec``. Times are RFC 3339 in UTC. Slots are in base
 units (``common.model.slots``).
@@ -15,10 +15,9 @@ from moorage.common.model.group_options import GroupOptions as GroupOptions
 from moorage.common.model.group_options import QuotaScope
 from moorage.common.model.reasons import Reason
 from moorage.common.model.secret_names import mask_secrets
-from moorage.common.model.spec import EndpointSpec, Model, Name, SessionSpec, Workload
+from moorage.common.model.spec import Model, SessionSpec, Workload
 from moorage.common.model.status import (
     AgentStatus,
-    EndpointStatus,
     ObservedState,
     Result,
     SessionType,
@@ -34,9 +33,13 @@ class View(BaseModel):
     model_config = ConfigDict(frozen=True, defer_build=True)
 
 
-def _masked_spec(spec: Workload) -> dict[str, Any]:
+def masked_spec(spec: Workload) -> dict[str, Any]:
     """The spec as answers show it: without the values of variables that look like secrets."""
-    shown = spec.model_dump(mode="json")
+    return masked(spec.model_dump(mode="json"))
+
+
+def masked(spec: dict[str, Any]) -> dict[str, Any]:
+    shown = dict(spec)
     for part in (shown, (shown.get("cluster") or {}).get("sub") or {}):
         if "env" in part:
             part["env"] = mask_secrets(part["env"])
@@ -131,7 +134,7 @@ class SessionView(View):
         None, description="End of the backoff before the next run; null outside of one."
     )
     slots: dict[str, int]
-    spec: Annotated[SessionSpec, PlainSerializer(_masked_spec)]
+    spec: Annotated[SessionSpec, PlainSerializer(masked_spec)]
     kernels: list[KernelView] = []
     hold: Hold | None = None
     warnings: list[str] = Field([], description="Set in the answer to its creation only.")
@@ -164,54 +167,6 @@ class HistoryEntry(View):
     reason: Reason
     actor: str
     detail: str
-
-
-class ReplicaView(View):
-    session_id: str
-    name: str
-    status: Status
-    reason: Reason
-    detail: str
-    agent_id: str | None
-    status_since: datetime
-    log_tail: str = ""
-
-
-class EndpointView(View):
-    id: str
-    name: str
-    status: EndpointStatus
-    replicas: int = Field(description="Desired number of replicas.")
-    ready: int = Field(description="Number of replicas that are ready.")
-    reason: Reason = Field(
-        Reason.NONE, description="Reason of the last failed replica, while the endpoint is failing."
-    )
-    detail: str = ""
-    failures: int = Field(0, description="Replicas that failed in a row since the last ready one.")
-    retry_at: datetime | None = None
-    revision: int
-    created_at: datetime
-    user: str = Field("", description="Owner: the user of the API key that created it.")
-    project: str = ""
-    shared_with: list[str] = Field([], description='Other projects that may use it; "*": all.')
-    spec: Annotated[EndpointSpec, PlainSerializer(_masked_spec)] | None = Field(
-        None, description="null for viewers, and for projects that it is shared with."
-    )
-    sessions: list[ReplicaView] = Field([], description="Live replicas, and the last ones that ended.")
-
-
-class NewEndpoint(EndpointSpec):
-    """The body of ``POST /v1/endpoints``."""
-
-    shared_with: Annotated[list[Name | Literal["*"]], Field(max_length=1000)] = Field(
-        [], description='Other projects that may see and use it; "*": all.'
-    )
-
-
-class Scale(Model):
-    """The body of ``POST /v1/endpoints/{name}/scale``."""
-
-    replicas: Annotated[int, Field(ge=0, le=1000)]
 
 
 class OfferView(View):

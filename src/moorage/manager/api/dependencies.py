@@ -18,6 +18,7 @@ from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.status import SessionType, Status
 from moorage.common.views.access_tokens import AccessTokenSpec, AccessTokenView, AppView, NewAccessTokenView
 from moorage.common.views.decisions import DecisionPage, RunView
+from moorage.common.views.endpoints import EndpointPatch, EndpointView, RevisionView
 from moorage.common.views.identity import (
     MemberView,
     ProjectPatch,
@@ -42,7 +43,6 @@ from moorage.common.views.pending import PlanView, WhyView
 from moorage.common.views.resources import (
     AgentEvent,
     AgentView,
-    EndpointView,
     ForgottenAgent,
     GroupOptions,
     GroupView,
@@ -232,12 +232,32 @@ class ApiStore(Protocol):
 
 
 class Endpoints(Protocol):
+    """``manager.serving.endpoints`` describes the methods."""
+
     async def create(
-        self, scope: Scope, spec: EndpointSpec, *, shared_with: Sequence[str] = ()
-    ) -> EndpointView: ...
+        self,
+        scope: Scope,
+        spec: EndpointSpec,
+        *,
+        shared_with: Sequence[str] = (),
+        idempotency_key: IdempotencyKey | None = None,
+    ) -> tuple[EndpointView, bool]: ...
+
+    async def update(
+        self,
+        scope: Scope,
+        name: str,
+        patch: EndpointPatch,
+        *,
+        if_match: frozenset[int] | None = None,
+        idempotency_key: IdempotencyKey | None = None,
+        check: Callable[[EndpointSpec], Awaitable[None]],
+    ) -> tuple[EndpointView, bool]: ...
 
     async def get(self, scope: Scope, name: str) -> EndpointView: ...
     async def page(self, scope: Scope, *, cursor: str | None, limit: int) -> Page[EndpointView]: ...
+    async def revisions(self, scope: Scope, name: str) -> list[RevisionView]: ...
+    async def undo(self, scope: Scope, name: str, revision: int | None) -> EndpointView: ...
     async def scale(self, scope: Scope, name: str, replicas: int) -> EndpointView: ...
     async def delete(self, scope: Scope, name: str) -> EndpointView: ...
 

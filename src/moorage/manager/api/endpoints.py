@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+import re
+
+from pydantic import ValidationError
+
+from moorage.common.model.errors import InvalidInput
 from moorage.common.model.spec import EndpointSpec
-from moorage.common.views.resources import EndpointView, NewEndpoint, Page, Scale
+from moorage.common.views.endpoints import (
+    EndpointPatch,
+    EndpointView,
+    NewEndpoint,
+    RevisionView,
+    RolloutUndo,
+    RolloutView,
+    Scale,
+)
+from moorage.common.views.resources import Page
 from moorage.manager.api import authorization
-from moorage.manager.api.route import Call, NoQuery
+from moorage.manager.api.problems import invalid_fields
+from moorage.manager.api.route import Call, Items, NoQuery
 from moorage.manager.api.sessions import PageQuery
 from moorage.manager.api.stored_secrets import check_secrets
 
+_ETAG = re.compile(r'(?:W/)?"(\d{1,9})"')
+
 
 async def create_endpoint(call: Call[NewEndpoint, NoQuery]) -> EndpointView:
-    await check_secrets(call)
+    await check_secrets(call, call.body)
     await authorization.check_limits(call, call.body)
     spec = EndpointSpec(**call.body.model_dump(exclude={"shared_with"}))
-    return await call.deps.endpoints.create(call.scope, spec, shared_with=call.body.shared_with)
+    view, repeated = await call.deps.endpoints.create(
+        call.scope, spec, shared_with=call.body.shared_with, idempotency_key=call.idempotency_key
+    )
+    return _answer(call, view, repeated)
 
 
 async def list_endpoints(call: Call[None, PageQuery]) -> Page[EndpointView]:
@@ -22,7 +42,30 @@ async def list_endpoints(call: Call[None, PageQuery]) -> Page[EndpointView]:
 
 
 async def get_endpoint(call: Call[None, NoQuery]) -> EndpointView:
-    return await call.deps.endpoints.get(call.scope, call.path("name"))
+    return _answer(call, await call.deps.endpoints.get(call.scope, call.path("name")))
+
+
+async def update_endpoint(call: Call[EndpointPatch, NoQuery]) -> EndpointView:
+    """Secrets and limits are checked for what the endpoint would run."""
+    name, if_match = await _controlled(call), _if_match(call)
+
+    async def check(spec: EndpointSpec) -> None:
+        if call.body.env or call.body.secret_env:
+            await check_secrets(call, spec)
+        await authorization.check_limits(call, spec)
+
+    try:
+        view, repeated = await call.deps.endpoints.update(
+            call.scope,
+            name,
+            call.body,
+            if_match=if_match,
+            idempotency_key=call.idempotency_key,
+            check=check,
+        )
+    except ValidationError as error:
+        raise invalid_fields(error, EndpointSpec, "body") from None
+    return _answer(call, view, repeated)
 
 
 async def delete_endpoint(call: Call[None, NoQuery]) -> EndpointView:
@@ -30,7 +73,24 @@ async def delete_endpoint(call: Call[None, NoQuery]) -> EndpointView:
 
 
 async def scale_endpoint(call: Call[Scale, NoQuery]) -> EndpointView:
-    return await call.deps.endpoints.scale(call.scope, await _controlled(call), call.body.replicas)
+    view = await call.deps.endpoints.scale(call.scope, await _controlled(call), call.body.replicas)
+    return _answer(call, view)
+
+
+async def get_rollout(call: Call[None, NoQuery]) -> RolloutView:
+    view = await call.deps.endpoints.get(call.scope, call.path("name"))
+    assert view.rollout is not None
+    return view.rollout
+
+
+async def list_revisions(call: Call[None, NoQuery]) -> Items[RevisionView]:
+    name = await _controlled(call)
+    return Items[RevisionView](items=await call.deps.endpoints.revisions(call.scope, name))
+
+
+async def undo_rollout(call: Call[RolloutUndo, NoQuery]) -> EndpointView:
+    view = await call.deps.endpoints.undo(call.scope, await _controlled(call), call.body.revision)
+    return _answer(call, view)
 
 
 async def _controlled(call: authorization.AnyCall) -> str:
@@ -38,3 +98,25 @@ async def _controlled(call: authorization.AnyCall) -> str:
     view = await call.deps.endpoints.get(call.scope, call.path("name"))
     authorization.check_control(call, f"endpoint {view.name!r}", view.user, view.project)
     return view.name
+
+
+def _answer(call: authorization.AnyCall, view: EndpointView, repeated: bool = False) -> EndpointView:
+    call.response_headers["ETag"] = f'"{view.version}"'
+    if repeated:
+        call.response_headers["Idempotent-Replayed"] = "true"
+    return view
+
+
+def _if_match(call: authorization.AnyCall) -> frozenset[int] | None:
+    """The versions in If-Match; None: the header is absent, or any version matches. Raises
+    ``InvalidInput``."""
+    given = ",".join(call.request.headers.getall("If-Match", [])).strip()
+    if given in ("", "*"):
+        return None
+    tags = [_ETAG.fullmatch(one.strip()) for one in given.split(",")]
+    if not all(tags):
+        raise InvalidInput(
+            f'If-Match is {given[:100]!r}: it must be the ETag of an endpoint, such as "3"',
+            next_step="send the ETag of the answer to GET, or leave the header out",
+        )
+    return frozenset(int(tag[1]) for tag in tags if tag is not None)

@@ -101,6 +101,8 @@ def problem_statuses(row: Route) -> list[int]:
         found |= {403, 408, 409, 413, 415}
     if _PART.search(row.path):
         found |= {404, 405}
+    if row.versioned:
+        found.add(412)
     return sorted(found - {row.status})
 
 
@@ -138,15 +140,26 @@ def _query_parameters(row: Route) -> list[dict[str, Any]]:
 
 
 def _header_parameters(row: Route) -> list[dict[str, Any]]:
+    found = []
+    if row.versioned:
+        found.append(
+            {
+                "name": "If-Match",
+                "in": "header",
+                "required": False,
+                "description": "The ETag of the last answer. If the resource has another one: 412.",
+                "schema": {"type": "string"},
+            }
+        )
     if not row.idempotent:
-        return []
+        return found
     description = (
         "Makes the request safe to repeat. For a day, the same key with the same body returns the same "
         "response, with `Idempotent-Replayed: true`. The same key with another body is rejected with 409."
     )
     schema = {"type": "string", "minLength": 1, "maxLength": KEY_MAX}
     parameter = {"name": IDEMPOTENCY_KEY, "in": "header", "required": False, "description": description}
-    return [parameter | {"schema": schema}]
+    return [*found, parameter | {"schema": schema}]
 
 
 def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:

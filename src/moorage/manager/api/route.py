@@ -79,7 +79,8 @@ class Route:
     ``path``: in aiohttp's syntax. ``answer``: the response model, or the media type of a response that is not
     JSON. ``access``: who may call it. ``needs``: the scope that a key with scopes must have. ``location``:
     template of the created resource's path, filled with the fields of the response. ``idempotent``: accepts
-    an Idempotency-Key. ``dry_run``: the response model of ``?dry_run=true``, which is sent with 200.
+    an Idempotency-Key. ``versioned``: accepts If-Match. ``dry_run``: the response model of
+    ``?dry_run=true``, which is sent with 200.
     """
 
     method: str
@@ -94,6 +95,7 @@ class Route:
     needs: KeyScope
     location: str
     idempotent: bool
+    versioned: bool
     dry_run: type[BaseModel] | None
     tag: str
 
@@ -112,6 +114,7 @@ def route(
     needs: KeyScope | None = None,
     location: str = "",
     idempotent: bool = False,
+    versioned: bool = False,
     dry_run: type[BaseModel] | None = None,
 ) -> Route:
     """A row of the table. A test compares its models with the handler's signature."""
@@ -130,6 +133,7 @@ def route(
         needs or _needs(method, access, tag),
         location,
         idempotent,
+        versioned,
         dry_run,
         tag,
     )

@@ -14,16 +14,13 @@ from moorage.common.views.resources import (
     AgentEvent,
     AgentView,
     Cordon,
-    EndpointView,
     ForgottenAgent,
     GroupOptions,
     GroupView,
     Health,
     HistoryEntry,
-    NewEndpoint,
     Page,
     QuotaView,
-    Scale,
     SessionView,
     WorkspaceList,
 )
@@ -32,7 +29,6 @@ from moorage.manager.api import (
     agents,
     commands,
     decisions,
-    endpoints,
     explain,
     health,
     quotas,
@@ -41,12 +37,12 @@ from moorage.manager.api import (
     usage,
     workspaces,
 )
+from moorage.manager.api.endpoint_routes import ENDPOINT_ROUTES
 from moorage.manager.api.identity_routes import IDENTITY_ROUTES
 from moorage.manager.api.route import Items, Route, route
 
 _SESSION = "/v1/sessions/{ref:.+}"
 _ACCESS_TOKENS = f"{_SESSION}/apps/{{app}}/access-tokens"
-_ENDPOINT = "/v1/endpoints/{name:.+}"
 _GROUP = "/v1/groups/{name:.+}"
 _QUOTA = "/v1/quotas/{scope}/{name:.+}"
 
@@ -163,45 +159,7 @@ ROUTES: tuple[Route, ...] = (
         access="owner",
     ),
     route("GET", _SESSION, sessions.get_session, "Get a session by id or name", SessionView, access="viewer"),
-    route(
-        "POST",
-        "/v1/endpoints",
-        endpoints.create_endpoint,
-        "Create an endpoint that serves a model",
-        EndpointView,
-        body=NewEndpoint,
-        status=201,
-        location="/v1/endpoints/{name}",
-        access="member",
-    ),
-    route(
-        "GET",
-        "/v1/endpoints",
-        endpoints.list_endpoints,
-        "List endpoints, newest first",
-        Page[EndpointView],
-        query=sessions.PageQuery,
-        access="viewer",
-    ),
-    route(
-        "POST",
-        f"{_ENDPOINT}/scale",
-        endpoints.scale_endpoint,
-        "Set the number of replicas of an endpoint",
-        EndpointView,
-        body=Scale,
-        access="owner",
-    ),
-    route("GET", _ENDPOINT, endpoints.get_endpoint, "Get an endpoint", EndpointView, access="viewer"),
-    route(
-        "DELETE",
-        _ENDPOINT,
-        endpoints.delete_endpoint,
-        "Delete an endpoint and stop its replicas",
-        EndpointView,
-        status=202,
-        access="owner",
-    ),
+    *ENDPOINT_ROUTES,
     route(
         "GET",
         "/v1/workspaces",

@@ -78,7 +78,7 @@ class CreateQuery(Model):
 
 async def create_session(call: Call[SessionSpec, CreateQuery]) -> SessionView | PlanView:
     idempotency_key, store = call.idempotency_key, call.deps.store
-    await check_secrets(call)
+    await check_secrets(call, call.body)
     await authorization.check_limits(call, call.body)
     if call.query.dry_run:
         return await call.deps.explanations.plan_session(call.scope, call.body)

@@ -29,10 +29,9 @@ async def delete_secret(call: Call[None, NoQuery]) -> SecretView:
     return await call.deps.store.secrets.delete(call.scope, call.path("name"))
 
 
-async def check_secrets(call: Call[Any, Any]) -> None:
+async def check_secrets(call: Call[Any, Any], spec: Workload) -> None:
     """Raises ``InvalidInput`` for a masked value, which would replace the secret by its mask, and for a
     secret that the project does not have."""
-    spec: Workload = call.body
     if masked := sorted(name for name, value in spec.env.items() if value == MASK):
         raise InvalidInput(
             f"env.{masked[0]} is {MASK!r}, the mask of a value that is not shown",

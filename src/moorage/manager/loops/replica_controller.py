@@ -1,8 +1,10 @@
-"""Replica controller: starts and stops replicas until each endpoint has the wanted number."""
+"""Replica controller: starts, drains and stops replicas as ``serving.replicas`` plans, and rolls revisions
+out and back."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import asyncio
+from collections.abc import Awaitable, Collection
 from datetime import datetime
 
 import structlog
@@ -10,11 +12,12 @@ import structlog
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.model.errors import Conflict, NotFound
-from moorage.common.model.ids import EndpointId
+from moorage.common.model.ids import EndpointId, SessionId
+from moorage.common.model.reasons import REASONS, Reason
 from moorage.manager.identity.scope import Scope
 from moorage.manager.lifecycle.sweep import Sweep
 from moorage.manager.loops.leader import Leader
-from moorage.manager.serving.replicas import plan_replicas
+from moorage.manager.serving.replicas import ReplicaPlan, consecutive_failures, plan_replicas
 from moorage.manager.serving.snapshots import EndpointSnapshot
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
@@ -29,13 +32,13 @@ SWEEP_S, SWEPT = 1.0, 25
 
 
 class ReplicaController:
-    """Looks at endpoints that changed, whose replicas or their agents did, and whose backoff has ended."""
+    """Looks at endpoints that changed, whose replicas or their agents did, and whose next plan is due."""
 
     def __init__(self, store: Store, leader: Leader, terminator: SessionTerminator, clock: Clock) -> None:
         self._store, self._leader, self._clock = store, leader, clock
         self._terminator = terminator
         self._changed: set[EndpointId] = set()
-        self._retry_at: dict[EndpointId, datetime] = {}
+        self._look_at: dict[EndpointId, datetime] = {}
         self._term: int | None = None
         self._sweep: Sweep[EndpointId] = Sweep()
         self._swept_at = 0.0
@@ -52,53 +55,86 @@ class ReplicaController:
     async def run_once(self) -> None:
         term, mono = self._leader.term, self._clock.monotonic()
         if term != self._term:
-            self._term, self._retry_at = term, {}
+            self._term, self._look_at = term, {}
             self._sweep.restart()
         if term is None:
             self._changed.clear()
             return
         now = self._leader.deadlines.now()
-        for endpoint_id in [one for one, at in self._retry_at.items() if at <= now]:
-            del self._retry_at[endpoint_id]
+        for endpoint_id in [one for one, at in self._look_at.items() if at <= now]:
+            del self._look_at[endpoint_id]
             self._changed.add(endpoint_id)
         while self._sweep.urgent or mono - self._swept_at >= SWEEP_S:
-            found, cursor = await self._store.endpoints.sweep(_SCOPE, self._sweep.begin(), SWEPT)
+            found, cursor = await self._store.replicas.sweep(_SCOPE, self._sweep.begin(), SWEPT)
             self._sweep.advance(cursor)
             self._changed.update(found)
             self._swept_at = mono
         changed, self._changed = sorted(self._changed), set()
         try:
             while changed and self._leader.term == term:
-                for endpoint in await self._store.endpoints.to_reconcile(_SCOPE, changed[:SWEPT]):
-                    await self._reconcile(endpoint, term)
+                endpoints = await self._store.replicas.to_reconcile(_SCOPE, changed[:SWEPT])
+                await self._together(*(self._reconcile(endpoint, term) for endpoint in endpoints))
                 del changed[:SWEPT]
         finally:
             self._changed.update(changed)  # for a retry
 
     async def _reconcile(self, endpoint: EndpointSnapshot, term: int) -> None:
         plan = plan_replicas(endpoint, self._leader.deadlines.now())
-        self._retry_at.pop(endpoint.endpoint_id, None)
-        if plan.retry_at is not None and not plan.start:
-            self._retry_at[endpoint.endpoint_id] = plan.retry_at
-        for session_id in plan.stop:
-            log.info("stop replica", endpoint=endpoint.name, session=session_id, reason=plan.stop_reason)
-            await self._terminator.stop(_SCOPE, session_id, reason=plan.stop_reason, term=term)
-        for _ in range(plan.start):
-            name = f"{endpoint.name[:110]}-{self._clock.new_id()[-6:]}"
-            spec = endpoint.spec.session(name)
-            try:
-                made = await self._store.sessions.create(
-                    Scope.system("replicas", endpoint.owner),
-                    spec,
-                    endpoint_id=endpoint.endpoint_id,
-                    term=term,
-                )
-            except (Conflict, NotFound) as error:
-                log.warning(
-                    "could not create a replica; the next run retries",
-                    endpoint=endpoint.name,
-                    error=str(error),
-                )
-                self._changed.add(endpoint.endpoint_id)
-                return
-            log.info("start replica", endpoint=endpoint.name, session=made.id, failures=plan.failures)
+        self._look_at.pop(endpoint.endpoint_id, None)
+        if plan.look_at is not None:
+            self._look_at[endpoint.endpoint_id] = plan.look_at
+        if plan.roll_back_to is not None:
+            await self._roll_back(endpoint, plan.roll_back_to, plan.failures, term)
+            return
+        # First what makes room, then what fills it. Writes of one kind share a statement.
+        await self._together(
+            self._store.replicas.drain(_SCOPE, plan.drain, term),
+            *(self._stop(endpoint, session_id, reason, term) for session_id, reason in plan.stop),
+        )
+        await self._store.replicas.revive(_SCOPE, plan.revive, term)
+        await self._together(*(self._start(endpoint, plan, term) for _ in range(plan.start)))
+        if plan.is_complete:
+            log.info("revision is complete", endpoint=endpoint.name, revision=endpoint.revision)
+            await self._store.replicas.complete(_SCOPE, endpoint, term)
+
+    async def _together(self, *actions: Awaitable[None]) -> None:
+        """Run them to their ends; then the first failure counts."""
+        for outcome in await asyncio.gather(*actions, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def _roll_back(self, endpoint: EndpointSnapshot, revision: int, failures: int, term: int) -> None:
+        last = consecutive_failures(endpoint)[0]
+        detail = f"{failures} replicas of it failed in a row, the last one: {REASONS[last.reason].text}"
+        if await self._store.replicas.roll_back(_SCOPE, endpoint, revision, last.reason, detail, term):
+            log.warning(
+                "revision rolled back", endpoint=endpoint.name, revision=endpoint.revision, to=revision,
+                reason=last.reason, failures=failures,
+            )  # fmt: skip
+
+    async def _stop(
+        self, endpoint: EndpointSnapshot, session_id: SessionId, reason: Reason, term: int
+    ) -> None:
+        log.info("stop replica", endpoint=endpoint.name, session=session_id, reason=reason)
+        await self._terminator.stop(_SCOPE, session_id, reason=reason, term=term)
+
+    async def _start(self, endpoint: EndpointSnapshot, plan: ReplicaPlan, term: int) -> None:
+        name = f"{endpoint.name[:110]}-{self._clock.new_id()[-6:]}"
+        spec = endpoint.spec.session(name)
+        try:
+            made = await self._store.sessions.create(
+                Scope.system("replicas", endpoint.owner),
+                spec,
+                endpoint_id=endpoint.endpoint_id,
+                endpoint_revision=endpoint.revision,
+                term=term,
+            )
+        except (Conflict, NotFound) as error:
+            log.warning(
+                "could not create a replica; the next run retries",
+                endpoint=endpoint.name,
+                error=str(error),
+            )
+            self._changed.add(endpoint.endpoint_id)
+            return
+        log.info("start replica", endpoint=endpoint.name, session=made.id, failures=plan.failures)

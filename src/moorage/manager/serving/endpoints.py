@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from moorage.common.aio.clock import Clock
+from moorage.common.model.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
 from moorage.common.model.reasons import Reason
 from moorage.common.model.roles import Role
 from moorage.common.model.spec import EndpointSpec
-from moorage.common.model.status import TERMINAL, EndpointStatus, Status
-from moorage.common.views.resources import EndpointView, Page
+from moorage.common.model.status import TERMINAL, EndpointStatus
+from moorage.common.views.endpoints import EndpointPatch, EndpointView, RevisionView, RolloutView
+from moorage.common.views.resources import Page
+from moorage.manager.identity.keys import IdempotencyKey
 from moorage.manager.identity.scope import Scope
-from moorage.manager.serving.replicas import consecutive_failures, endpoint_status, plan_replicas
-from moorage.manager.store.endpoints import EndpointRecord, EndpointStore
+from moorage.manager.serving.replicas import consecutive_failures, plan_replicas
+from moorage.manager.serving.status import endpoint_status, replica_state, rollout_state
+from moorage.manager.store.endpoint_rows import EndpointRecord
+from moorage.manager.store.endpoints import EndpointStore
 
 _ENDED_SHOWN = 5
+
+
+_ATTEMPTS = 20
 
 
 class EndpointService:
@@ -25,10 +34,17 @@ class EndpointService:
         self._store, self._clock = store, clock
 
     async def create(
-        self, scope: Scope, spec: EndpointSpec, *, shared_with: Sequence[str] = ()
-    ) -> EndpointView:
-        """Raises ``Conflict`` for a name in use, ``NotFound`` for an unknown group."""
-        return self._view(scope, await self._store.create(scope, spec, shared_with=shared_with))
+        self,
+        scope: Scope,
+        spec: EndpointSpec,
+        *,
+        shared_with: Sequence[str] = (),
+        idempotency_key: IdempotencyKey | None = None,
+    ) -> tuple[EndpointView, bool]:
+        """The endpoint, and whether an earlier request under ``idempotency_key`` has created it. Raises
+        ``Conflict`` for a name in use, ``NotFound`` for an unknown group."""
+        record, repeated = await self._store.create_once(scope, spec, shared_with, idempotency_key)
+        return self._view(scope, record), repeated
 
     async def get(self, scope: Scope, name: str) -> EndpointView:
         return self._view(scope, await self._store.get(scope, name))
@@ -38,9 +54,74 @@ class EndpointService:
         records, following = await self._store.page(scope, cursor=cursor, limit=limit)
         return Page[EndpointView](items=[self._view(scope, record) for record in records], next=following)
 
+    async def update(
+        self,
+        scope: Scope,
+        name: str,
+        patch: EndpointPatch,
+        *,
+        if_match: frozenset[int] | None = None,
+        idempotency_key: IdempotencyKey | None = None,
+        check: Callable[[EndpointSpec], Awaitable[None]],
+    ) -> tuple[EndpointView, bool]:
+        """Apply a patch. ``if_match``: the versions that it may be applied to; None: any. ``check`` raises
+        for
+        a spec that the caller may not run. Returns as ``create`` does. Raises ``PreconditionFailed``, and
+        ``ValidationError`` for a patch that makes an invalid spec."""
+        request = f"patch {name} {patch.model_dump_json(exclude_unset=True)}"
+        for _ in range(_ATTEMPTS):
+            before = await self._store.get(scope, name)
+            spec = patch.merged(before.snapshot.spec, before.snapshot.wanted)
+            await check(spec)
+            shared_with = before.shared_with if patch.shared_with is None else patch.shared_with
+            matches = if_match is None or before.version in if_match
+            if not matches and idempotency_key is None:
+                raise _changed(before)
+            # A request that was applied before is recognised by its key, although the version differs now.
+            against = before if matches else replace(before, version=-1)
+            made = await self._store.update(scope, against, spec, shared_with, request, idempotency_key)
+            if made is not None:
+                return self._view(scope, made[0]), made[1]
+            if not matches:
+                raise _changed(before)
+        raise Conflict(f"endpoint {name!r} changes all the time", next_step="try again")
+
     async def scale(self, scope: Scope, name: str, replicas: int) -> EndpointView:
-        """Also restarts an endpoint that was given up after repeated failures."""
+        """Also restarts an endpoint that was given up after repeated failures. Raises ``InvalidInput`` for a
+        number outside the limits of its autoscaling."""
+        scaling = (await self._store.get(scope, name)).snapshot.spec.autoscale
+        if scaling is not None and not scaling.min <= replicas <= scaling.max:
+            raise InvalidInput(
+                f"replicas = {replicas} is outside the limits of endpoint {name!r}, which is scaled "
+                f"automatically from {scaling.min} to {scaling.max}",
+                next_step="change autoscale.min and autoscale.max, or choose a number between them",
+            )
         return self._view(scope, await self._store.scale(scope, name, replicas))
+
+    async def revisions(self, scope: Scope, name: str) -> list[RevisionView]:
+        return await self._store.revisions(scope, name)
+
+    async def undo(self, scope: Scope, name: str, revision: int | None) -> EndpointView:
+        """Return to an earlier revision; None: the last complete one. Raises ``Conflict`` if there is none,
+        ``NotFound`` for an unknown one."""
+        for _ in range(_ATTEMPTS):
+            record = await self._store.get(scope, name)
+            target = revision or record.snapshot.fallback
+            if target is None:
+                raise Conflict(
+                    f"endpoint {name!r} has no earlier revision that was complete",
+                    next_step=f"`moorage rollout history {name}` lists its revisions; name one of them",
+                )
+            if target > record.newest:
+                raise NotFound(
+                    f"endpoint {name!r} has no revision {target}",
+                    next_step=f"`moorage rollout history {name}` lists its revisions",
+                )
+            if target == record.snapshot.revision:
+                raise Conflict(f"endpoint {name!r} has revision {target} already", next_step="name another")
+            if (made := await self._store.undo(scope, record, target)) is not None:
+                return self._view(scope, made)
+        raise Conflict(f"endpoint {name!r} changes all the time", next_step="try again")
 
     async def delete(self, scope: Scope, name: str) -> EndpointView:
         """The name is free at once; the replicas stop soon after."""
@@ -49,6 +130,13 @@ class EndpointService:
 
     def _view(self, scope: Scope, record: EndpointRecord) -> EndpointView:
         return visible_part(scope, endpoint_view(record, self._clock.now()))
+
+
+def _changed(before: EndpointRecord) -> PreconditionFailed:
+    return PreconditionFailed(
+        f'endpoint {before.snapshot.name!r} has changed: its ETag is "{before.version}" now',
+        next_step="read it again, and send the change with the new ETag",
+    )
 
 
 def visible_part(scope: Scope, view: EndpointView) -> EndpointView:
@@ -60,9 +148,13 @@ def visible_part(scope: Scope, view: EndpointView) -> EndpointView:
 
 def endpoint_view(record: EndpointRecord, now: datetime) -> EndpointView:
     """Pure."""
-    snapshot, replicas = record.snapshot, record.replicas
+    snapshot = record.snapshot
+    replicas = [
+        view.model_copy(update={"state": str(replica_state(replica))})
+        for view, replica in zip(record.replicas, snapshot.replicas, strict=True)
+    ]
     plan = plan_replicas(snapshot, now)
-    failed = consecutive_failures(snapshot.replicas, snapshot.changed_at)
+    failed = consecutive_failures(snapshot)
     last = next((view for view in replicas if failed and view.session_id == failed[0].session_id), None)
     ended = [view for view in replicas if view.status in TERMINAL]
     return EndpointView(
@@ -70,16 +162,35 @@ def endpoint_view(record: EndpointRecord, now: datetime) -> EndpointView:
         name=snapshot.name,
         status=endpoint_status(snapshot),
         replicas=snapshot.wanted,
-        ready=sum(replica.status is Status.RUNNING for replica in snapshot.replicas),
+        ready=sum(replica.serves for replica in snapshot.replicas),
         reason=last.reason if last else Reason.NONE,
         detail=last.detail if last else "",
         failures=plan.failures,
         retry_at=plan.retry_at,
-        revision=record.revision,
+        revision=snapshot.revision,
+        version=record.version,
+        rollout=_rollout(record),
         created_at=record.created_at,
         user=snapshot.owner.user,
         project=snapshot.owner.project,
         shared_with=record.shared_with,
         spec=snapshot.spec,
         sessions=[view for view in replicas if view.status not in TERMINAL] + ended[:_ENDED_SHOWN],
+    )
+
+
+def _rollout(record: EndpointRecord) -> RolloutView:
+    snapshot = record.snapshot
+    live = [r for r in snapshot.replicas if r.status not in TERMINAL]
+    updated = [r for r in live if r.revision == snapshot.revision]
+    failed = record.newest_failed and record.newest != snapshot.revision
+    return RolloutView(
+        state=rollout_state(snapshot, record.newest, record.newest_failed),
+        revision=snapshot.revision,
+        newest=record.newest,
+        updated=len(updated),
+        ready=sum(r.serves for r in updated),
+        old=len(live) - len(updated),
+        reason=record.rollout_reason if failed else Reason.NONE,
+        detail=record.rollout_detail if failed else "",
     )

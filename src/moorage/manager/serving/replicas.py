@@ -1,14 +1,21 @@
-"""Replica counts and statuses of endpoints. Pure."""
+"""Replica plans: which replicas of an endpoint to start, drain and stop. Pure.
+
+A replica *stays* if it can serve for as long as the endpoint wants: it has the endpoint's revision, and is
+healthy, on an agent that is ALIVE and not drained, and not at the end of its lifetime. Others *leave*. For
+each one that leaves, another one starts, and must be ready first: by choice, there are never fewer ready
+replicas than wanted, and in a rollout never fewer than ``max_unavailable`` less.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import Reason
-from moorage.common.model.status import STARTING, TERMINAL, EndpointStatus, Status
+from moorage.common.model.status import TERMINAL, Status
+from moorage.manager.serving.lifetime import successor_due_at
 from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
 
 # A failed replica is replaced after 5, 10, 20 … seconds. After FAILURES_MAX in a row, no replica is started
@@ -17,32 +24,54 @@ BACKOFF_FIRST_S, BACKOFF_MAX_S, FAILURES_MAX = 5.0, 300.0, 5
 # A replica that was ready for this long shows that the endpoint's spec works: earlier failures no longer
 # count.
 STABLE_S = 60.0
+# An unhealthy replica whose replacement finds no place is stopped after this time, to make one.
+UNHEALTHY_S = 120.0
 # Failures of the node, not of the replica: replaced without a backoff.
 _NODE_FAILURES = frozenset({Reason.AGENT_LOST, Reason.AGENT_SHUTDOWN, Reason.KERNEL_GONE})
+# Replicas that leave for one of these reasons count against ``max_surge``. The others are replaced at once:
+# they cannot wait.
+BY_CHOICE = frozenset({Reason.REVISION_REPLACED, Reason.SCALED_DOWN})
+# A draining replica of which neither a proxy nor its engine says whether it has requests stops after this
+# time,
+# in which the proxies learn that it drains. Its engine then finishes what it has within its own grace period.
+SETTLE_S = 5.0
+_LEAVE_ORDER = (Reason.AGENT_DRAINED, Reason.MAX_LIFETIME, Reason.REVISION_REPLACED)
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPlan:
-    """``failures``: consecutive ones since a replica was stable. ``retry_at``: end of the backoff, if any."""
+    """``revive``: draining replicas that shall serve again. ``failures``: consecutive ones of the current
+    revision since a replica was stable. ``retry_at``: end of the backoff, if any. ``look_at``: when the next
+    plan may differ, though nothing else changes. ``roll_back_to``: the revision to return to, because the
+    current one has failed. ``is_complete``: all replicas have the current revision and are ready.
+    """
 
     start: int = 0
-    stop: tuple[SessionId, ...] = ()
-    stop_reason: Reason = Reason.SCALED_DOWN
+    stop: tuple[tuple[SessionId, Reason], ...] = ()
+    drain: tuple[tuple[SessionId, Reason], ...] = ()
+    revive: tuple[SessionId, ...] = ()
     failures: int = 0
     retry_at: datetime | None = None
+    look_at: datetime | None = None
+    roll_back_to: int | None = None
+    is_complete: bool = False
 
 
-def consecutive_failures(replicas: Sequence[ReplicaSnapshot], since: datetime) -> list[ReplicaSnapshot]:
-    """Replicas that failed since the endpoint was last changed and since one was stable; newest first."""
+def consecutive_failures(endpoint: EndpointSnapshot) -> list[ReplicaSnapshot]:
+    """Replicas of the current revision that failed since the endpoint was last changed and since one was
+    stable; newest first."""
     failed = []
-    for r in replicas:
-        if r.created_at < since:
+    for r in endpoint.replicas:
+        if r.revision != endpoint.revision:
+            continue
+        if r.created_at < endpoint.changed_at:
             break
-        if r.status is Status.RUNNING:
+        if r.status is Status.RUNNING and r.unhealthy_since is None:
             break
         if r.status is not Status.ERROR or _is_node_failure(r):
             continue
-        if r.ready_at is not None and (r.status_since - r.ready_at).total_seconds() >= STABLE_S:
+        bad_since = r.unhealthy_since or r.status_since
+        if r.ready_at is not None and (bad_since - r.ready_at).total_seconds() >= STABLE_S:
             break
         failed.append(r)
     return failed
@@ -55,50 +84,148 @@ def _is_node_failure(r: ReplicaSnapshot) -> bool:
 
 
 def plan_replicas(endpoint: EndpointSnapshot, now: datetime) -> ReplicaPlan:
-    """The replicas to start or stop to reach the wanted number."""
+    """What brings the endpoint closer to its wanted number of replicas of its current revision."""
     live = [r for r in endpoint.replicas if r.status not in TERMINAL and r.status is not Status.TERMINATING]
     if endpoint.deleted:
-        return ReplicaPlan(stop=tuple(r.session_id for r in live), stop_reason=Reason.ENDPOINT_DELETED)
-    healthy = [r for r in live if not (r.agent_silent or r.agent_drained)]
-    drained = [r for r in live if r.agent_drained and not r.agent_silent]
-    if drained and (replaced := _replaced(drained, healthy, endpoint.wanted)):
-        return ReplicaPlan(stop=replaced, stop_reason=Reason.AGENT_DRAINED)
-    failed = consecutive_failures(endpoint.replicas, endpoint.changed_at)
-    missing = endpoint.wanted - len(healthy)
-    if missing < 0:
-        # Replicas that are not ready stop first, then the youngest.
-        order = sorted(healthy, key=lambda r: (r.status is Status.RUNNING, -r.created_at.timestamp()))
-        return ReplicaPlan(stop=tuple(r.session_id for r in order[:-missing]), failures=len(failed))
-    if not failed or missing == 0:
-        return ReplicaPlan(start=missing, failures=len(failed))
-    if len(failed) >= FAILURES_MAX:
-        return ReplicaPlan(failures=len(failed))
-    wait_s = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2 ** (len(failed) - 1))
-    retry_at = failed[0].status_since + timedelta(seconds=wait_s)
-    return ReplicaPlan(start=missing if now >= retry_at else 0, failures=len(failed), retry_at=retry_at)
+        return ReplicaPlan(stop=_for(Reason.ENDPOINT_DELETED, live))
+    failed = consecutive_failures(endpoint)
+    if not endpoint.proven and endpoint.fallback and len(failed) >= endpoint.spec.rollout.max_failures:
+        return ReplicaPlan(failures=len(failed), roll_back_to=endpoint.fallback)
+    draining = [r for r in live if r.draining_since is not None]
+    leaving = {r: reason for r in live if (reason := _leaves(endpoint, r, now))}
+    staying = [r for r in live if not (r in leaving or r.agent_silent or r.draining_since)]
+    done, drain_ends = _drained(draining, endpoint.spec.rollout.drain_timeout_s, now)
+    plan = _leave(endpoint, staying, leaving, now)
+    # Replicas that are not ready stop first, then those with the fewest requests, then the youngest.
+    excess = sorted(staying, key=lambda r: (r.serves, r.in_flight or 0, -r.created_at.timestamp()))
+    excess = excess[: max(0, len(staying) - endpoint.wanted)]
+    plan = replace(
+        plan,
+        stop=(*done, *plan.stop, *_for(Reason.SCALED_DOWN, (r for r in excess if not r.serves))),
+        drain=(*plan.drain, *_for(Reason.SCALED_DOWN, (r for r in excess if r.serves))),
+        failures=len(failed),
+        look_at=_first(plan.look_at, *drain_ends),
+    )
+    missing = endpoint.wanted - len(staying)
+    if missing > 0:
+        finished = {session_id for session_id, _ in done}
+        plan = _add(endpoint, plan, missing, [r for r in draining if r.session_id not in finished], now)
+    ready = sum(r.serves for r in staying)
+    others = any(r.revision != endpoint.revision for r in live)
+    is_complete = not endpoint.proven and 0 < endpoint.wanted <= ready and not others
+    return replace(plan, is_complete=is_complete)
 
 
-def _replaced(
-    drained: Sequence[ReplicaSnapshot], healthy: Sequence[ReplicaSnapshot], wanted: int
-) -> tuple[SessionId, ...]:
-    """Replicas on draining agents that are no longer needed. One that is not ready serves no requests."""
-    ready = sum(r.status is Status.RUNNING for r in healthy)
-    serving = [r for r in drained if r.status is Status.RUNNING]
-    idle = [r.session_id for r in drained if r.status is not Status.RUNNING]
-    return (*idle, *(r.session_id for r in serving[max(0, wanted - ready) :]))
+def _leaves(endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime) -> Reason | None:
+    """Why a live replica shall be replaced, if so. A silent one is replaced, too, but not given up."""
+    if r.draining_since is not None or r.agent_silent:
+        return None
+    if r.unhealthy_since is not None and r.status is Status.RUNNING:
+        return Reason.UNHEALTHY
+    if r.agent_drained:
+        return Reason.AGENT_DRAINED
+    if r.revision != endpoint.revision:
+        return Reason.REVISION_REPLACED
+    due_at = successor_due_at(endpoint, r)
+    return Reason.MAX_LIFETIME if due_at is not None and now >= due_at else None
 
 
-def endpoint_status(endpoint: EndpointSnapshot) -> EndpointStatus:
-    """The status shown to users: computed, never stored."""
-    if endpoint.deleted:
-        return EndpointStatus.STOPPED
-    statuses = [r.status for r in endpoint.replicas]
-    ready = statuses.count(Status.RUNNING)
-    failing = bool(consecutive_failures(endpoint.replicas, endpoint.changed_at))
-    if endpoint.wanted == 0:
-        return EndpointStatus.READY if ready else EndpointStatus.NOT_LOADED
-    if ready >= endpoint.wanted:
-        return EndpointStatus.READY
-    if ready or failing:
-        return EndpointStatus.DEGRADED
-    return EndpointStatus.LOADING if any(s in STARTING for s in statuses) else EndpointStatus.QUEUED
+def _leave(
+    endpoint: EndpointSnapshot,
+    staying: Sequence[ReplicaSnapshot],
+    leaving: dict[ReplicaSnapshot, Reason],
+    now: datetime,
+) -> ReplicaPlan:
+    """Drain those that leave as far as others are ready, and stop those that serve no requests."""
+    stop = [(r.session_id, reason) for r, reason in leaving.items() if r.status is not Status.RUNNING]
+    drain: list[tuple[SessionId, Reason]] = []
+    serving = sorted(
+        (r for r in leaving if r.serves),
+        key=lambda r: (_LEAVE_ORDER.index(leaving[r]), r.in_flight or 0, r.created_at),
+    )
+    ready = min(sum(r.serves for r in staying), endpoint.wanted) + len(serving)
+    for r in serving:
+        spare = endpoint.spec.rollout.max_unavailable if leaving[r] is Reason.REVISION_REPLACED else 0
+        if ready > endpoint.wanted - spare:
+            drain.append((r.session_id, leaving[r]))
+            ready -= 1
+    look_at = _first(*(at for r in staying if (at := successor_due_at(endpoint, r)) is not None))
+    for r, reason in leaving.items():
+        if reason is Reason.UNHEALTHY and r.unhealthy_since is not None:
+            until = r.unhealthy_since + timedelta(seconds=UNHEALTHY_S)
+            if now >= until:
+                stop.append((r.session_id, reason))
+            elif ready >= endpoint.wanted:
+                drain.append((r.session_id, reason))
+            else:
+                look_at = _first(look_at, until)
+    return ReplicaPlan(stop=tuple(stop), drain=tuple(drain), look_at=look_at)
+
+
+def _add(
+    endpoint: EndpointSnapshot,
+    plan: ReplicaPlan,
+    missing: int,
+    draining: Sequence[ReplicaSnapshot],
+    now: datetime,
+) -> ReplicaPlan:
+    """Revive draining replicas, then start new ones: those that are missing, within ``max_surge``, and after
+    the backoff."""
+    fit = (r for r in draining if r.revision == endpoint.revision and r.drain_reason in BY_CHOICE)
+    usable = [r for r in fit if r.status is Status.RUNNING and not r.agent_silent and not r.agent_drained]
+    revive = tuple(r.session_id for r in usable if r.unhealthy_since is None)[:missing]
+    plan, missing = replace(plan, revive=revive), missing - len(revive)
+    stopping = {session_id for session_id, _ in plan.stop}
+    occupied = sum(
+        r.session_id not in stopping and r.session_id not in revive and _by_choice(endpoint, r)
+        for r in endpoint.replicas
+    )
+    room = missing + endpoint.spec.rollout.max_surge - occupied
+    start = max(0, min(missing, room))
+    if not plan.failures:
+        return replace(plan, start=start)
+    if plan.failures >= FAILURES_MAX:
+        return plan
+    wait_s = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2 ** (plan.failures - 1))
+    retry_at = consecutive_failures(endpoint)[0].status_since + timedelta(seconds=wait_s)
+    if now >= retry_at:
+        return replace(plan, start=start, retry_at=retry_at)
+    return replace(plan, retry_at=retry_at, look_at=_first(plan.look_at, retry_at))
+
+
+def _by_choice(endpoint: EndpointSnapshot, r: ReplicaSnapshot) -> bool:
+    """Whether a replica exists beside those that stay, and need not go at once."""
+    if r.status is not Status.RUNNING or r.agent_silent or r.unhealthy_since is not None:
+        return False
+    if r.draining_since is not None:
+        return r.drain_reason in BY_CHOICE
+    return r.revision != endpoint.revision and not r.agent_drained
+
+
+def _drained(
+    draining: Iterable[ReplicaSnapshot], timeout_s: float, now: datetime
+) -> tuple[tuple[tuple[SessionId, Reason], ...], list[datetime]]:
+    """The draining replicas to stop, and when to look at the others again, though nothing was reported."""
+    done: list[tuple[SessionId, Reason]] = []
+    looks: list[datetime] = []
+    for r in draining:
+        assert r.draining_since is not None
+        settled = r.draining_since + timedelta(seconds=min(SETTLE_S, timeout_s))
+        end = r.draining_since + timedelta(seconds=timeout_s)
+        if r.in_flight is not None:
+            is_idle = not r.in_flight and r.is_confirmed
+        else:
+            is_idle = now >= settled and not (r.load and r.load.running + r.load.waiting)
+        if is_idle or r.status is not Status.RUNNING or now >= end:
+            done.append((r.session_id, r.drain_reason))
+        else:
+            looks.append(settled if r.in_flight is None and now < settled else end)
+    return tuple(done), looks
+
+
+def _for(reason: Reason, replicas: Iterable[ReplicaSnapshot]) -> tuple[tuple[SessionId, Reason], ...]:
+    return tuple((r.session_id, reason) for r in replicas)
+
+
+def _first(*moments: datetime | None) -> datetime | None:
+    return min((at for at in moments if at is not None), default=None)

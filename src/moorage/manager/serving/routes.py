@@ -29,6 +29,7 @@ def model_routes(rows: Iterable[Mapping[str, Any]]) -> tuple[ModelRoute, ...]:
                     row["port"],
                     row["secret"],
                     row["engine"],
+                    row["draining"],
                 )
             )
     return tuple(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from moorage.common.model.ids import EndpointId, SessionId
@@ -13,10 +13,25 @@ from moorage.manager.identity.keys import NOBODY, Owner
 
 
 @dataclass(frozen=True, slots=True)
+class EngineLoad:
+    """Requests at one engine, as it counts them. ``kv_cache``: use from 0 to 1; None: it does not say."""
+
+    running: int = 0
+    waiting: int = 0
+    kv_cache: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ReplicaSnapshot:
     """``agent_silent``: the agent is SUSPECT or LOST, so a replacement starts before this replica is given
     up. ``agent_drained``: the agent is being drained, so this replica is stopped once its replacement is
-    ready."""
+    ready. ``unhealthy_since``: its engine does not answer health checks; it gets no requests.
+
+    ``draining_since``: it gets no new requests, and stops once it has finished its last one, for
+    ``drain_reason``. ``in_flight``: requests that the proxies have sent there; None: no proxy says.
+    ``is_confirmed``: all these proxies know that it drains. ``load``: None: its engine does not say.
+    ``ends_at``: end of its lifetime, while it runs.
+    """
 
     session_id: SessionId
     status: Status
@@ -26,15 +41,38 @@ class ReplicaSnapshot:
     reason: Reason = Reason.NONE
     agent_silent: bool = False
     agent_drained: bool = False
+    revision: int = 1
+    unhealthy_since: datetime | None = None
+    draining_since: datetime | None = None
+    drain_reason: Reason = Reason.NONE
+    in_flight: int | None = None
+    is_confirmed: bool = False
+    load: EngineLoad | None = None
+    ends_at: datetime | None = None
+
+    @property
+    def serves(self) -> bool:
+        """The proxies may send requests there."""
+        return self.status is Status.RUNNING and self.unhealthy_since is None and self.draining_since is None
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointSnapshot:
+    """``revision``: the one that all replicas shall have. ``proven``: all replicas have been of this revision
+    and ready at the same time. ``fallback``: the last revision before that was so.
+
+    ``waiting``: requests that the proxies hold for want of a ready replica.
+    """
+
     endpoint_id: EndpointId
     name: str
     spec: EndpointSpec
     wanted: int
     changed_at: datetime
     deleted: bool
-    replicas: tuple[ReplicaSnapshot, ...]  # newest first: all live ones, and the latest that ended
+    replicas: tuple[ReplicaSnapshot, ...] = field(default=())  # newest first: live ones, and the last ended
     owner: Owner = NOBODY
+    revision: int = 1
+    proven: bool = False
+    fallback: int | None = None
+    waiting: int = 0

@@ -2,61 +2,63 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from sqlalchemy import or_, select
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import Conflict, NotFound
-from moorage.common.model.ids import EndpointId, SessionId
-from moorage.common.model.reasons import REASONS, Reason
+from moorage.common.model.ids import EndpointId
 from moorage.common.model.spec import EndpointSpec
-from moorage.common.model.status import Status
-from moorage.common.views import resources
-from moorage.manager.identity.keys import Owner
+from moorage.common.views.endpoints import RevisionView
+from moorage.manager.identity.keys import IdempotencyKey
 from moorage.manager.identity.scope import Scope
-from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
-from moorage.manager.store import tables
+from moorage.manager.store import session_errors, tables
 from moorage.manager.store.cursors import invalid_cursor
 from moorage.manager.store.database import Database
+from moorage.manager.store.endpoint_rows import EndpointRecord, read_endpoints, spec_columns
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row
-
-_FIRST = EndpointId("00000000-0000-0000-0000-000000000000")
-
-
-@dataclass(frozen=True, slots=True)
-class EndpointRecord:
-    """An endpoint as stored, with views of its replicas, newest first."""
-
-    snapshot: EndpointSnapshot
-    revision: int
-    created_at: datetime
-    replicas: list[resources.ReplicaView]
-    shared_with: list[str]
 
 
 class EndpointStore:
     def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
         self._db, self._notifier, self._clock = db, notifier, clock
-        self._connection, self._sweep_connection = db.dedicated_connection(), db.dedicated_connection()
+        self._connection = db.dedicated_connection()
 
     async def create(
-        self, scope: Scope, spec: EndpointSpec, *, shared_with: Sequence[str] = ()
+        self,
+        scope: Scope,
+        spec: EndpointSpec,
+        *,
+        shared_with: Sequence[str] = (),
+        idempotency_key: IdempotencyKey | None = None,
     ) -> EndpointRecord:
         """It belongs to the owner of ``scope``. ``shared_with``: other projects that may use it; "*": all.
         Raises ``Conflict`` for a name in use, ``NotFound`` for an unknown group."""
+        return (await self.create_once(scope, spec, shared_with, idempotency_key))[0]
+
+    async def create_once(
+        self,
+        scope: Scope,
+        spec: EndpointSpec,
+        shared_with: Sequence[str],
+        idempotency_key: IdempotencyKey | None,
+    ) -> tuple[EndpointRecord, bool]:
+        """As ``create``, and safe to repeat: a repeated call returns the endpoint of the first one, and True.
+        Raises ``Conflict`` also for a key that was used with another request."""
+        stored, serving = spec_columns(spec)
+        digest = _digest("create", spec.name, spec, shared_with)
         row = (
             await self._connection.fetch(
                 SQL["endpoint_create"],
                 self._clock.new_id(),
                 spec.name,
-                spec.model_dump(mode="json"),
+                stored,
                 spec.replicas,
                 scope.actor,
                 spec.resource_group,
@@ -64,13 +66,20 @@ class EndpointStore:
                 scope.owner.project,
                 list(shared_with),
                 scope.owner.isolated,
+                serving,
+                *_key_columns(idempotency_key),
+                digest,
             )
         )[0]
+        if row["repeated"] is not None:
+            return await self._repeated(scope, spec.name, row, digest, idempotency_key), True
         if not row["group_known"]:
-            raise NotFound(
-                f"resource_group {spec.resource_group!r} does not exist",
-                next_step="`moorage groups` lists them",
-            )
+            raise _unknown_group(spec)
+        if not row["created"] and idempotency_key is not None:
+            # A concurrent request may have used the same key.
+            columns = _key_columns(idempotency_key)
+            if (used := await self._db.fetchrow(SQL["endpoint_key_find"], *columns)) is not None:
+                return await self._repeated(scope, spec.name, used, digest, idempotency_key), True
         if not row["created"] and row["reserved"]:
             raise Conflict(
                 f"the name {spec.name!r} belongs to another project, and for 30 days after its last use",
@@ -82,7 +91,75 @@ class EndpointStore:
                 next_step=f"`moorage stop {spec.name}` first, or choose another name",
             )
         self._announce(row["id"])
-        return await self.get(scope, spec.name)
+        return await self.get(scope, spec.name), False
+
+    async def update(
+        self,
+        scope: Scope,
+        before: EndpointRecord,
+        spec: EndpointSpec,
+        shared_with: Sequence[str],
+        request: str,
+        idempotency_key: IdempotencyKey | None,
+    ) -> tuple[EndpointRecord, bool] | None:
+        """Replace the spec of the endpoint that was read as ``before``; None if it has changed meanwhile.
+        ``request``: what identifies the request under its key. Returns as ``create_once`` does.
+        Raises ``NotFound`` for an unknown group."""
+        snapshot, (stored, serving) = before.snapshot, spec_columns(spec)
+        template, digest = spec.template(), hashlib.sha256(request.encode()).hexdigest()
+        row = (
+            await self._connection.fetch(
+                SQL["endpoint_update"],
+                snapshot.endpoint_id,
+                before.version,
+                stored,
+                serving,
+                spec.replicas,
+                template if template != snapshot.spec.template() else None,
+                list(shared_with),
+                before.newest + 1,
+                scope.actor,
+                *_key_columns(idempotency_key),
+                digest,
+                scope.owner.isolated,
+            )
+        )[0]
+        if row["repeated"] is not None:
+            return await self._repeated(scope, spec.name, row, digest, idempotency_key), True
+        if not row["group_known"]:
+            raise _unknown_group(spec)
+        if not row["changed"]:
+            return None
+        self._announce(snapshot.endpoint_id)
+        return await self.get(scope, spec.name), False
+
+    async def _repeated(
+        self, scope: Scope, name: str, row: Row, digest: str, key: IdempotencyKey | None
+    ) -> EndpointRecord:
+        record = await self.get(scope, name) if row["request_digest"] == digest else None
+        if record is None or record.snapshot.endpoint_id != row["repeated"]:
+            raise session_errors.key_reused(key.key if key else "")
+        return record
+
+    async def undo(self, scope: Scope, record: EndpointRecord, revision: int) -> EndpointRecord | None:
+        """Make ``revision`` the target again. None: the endpoint has changed since ``record`` was read."""
+        snapshot = record.snapshot
+        rows = await self._connection.fetch(
+            SQL["endpoint_retarget"], snapshot.endpoint_id, snapshot.revision, revision, None, "", ""
+        )
+        if not rows:
+            return None
+        self._announce(snapshot.endpoint_id)
+        return await self.get(scope, snapshot.name)
+
+    async def revisions(self, scope: Scope, name: str) -> list[RevisionView]:
+        """Newest first. Raises ``NotFound``."""
+        snapshot = (await self.get(scope, name)).snapshot
+        rows = await self._db.fetch(SQL["endpoint_revisions"], snapshot.endpoint_id)
+        return [
+            RevisionView(**dict(row), current=row["revision"] == snapshot.revision, state=_state(row))
+            for row in rows
+        ]
 
     async def get(self, scope: Scope, name: str) -> EndpointRecord:
         """Raises ``NotFound``, also for an endpoint that was deleted while its replicas are still
@@ -92,7 +169,10 @@ class EndpointStore:
         found = await self._db.select(select(tables.endpoints).where(*conditions))
         if not found:
             raise _not_found(name)
-        return (await self._records(found))[0]
+        records = await self._records(found)
+        if not records:
+            raise _not_found(name)
+        return records[0]
 
     async def page(
         self, scope: Scope, *, cursor: str | None = None, limit: int = 50
@@ -109,7 +189,7 @@ class EndpointStore:
             select(tables.endpoints).where(*conditions).order_by(e.name).limit(limit + 1)
         )
         records = await self._records(found[:limit])
-        return records, records[-1].snapshot.name if len(found) > limit else None
+        return records, found[limit - 1]["name"] if len(found) > limit else None
 
     async def scale(self, scope: Scope, name: str, replicas: int) -> EndpointRecord:
         """Set the number of replicas and clear the count of failures. Raises ``NotFound``."""
@@ -133,41 +213,11 @@ class EndpointStore:
         self._notifier.notify_endpoints([EndpointId(endpoint_id)])
         self._notifier.notify_routes([EndpointId(endpoint_id)])
 
-    async def sweep(
-        self, _: Scope, after: EndpointId | None, limit: int
-    ) -> tuple[list[EndpointId], EndpointId | None]:
-        """Look at ``limit`` endpoints after ``after`` (None: at the first ones). Returns those whose replicas
-        are not as wanted, and the cursor for the next call; None: there are no more."""
-        row = (await self._sweep_connection.fetch(SQL["endpoints_sweep"], after or _FIRST, limit))[0]
-        last = None if row["last"] is None else EndpointId(row["last"])
-        return [EndpointId(endpoint_id) for endpoint_id in row["endpoints"]], last
-
-    async def to_reconcile(self, _: Scope, among: Collection[EndpointId]) -> list[EndpointSnapshot]:
-        """Those that are not deleted, and deleted ones that still have live replicas."""
-        found = await self._sweep_connection.fetch(SQL["endpoints_to_reconcile"], list(among))
-        replicas = await self._replicas(found)
-        return [_snapshot(row, replicas[row["id"]]) for row in found]
-
-    async def _replicas(self, found: Sequence[Row]) -> Mapping[str, list[Any]]:
-        """By endpoint, newest first."""
-        replicas: defaultdict[str, list[Any]] = defaultdict(list)
-        if found:
-            for row in await self._db.fetch(SQL["endpoint_sessions"], [row["id"] for row in found]):
-                replicas[row["endpoint_id"]].append(row)
-        return replicas
-
     async def _records(self, found: Sequence[Row]) -> list[EndpointRecord]:
-        replicas = await self._replicas(found)
-        return [
-            EndpointRecord(
-                _snapshot(row, replicas[row["id"]]),
-                row["revision"],
-                row["created_at"],
-                [_replica_view(replica) for replica in replicas[row["id"]]],
-                row["shared_with"],
-            )
-            for row in found
-        ]
+        """In the order of ``found``."""
+        records = await read_endpoints(self._db, [row["id"] for row in found])
+        by_id = {record.snapshot.endpoint_id: record for record in records}
+        return [by_id[EndpointId(row["id"])] for row in found if row["id"] in by_id]
 
 
 def _visible(scope: Scope) -> list[Any]:
@@ -178,43 +228,25 @@ def _visible(scope: Scope) -> list[Any]:
     return [or_(e.project.in_(scope.projects), e.shared_with.overlap([*scope.projects, "*"]))]
 
 
-def _snapshot(row: Row, replicas: Sequence[Row]) -> EndpointSnapshot:
-    return EndpointSnapshot(
-        EndpointId(row["id"]),
-        row["name"],
-        EndpointSpec.model_validate(row["spec"]),
-        row["replicas"],
-        row["changed_at"],
-        row["deleted_at"] is not None,
-        tuple(
-            ReplicaSnapshot(
-                SessionId(r["id"]),
-                Status(r["status"]),
-                r["created_at"],
-                r["status_since"],
-                r["ready_at"],
-                Reason(r["reason"]),
-                r["agent_silent"],
-                r["agent_drained"],
-            )
-            for r in replicas
-        ),
-        Owner(row["owner"], row["project"], row["isolated"]),
-    )
-
-
 def _not_found(name: str) -> NotFound:
     return NotFound(f"no endpoint {name!r}", next_step="`moorage ps` lists them")
 
 
-def _replica_view(row: Row) -> resources.ReplicaView:
-    return resources.ReplicaView(
-        session_id=row["id"],
-        name=row["name"],
-        status=row["status"],
-        reason=row["reason"],
-        detail=row["detail"] or row["kernel_detail"] or REASONS[Reason(row["reason"])].text,
-        agent_id=row["agent_id"],
-        status_since=row["status_since"],
-        log_tail=row["log_tail"] or "",
+def _unknown_group(spec: EndpointSpec) -> NotFound:
+    return NotFound(
+        f"resource_group {spec.resource_group!r} does not exist", next_step="`moorage groups` lists them"
     )
+
+
+def _key_columns(key: IdempotencyKey | None) -> tuple[str | None, str | None]:
+    return (key.scope, key.key) if key else (None, None)
+
+
+def _digest(kind: str, name: str, spec: EndpointSpec, shared_with: Sequence[str]) -> str:
+    """SHA-256 of a request, to detect another one under the same idempotency key."""
+    request = [kind, name, spec.model_dump(mode="json", exclude_defaults=True), sorted(shared_with)]
+    return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
+
+
+def _state(row: Row) -> Literal["complete", "failed", ""]:
+    return "failed" if row["failed_at"] else "complete" if row["completed_at"] else ""

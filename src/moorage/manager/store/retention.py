@@ -25,9 +25,9 @@ class RetentionStore:
 
     async def delete_idempotency_keys(self) -> int:
         """Keys older than ``IDEMPOTENCY_KEYS_KEPT_S``."""
-        return len(
-            await self._connection.fetch(SQL["idempotency_delete_old"], IDEMPOTENCY_KEYS_KEPT_S, BATCH)
-        )
+        limits = IDEMPOTENCY_KEYS_KEPT_S, BATCH
+        found = await self._connection.fetch(SQL["idempotency_delete_old"], *limits)
+        return len(found) + len(await self._connection.fetch(SQL["endpoint_keys_delete_old"], *limits))
 
     async def delete_model_names(self) -> int:
         """Names of models that nobody has used for so long that they belong to no project any more."""

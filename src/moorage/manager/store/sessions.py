@@ -54,6 +54,7 @@ class _NewSession:
     subs: tuple[spec_kernels.NewSubKernel, ...] = ()
     keys: SshKeyPair | None = None
     term: int | None = None
+    endpoint_revision: int | None = None
 
 
 class SessionStore:
@@ -74,16 +75,19 @@ class SessionStore:
         spec: SessionSpec,
         *,
         endpoint_id: EndpointId | None = None,
+        endpoint_revision: int | None = None,
         term: int | None = None,
     ) -> resources.SessionView:
-        """It belongs to the owner of ``scope``. ``term``: of the leader that creates it.
+        """It belongs to the owner of ``scope``. ``term``: of the leader that creates it, a replica of this
+        revision of an endpoint.
 
         Raises ``Conflict`` for the name of a live session, a type that the group does not allow or a former
         leader,
         ``NotFound`` for an unknown group or dependency, ``Forbidden`` or ``InvalidInput`` for an invalid
         dependency, and ``QuotaExceeded`` when a quota of pending sessions is used up.
         """
-        new = replace(self._new(scope, spec, endpoint_id, None), term=term)
+        new = self._new(scope, spec, endpoint_id, None)
+        new = replace(new, term=term, endpoint_revision=endpoint_revision)
         return self._created(scope, new, await self._creates.submit(new))
 
     async def create_once(
@@ -229,6 +233,7 @@ class SessionStore:
                 *_cluster_columns(items),
                 [i.term for i in items],
                 isolated,
+                [i.endpoint_revision for i in items],
             )
             self._has_pending_quotas = created[0]["has_pending_quotas"]
         return created

@@ -27,6 +27,7 @@ from moorage.manager.store.orders import OrderStore
 from moorage.manager.store.peers import PeerStore
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.quotas import QuotaStore
+from moorage.manager.store.replicas import ReplicaStore
 from moorage.manager.store.reports import HEARTBEATS_EVERY_S, ReportStore
 from moorage.manager.store.retention import RetentionStore
 from moorage.manager.store.routes import RouteStore
@@ -69,6 +70,7 @@ class Store:
         self.secrets = SecretStore(db, keyring)
         self.orders = OrderStore(db, keyring, keep_unknown=keep_unknown_kernels)
         self.endpoints = EndpointStore(db, notifier, clock)
+        self.replicas = ReplicaStore(db, notifier)
         self.keys = KeyStore(db, notifier, clock)
         self.users, self.projects = UserStore(db, notifier), ProjectStore(db, notifier)
         self.access_tokens = AccessTokenStore(db, notifier, clock)

@@ -119,6 +119,24 @@ endpoints = table(
         "deleted_at": [TIME],
         "shared_with": ARRAY(Text()),
         "isolated": Boolean(),
+        "serving": JSONB(),
+        "target_revision": Integer(),
+    },
+)
+
+endpoint_revisions = table(
+    "endpoint_revisions",
+    ("endpoint_id", "revision"),
+    {
+        "endpoint_id": ID,
+        "revision": Integer(),
+        "spec": JSONB(),
+        "created_at": TIME,
+        "created_by": Text(),
+        "completed_at": [TIME],
+        "failed_at": [TIME],
+        "reason": Text(),
+        "detail": Text(),
     },
 )
 
@@ -158,6 +176,9 @@ sessions = table(
         "starts_at": [TIME],
         "dependencies": Integer(),
         "hold": [JSONB()],
+        "endpoint_revision": [Integer()],
+        "draining_since": [TIME],
+        "drain_reason": Text(),
     },
 )
 
@@ -289,6 +310,12 @@ idempotency_keys = table(
     "idempotency_keys",
     ("scope", "key"),
     {"scope": Text(), "key": Text(), "request_digest": Text(), "session_id": ID, "created_at": TIME},
+)
+
+endpoint_idempotency_keys = table(
+    "endpoint_idempotency_keys",
+    ("scope", "key"),
+    {"scope": Text(), "key": Text(), "request_digest": Text(), "endpoint_id": ID, "created_at": TIME},
 )
 
 decisions = table(

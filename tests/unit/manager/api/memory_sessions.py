@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from scripted_session import CREATED_AT, ROOT, ScriptedSession
 
 from moorage.common.aio.clock import Clock
-from moorage.common.model.errors import AgentUnreachable, Conflict, InvalidInput, NotFound
+from moorage.common.model.errors import AgentUnreachable, Conflict, InvalidInput, NotFound, PreconditionFailed
 from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.status import LIVE, EndpointStatus, SessionType, Status
-from moorage.common.views.resources import EndpointView, HistoryEntry, Page, SessionView
+from moorage.common.views.endpoints import EndpointPatch, EndpointView, RevisionView, RolloutView
+from moorage.common.views.resources import HistoryEntry, Page, SessionView
 from moorage.manager.identity.keys import IdempotencyKey, Owner
 from moorage.manager.identity.scope import Scope
 
@@ -147,7 +148,12 @@ class _Endpoint:
     id: str
     spec: EndpointSpec
     owner: Owner
-    revision: int = field(default=1)
+    revision: int = 1
+    version: int = 1
+    revisions: list[EndpointSpec] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.revisions.append(self.spec)
 
 
 class MemoryEndpoints:
@@ -157,6 +163,7 @@ class MemoryEndpoints:
         self._sessions, self._check, self._clock = sessions, check, clock
         self.starts_replicas = False
         self._endpoints: dict[str, _Endpoint] = {}
+        self.created_once: dict[IdempotencyKey | None, EndpointSpec] = {}
 
     @property
     def specs(self) -> dict[str, EndpointSpec]:
@@ -171,13 +178,69 @@ class MemoryEndpoints:
         return [session for session in self._sessions.scripted if session.endpoint == name]
 
     async def create(
-        self, scope: Scope, spec: EndpointSpec, *, shared_with: Sequence[str] = ()
-    ) -> EndpointView:
+        self,
+        scope: Scope,
+        spec: EndpointSpec,
+        *,
+        shared_with: Sequence[str] = (),
+        idempotency_key: IdempotencyKey | None = None,
+    ) -> tuple[EndpointView, bool]:
         self._check()
+        if (first := self.created_once.get(idempotency_key)) is not None and idempotency_key is not None:
+            if first != spec:
+                raise Conflict(f"the Idempotency-Key {idempotency_key.key!r} was used before")
+            return await self.get(scope, spec.name), True
         if spec.name in self._endpoints:
             raise Conflict(f"an endpoint named {spec.name!r} exists already", next_step="choose another name")
         self.add(spec, scope.owner)
-        return await self.get(scope, spec.name)
+        self.created_once[idempotency_key] = spec
+        return await self.get(scope, spec.name), False
+
+    async def update(
+        self,
+        scope: Scope,
+        name: str,
+        patch: EndpointPatch,
+        *,
+        if_match: frozenset[int] | None = None,
+        idempotency_key: IdempotencyKey | None = None,
+        check: Callable[[EndpointSpec], Awaitable[None]],
+    ) -> tuple[EndpointView, bool]:
+        view = await self.get(scope, name)
+        if if_match is not None and view.version not in if_match:
+            raise PreconditionFailed(f"endpoint {name!r} has changed", next_step="read it again")
+        endpoint = self._endpoints[name]
+        spec = patch.merged(endpoint.spec, endpoint.spec.replicas)
+        await check(spec)
+        if spec.template() != endpoint.spec.template():
+            endpoint.revisions.append(spec)
+            endpoint.revision = len(endpoint.revisions)
+        endpoint.spec, endpoint.version = spec, endpoint.version + 1
+        return await self.get(scope, name), False
+
+    async def revisions(self, scope: Scope, name: str) -> list[RevisionView]:
+        await self.get(scope, name)
+        endpoint = self._endpoints[name]
+        return [
+            RevisionView(
+                revision=number,
+                created_at=CREATED_AT,
+                created_by="test",
+                current=number == endpoint.revision,
+                state="complete",
+                spec=spec.template(),
+            )
+            for number, spec in reversed([*enumerate(endpoint.revisions, 1)])
+        ]
+
+    async def undo(self, scope: Scope, name: str, revision: int | None) -> EndpointView:
+        await self.get(scope, name)
+        endpoint = self._endpoints[name]
+        endpoint.revision = revision or endpoint.revision - 1
+        if not endpoint.revision:
+            raise Conflict(f"endpoint {name!r} has no earlier revision", next_step="name one")
+        endpoint.spec = endpoint.revisions[endpoint.revision - 1]
+        return await self.get(scope, name)
 
     async def get(self, scope: Scope, name: str) -> EndpointView:
         self._check()
@@ -199,6 +262,15 @@ class MemoryEndpoints:
             detail=failed[-1].detail if failed else "",
             failures=len(failed),
             revision=endpoint.revision,
+            version=endpoint.version,
+            rollout=RolloutView(
+                state="complete" if ready else "progressing",
+                revision=endpoint.revision,
+                newest=len(endpoint.revisions),
+                updated=len(replicas),
+                ready=ready,
+                old=0,
+            ),
             created_at=CREATED_AT,
             user=endpoint.owner.user,
             project=endpoint.owner.project,

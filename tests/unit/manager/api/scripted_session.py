@@ -11,7 +11,8 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.slots import parse_slots
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import LIVE, TERMINAL, Result, SessionType, Status
-from moorage.common.views.resources import HistoryEntry, Hold, KernelView, ReplicaView, SessionView
+from moorage.common.views.endpoints import ReplicaView
+from moorage.common.views.resources import HistoryEntry, Hold, KernelView, SessionView
 from moorage.manager.identity.keys import Owner
 
 CREATED_AT = datetime(2026, 1, 1, tzinfo=UTC)

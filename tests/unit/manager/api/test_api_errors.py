@@ -279,7 +279,7 @@ async def test_unknown_path_suggests_the_nearest_one(api: Api) -> None:
         ("DELETE", "/v1/sessions/a", "GET"),
         ("GET", "/v1/sessions/a/stop/stop", None),
         ("POST", "/livez", "GET, HEAD"),
-        ("PATCH", "/v1/endpoints/a/b", "DELETE, GET"),
+        ("PUT", "/v1/endpoints/a/b", "DELETE, GET, PATCH"),
     ],
 )
 async def test_method_not_allowed(api: Api, method: str, path: str, allowed: str | None) -> None:

@@ -1,6 +1,8 @@
--- A change also ends a give-up: replicas that failed before it no longer count (they are older than changed_at).
+-- A change also ends a give-up: replicas that failed before it no longer count (they are older than changed_at). An
+-- autoscaled endpoint stays within its limits.
 UPDATE endpoints SET replicas = $2, spec = jsonb_set(spec, '{replicas}', to_jsonb($2::int)),
     revision = revision + 1, changed_at = now()
 WHERE name = $1 AND deleted_at IS NULL
   AND ($3::text[] IS NULL OR project = ANY ($3)) AND ($4::text IS NULL OR owner = $4)
+  AND $2 BETWEEN coalesce((serving -> 'autoscale' ->> 'min')::int, 0) AND coalesce((serving -> 'autoscale' ->> 'max')::int, $2)
  RETURNING id

@@ -1,5 +1,7 @@
 -- The replicas of endpoints ($1): all live ones, and the ten newest that have ended (index sessions_by_endpoint).
 SELECT s.endpoint_id, s.id, s.name, s.status, s.reason, s.detail, s.created_at, s.status_since, s.ready_at,
+       coalesce(s.endpoint_revision, 1) AS revision, s.draining_since, s.drain_reason,
+       CASE WHEN s.status = 'RUNNING' THEN s.deadline_at END AS ends_at,
        k.agent_id, k.log_tail, k.detail AS kernel_detail, coalesce(a.status <> 'ALIVE', false) AS agent_silent,
        coalesce(a.cordon = 'drain', false) AS agent_drained
 FROM unnest($1::uuid[]) AS e(id)

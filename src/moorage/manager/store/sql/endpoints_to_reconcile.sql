@@ -1,5 +1,15 @@
--- Those of the endpoints $1 that are not deleted, and deleted ones that still have live replicas.
-SELECT e.id, e.name, e.spec, e.replicas, e.changed_at, e.deleted_at, e.owner, e.project, e.isolated FROM endpoints e
+-- Those of the endpoints $1 that are not deleted, and deleted ones that still have live replicas. `fallback`: the last
+-- revision but the target that was complete.
+SELECT e.*, r.completed_at IS NOT NULL AS proven, f.revision AS fallback, n.revision AS newest, n.failed_at AS newest_failed_at,
+       n.reason AS rollout_reason, n.detail AS rollout_detail
+FROM endpoints e
+JOIN endpoint_revisions r ON r.endpoint_id = e.id AND r.revision = e.target_revision
+LEFT JOIN LATERAL (
+    SELECT revision FROM endpoint_revisions o
+    WHERE o.endpoint_id = e.id AND o.revision <> e.target_revision AND o.completed_at IS NOT NULL
+    ORDER BY o.completed_at DESC, o.revision DESC LIMIT 1) f ON true
+JOIN LATERAL (
+    SELECT * FROM endpoint_revisions o WHERE o.endpoint_id = e.id ORDER BY o.revision DESC LIMIT 1) n ON true
 WHERE e.id = ANY ($1::uuid[]) AND (e.deleted_at IS NULL OR EXISTS (
     SELECT FROM sessions s WHERE s.endpoint_id = e.id AND s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')))
 ORDER BY e.created_at

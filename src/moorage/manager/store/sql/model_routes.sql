@@ -7,18 +7,19 @@ WITH names AS MATERIALIZED (
     WHERE s.id = ANY ($1::uuid[]) AND s.type = 'inference'
 )
 SELECT n.name AS model, r.created_at, r.rank, r.session_id, r.kernel_id, r.host, r.port, r.secret, r.engine,
-       r.project, r.shared_with
+       r.project, r.shared_with, r.draining
 FROM names n LEFT JOIN LATERAL (
     SELECT e.created_at, 0 AS rank, t.*, e.project, e.shared_with
     FROM endpoints e
     LEFT JOIN LATERAL (
-        SELECT s.id AS session_id, k.id AS kernel_id, k.host, k.port, k.secret, s.spec ->> 'engine' AS engine
+        SELECT s.id AS session_id, k.id AS kernel_id, k.host, k.port, k.secret, s.spec ->> 'engine' AS engine,
+               s.draining_since IS NOT NULL AS draining
         FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
         WHERE s.endpoint_id = e.id AND s.status = 'RUNNING' AND k.status = 'RUNNING' AND k.port > 0
           AND k.hostname = 'main1') t ON true
     WHERE e.name = n.name AND e.deleted_at IS NULL
     UNION ALL
-    SELECT s.created_at, 1, s.id, k.id, k.host, k.port, k.secret, s.spec ->> 'engine', s.project, '{}'
+    SELECT s.created_at, 1, s.id, k.id, k.host, k.port, k.secret, s.spec ->> 'engine', false, s.project, '{}'
     FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
     WHERE s.name = n.name AND s.endpoint_id IS NULL AND s.type = 'inference' AND s.status = 'RUNNING'
       AND k.status = 'RUNNING' AND k.port > 0 AND k.hostname = 'main1') r ON true

@@ -1,0 +1,121 @@
+"""``moorage rollout``: revisions of an endpoint, and how the newest one replaces the one before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from moorage.cli.app import noun
+from moorage.cli.context import Cli, Output, command
+from moorage.cli.errors import FAILURE
+from moorage.cli.output import format_age, print_facts, print_table, printable
+from moorage.cli.session_options import Timeout
+from moorage.cli.summary import explain_failure
+from moorage.cli.wait import polls
+
+if TYPE_CHECKING:
+    from moorage.common.views.endpoints import RolloutView
+    from moorage.sdk import Client
+
+rollout = noun("rollout", help="Revisions of an endpoint: the state of a rolling update, history, undo.")
+
+Name = Annotated[str, typer.Argument(help="An endpoint.")]
+
+
+@command(rollout)
+def status(
+    cli: Cli,
+    name: Name,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is over.")] = False,
+    timeout: Timeout = None,
+) -> None:
+    """Show how far the replicas have the newest revision. Exits with 1 if it was rolled back.
+
+    \b
+    Examples:
+      moorage rollout status tiny
+      moorage rollout status tiny --wait --timeout 10m
+    """
+
+    async def work(client: Client) -> RolloutView:
+        if not wait:
+            return await client.rollout_status(name)
+        step = f"it goes on: `moorage describe {name}` shows its replicas"
+        async for _ in polls(cli.clock, timeout, f"the rollout of {name}", step):
+            view = await client.rollout_status(name)
+            if view.state != "progressing":
+                return view
+        raise AssertionError("polls() only ends by raising")
+
+    view = cli.run(work)
+    if cli.json:
+        cli.print_json(view)
+    elif cli.output is Output.NAME:
+        print(view.state)
+    else:
+        print_facts(cli.out, rollout_facts(view))
+    if view.state == "failed":
+        raise typer.Exit(FAILURE)
+
+
+@command(rollout)
+def history(cli: Cli, name: Name) -> None:
+    """List the revisions of an endpoint, newest first.
+
+    \b
+    Examples:
+      moorage rollout history tiny
+      moorage rollout history tiny -o json | jq '.revisions[0].spec.args'
+    """
+    found = cli.run(lambda client: client.rollout_history(name))
+    if cli.json:
+        cli.print_json({"revisions": found})
+    elif cli.output is Output.NAME:
+        for view in found:
+            print(view.revision)
+    else:
+        now, rows = cli.clock.now(), []
+        for view in found:
+            why = explain_failure(view.reason, view.detail)[0] if view.reason else ""
+            model = str(view.spec.get("model") or " ".join(view.spec.get("command") or []))
+            state = "current" if view.current else view.state
+            row = (str(view.revision), state, format_age(now, view.created_at), view.created_by, model, why)
+            rows.append(tuple(map(printable, row)))
+        print_table(cli.out, ("REVISION", "STATE", "AGE", "BY", "MODEL", "WHY"), rows)
+
+
+@command(rollout)
+def undo(
+    cli: Cli,
+    name: Name,
+    to: Annotated[
+        int | None, typer.Option(min=1, help="Revision to return to. Default: the last complete one.")
+    ] = None,
+) -> None:
+    """Return an endpoint to an earlier revision. It replaces the current one as any other does.
+
+    \b
+    Examples:
+      moorage rollout undo tiny
+      moorage rollout undo tiny --to 3
+    """
+    view = cli.run(lambda client: client.undo_rollout(name, to))
+    if cli.json:
+        cli.print_json(view)
+    elif cli.output is Output.NAME:
+        print(view.name)
+    else:
+        print(
+            f"{view.name} returns to revision {view.revision}; `moorage rollout status {view.name}` shows it"
+        )
+
+
+def rollout_facts(view: RolloutView) -> list[tuple[str, str]]:
+    """For ``print_facts``."""
+    counts = f"{view.updated} replicas have it, {view.ready} ready; {view.old} have another one"
+    facts = [("rollout", view.state), ("revision", f"{view.revision} of {view.newest}: {counts}")]
+    if view.reason:
+        text, step = explain_failure(view.reason, view.detail)
+        facts += [("rolled back", f"revision {view.newest}: {text}"), ("next step", step)]
+    return facts

@@ -1,0 +1,165 @@
+"""REST models of endpoints, their replicas, revisions and scaling decisions."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PlainSerializer
+
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import EndpointSpec, Model, Name, NoNul, Seconds, Word
+from moorage.common.model.status import EndpointStatus, Status
+from moorage.common.views.resources import View, masked, masked_spec
+
+
+class ReplicaView(View):
+    session_id: str
+    name: str
+    status: Status
+    state: str = Field(
+        "", description="queued, loading, ready, busy (requests wait there), draining; empty once it ends."
+    )
+    revision: int = 1
+    reason: Reason
+    detail: str
+    agent_id: str | None
+    status_since: datetime
+    log_tail: str = ""
+
+
+class RolloutView(View):
+    """State of the newest change of what the replicas run."""
+
+    state: Literal["complete", "progressing", "waiting", "failed"] = Field(
+        description="waiting: no replica is wanted. failed: the newest revision was rolled back."
+    )
+    revision: int = Field(description="The revision that all replicas shall have.")
+    newest: int = Field(description="The newest revision.")
+    updated: int = Field(description="Replicas of the revision.")
+    ready: int = Field(description="Those of them that are ready.")
+    old: int = Field(description="Replicas of other revisions.")
+    reason: Reason = Field(Reason.NONE, description="Why the newest revision was rolled back.")
+    detail: str = ""
+
+
+class RevisionView(View):
+    """What the replicas of an endpoint run, or ran. It never changes."""
+
+    revision: int
+    created_at: datetime
+    created_by: str
+    current: bool
+    state: Literal["complete", "failed", ""] = Field(
+        description="complete: all replicas had it and were ready. failed: it was rolled back."
+    )
+    reason: Reason = Reason.NONE
+    detail: str = ""
+    spec: Annotated[dict[str, Any], PlainSerializer(masked)]
+
+
+class EndpointView(View):
+    id: str
+    name: str
+    status: EndpointStatus
+    replicas: int = Field(description="Desired number of replicas.")
+    ready: int = Field(description="Number of replicas that are ready.")
+    reason: Reason = Field(
+        Reason.NONE, description="Reason of the last failed replica, while the endpoint is failing."
+    )
+    detail: str = ""
+    failures: int = Field(0, description="Replicas that failed in a row since the last ready one.")
+    retry_at: datetime | None = None
+    revision: int = Field(1, description="The revision that all replicas shall have.")
+    version: int = Field(1, description="Changes with every change by a user; its ETag.")
+    rollout: RolloutView | None = None
+    created_at: datetime
+    user: str = Field("", description="Owner: the user of the API key that created it.")
+    project: str = ""
+    shared_with: list[str] = Field([], description='Other projects that may use it; "*": all.')
+    spec: Annotated[EndpointSpec, PlainSerializer(masked_spec)] | None = Field(
+        None, description="null for viewers, and for projects that it is shared with."
+    )
+    sessions: list[ReplicaView] = Field([], description="Live replicas, and the last ones that ended.")
+
+
+class NewEndpoint(EndpointSpec):
+    """The body of ``POST /v1/endpoints``."""
+
+    shared_with: Annotated[list[Name | Literal["*"]], Field(max_length=1000)] = Field(
+        [], description='Other projects that may see and use it; "*": all.'
+    )
+
+
+class Scale(Model):
+    """The body of ``POST /v1/endpoints/{name}/scale``."""
+
+    replicas: Annotated[int, Field(ge=0, le=1000)]
+
+
+class RolloutUndo(Model):
+    """The body of ``POST /v1/endpoints/{name}/rollout/undo``."""
+
+    revision: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="The revision to return to. null: the last complete one before the current one."
+    )
+
+
+_Patch = dict[str, Any]
+
+
+class EndpointPatch(Model):
+    """The body of ``PATCH /v1/endpoints/{name}``: a JSON merge patch (RFC 7396) of the endpoint's spec.
+    Objects
+    are merged, null removes or resets a field, and what is absent stays. What changes the replicas rolls
+    out."""
+
+    engine: Literal["llamacpp", "vllm", "custom"] | None = None
+    model: NoNul | None = None
+    args: list[NoNul] | None = None
+    command: list[NoNul] | None = None
+    probe: _Patch | None = None
+    env: dict[str, str | None] | None = None
+    secret_env: dict[str, str | None] | None = None
+    runtime: Literal["process", "docker", "fake"] | None = None
+    image: str | None = None
+    resources: dict[str, str | int | float | None] | None = None
+    resource_group: Name | None = None
+    priority: int | None = None
+    start_timeout_s: float | None = None
+    stop_grace_s: float | None = None
+    max_attempts: int | None = None
+    arch: Word | None = None
+    labels: dict[Word, str | None] | None = None
+    agents: list[Name] | None = None
+    preemptible: bool | None = None
+    overlap: Literal["allowed", "never"] | None = None
+    max_lifetime_s: Seconds | None = None
+    replicas: int | None = None
+    autoscale: _Patch | None = None
+    rollout: _Patch | None = None
+    shared_with: Annotated[list[Name | Literal["*"]], Field(max_length=1000)] | None = None
+
+    def merged(self, spec: EndpointSpec, replicas: int) -> EndpointSpec:
+        """``spec`` with these changes; ``replicas``: the wanted number now. Raises ``ValidationError``."""
+        changes = self.model_dump(mode="json", exclude_unset=True, exclude={"shared_with"})
+        fields = merge(spec.model_dump(mode="json") | {"replicas": replicas}, changes)
+        scale = fields.get("autoscale")
+        if scale and "replicas" not in changes:
+            least, most = scale.get("min", 1), scale.get("max", 1)
+            if isinstance(least, int) and isinstance(most, int):
+                fields["replicas"] = min(max(replicas, least), most)
+        return EndpointSpec.model_validate(fields)
+
+
+def merge(target: Any, patch: Any) -> Any:
+    """RFC 7396."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = merge(merged.get(name), value)
+    return merged

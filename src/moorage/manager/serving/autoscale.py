@@ -1,0 +1,157 @@
+"""Autoscaling: how many replicas an endpoint needs for its load. Pure.
+
+Each rule that is set asks for as many replicas as bring its value to its target, and the greatest number
+counts, as in Kubernetes' HorizontalPodAutoscaler. Upward it is followed at once, downward by one replica when
+fewer have been enough for ``down_delay_s``. An endpoint that may have no replicas loses the last ones when no
+request has come for ``idle_timeout_s``, and gets one when a request waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from math import ceil
+
+from moorage.common.model.serving import Autoscale
+
+# A value that differs from its target by less than this part changes nothing.
+TOLERANCE = 0.1
+# At most twice as many replicas at once, or this many more.
+STEP_MIN = 2
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSample:
+    """Load of one endpoint at one moment. ``waiting``: requests in the queues of its engines, and ``held``:
+    those that the proxies hold. ``kv_cache``: mean use over the replicas that say so. ``first_token_s``: p90;
+    None: no request. ``idle_s``: since the last request, as far as all proxies know; None: they do not
+    report, so nothing is known. ``ready``: replicas that serve."""
+
+    at: datetime
+    ready: int = 0
+    running: int = 0
+    waiting: int = 0
+    held: int = 0
+    kv_cache: float | None = None
+    request_rate: float | None = None
+    first_token_s: float | None = None
+    idle_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """``replicas``: the wanted number from now on. ``rule``: the one that decided; "" if the number stays.
+    ``look_at``: when the next decision may differ, though the load stays."""
+
+    replicas: int
+    rule: str = ""
+    detail: str = ""
+    look_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """What the decision depends on beside the load. ``scaled_at``: last change of the wanted number;
+    ``active_since``: the endpoint was changed then, or a replica became ready, so that its idle time cannot
+    have begun earlier."""
+
+    policy: Autoscale
+    wanted: int
+    scaled_at: datetime
+    active_since: datetime
+
+
+def autoscale(scaling: Scaling, window: Sequence[LoadSample], now: datetime) -> Decision:
+    """``window``: samples of at least the last ``down_delay_s``, oldest first, the last one of now."""
+    policy, wanted, load = scaling.policy, scaling.wanted, window[-1]
+    if wanted < policy.min:
+        return Decision(policy.min, "min", f"at least {policy.min}")
+    if wanted > policy.max:
+        return Decision(policy.max, "max", f"at most {policy.max}")
+    if wanted == 0:
+        if not load.held:
+            return Decision(0)
+        return Decision(1, "wake", f"{load.held} requests wait")
+    rule, needed, detail = _needed(policy, load, wanted)
+    if needed > wanted:
+        return _up(scaling, rule, needed, detail, now)
+    if (idle := _idle(scaling, load, now)) is not None:
+        return idle
+    return _down(scaling, window, now)
+
+
+def _up(scaling: Scaling, rule: str, needed: int, detail: str, now: datetime) -> Decision:
+    policy, wanted = scaling.policy, scaling.wanted
+    target = min(needed, policy.max, max(2 * wanted, wanted + STEP_MIN))
+    if target == wanted:
+        return Decision(wanted)
+    may_at = scaling.scaled_at + timedelta(seconds=policy.up_cooldown_s)
+    if now < may_at:
+        return Decision(wanted, look_at=may_at)
+    return Decision(target, rule, f"{detail}; at most {policy.max}" if needed > policy.max else detail)
+
+
+def _idle(scaling: Scaling, load: LoadSample, now: datetime) -> Decision | None:
+    """To zero, or when to look again; None: it is not idle, or stays loaded."""
+    policy = scaling.policy
+    if policy.min > 0 or load.idle_s is None or load.held or load.running or load.waiting:
+        return None
+    idle_s = min(load.idle_s, (now - scaling.active_since).total_seconds())
+    if idle_s >= policy.idle_timeout_s:
+        return Decision(0, "idle", f"no request for {idle_s:.0f} s")
+    if scaling.wanted > 1:
+        return None
+    return Decision(scaling.wanted, look_at=now + timedelta(seconds=policy.idle_timeout_s - idle_s))
+
+
+def _down(scaling: Scaling, window: Sequence[LoadSample], now: datetime) -> Decision:
+    policy, wanted = scaling.policy, scaling.wanted
+    if wanted <= max(1, policy.min) or not any(target is not None for _, target, _ in _rules(policy)):
+        return Decision(wanted)
+    since = now - timedelta(seconds=policy.down_delay_s)
+    first = next((n for n, sample in enumerate(window) if sample.at > since), len(window))
+    recent = window[max(0, first - 1) :]  # the sample before it says how that time began
+    most = max(_needed(policy, sample, wanted)[1] for sample in recent)
+    if most >= wanted:
+        last = max(s.at for s in recent if _needed(policy, s, wanted)[1] >= wanted)
+        following = next((s.at for s in recent if s.at > last), None)
+        start = following or now
+        return Decision(wanted, look_at=start + timedelta(seconds=policy.down_delay_s))
+    may_at = max(scaling.scaled_at, recent[0].at) + timedelta(seconds=policy.down_delay_s)
+    if now < may_at:
+        return Decision(wanted, look_at=may_at)
+    rule, _, detail = _needed(policy, window[-1], wanted)
+    return Decision(wanted - 1, rule, f"{detail}, for {policy.down_delay_s:.0f} s")
+
+
+_Rule = tuple[str, float | None, Callable[[LoadSample, int], float | None]]
+
+
+def _rules(policy: Autoscale) -> tuple[_Rule, ...]:
+    """Name, target, and the sum of the value over the replicas of a sample."""
+
+    def each(value: float | None, load: LoadSample, wanted: int) -> float | None:
+        return None if value is None else value * (load.ready or wanted)
+
+    return (
+        ("waiting", policy.waiting, lambda s, _: s.waiting + s.held),
+        ("running", policy.running, lambda s, _: s.running + s.waiting + s.held),
+        ("kv_cache", policy.kv_cache, lambda s, n: each(s.kv_cache, s, n)),
+        ("request_rate", policy.request_rate, lambda s, _: s.request_rate),
+        ("first_token_s", policy.first_token_s, lambda s, n: each(s.first_token_s, s, n)),
+    )
+
+
+def _needed(policy: Autoscale, load: LoadSample, wanted: int) -> tuple[str, int, str]:
+    """The rule that asks for most replicas, the number, and why. Of no rule that is set: none."""
+    best = ("", 0, "no load")
+    for name, target, total in _rules(policy):
+        value = total(load, wanted) if target is not None else None
+        if target is None or value is None:
+            continue
+        average = value / max(1, wanted)
+        number = wanted if abs(average / target - 1) <= TOLERANCE else ceil(value / target)
+        if number > best[1] or not best[0]:
+            best = (name, number, f"{name} {value / max(1, load.ready):.3g} per replica, target {target:g}")
+    return best

@@ -1,0 +1,52 @@
+"""Served states of endpoints and replicas, and the state of a rollout: computed, never stored. Pure."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from moorage.common.model.status import STARTING, TERMINAL, EndpointStatus, Status
+from moorage.manager.serving.replicas import consecutive_failures
+from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
+
+RolloutState = Literal["complete", "progressing", "waiting", "failed"]
+
+
+def replica_state(r: ReplicaSnapshot) -> str:
+    """The served state of one replica; "draining" while it finishes its last requests, "" once it ends."""
+    if r.status in TERMINAL or r.status is Status.TERMINATING:
+        return ""
+    if r.status is Status.PENDING:
+        return EndpointStatus.QUEUED
+    if r.draining_since is not None:
+        return "draining"
+    if not r.serves:
+        return EndpointStatus.LOADING
+    return EndpointStatus.BUSY if r.load and r.load.waiting else EndpointStatus.READY
+
+
+def endpoint_status(endpoint: EndpointSnapshot) -> EndpointStatus:
+    if endpoint.deleted:
+        return EndpointStatus.STOPPED
+    serving = [r for r in endpoint.replicas if r.serves]
+    waits = endpoint.waiting or any(r.load and r.load.waiting for r in serving)
+    ready = EndpointStatus.BUSY if waits else EndpointStatus.READY
+    if endpoint.wanted == 0:
+        return ready if serving else EndpointStatus.NOT_LOADED
+    if len(serving) >= endpoint.wanted:
+        return ready
+    if serving or consecutive_failures(endpoint):
+        return EndpointStatus.DEGRADED
+    is_loading = any(r.status in STARTING or r.status is Status.RUNNING for r in endpoint.replicas)
+    return EndpointStatus.LOADING if is_loading else EndpointStatus.QUEUED
+
+
+def rollout_state(endpoint: EndpointSnapshot, newest: int, newest_failed: bool) -> RolloutState:
+    """``newest``: the newest revision. waiting: nothing runs, so nothing shows whether it works. failed: the
+    newest revision was rolled back."""
+    if newest_failed and newest != endpoint.revision:
+        return "failed"
+    if endpoint.proven and all(
+        r.revision == endpoint.revision for r in endpoint.replicas if r.status not in TERMINAL
+    ):
+        return "complete"
+    return "progressing" if endpoint.wanted else "waiting"

@@ -1,0 +1,115 @@
+"""Rows of endpoints and their replicas, read as snapshots and views."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from moorage.common.model.ids import EndpointId, SessionId
+from moorage.common.model.reasons import REASONS, Reason
+from moorage.common.model.spec import EndpointSpec
+from moorage.common.model.status import Status
+from moorage.common.views.endpoints import ReplicaView
+from moorage.manager.identity.keys import Owner
+from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
+from moorage.manager.store.database import Database
+from moorage.manager.store.queries import SQL
+from moorage.manager.store.rows import Row
+
+# What ``endpoints.spec`` lacks, because the release before does not know it.
+_SERVING = frozenset({"autoscale", "rollout", "max_lifetime_s"})
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointRecord:
+    """An endpoint as stored, with views of its replicas, newest first. ``version`` changes with every change
+    by a user. ``newest``: its newest revision, which was rolled back for ``rollout_reason`` if that
+    ``newest_failed``."""
+
+    snapshot: EndpointSnapshot
+    version: int
+    created_at: datetime
+    replicas: list[ReplicaView]
+    shared_with: list[str]
+    newest: int = 1
+    newest_failed: bool = False
+    rollout_reason: Reason = Reason.NONE
+    rollout_detail: str = ""
+
+
+def spec_columns(spec: EndpointSpec) -> tuple[dict[str, Any], dict[str, Any]]:
+    """``spec`` and ``serving`` of a row."""
+    serving = spec.model_dump(mode="json", include=set(_SERVING), exclude_none=True)
+    return spec.model_dump(mode="json", exclude=set(_SERVING)), serving
+
+
+async def read_endpoints(db: Database, ids: Sequence[str]) -> list[EndpointRecord]:
+    """Those that are not deleted, and deleted ones that still have live replicas; oldest first."""
+    found = await db.fetch(SQL["endpoints_to_reconcile"], list(ids)) if ids else []
+    replicas: defaultdict[str, list[Row]] = defaultdict(list)
+    if found:
+        for row in await db.fetch(SQL["endpoint_sessions"], [row["id"] for row in found]):
+            replicas[row["endpoint_id"]].append(row)
+    return [_record(row, replicas[row["id"]]) for row in found]
+
+
+def _record(row: Row, replicas: Sequence[Row]) -> EndpointRecord:
+    snapshots = tuple(_replica(one) for one in replicas)
+    return EndpointRecord(
+        EndpointSnapshot(
+            EndpointId(row["id"]),
+            row["name"],
+            EndpointSpec.model_validate(row["spec"] | row["serving"]),
+            row["replicas"],
+            row["changed_at"],
+            row["deleted_at"] is not None,
+            snapshots,
+            Owner(row["owner"], row["project"], row["isolated"]),
+            revision=row["target_revision"],
+            proven=row["proven"],
+            fallback=row["fallback"],
+        ),
+        row["revision"],
+        row["created_at"],
+        [_view(one, snapshot) for one, snapshot in zip(replicas, snapshots, strict=True)],
+        row["shared_with"],
+        newest=row["newest"],
+        newest_failed=row["newest_failed_at"] is not None,
+        rollout_reason=Reason(row["rollout_reason"]),
+        rollout_detail=row["rollout_detail"],
+    )
+
+
+def _replica(row: Mapping[str, Any]) -> ReplicaSnapshot:
+    return ReplicaSnapshot(
+        SessionId(row["id"]),
+        Status(row["status"]),
+        row["created_at"],
+        row["status_since"],
+        row["ready_at"],
+        Reason(row["reason"]),
+        row["agent_silent"],
+        row["agent_drained"],
+        revision=row["revision"],
+        draining_since=row["draining_since"],
+        drain_reason=Reason(row["drain_reason"]),
+        ends_at=row["ends_at"],
+    )
+
+
+def _view(row: Mapping[str, Any], snapshot: ReplicaSnapshot) -> ReplicaView:
+    reason = snapshot.reason or snapshot.drain_reason
+    return ReplicaView(
+        session_id=row["id"],
+        name=row["name"],
+        status=row["status"],
+        revision=snapshot.revision,
+        reason=reason,
+        detail=row["detail"] or row["kernel_detail"] or REASONS[reason].text,
+        agent_id=row["agent_id"],
+        status_since=row["status_since"],
+        log_tail=row["log_tail"] or "",
+    )

@@ -1,0 +1,74 @@
+"""Replicas of endpoints in Postgres, as the leader reconciles them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from moorage.common.model.ids import EndpointId, SessionId
+from moorage.common.model.reasons import Reason
+from moorage.manager.identity.scope import Scope
+from moorage.manager.serving.snapshots import EndpointSnapshot
+from moorage.manager.store.database import Database
+from moorage.manager.store.endpoint_rows import read_endpoints
+from moorage.manager.store.notifier import Notifier
+from moorage.manager.store.queries import SQL
+
+_FIRST = EndpointId("00000000-0000-0000-0000-000000000000")
+
+
+class ReplicaStore:
+    """``term``: of the leader; the writes of a former one change nothing."""
+
+    def __init__(self, db: Database, notifier: Notifier) -> None:
+        self._db, self._notifier = db, notifier
+        self._connection, self._sweep_connection = db.dedicated_connection(), db.dedicated_connection()
+
+    async def sweep(
+        self, _: Scope, after: EndpointId | None, limit: int
+    ) -> tuple[list[EndpointId], EndpointId | None]:
+        """Look at ``limit`` endpoints after ``after`` (None: at the first ones). Returns those whose replicas
+        are not as wanted, and the cursor for the next call; None: there are no more."""
+        row = (await self._sweep_connection.fetch(SQL["endpoints_sweep"], after or _FIRST, limit))[0]
+        last = None if row["last"] is None else EndpointId(row["last"])
+        return [EndpointId(endpoint_id) for endpoint_id in row["endpoints"]], last
+
+    async def to_reconcile(self, _: Scope, among: Collection[EndpointId]) -> list[EndpointSnapshot]:
+        """Those that are not deleted, and deleted ones that still have live replicas."""
+        return [record.snapshot for record in await read_endpoints(self._db, sorted(among))]
+
+    async def drain(self, _: Scope, replicas: Sequence[tuple[SessionId, Reason]], term: int) -> None:
+        """From now on they get no new requests."""
+        await self._set_draining([(one, str(reason)) for one, reason in replicas], term)
+
+    async def revive(self, _: Scope, replicas: Sequence[SessionId], term: int) -> None:
+        """Draining replicas get requests again."""
+        await self._set_draining([(one, None) for one in replicas], term)
+
+    async def _set_draining(self, replicas: Sequence[tuple[SessionId, str | None]], term: int) -> None:
+        if not replicas:
+            return
+        ids, reasons = [one for one, _ in replicas], [reason for _, reason in replicas]
+        rows = await self._connection.fetch(SQL["replicas_drain"], ids, reasons, term)
+        self._notifier.notify_routes({SessionId(row["id"]) for row in rows})
+        self._notifier.notify_endpoints({EndpointId(row["endpoint_id"]) for row in rows})
+
+    async def roll_back(
+        self, _: Scope, endpoint: EndpointSnapshot, revision: int, reason: Reason, detail: str, term: int
+    ) -> bool:
+        """Return to ``revision``, because the current one failed. False: it has changed meanwhile."""
+        rows = await self._connection.fetch(
+            SQL["endpoint_retarget"],
+            endpoint.endpoint_id,
+            endpoint.revision,
+            revision,
+            term,
+            str(reason),
+            detail,
+        )
+        self._notifier.notify_endpoints({EndpointId(row["id"]) for row in rows})
+        return bool(rows)
+
+    async def complete(self, _: Scope, endpoint: EndpointSnapshot, term: int) -> None:
+        """All its replicas have its current revision and are ready."""
+        args = endpoint.endpoint_id, endpoint.revision, term
+        await self._connection.fetch(SQL["endpoint_completed"], *args)

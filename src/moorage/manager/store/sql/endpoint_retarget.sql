@@ -1,0 +1,20 @@
+-- Return an endpoint ($1) from its target revision ($2) to an earlier one ($3), with that one's spec. $4: only as the leader
+-- of this term, because the revision failed for the reason $5 ($6 in detail). Undone by a user, $4 is NULL, and the revision
+-- is not marked.
+WITH lease AS (
+    SELECT term FROM leases WHERE name = 'leader' AND term = $4 AND expires_at > now() FOR SHARE
+), earlier AS (
+    SELECT r.spec FROM endpoint_revisions r WHERE r.endpoint_id = $1::uuid AND r.revision = $3
+), changed AS (
+    UPDATE endpoints e SET target_revision = $3, revision = e.revision + 1, changed_at = now(),
+        spec = (r.spec - 'max_lifetime_s') || jsonb_build_object('name', e.name, 'replicas', e.spec -> 'replicas'),
+        serving = (e.serving - 'max_lifetime_s') || CASE WHEN r.spec ->> 'max_lifetime_s' IS NULL THEN '{}'::jsonb
+            ELSE jsonb_build_object('max_lifetime_s', r.spec -> 'max_lifetime_s') END
+    FROM earlier r
+    WHERE e.id = $1::uuid AND e.target_revision = $2 AND e.deleted_at IS NULL AND ($4::bigint IS NULL OR EXISTS (SELECT FROM lease))
+    RETURNING e.id
+), marked AS (
+    UPDATE endpoint_revisions r SET failed_at = now(), reason = $5, detail = $6 FROM changed c
+    WHERE r.endpoint_id = c.id AND r.revision = $2 AND $4::bigint IS NOT NULL
+)
+SELECT id FROM changed

@@ -1,0 +1,23 @@
+-- Change an endpoint ($1), unless it has changed since it was read (its version $2) or the idempotency key ($10, $11) was used
+-- before (`repeated`). Another template ($6) makes a new revision, the target from now on; NULL keeps the revision. A change
+-- also ends a give-up: replicas that failed before it no longer count (they are older than changed_at).
+-- What one who is no administrator has changed runs isolated ($13).
+WITH repeated AS (
+    SELECT endpoint_id, request_digest FROM endpoint_idempotency_keys WHERE scope = $10 AND key = $11
+), changed AS (
+    UPDATE endpoints e SET spec = $3::jsonb, serving = $4::jsonb, replicas = $5, shared_with = $7::text[],
+        revision = e.revision + 1, changed_at = now(), isolated = e.isolated OR $13,
+        target_revision = CASE WHEN $6::jsonb IS NULL THEN e.target_revision ELSE $8 END
+    WHERE e.id = $1::uuid AND e.revision = $2 AND e.deleted_at IS NULL AND NOT EXISTS (SELECT FROM repeated)
+      AND EXISTS (SELECT FROM resource_groups WHERE name = $3::jsonb ->> 'resource_group')
+    RETURNING e.id
+), revised AS (
+    INSERT INTO endpoint_revisions (endpoint_id, revision, spec, created_by)
+    SELECT id, $8, $6::jsonb, $9 FROM changed WHERE $6::jsonb IS NOT NULL
+), key_added AS (
+    INSERT INTO endpoint_idempotency_keys (scope, key, request_digest, endpoint_id)
+    SELECT $10, $11, $12, id FROM changed WHERE $11 IS NOT NULL
+)
+SELECT EXISTS (SELECT FROM changed) AS changed, (SELECT endpoint_id FROM repeated) AS repeated,
+       (SELECT request_digest FROM repeated) AS request_digest,
+       EXISTS (SELECT FROM resource_groups WHERE name = $3::jsonb ->> 'resource_group') AS group_known
