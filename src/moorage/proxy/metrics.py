@@ -6,7 +6,7 @@ Labels hold model names of the route table, never user input.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
@@ -40,12 +40,11 @@ class _Histogram:
 class _Model:
     """Series of one model."""
 
-    __slots__ = ("codes", "duration", "in_flight")
+    __slots__ = ("codes", "duration")
 
     def __init__(self) -> None:
         self.codes: dict[int, int] = {}
         self.duration = _Histogram(_DURATION)
-        self.in_flight: int | None = None
 
 
 class _Requests(Collector):
@@ -53,6 +52,7 @@ class _Requests(Collector):
 
     def __init__(self) -> None:
         self.models: dict[str, _Model] = {}
+        self.in_flight: Mapping[str, int] = {}
         self.first_byte, self.overhead = _Histogram(_DURATION), _Histogram(_OVERHEAD)
 
     def collect(self) -> Iterator[Metric]:
@@ -72,10 +72,10 @@ class _Requests(Collector):
         for name, model in self.models.items():
             for code, count in model.codes.items():
                 requests.add_metric([name, str(code)], count)
-            if model.codes:
-                model.duration.add_to(duration, [name])
-            if model.in_flight is not None:
-                in_flight.add_metric([name], model.in_flight)
+            model.duration.add_to(duration, [name])
+        for name in self.models.keys() | self.in_flight.keys():
+            if name != NO_MODEL:
+                in_flight.add_metric([name], self.in_flight.get(name, 0))
         first_byte = HistogramMetricFamily(
             "moorage_proxy_time_to_first_byte_seconds",
             "Time from the request's head to the first byte of a replica's response.",
@@ -115,7 +115,9 @@ class Metrics:
         self._kinds: dict[str, set[str]] = {}
 
     def record_request(self, model: str, code: int, duration_s: float) -> None:
-        series = self._series(model)
+        series = self._hot.models.get(model)
+        if series is None:
+            series = self._hot.models[model] = _Model()
         series.codes[code] = series.codes.get(code, 0) + 1
         series.duration.observe(duration_s)
 
@@ -123,8 +125,9 @@ class Metrics:
         self._hot.first_byte.observe(after_s)
         self._hot.overhead.observe(overhead_s)
 
-    def set_in_flight(self, model: str, count: int) -> None:
-        self._series(model).in_flight = count
+    def show_in_flight(self, by_model: Mapping[str, int]) -> None:
+        """Read requests in flight from ``by_model`` when metrics are asked for."""
+        self._hot.in_flight = by_model
 
     def record_upstream_failure(self, model: str, kind: str) -> None:
         self._kinds.setdefault(model, set()).add(kind)
@@ -140,9 +143,3 @@ class Metrics:
     def text(self) -> bytes:
         """The registry in the Prometheus text format."""
         return generate_latest(self.registry)
-
-    def _series(self, model: str) -> _Model:
-        series = self._hot.models.get(model)
-        if series is None:
-            series = self._hot.models[model] = _Model()
-        return series

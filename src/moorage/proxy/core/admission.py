@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from json.scanner import make_scanner
 
 from moorage.common.link.messages import KeyGrant, ModelRoute
 from moorage.proxy.core import error_response
@@ -58,7 +59,7 @@ class BodyRequired:
     key: KeyGrant | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Forward:
     """Send the client's exact bytes to a replica of ``route`` at ``path``. ``document``: the parsed body."""
 
@@ -115,7 +116,7 @@ def admit_body(
 ) -> ErrorResponse | Forward:
     """Find the model that ``body`` names, if ``key`` may ask it. The body is neither changed nor kept."""
     try:
-        document = json.loads(body)
+        document = _parse(body)
         # One `model` between quotes, and no escaped letters in which another could hide: the common case.
         is_ambiguous = (body.count(b'"model"') != 1 or b"\\u006" in body) and _has_two_models(body)
     except RecursionError:
@@ -133,6 +134,19 @@ def admit_body(
     if route is None or not may_ask(key, route):
         return error_response.unknown_model(name, _visible(table, key))
     return Forward(route, path, document)
+
+
+_scan = make_scanner(json.JSONDecoder())  # type: ignore[arg-type]  # it wants a decoder
+
+
+def _parse(body: bytes) -> object:
+    """``json.loads``, in half the time for what nearly everybody sends. Raises ``ValueError``."""
+    try:
+        text = body.decode()
+        document, end = _scan(text, 0)
+    except (StopIteration, UnicodeDecodeError):
+        return json.loads(body)
+    return document if end == len(text) else json.loads(body)
 
 
 class _Ambiguous(dict[str, object]):

@@ -29,6 +29,8 @@ def pick_target(
     ``ejected`` maps a kernel to the monotonic second at which its ejection ends. If all replicas are ejected,
     the one whose ejection ends first is tried: it may answer, while an error response never would.
     """
+    if len(targets) == 1:
+        return None if targets[0].draining else targets[0]
     candidates = [t for t in targets if not t.draining]
     if not candidates:
         return None

@@ -15,13 +15,13 @@ reservation and the metrics are settled at the end, once, however it comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from moorage.common.link.messages import KeyGrant, Target
 from moorage.common.model.ids import KernelId
-from moorage.proxy.core import error_response, headers, stream_end
+from moorage.proxy.core import error_response, stream_end
 from moorage.proxy.core.admission import BodyRequired, LocalResponse
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.limiter import Ask, Observer, Reservation
@@ -53,11 +53,12 @@ class Hold:
 
 @dataclass(slots=True)
 class Start:
-    """Send the client the response of the replica: its head with ``headers`` added, and then its body as it
-    comes, through ``observe`` if there is one."""
+    """Send the client the response of the replica: its head, with the proxy's own headers and ``more`` added,
+    and then its body as it comes, through ``observe`` if there is one. ``overhead_s``: time in the proxy."""
 
-    headers: list[tuple[str, str]]
-    observe: Observer | None
+    overhead_s: float
+    more: Sequence[tuple[str, str]] = ()
+    observe: Observer | None = None
 
 
 @dataclass(slots=True)
@@ -203,11 +204,9 @@ class RequestFlow:
         self._status, self.payload = status, b""
         overhead_s = self._sent_at - self._started_at - self._waited_s
         router.metrics.record_first_byte(now - self._started_at, overhead_s)
-        own = headers.for_client(target.kernel_id, overhead_s, self.request_id)
         if (reservation := self._reservation) is None:
-            return Start(own, None)
-        own.extend(reservation.headers)
-        return Start(own, reservation.observe(status, content_type))
+            return Start(overhead_s)
+        return Start(overhead_s, reservation.headers, reservation.observe(status, content_type))
 
     def upstream_end(self, now: float) -> None:
         """The response was relayed to its end."""
@@ -231,7 +230,7 @@ class RequestFlow:
     def _send(self, target: Target, now: float) -> Send:
         self._release()
         self.target, self._sent_at = target, now
-        self._router.add_in_flight(self.model, target.kernel_id, 1)
+        self._router.begin_at(self.model, target.kernel_id)
         return Send(target)
 
     def _next_target(self, failure: Failure, now: float) -> Target | None:
@@ -268,7 +267,7 @@ class RequestFlow:
     def _release(self) -> None:
         if (target := self.target) is not None:
             self.target = None
-            self._router.add_in_flight(self.model, target.kernel_id, -1)
+            self._router.end_at(self.model, target.kernel_id)
 
     def _end(self, status: int, now: float) -> None:
         if self._is_over:

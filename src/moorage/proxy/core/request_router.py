@@ -54,6 +54,7 @@ class RequestRouter:
         self._ejections = Ejections()
         self._in_flight: dict[KernelId, int] = {}
         self._in_flight_by_model: dict[str, int] = {}
+        metrics.show_in_flight(self._in_flight_by_model)
 
     @property
     def in_flight(self) -> Mapping[KernelId, int]:
@@ -149,28 +150,31 @@ class RequestRouter:
 
     def record_response(self, target: Target) -> None:
         """Record that a replica responded, with any status."""
-        self._ejections.record_response(target.kernel_id)
+        if self._ejections.until:
+            self._ejections.record_response(target.kernel_id)
 
     def record_request(self, model: str, code: int, duration_s: float) -> None:
         """Record the end of a request. ``model``: "" if it was not admitted."""
         self.metrics.record_request(self._label(model), code, duration_s)
 
-    def add_in_flight(self, model: str, kernel_id: KernelId, delta: int) -> None:
-        """Change the in-flight counts by ``delta``. ``RequestFlow`` is the only caller."""
-        _add(self._in_flight, kernel_id, delta)
-        total = _add(self._in_flight_by_model, model, delta)
-        if self._label(model) == model:
-            self.metrics.set_in_flight(model, total)
+    def begin_at(self, model: str, kernel_id: KernelId) -> None:
+        """Count a request in flight at a replica. ``RequestFlow`` is the only caller, also of ``end_at``."""
+        counts, by_model = self._in_flight, self._in_flight_by_model
+        counts[kernel_id] = counts.get(kernel_id, 0) + 1
+        by_model[model] = by_model.get(model, 0) + 1
+
+    def end_at(self, model: str, kernel_id: KernelId) -> None:
+        _subtract_one(self._in_flight, kernel_id)
+        _subtract_one(self._in_flight_by_model, model)
 
     def _label(self, model: str) -> str:
         return model if self.table is not None and self.table.model(model) is not None else NO_MODEL
 
 
-def _add(counts: dict[K, int], key: K, delta: int) -> int:
-    """Add ``delta``, drop the key at zero, and return the new count."""
-    total = counts.get(key, 0) + delta
-    if total:
-        counts[key] = total
+def _subtract_one(counts: dict[K, int], key: K) -> None:
+    """Absent keys stand for zero."""
+    rest = counts[key] - 1
+    if rest:
+        counts[key] = rest
     else:
         del counts[key]
-    return total

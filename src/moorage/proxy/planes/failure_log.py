@@ -13,12 +13,6 @@ from moorage.proxy.core.retry import Failure
 log = structlog.get_logger("moorage.proxy")
 
 
-def log_status(flow: RequestFlow, status: int) -> None:
-    """Called before the flow learns about a response with ``status``."""
-    if status == 401:
-        log_failure(flow, Failure.KEY_REJECTED, "it rejected the proxy's own key with 401")
-
-
 def log_failure(flow: RequestFlow, failure: Failure, detail: str) -> None:
     """Called before the flow learns about the failure."""
     log.warning(

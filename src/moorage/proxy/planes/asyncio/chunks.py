@@ -19,16 +19,6 @@ class BadChunks(Exception):
 class ChunkDecoder:
     """One body. ``is_complete``: it has ended. ``has_surplus``: something followed its end."""
 
-    __slots__ = (
-        "_body_bytes",
-        "_framing_bytes",
-        "_parser",
-        "_pieces",
-        "has_surplus",
-        "is_complete",
-        "on_body",
-    )
-
     def __init__(self) -> None:
         self.is_complete = self.has_surplus = False
         self._body_bytes = self._framing_bytes = 0

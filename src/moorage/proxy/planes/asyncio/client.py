@@ -12,7 +12,15 @@ from moorage.proxy.core.flow import READ_BODY, Command, RequestFlow
 from moorage.proxy.core.headers import valid_request_id
 from moorage.proxy.planes.asyncio.chunks import BadChunks, ChunkDecoder
 from moorage.proxy.planes.asyncio.exchange import Exchange
-from moorage.proxy.planes.asyncio.heads import LENGTH, MAX_HEAD, MAX_URL, BadHead, RequestHead, too_long
+from moorage.proxy.planes.asyncio.heads import (
+    LENGTH,
+    MAX_HEAD,
+    MAX_URL,
+    BadHead,
+    Pattern,
+    RequestHead,
+    too_long,
+)
 from moorage.proxy.planes.asyncio.messages import KnownHead, KnownHeads
 
 if TYPE_CHECKING:
@@ -33,11 +41,6 @@ _HEAD, _BODY, _RESPONSE, _SKIP, _LINGER, _CLOSED = range(6)
 class ClientConnection(asyncio.Protocol):
     """``deadline``: the monotonic second by which what it waits for must have come."""
 
-    __slots__ = (
-        "_ahead", "_body", "_decoder", "_exchange", "_is_advancing", "_is_head_timed", "_is_reading_paused",
-        "_left", "_mode", "_plane", "_received", "_transport", "deadline",
-    )  # fmt: skip
-
     def __init__(self, plane: AsyncioPlane) -> None:
         self._plane = plane
         self._mode, self._ahead = _HEAD, b""
@@ -46,6 +49,7 @@ class ClientConnection(asyncio.Protocol):
         self._body: list[bytes] = []
         self._decoder: ChunkDecoder | None = None
         self._received = self._left = 0  # of the body; what is left of it, or _UNKNOWN
+        self._last: tuple[int, Pattern, KnownHead] | None = None  # head, with the revision of credentials
         self.deadline = _NEVER
 
     @property
@@ -83,7 +87,7 @@ class ClientConnection(asyncio.Protocol):
         connection = transport.get_extra_info("socket")
         keep_alive(connection)
         limit_unread(connection, self._plane.timeouts.unread_s)
-        self.deadline = self._plane.clock.monotonic() + self._plane.timeouts.head_s
+        self.deadline = self._plane.monotonic() + self._plane.timeouts.head_s
         self._plane.clients.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -127,30 +131,43 @@ class ClientConnection(asyncio.Protocol):
 
     def _read_head(self) -> bool:
         """False if the head is incomplete."""
-        data = self._ahead
+        data, plane, last = self._ahead, self._plane, self._last
+        if last is not None and last[0] == plane.router.credentials_revision:
+            length, end = last[1].match(data)
+            if 0 <= length <= plane.max_body:
+                self._begin_known(last[2], length, end)
+                return True
         end = data.find(b"\r\n\r\n") + 4
         if end < 4 or end > MAX_HEAD:
             return self._check_partial_head(data)
-        self._is_head_timed = False
-        found, known, plane = LENGTH.search(data, 0, end - 2), None, self._plane
-        if found is not None:
-            key = data[: found.start(1)] + data[found.end(1) : end]
-            known = plane.heads.get(key, plane.router.credentials_revision)
-        if known is None or found is None or (length := int(found[1])) > plane.max_body:
-            self._begin(data, end, key if found is not None else None)
+        found = LENGTH.search(data, 0, end - 2)
+        if found is None or (length := int(found[1])) > plane.max_body:
+            self._begin(data, end, None)
             return True
-        self._ahead, self._left = data[end:], length
-        now = plane.clock.monotonic()
+        revision = plane.router.credentials_revision
+        key = data[: found.start(1)] + data[found.end(1) : end]
+        known = plane.heads.get(key, revision)
+        if known is None:
+            self._begin(data, end, key)
+        else:
+            self._last = revision, Pattern(data, found, end), known
+            self._begin_known(known, length, end)
+        return True
+
+    def _begin_known(self, known: KnownHead, length: int, end: int) -> None:
+        """A request whose head equals one that was admitted. ``end``: of its head."""
+        plane = self._plane
+        now = plane.monotonic()
+        self._ahead, self._left, self._is_head_timed = self._ahead[end:], length, False
         flow = RequestFlow(plane.router, plane.new_id(), now)
         self._exchange.begin(flow)
         unix_now = plane.clock.now().timestamp() if known.expires else 0.0
         self._go_on(flow.head_again(known.admitted, now, unix_now), known, now)
-        return True
 
     def _begin(self, data: bytes, end: int, key: bytes | None) -> None:
         """A request whose head is not known. ``key``: under which it can be remembered, None if it cannot."""
         plane, exchange = self._plane, self._exchange
-        now = plane.clock.monotonic()
+        now = plane.monotonic()
         try:
             head = RequestHead(data[:end].lstrip(b"\r\n"), plane.guard)
         except BadHead as error:
@@ -159,7 +176,7 @@ class ClientConnection(asyncio.Protocol):
         if plane.is_for_apps(head):
             self._hand_over(data)
             return
-        self._ahead = data[end:]
+        self._ahead, self._is_head_timed = data[end:], False
         asked_id = valid_request_id(head.fields.get("X-Request-Id"))
         flow = RequestFlow(plane.router, asked_id or plane.new_id(), now)
         exchange.begin(
@@ -197,7 +214,7 @@ class ClientConnection(asyncio.Protocol):
         self._received = 0
         if self._decoder is None and len(self._ahead) >= self._left:
             body, self._ahead = self._ahead[: self._left], self._ahead[self._left :]
-            self._complete(body)
+            self._complete(body, now)
             return
         self._mode = _BODY
         self.deadline = now + self._plane.timeouts.body_s
@@ -209,7 +226,7 @@ class ClientConnection(asyncio.Protocol):
             self._refuse_head(400, "it does not begin with a method")
         elif not self._is_head_timed:
             self._is_head_timed = True
-            self.deadline = self._plane.clock.monotonic() + self._plane.timeouts.head_s
+            self.deadline = self._plane.monotonic() + self._plane.timeouts.head_s
         return False
 
     def _read_body(self) -> None:
@@ -237,16 +254,16 @@ class ClientConnection(asyncio.Protocol):
         self._body.append(data)
         if ended:
             body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-            self._complete(body)
+            self._complete(body, self._plane.monotonic())
         else:
             self.deadline += size / self._plane.timeouts.body_bytes_per_s
 
-    def _complete(self, body: bytes) -> None:
+    def _complete(self, body: bytes, now: float) -> None:
         self._left, self._decoder, self._body = 0, None, []
         self._mode, self.deadline = _RESPONSE, _NEVER
         flow = self._exchange.flow
         assert flow is not None
-        self._exchange.do(flow.body(body, self._plane.clock.monotonic()))
+        self._exchange.do(flow.body(body, now))
 
     def _skip(self) -> None:
         """Drop the body of a request that was refused."""
@@ -259,7 +276,7 @@ class ClientConnection(asyncio.Protocol):
             self.close()
         else:
             self._ahead, self._left, self._mode = data[self._left :], 0, _HEAD
-            self.deadline = self._plane.clock.monotonic() + self._plane.timeouts.idle_s
+            self.deadline = self._plane.monotonic() + self._plane.timeouts.idle_s
 
     # Responding
 
@@ -267,10 +284,10 @@ class ClientConnection(asyncio.Protocol):
         """Refuse a request while its body arrives."""
         flow = self._exchange.flow
         assert flow is not None
-        self._respond_early(flow.refuse(error, self._plane.clock.monotonic()))
+        self._respond_early(flow.refuse(error, self._plane.monotonic()))
 
     def _refuse_head(self, status: int, detail: str) -> None:
-        plane, now = self._plane, self._plane.clock.monotonic()
+        plane, now = self._plane, self._plane.monotonic()
         flow = RequestFlow(plane.router, plane.new_id(), now)
         self._exchange.begin(flow, keeps_alive=False)
         self._ahead, self._left = b"", _UNKNOWN
@@ -286,7 +303,7 @@ class ClientConnection(asyncio.Protocol):
         """The response is complete."""
         self._decoder, self._body = None, []
         plane, left = self._plane, self._left
-        now = plane.clock.monotonic()
+        now = plane.monotonic()
         if self._exchange.keeps_alive and not plane.is_stopping:
             self._mode = _SKIP if left else _HEAD
             self.deadline = now + (plane.timeouts.body_s if left else plane.timeouts.idle_s)

@@ -17,9 +17,9 @@ from moorage.proxy.core.retry import Failure
 from moorage.proxy.core.stream_end import TAIL_BYTES
 from moorage.proxy.planes.asyncio import chunks
 from moorage.proxy.planes.asyncio.heads import ResponseHead
-from moorage.proxy.planes.asyncio.messages import KnownHead, lines, own_response
+from moorage.proxy.planes.asyncio.messages import KnownHead, own_lines, own_response
 from moorage.proxy.planes.asyncio.upstream import UpstreamConnection
-from moorage.proxy.planes.failure_log import log_failure, log_status
+from moorage.proxy.planes.failure_log import log_failure
 
 if TYPE_CHECKING:
     from moorage.proxy.planes.asyncio.plane import AsyncioPlane
@@ -34,12 +34,6 @@ class Exchange:
     ``begin``, then ``do`` with the commands of the flow. Calls ``on_end`` when a response is complete, and
     the connection can go on if it ``keeps_alive``. A response that breaks off closes the connection instead.
     """
-
-    __slots__ = (
-        "_connecting", "_ends_with_connection", "_has_http11", "_is_paused", "_is_started", "_known",
-        "_observe", "_on_end", "_plane", "_sends_chunks", "_tail", "_takes_event", "_timer", "_transport",
-        "_upstream", "_wants_body", "flow", "keeps_alive",
-    )  # fmt: skip
 
     def __init__(self, plane: AsyncioPlane, transport: asyncio.Transport, on_end: Callable[[], None]) -> None:
         self._plane, self._transport, self._on_end = plane, transport, on_end
@@ -73,7 +67,7 @@ class Exchange:
             assert self.flow is not None
             self.flow.resume = self._resume
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(command.until - self._plane.clock.monotonic(), self._held_too_long)
+            self._timer = loop.call_later(command.until - self._plane.monotonic(), self._held_too_long)
 
     def leave(self) -> None:
         """The client has left, or is dropped: so is the replica's work for it."""
@@ -86,7 +80,7 @@ class Exchange:
             upstream.close()
         if (flow := self.flow) is not None:
             self.flow = None
-            flow.client_gone(self._plane.clock.monotonic())
+            flow.client_gone(self._plane.monotonic())
 
     def pause(self) -> None:
         """The client reads slowly."""
@@ -104,7 +98,7 @@ class Exchange:
     def _held_too_long(self) -> None:
         self._timer = None
         if self.flow is not None:
-            self.do(self.flow.timer(self._plane.clock.monotonic()))
+            self.do(self.flow.timer(self._plane.monotonic()))
 
     def _resume(self, command: Command) -> None:
         self._stop_timer()
@@ -121,9 +115,9 @@ class Exchange:
         upstream = plane.upstreams.take((target.host, target.port))
         if upstream is not None:
             self._forward(upstream, target)
-            flow.sent(plane.clock.monotonic())
+            flow.sent(plane.monotonic())
         else:
-            flow.sent(plane.clock.monotonic())
+            flow.sent(plane.monotonic())
             self._connecting = spawn("proxy.connect", self._connect(target))
 
     async def _connect(self, target: Target) -> None:
@@ -180,13 +174,15 @@ class Exchange:
         elif piece:
             self._transport.write(piece)
         if ended:
-            self._complete()
+            self._complete(self._plane.monotonic())
 
     def _respond(self, head: ResponseHead, length: int | None, piece: bytes, ended: bool) -> None:
         flow, plane = self.flow, self._plane
         assert flow is not None
-        log_status(flow, head.status)
-        command = flow.upstream_head(head.status, head.content_type, plane.clock.monotonic())
+        if head.status == 401:
+            log_failure(flow, Failure.KEY_REJECTED, "it rejected the proxy's own key with 401")
+        now = plane.monotonic()
+        command = flow.upstream_head(head.status, head.content_type, now)
         if not isinstance(command, Start):
             if (upstream := self._upstream) is not None:
                 self._upstream = None
@@ -209,14 +205,14 @@ class Exchange:
         if not self.keeps_alive or plane.is_stopping:
             self.keeps_alive = False
             framing = _CLOSE + framing
-        self._transport.write(b"".join((head.start, lines(command.headers), framing, piece)))
+        self._transport.write(b"".join((head.start, own_lines(flow, command), framing, piece)))
         if ended:
-            self._complete()
+            self._complete(now)
         elif self._is_paused and self._upstream is not None:
             self._upstream.pause()
 
     def response_failed(self, failure: Failure, detail: str) -> None:
-        flow, now = self.flow, self._plane.clock.monotonic()
+        flow, now = self.flow, self._plane.monotonic()
         assert flow is not None
         self._upstream = None
         if not self._is_started:
@@ -242,9 +238,9 @@ class Exchange:
         self._transport.write(event)
         self._end()
 
-    def _complete(self) -> None:
+    def _complete(self, now: float) -> None:
         assert self.flow is not None
-        self.flow.upstream_end(self._plane.clock.monotonic())
+        self.flow.upstream_end(now)
         self._end()
 
     def _end(self) -> None:

@@ -17,12 +17,32 @@ from moorage.common.http.head import HeadGuard
 from moorage.proxy.core import headers
 
 MAX_URL, MAX_HEADER, MAX_HEAD, MAX_LINES = 16_384, 32_768, 65_536, 512
-LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: (\d{1,12})\r\n")
+_MAX_DIGITS = 12
+LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: (\d{1,%d})\r\n" % _MAX_DIGITS)
 """The length of a body in a head, as nearly everybody writes it."""
 _DIGITS = re.compile(r"[0-9]{1,18}")
 _VERSIONS = {"1.1": (1, 1), "1.0": (1, 0)}
 REASONS = {status.value: status.phrase for status in HTTPStatus}
 _BODILESS = frozenset({204, 304})
+
+
+class Pattern:
+    """A head but for the length in it: the next one on a connection is most often like the last."""
+
+    def __init__(self, data: bytes, found: re.Match[bytes], end: int) -> None:
+        """``found``: of ``LENGTH`` in ``data``. ``end``: of the head, behind its empty line."""
+        self._before, self._after = data[: found.start(1)], data[found.end(1) : end]
+        self._skip = len(self._before)
+
+    def match(self, data: bytes) -> tuple[int, int]:
+        """The length in the head at the beginning of ``data``, and the end of that head. (-1, 0) if another
+        head is there."""
+        if data.startswith(self._before):
+            at = data.find(b"\r", self._skip)
+            digits = data[self._skip : at]
+            if data.startswith(self._after, at) and digits.isdigit() and len(digits) <= _MAX_DIGITS:
+                return int(digits), at + len(self._after)
+        return -1, 0
 
 
 class BadHead(Exception):
@@ -80,11 +100,6 @@ class _Reader:
 class RequestHead:
     """A request up to its body. ``length``: None if the body comes in chunks. ``path`` is decoded,
     ``target`` is as it was sent. ``is_plain``: others like it may follow."""
-
-    __slots__ = (
-        "expects_continue", "fields", "is_plain", "keeps_alive", "length", "method", "pairs", "path", "query",
-        "target", "version",
-    )  # fmt: skip
 
     def __init__(self, head: bytes, guard: HeadGuard) -> None:
         """Raises ``BadHead``."""
@@ -166,11 +181,6 @@ class ResponseHead:
     can be added to the body. A head can stand for others that differ in the length only.
     """
 
-    __slots__ = (
-        "content_type", "has_length", "is_bodiless", "keeps_alive", "length", "start", "status",
-        "takes_event",
-    )  # fmt: skip
-
     def __init__(self, head: bytes) -> None:
         """Raises ``BadHead``."""
         reader = _Reader()
@@ -221,9 +231,9 @@ class ResponseHeads:
     def __init__(self) -> None:
         self._known: dict[bytes, ResponseHead] = {}
 
-    def read(self, data: bytes, end: int) -> tuple[ResponseHead, int | None]:
-        """The head in ``data[:end]``, which ends with its empty line, and the length of its body as in
-        ``ResponseHead``. Raises ``BadHead``."""
+    def read(self, data: bytes, end: int) -> tuple[ResponseHead, int | None, Pattern | None]:
+        """The head in ``data[:end]``, which ends with its empty line, the length of its body as in
+        ``ResponseHead``, and what others like it look like. Raises ``BadHead``."""
         found = LENGTH.search(data, 0, end - 2)
         key = data[:end] if found is None else data[: found.start(1)] + data[found.end(1) : end]
         head = self._known.get(key)
@@ -232,4 +242,6 @@ class ResponseHeads:
             if len(self._known) >= self.LIMIT:
                 self._known.clear()
             self._known[key] = head
-        return head, int(found[1]) if found is not None and not head.is_bodiless else head.length
+        if found is None or head.is_bodiless:
+            return head, head.length, None
+        return head, int(found[1]), Pattern(data, found, end)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from moorage.common.link.messages import Target
 from moorage.proxy.core import headers
 from moorage.proxy.core.admission import BodyRequired
+from moorage.proxy.core.flow import RequestFlow, Start
 from moorage.proxy.planes.asyncio.heads import REASONS, RequestHead
 
 
@@ -14,7 +15,6 @@ class KnownHead:
     """What was decided about a head: who asks, and what a replica gets of it. ``expires``: the key does."""
 
     LIMIT = 64
-    __slots__ = ("_kept", "_lines", "_query", "admitted", "expires")
 
     def __init__(self, head: RequestHead, admitted: BodyRequired) -> None:
         kept = headers.kept_for_replica(head.pairs)
@@ -62,6 +62,17 @@ class KnownHeads:
 def lines(pairs: Iterable[tuple[str, str]]) -> bytes:
     """Header lines."""
     return "".join([f"{name}: {value}\r\n" for name, value in pairs]).encode("latin-1", "replace")
+
+
+def own_lines(flow: RequestFlow, start: Start) -> bytes:
+    """The proxy's own header lines of a replica's response."""
+    assert flow.target is not None
+    own = b"x-request-id: %b\r\nx-moorage-replica: %b\r\nx-moorage-overhead-ms: %.3f\r\n" % (
+        flow.request_id.encode(),
+        flow.target.kernel_id[:12].encode(),
+        start.overhead_s * 1000,
+    )
+    return own + lines(start.more) if start.more else own
 
 
 def own_response(status: int, pairs: Iterable[tuple[str, str]], body: bytes, *, with_body: bool) -> bytes:

@@ -38,6 +38,7 @@ class AsyncioPlane:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self.router, self.clock, self.timeouts = router, clock, timeouts
+        self.monotonic = clock.monotonic
         self.max_body = settings.max_body_bytes
         self.upstreams = UpstreamPool(settings.connect_timeout_s)
         self.heads = KnownHeads()

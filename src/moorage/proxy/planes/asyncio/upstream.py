@@ -10,7 +10,7 @@ from typing import Protocol, cast
 from moorage.common.aio.sockets import keep_alive
 from moorage.proxy.core.retry import Failure
 from moorage.proxy.planes.asyncio.chunks import BadChunks, ChunkDecoder
-from moorage.proxy.planes.asyncio.heads import MAX_HEAD, BadHead, ResponseHead, ResponseHeads
+from moorage.proxy.planes.asyncio.heads import MAX_HEAD, BadHead, Pattern, ResponseHead, ResponseHeads
 
 # Engines close idle connections after 5 s (uvicorn, cpp-httplib). Close ours before they do.
 KEEPALIVE_S = 4.0
@@ -38,50 +38,43 @@ class Requester(Protocol):
 class UpstreamConnection(asyncio.Protocol):
     """A connection to a replica. ``silent_ticks``: sweeps since it last received something."""
 
-    __slots__ = (
-        "_buffer", "_chunks", "_head", "_interim", "_is_paused", "_left", "_length", "_mode", "_pool",
-        "_requester", "_transport", "address", "silent_ticks",
-    )  # fmt: skip
-
     def __init__(self, pool: UpstreamPool, address: Address) -> None:
         self._pool, self.address = pool, address
-        self._transport: asyncio.Transport | None = None
+        self.transport: asyncio.Transport | None = None
         self._requester: Requester | None = None
         self._mode, self._buffer, self._interim, self._left = _IDLE, b"", 0, 0
         self._head: ResponseHead | None = None
+        self._last_head: ResponseHead | None = None
+        self._pattern: Pattern | None = None  # of the last head
         self._length: int | None = None
         self._chunks: ChunkDecoder | None = None
         self._is_paused = False
         self.silent_ticks = 0
 
-    @property
-    def is_open(self) -> bool:
-        return self._transport is not None and not self._transport.is_closing()
-
     def send(self, requester: Requester, head: bytes, body: bytes) -> None:
         """Send a request. What follows is told to ``requester``."""
-        assert self._transport is not None
+        assert self.transport is not None
         self._requester, self._mode, self._interim, self.silent_ticks = requester, _HEAD, 0, 0
         if len(body) < 65_536:
-            self._transport.write(head + body)
+            self.transport.write(head + body)
         else:
-            self._transport.writelines((head, body))
+            self.transport.writelines((head, body))
 
     def close(self) -> None:
         """Close the connection at once, and tell nobody."""
         self._requester = None
-        if self._transport is not None:
-            self._transport.abort()
+        if self.transport is not None:
+            self.transport.abort()
 
     def pause(self) -> None:
-        if self._transport is not None and not self._is_paused:
+        if self.transport is not None and not self._is_paused:
             self._is_paused = True
-            self._transport.pause_reading()
+            self.transport.pause_reading()
 
     def resume(self) -> None:
-        if self._transport is not None and self._is_paused:
+        if self.transport is not None and self._is_paused:
             self._is_paused, self.silent_ticks = False, 0
-            self._transport.resume_reading()
+            self.transport.resume_reading()
 
     def tick(self, idle_ticks: int, silent_ticks: int) -> None:
         """Called at each sweep: close what has been idle, or silent, for too long."""
@@ -99,13 +92,13 @@ class UpstreamConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Transports of uvloop are no subclasses.
         transport = cast(asyncio.Transport, transport)
-        self._transport = transport
+        self.transport = transport
         keep_alive(transport.get_extra_info("socket"))
         self._pool.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._pool.forget(self)
-        self._transport = None
+        self.transport = None
         if self._requester is None:
             return
         if self._mode == _UNTIL_CLOSE and exc is None:
@@ -130,6 +123,12 @@ class UpstreamConnection(asyncio.Protocol):
             self.close()  # nobody has asked for this
 
     def _receive_head(self, data: bytes) -> None:
+        if self._pattern is not None:
+            matched, end = self._pattern.match(data)
+            if matched >= 0:
+                self._buffer, self._head, self._length = b"", self._last_head, matched
+                self._begin_body(matched, data[end:])
+                return
         while True:
             end = data.find(_END) + 4
             if end < 4 or end > MAX_HEAD:
@@ -140,7 +139,7 @@ class UpstreamConnection(asyncio.Protocol):
                     self._fail(Failure.DISCONNECT, f"its head exceeds {MAX_HEAD} bytes")
                 return
             try:
-                head, length = self._pool.heads.read(data, end)
+                head, length, pattern = self._pool.heads.read(data, end)
             except BadHead as error:
                 self._fail(Failure.DISCONNECT, f"its response is malformed: {error.detail}")
                 return
@@ -151,6 +150,7 @@ class UpstreamConnection(asyncio.Protocol):
             if self._interim > _MAX_INTERIM:
                 self._fail(Failure.DISCONNECT, "it sends interim responses without an end")
                 return
+        self._last_head, self._pattern = head, pattern
         self._buffer, self._head, self._length = b"", head, length
         self._begin_body(length, data)
 
@@ -199,7 +199,7 @@ class UpstreamConnection(asyncio.Protocol):
             return
         if ended:
             self._requester, self._mode, self._head = None, _IDLE, None
-            transport = self._transport
+            transport = self.transport
             if transport is None:
                 pass
             elif surplus or not head.keeps_alive or transport.get_write_buffer_size():
@@ -230,7 +230,8 @@ class UpstreamPool:
         idle = self._idle.get(address)
         while idle:
             connection = idle.pop()
-            if connection.is_open:
+            transport = connection.transport
+            if transport is not None and not transport.is_closing():
                 return connection
         return None
 

@@ -25,7 +25,9 @@ async def relay(
     the end of the body. Raises ``ConnectionError`` if the client has disconnected.
     """
     replica = attempt.response
-    head = CIMultiDict(headers.kept_for_client(replica.headers.items()) + start.headers)
+    assert flow.target is not None
+    own = headers.for_client(flow.target.kernel_id, start.overhead_s, flow.request_id)
+    head = CIMultiDict([*headers.kept_for_client(replica.headers.items()), *own, *start.more])
     reason = headers.printable_reason(replica.reason)
     if replica.content.at_eof() and start.observe is None:
         # The body is complete already: head and body go out in one write.

@@ -16,7 +16,7 @@ from moorage.common.link.messages import Target
 from moorage.proxy.core import headers
 from moorage.proxy.core.flow import RequestFlow
 from moorage.proxy.core.retry import Failure
-from moorage.proxy.planes.failure_log import log_failure, log_status
+from moorage.proxy.planes.failure_log import log_failure
 
 # Engines close idle connections after 5 s (uvicorn, cpp-httplib). Close ours before they do.
 _KEEPALIVE_S = 4.0
@@ -86,7 +86,8 @@ class UpstreamClient:
                 allow_redirects=False,
             )
             attempt = Attempt(response, await response.content.readany())
-            log_status(flow, response.status)
+            if response.status == 401:
+                log_failure(flow, Failure.KEY_REJECTED, "it rejected the proxy's own key with 401")
             return attempt
         except aiohttp.ClientError as error:
             if response is not None:
