@@ -95,7 +95,7 @@ class Loops:
             LeaseController(store, leader, clock).loop,
             UsageWriter(store, metrics, clock).loop,
             AgentLinks(store, metrics, clock).loop,
-            self.feed.loop,
+            *self.feed.loops,
         ]
         await self._end_election()
         return self
@@ -174,7 +174,7 @@ class Endpoints(Loops):
     async def round(self, meter: Meter) -> None:
         await super().round(meter)
         for _ in range(CHANGES):
-            await self.change(meter, "feed: a replica stops", self._stop_replica, self.feed.loop)
+            await self.change(meter, "feed: a replica stops", self._stop_replica, self.feed.routes.loop)
             await self.change(meter, "replicas: a replica stops", self._stop_replica, self.replicas.loop)
 
     async def _stop_replica(self) -> None:

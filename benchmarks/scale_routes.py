@@ -61,7 +61,7 @@ class Routes:
             first = replace(model.targets[0], port=30_000 + self._number % 30_000)
             self._models[index] = model = replace(model, targets=(first, *model.targets[1:]))
             with meter.step("manager: encode one replica's change"):
-                changes = self._parts.update(RouteTable(0, tuple(self._models), ()))
+                changes = self._parts.apply(RouteTable(0, (model,), ()))
                 message = changes.message(self._generation + 1, self._generation)
             self._generation += 1
             with meter.step("proxy: apply it"):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from moorage.common.aio.supervisor import SupervisedTask
+from moorage.common.aio.tasks import spawn
 
 # Called before each await: the exception to throw into it, or None.
 Fault = Callable[[], BaseException | None]
@@ -56,6 +57,17 @@ class TaskFaults:
 
     def install(self, patch: pytest.MonkeyPatch, module: types.ModuleType) -> None:
         patch.setattr(module, "SupervisedTask", self._start)
+
+    def install_spawn(self, patch: pytest.MonkeyPatch, module: types.ModuleType) -> None:
+        """Also interrupt the tasks that tasks of ``module`` spawn: ``NAME.x`` at the faults of ``NAME``."""
+
+        def start(name: str, work: Coroutine[Any, Any, Any]) -> Any:
+            async def faulty() -> Any:
+                return await interrupt(work, lambda: self._fault(name.rpartition(".")[0]))
+
+            return spawn(name, faulty())
+
+        patch.setattr(module, "spawn", start)
 
     def arm(self, name: str, number: int, error: BaseException) -> None:
         """Throw ``error`` into the tasks called ``name`` at their await ``number`` from now on."""

@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import CommonSettings, ProxySettings
 from moorage.common.link.messages import KeyGrant, ModelRoute, RouteTable, Target
 from moorage.common.link.pb import routes_pb2_grpc
-from moorage.common.link.route_codec import routes_to_wire
+from moorage.common.link.proxy_messages import ProxyReply, ProxyReport, RecordsAck
+from moorage.common.link.route_codec import reply_to_wire, report_from_wire, routes_to_wire
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.proxy import Proxy, Timeouts
 
@@ -44,14 +46,18 @@ async def until(condition: Callable[[], Any] | Callable[[], Awaitable[Any]], wit
 
 
 class RouteServer(routes_pb2_grpc.RouteFeedServicer):
-    """The manager's end of the route feed: sends the newest table at connect and at each change.
+    """The manager's end of the proxies' link: sends the newest table at connect and at each change.
 
-    ``requests``: (proxy id, generation) of each watch request received.
+    ``requests``: (proxy id, generation) of each watch request received; ``reports``: those received.
+    ``of_previous_release``: it knows one call only. ``answer`` makes the reply to a report.
     """
 
-    def __init__(self, table: RouteTable | None = None) -> None:
+    def __init__(self, table: RouteTable | None = None, *, of_previous_release: bool = False) -> None:
         self.table, self.watchers, self.requests = table, 0, []
+        self.reports: list[ProxyReport] = []
+        self.answer: Callable[[ProxyReport], ProxyReply] = acknowledge
         self.address = "127.0.0.1:0"
+        self._of_previous_release = of_previous_release
         self._changed = asyncio.Condition()
         self._server: grpc.aio.Server | None = None
 
@@ -80,20 +86,48 @@ class RouteServer(routes_pb2_grpc.RouteFeedServicer):
             self._changed.notify_all()
 
     async def Watch(self, request, context):
-        if dict(context.invocation_metadata()).get("authorization") != f"Bearer {TOKEN}":
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong token")
+        await self._check(context)
         self.requests.append((request.proxy_id, request.have_generation))
         self.watchers += 1
-        sent = None
         try:
-            while True:
-                async with self._changed:
-                    while self.table is None or self.table is sent:
-                        await self._changed.wait()
-                    sent = self.table
-                yield routes_to_wire(sent)
+            async for table in self._tables():
+                if request.without_credentials and not self._of_previous_release:
+                    table = replace(table, keys=(), access_tokens=(), projects=())
+                yield routes_to_wire(table)
         finally:
             self.watchers -= 1
+
+    async def WatchCredentials(self, request, context):
+        await self._check(context, is_new=True)
+        async for table in self._tables():
+            yield routes_to_wire(replace(table, models=(), apps=()))
+
+    async def Report(self, requests, context):
+        await self._check(context, is_new=True)
+        async for message in requests:
+            report = report_from_wire(message)
+            self.reports.append(report)
+            yield reply_to_wire(self.answer(report))
+
+    async def _tables(self):
+        sent = None
+        while True:
+            async with self._changed:
+                while self.table is None or self.table is sent:
+                    await self._changed.wait()
+                sent = self.table
+            yield sent
+
+    async def _check(self, context, *, is_new: bool = False) -> None:
+        if dict(context.invocation_metadata()).get("authorization") != f"Bearer {TOKEN}":
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong token")
+        if is_new and self._of_previous_release:
+            await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+
+
+def acknowledge(report: ProxyReport) -> ProxyReply:
+    """A manager that stores all usage."""
+    return ProxyReply(tuple(RecordsAck(batch.epoch, batch.records[-1].sequence) for batch in report.usage))
 
 
 def target(name: str, port: int, *, key: str = ENGINE_KEY, draining: bool = False) -> Target:

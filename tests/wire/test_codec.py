@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.common.link import codec, route_codec, usage_codec
+from moorage.common.link import codec, usage_codec
 from moorage.common.link import messages as m
 from moorage.common.link.field_codec import codec as codec_of
-from moorage.common.link.pb import agent_pb2, routes_pb2
+from moorage.common.link.pb import agent_pb2
 from moorage.common.model import usage as u
 from moorage.common.model.cluster import ClusterMember, ClusterMembership
 from moorage.common.model.kernel import DeviceGrant, KernelSpec
@@ -181,61 +181,6 @@ EXEC_REQUESTS = st.builds(
     env=LABELS,
 )
 WORKSPACE_REQUESTS = st.builds(m.WorkspaceRequest, request_id=TEXT, remove=TEXT)
-TARGETS = st.builds(
-    m.Target,
-    session_id=TEXT,
-    kernel_id=TEXT,
-    host=TEXT,
-    port=PORTS,
-    key=TEXT,
-    engine=TEXT,
-    draining=st.booleans(),
-)
-ROUTES = st.builds(
-    m.ModelRoute,
-    name=TEXT,
-    created=INTEGERS,
-    targets=st.lists(TARGETS, max_size=3).map(tuple),
-    project=TEXT,
-    shared_with=st.lists(TEXT, max_size=3).map(tuple),
-)
-KEYS = st.builds(
-    m.KeyGrant,
-    sha256=TEXT,
-    expires_at=INTEGERS,
-    user=TEXT,
-    project=TEXT,
-    admin=st.booleans(),
-    project_admin=st.booleans(),
-    limits_models=st.booleans(),
-    models=st.lists(TEXT, max_size=3).map(tuple),
-)
-APP_ROUTES = st.builds(
-    m.AppRoute,
-    session_id=TEXT,
-    app=TEXT,
-    protocol=st.sampled_from(["http", "tcp"]),
-    base_path=st.booleans(),
-    host=TEXT,
-    port=PORTS,
-    key=TEXT,
-    user=TEXT,
-    project=TEXT,
-)
-ACCESS_TOKENS = st.builds(m.AccessTokenGrant, sha256=TEXT, session_id=TEXT, app=TEXT, expires_at=INTEGERS)
-TABLES = st.builds(
-    m.RouteTable,
-    generation=INTEGERS,
-    models=st.lists(ROUTES, max_size=3).map(tuple),
-    keys=st.lists(KEYS, max_size=3).map(tuple),
-    apps=st.lists(APP_ROUTES, max_size=3).map(tuple),
-    access_tokens=st.lists(ACCESS_TOKENS, max_size=3).map(tuple),
-    base=INTEGERS,
-    removed_models=st.lists(TEXT, max_size=3).map(tuple),
-    removed_keys=st.lists(TEXT, max_size=3).map(tuple),
-    removed_apps=st.lists(TEXT, max_size=3).map(tuple),
-    removed_access_tokens=st.lists(TEXT, max_size=3).map(tuple),
-)
 USES = st.builds(
     u.Use, **dict.fromkeys(("cpu", "memory"), INTEGERS),
     **dict.fromkeys(("rx", "tx", "gpu", "gpu_memory"), st.none() | INTEGERS),
@@ -289,17 +234,11 @@ def test_manager_message_round_trip(message: codec.ManagerMessage) -> None:
     assert codec.manager_message_from_wire(wire) == message
 
 
-@given(TABLES)
-def test_route_table_round_trip(table: m.RouteTable) -> None:
-    wire = routes_pb2.RouteTable.FromString(route_codec.routes_to_wire(table).SerializeToString())
-    assert route_codec.routes_from_wire(wire) == table
-
-
 @pytest.mark.parametrize(
     "strategy",
     [
         *(OFFERS, INFOS, OBSERVATIONS, REPORTS, REPORT_DELTAS, KERNELS, ORDERS, ORDERS_DELTAS),
-        *(LOG_REQUESTS, EXEC_REQUESTS, WORKSPACE_REQUESTS, TARGETS, ROUTES, TABLES),
+        *(LOG_REQUESTS, EXEC_REQUESTS, WORKSPACE_REQUESTS),
         *(USES, KERNEL_USES, KERNEL_MINUTES, DEVICE_USES, USAGE_REPORTS),
     ],
 )

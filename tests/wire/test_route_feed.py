@@ -14,6 +14,7 @@ from moorage.common.link.messages import RouteTable
 from moorage.common.link.pb import routes_pb2
 from moorage.common.link.route_codec import routes_from_wire
 from moorage.common.model.spec import EndpointSpec, Probe
+from moorage.common.views.keys import KeySpec
 from moorage.manager.identity.scope import Scope
 from moorage.manager.rpc import RouteFeed
 from moorage.manager.serving.endpoints import EndpointService
@@ -24,14 +25,16 @@ CLOCK = SystemClock()
 
 
 class FeedingManager:
-    """The store and the route feed of one manager. While ``paused``, what it reads waits."""
+    """The store and the route feed of one manager. While ``paused``, what it reads waits. ``apart``: its
+    proxies get their credentials apart; those of the release before do not."""
 
-    def __init__(self, dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, dsn: str, monkeypatch: pytest.MonkeyPatch, *, apart: bool) -> None:
+        self.apart = apart
         self.store = Store(dsn, CLOCK)
         self.feed = RouteFeed(self.store, CLOCK)
         self.running, self.has_read = asyncio.Event(), asyncio.Event()
         self.running.set()
-        read = self.store.routes.table
+        read = self.store.routes.changes
 
         async def read_and_wait() -> RouteTable:
             table = await read()
@@ -39,25 +42,27 @@ class FeedingManager:
             await self.running.wait()
             return table
 
-        monkeypatch.setattr(self.store.routes, "table", read_and_wait)
+        monkeypatch.setattr(self.store.routes, "changes", read_and_wait)
 
     async def pause(self) -> None:
         """Stop the manager between its next read of the routes and what it does with them."""
         self.running.clear()
         self.has_read.clear()
-        self.feed.loop.nudge()
+        self.feed.routes.loop.nudge()
         await self.has_read.wait()
 
     async def watch(self, held: int = 0, *, accepts_unchanged: bool = True) -> routes_pb2.RouteTable:
         """The first message to a proxy that holds this generation."""
-        request = routes_pb2.WatchRequest(have_generation=held, accepts_unchanged=accepts_unchanged)
+        request = routes_pb2.WatchRequest(
+            have_generation=held, accepts_unchanged=accepts_unchanged, without_credentials=self.apart
+        )
         async with asyncio.timeout(10):
             return decode(await anext(self.feed.watch(request)))
 
     async def table_with(self, *names: str) -> routes_pb2.RouteTable:
         """The first table with exactly these models."""
         async with asyncio.timeout(10):
-            async for encoded in self.feed.watch(routes_pb2.WatchRequest()):
+            async for encoded in self.feed.watch(routes_pb2.WatchRequest(without_credentials=self.apart)):
                 message = decode(encoded)
                 if {model.name for model in message.models} == set(names):
                     return message
@@ -68,16 +73,17 @@ def decode(message: bytes) -> routes_pb2.RouteTable:
     return routes_pb2.RouteTable.FromString(message)
 
 
-@pytest_asyncio.fixture
+@pytest_asyncio.fixture(params=[True, False], ids=["", "previous-release"])
 async def managers(
-    empty_database: str, monkeypatch: pytest.MonkeyPatch
+    empty_database: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> AsyncIterator[tuple[FeedingManager, FeedingManager]]:
     await migrate(empty_database)
     async with AsyncExitStack() as stack:
-        one, other = (FeedingManager(empty_database, monkeypatch) for _ in range(2))
+        one, other = (FeedingManager(empty_database, monkeypatch, apart=request.param) for _ in range(2))
         for manager in (one, other):
             await stack.enter_async_context(manager.store)
-            await stack.enter_async_context(manager.feed.loop)
+            for loop in manager.feed.loops:
+                await stack.enter_async_context(loop)
         yield one, other
 
 
@@ -118,7 +124,10 @@ async def test_watcher_gets_changes_after_an_unchanged_table(
     manager, _ = managers
     await serve(manager, "m")
     held = (await manager.table_with("m")).generation
-    messages = manager.feed.watch(routes_pb2.WatchRequest(have_generation=held, accepts_unchanged=True))
+    request = routes_pb2.WatchRequest(
+        have_generation=held, accepts_unchanged=True, without_credentials=manager.apart
+    )
+    messages = manager.feed.watch(request)
     assert decode(await anext(messages)).unchanged
     await serve(manager, "n")
     async with asyncio.timeout(10):
@@ -146,7 +155,10 @@ async def test_proxy_that_accepts_changes_gets_only_these(
     manager, other = managers
     await serve(manager, "m")
     whole = await manager.table_with("m")
-    messages = manager.feed.watch(routes_pb2.WatchRequest(accepts_changes=True))
+    if not manager.apart:
+        pytest.skip("a proxy of the previous release gets whole tables")
+    request = routes_pb2.WatchRequest(accepts_changes=True, without_credentials=True)
+    messages = manager.feed.watch(request)
     table = IndexedTable(routes_from_wire(decode(await anext(messages))))
     assert table.generation == whole.generation
     end = manager.store.endpoints.delete(Scope.system("t"), "m")
@@ -160,3 +172,24 @@ async def test_proxy_that_accepts_changes_gets_only_these(
         assert newest is table
     assert table.models.keys() == {"n", "o"}
     assert {route.name for route in (await manager.watch()).models} == {"n", "o"}
+
+
+async def test_credentials_are_read_for_each_proxy_and_told_as_changes(
+    managers: tuple[FeedingManager, FeedingManager],
+) -> None:
+    manager, other = managers
+    keys, scope = other.store.keys, Scope.system("t")
+    await keys.create(scope, KeySpec(name="a", user="ann", requests_per_minute=5))
+    messages = manager.feed.credentials.watch(routes_pb2.WatchRequest(accepts_changes=True))
+    async with asyncio.timeout(10):
+        whole = decode(await anext(messages))
+        assert [key.limits.requests_per_minute for key in whole.keys] == [5]
+        await keys.create(scope, KeySpec(name="b", user="ann"))
+        added = decode(await anext(messages))
+        assert (added.base, len(added.keys)) == (whole.generation, 1)
+        await keys.revoke(scope, "a")
+        removed = decode(await anext(messages))
+        assert list(removed.removed_keys) == [whole.keys[0].sha256]
+        last = decode(await anext(manager.feed.credentials.watch(routes_pb2.WatchRequest())))
+    assert [key.sha256 for key in last.keys] == [added.keys[0].sha256]
+    assert not last.models

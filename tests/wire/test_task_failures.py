@@ -76,6 +76,7 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> TaskFaults:
         agent_service, docker_events, kernel_manager, kernel_task, loop_module, postgres_server, proxy_feed,
     ):  # fmt: skip
         installed.install(monkeypatch, module)
+    installed.install_spawn(monkeypatch, proxy_feed)
     return installed
 
 

@@ -51,6 +51,7 @@ from moorage.manager.rpc import (
     LinkServer,
     LogBroker,
     ManagerLinkClient,
+    ProxyLinks,
     RouteFeed,
     WorkspaceBroker,
 )
@@ -181,7 +182,7 @@ class Manager:
             LeaseController(store, leader, clock).loop,
             usage.loop,
             links.loop,
-            feed.loop,
+            *feed.loops,
         )
         for loop in loops:
             await enter(loop)
@@ -190,7 +191,7 @@ class Manager:
         authenticator = LinkAuthenticator(store, authorities or self._link_token, clock)
         await enter(authenticator.loop)
         await self._serve_links(
-            authenticator, certificate, presence, links, logs, execs, workspaces, feed, usage
+            authenticator, certificate, presence, links, logs, execs, workspaces, feed, usage, store
         )
         await enter(presence)
         self.api_address = await self._serve_api(store, terminator, logs, execs, workspaces, metrics)
@@ -232,6 +233,7 @@ class Manager:
         workspaces: WorkspaceBroker,
         feed: RouteFeed,
         usage: UsageWriter,
+        store: Store,
     ) -> None:
         enter = self._stack.enter_async_context
         server = self._link_server = LinkServer(
@@ -245,6 +247,7 @@ class Manager:
             execs,
             workspaces,
             feed,
+            ProxyLinks(store.usage_records, store.limit_shares, self._clock),
             usage.take,
         )
         self.link_address = (await enter(server)).address

@@ -21,6 +21,7 @@ from moorage.common.http.server import GuardedSite, Listener
 from moorage.common.link.dial import MAINTENANCE_S, dialer_for
 from moorage.common.model.addresses import split_address
 from moorage.common.model.errors import StartupError
+from moorage.proxy.control.accounting import Accounting
 from moorage.proxy.control.feed import RouteFeedClient
 from moorage.proxy.control.health import health_app, malformed
 from moorage.proxy.control.saved_table import SavedTable
@@ -64,6 +65,7 @@ class Proxy:
         self._timeouts = timeouts or Timeouts()
         directory = re.sub(r"[^A-Za-z0-9._-]", "_", f"proxy-{self.id}")
         self._saved_table = SavedTable(self._home / directory / "routes.json")
+        self._directory = self._home / directory
         randrange = random.Random(clock.secret()).randrange
         metrics = Metrics()
         metrics.registry.register(TaskCollector())
@@ -76,6 +78,10 @@ class Proxy:
         context = tls.context if tls else None
         plane = AsyncioPlane if settings.plane == "asyncio" else SimplePlane
         self._plane: DataPlane = plane(self._router, settings, clock, self._timeouts, context)
+        self._accounting = Accounting(
+            self._router, clock, self._directory, self.id, metering=settings.metering
+        )
+        self._router.limiter = self._accounting.limiter
         self._stack = AsyncExitStack()
 
     @property
@@ -97,6 +103,7 @@ class Proxy:
             dialer,
             self._router,
             self._saved_table,
+            self._accounting.reports,
             proxy_id=self.id,
             clock=self._clock,
             last_save_s=self._timeouts.last_save_s,
@@ -110,6 +117,7 @@ class Proxy:
             )
         async with AsyncExitStack() as stack:
             self.internal_address = await self._listen_health(stack, feed)
+            await stack.enter_async_context(self._accounting)
             self.address = await self._listen()
             stack.push_async_callback(self._plane.stop, self._timeouts.shutdown_s)
             await stack.enter_async_context(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from moorage.common.link.messages import (
     AccessTokenGrant,
     AppRoute,
     KeyGrant,
     ModelRoute,
+    ProjectGrant,
+    RequestLimits,
     RouteTable,
     Target,
 )
@@ -17,7 +20,13 @@ from moorage.common.link.pb import routes_pb2
 from moorage.common.link.route_codec import routes_from_wire
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.manager.serving.route_parts import RouteParts
-from moorage.proxy.core.routes import IndexedTable, StaleTable, newest_table
+from moorage.proxy.core.routes import (
+    IndexedTable,
+    StaleTable,
+    credentials_change,
+    newest_table,
+    with_credentials,
+)
 
 NAMES = st.sampled_from("abcde")
 WORLDS = st.fixed_dictionaries(
@@ -55,6 +64,7 @@ def contents(indexed: IndexedTable) -> list[frozenset[object]]:
     return [frozenset(part) for part in (whole.models, whole.keys, whole.apps, whole.access_tokens)]
 
 
+@examples(60)
 @given(st.lists(WORLDS, min_size=1, max_size=8))
 def test_changes_make_the_whole_table(worlds: list[dict[str, dict[str, int]]]) -> None:
     parts, generation = RouteParts(), 1
@@ -70,6 +80,49 @@ def test_changes_make_the_whole_table(worlds: list[dict[str, dict[str, int]]]) -
         assert contents(IndexedTable(received(parts.message(generation)))) == contents(held)
         assert held.kernels == {target.kernel_id for route in now.models for target in route.targets}
         assert not parts.update(table(world)), "equal routes are no change"
+
+
+@examples(60)
+@given(st.lists(WORLDS, min_size=1, max_size=8))
+def test_told_changes_make_the_whole_table(worlds: list[dict[str, dict[str, int]]]) -> None:
+    """The store tells which models and service ports have changed."""
+    parts, last = RouteParts(), RouteTable(0, (), ())
+    held = IndexedTable(received(parts.message(1)))
+    for generation, world in enumerate(worlds, 2):
+        now = table(world | {"keys": {}, "access_tokens": {}})
+        told = RouteTable(
+            0,
+            tuple(set(now.models) - set(last.models)),
+            (),
+            tuple(set(now.apps) - set(last.apps)),
+            removed_models=tuple({m.name for m in last.models} - {m.name for m in now.models}),
+            removed_apps=tuple(
+                {f"{a.session_id}/{a.app}" for a in last.apps} - {f"{a.session_id}/{a.app}" for a in now.apps}
+            ),
+        )
+        newest_table(held, received(parts.apply(told).message(generation, generation - 1)))
+        assert contents(held) == contents(IndexedTable(now))
+        assert contents(IndexedTable(received(parts.message(generation)))) == contents(held)
+        assert not parts.apply(told).parts, "equal routes are no change"
+        last = now
+
+
+def test_credentials_apart_make_the_same_table() -> None:
+    routes = RouteTable(5, (ModelRoute("m", 1),), ())
+    limits = RequestLimits(tokens_per_minute=1)
+    credentials = RouteTable(
+        9, (), (KeyGrant("a"), KeyGrant("b")), projects=(ProjectGrant("p", limits), ProjectGrant("q", limits))
+    )
+    held = IndexedTable(with_credentials(routes, credentials))
+    assert (held.generation, held.limits_of_project("p")) == (5, limits)
+    fewer = RouteTable(10, (), (KeyGrant("b", expires_at=7),), projects=(ProjectGrant("p", limits),))
+    newest_table(held, credentials_change(held, fewer))
+    assert contents(held) == contents(IndexedTable(with_credentials(routes, fewer)))
+    assert (held.limits_of_project("q"), held.generation) == (None, 5)
+    changed = RouteTable(11, (), (KeyGrant("c"),), base=10, removed_keys=("b",), removed_projects=("p",))
+    newest_table(held, credentials_change(held, changed))
+    assert [key.sha256 for key in held.whole().keys] == ["c"]
+    assert held.limits_of_project("p") is None
 
 
 def test_changes_to_another_table_are_refused() -> None:

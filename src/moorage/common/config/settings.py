@@ -333,6 +333,8 @@ class ProxySettings(Section):
     credentials_max_age_s: Annotated[float, Field(ge=0)] = 3600
     """How long the proxy honours keys and access tokens without contact to a manager, which would tell it
     that they were revoked. 0: for ever."""
+    metering: bool = True
+    """Count the requests and tokens of each key and model, and send them to the manager."""
     max_body_bytes: Annotated[int, Field(gt=0)] = 8 * 1024 * 1024
     """Maximum request body."""
     connect_timeout_s: Annotated[float, Field(gt=0)] = 3

@@ -241,6 +241,19 @@ class Target:
     key: str
     engine: str
     draining: bool = False
+    accepts_priority: bool = False  # its engine reads ``priority`` in the body
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """Limits of requests for models, in any 60 seconds and at one time; None: no limit."""
+
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    concurrent_requests: int | None = None
+
+    def __bool__(self) -> bool:
+        return (self.requests_per_minute, self.tokens_per_minute, self.concurrent_requests) != (None,) * 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +268,7 @@ class ModelRoute:
     targets: tuple[Target, ...] = ()
     project: str = ""
     shared_with: tuple[str, ...] = ()
+    limits: RequestLimits | None = None  # of all requests for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +287,18 @@ class KeyGrant:
     project_admin: bool = False
     limits_models: bool = False
     models: tuple[str, ...] = ()
+    id: str = ""  # "" as of a manager of the release before
+    owner: str = ""  # the user, whatever it opens
+    limits: RequestLimits | None = None
+    priority: int | None = None  # of its requests, 0 to 100; None: the default
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectGrant:
+    """Limits of all requests with keys of a project. Projects without any have no grant."""
+
+    name: str
+    limits: RequestLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,3 +344,38 @@ class RouteTable:
     removed_keys: tuple[str, ...] = ()
     removed_apps: tuple[str, ...] = ()
     removed_access_tokens: tuple[str, ...] = ()
+    projects: tuple[ProjectGrant, ...] = ()
+    removed_projects: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLoad:
+    session_id: SessionId
+    in_flight: int  # requests sent to it and not answered in full, streams included
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLoad:
+    """Load of one model at one proxy: the sum over its workers. State, not events; a lost one costs only
+    time."""
+
+    model: str  # ModelRoute.name
+    in_flight: int = 0  # with a replica
+    waiting: int = 0  # held by the proxy: no replica is ready, or all are full
+    requests: int = 0  # counter since the start of the proxy process, never reset
+    idle_s: float = 0.0  # since the last request began or ended, at sending; 0 while in_flight or waiting
+    first_token_ms: int | None = None  # p90 over the requests of the last minute; None: no request
+    replicas: tuple[ReplicaLoad, ...] = ()  # those with in_flight > 0, draining ones included
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """Proxy → manager. ``incarnation``: random per start of the proxy process. ``routes_generation``: of the
+    table that the proxy picked by when it took this report. ``whole``: all models with a request since the
+    start of the proxy, as in the first report on each stream; else: those that changed since the last."""
+
+    proxy_id: str
+    incarnation: str
+    routes_generation: int
+    models: tuple[ModelLoad, ...]
+    whole: bool = False

@@ -1,21 +1,56 @@
-"""Codecs of the route feed: between the route table in ``link.messages`` and protobuf."""
+"""Codecs of the proxies' link: between ``link.messages``, ``link.proxy_messages`` and protobuf."""
 
 from __future__ import annotations
 
 from moorage.common.link import messages as m
+from moorage.common.link import proxy_messages as p
 from moorage.common.link.codec import UNKNOWN
 from moorage.common.link.field_codec import codec
 from moorage.common.link.pb import routes_pb2 as r
 
+_limits = codec(m.RequestLimits, r.RequestLimits)
 _target = codec(m.Target, r.Target)
-_model = codec(m.ModelRoute, r.ModelRoute, {m.Target: _target})
-_key = codec(m.KeyGrant, r.KeyGrant)
+_model = codec(m.ModelRoute, r.ModelRoute, {m.Target: _target, m.RequestLimits: _limits})
+_key = codec(m.KeyGrant, r.KeyGrant, {m.RequestLimits: _limits})
+_project = codec(m.ProjectGrant, r.ProjectGrant, {m.RequestLimits: _limits})
 _app = codec(m.AppRoute, r.AppRoute, unknown=UNKNOWN)
 _access_token = codec(m.AccessTokenGrant, r.AccessTokenGrant)
 _table = codec(
     m.RouteTable,
     r.RouteTable,
-    {m.ModelRoute: _model, m.KeyGrant: _key, m.AppRoute: _app, m.AccessTokenGrant: _access_token},
+    {
+        m.ModelRoute: _model,
+        m.KeyGrant: _key,
+        m.AppRoute: _app,
+        m.AccessTokenGrant: _access_token,
+        m.ProjectGrant: _project,
+    },
+)
+_replica = codec(m.ReplicaLoad, r.ReplicaLoad)
+_load = codec(
+    m.LoadReport,
+    r.LoadReport,
+    {m.ModelLoad: codec(m.ModelLoad, r.ModelLoad, {m.ReplicaLoad: _replica})},
+)
+_record = codec(p.UsageRecord, r.UsageRecord)
+_report = codec(
+    p.ProxyReport,
+    r.ProxyReport,
+    {
+        m.LoadReport: _load,
+        p.UsageBatch: codec(p.UsageBatch, r.UsageBatch, {p.UsageRecord: _record}),
+        p.LimitNeed: codec(p.LimitNeed, r.LimitNeed),
+    },
+)
+_reply = codec(
+    p.ProxyReply,
+    r.ProxyReply,
+    {
+        p.RecordsAck: codec(p.RecordsAck, r.RecordsAck),
+        p.LimitShare: codec(p.LimitShare, r.LimitShare),
+    },
 )
 
 routes_to_wire, routes_from_wire = _table.encode, _table.decode
+report_to_wire, report_from_wire = _report.encode, _report.decode
+reply_to_wire, reply_from_wire = _reply.encode, _reply.decode

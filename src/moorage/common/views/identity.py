@@ -9,6 +9,7 @@ from pydantic import Field
 
 from moorage.common.model.roles import MemberRole, PlatformRole
 from moorage.common.model.spec import Model, Name
+from moorage.common.views.keys import Rate
 from moorage.common.views.resources import View
 
 Email = Annotated[str, Field(pattern=r"^([^\s@\x00-\x1f\x7f]+@[^\s@\x00-\x1f\x7f]+)?$", max_length=254)]
@@ -52,6 +53,11 @@ class ProjectPatch(Model):
     resource_groups: Annotated[list[Name], Field(max_length=1000)] | None = Field(
         None, description="Resource groups that it may name; null: all."
     )
+    requests_per_minute: Rate | None = Field(
+        None, description="Of all its keys together, for models; null: no limit."
+    )
+    tokens_per_minute: Rate | None = None
+    concurrent_requests: Rate | None = None
 
 
 class ProjectSpec(ProjectPatch):
@@ -66,6 +72,9 @@ class ProjectView(View):
     status: Status
     max_priority: int | None = None
     resource_groups: list[str] | None = None
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+    concurrent_requests: int | None = None
     members: int = Field(description="Number of members.")
     created_at: datetime
     created_by: str = ""

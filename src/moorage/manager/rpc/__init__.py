@@ -6,6 +6,7 @@ from moorage.manager.rpc.authentication import LinkAuthenticator
 from moorage.manager.rpc.commands import CommandBroker
 from moorage.manager.rpc.logs import LogBroker
 from moorage.manager.rpc.manager_link import ManagerLinkClient
+from moorage.manager.rpc.proxy_links import ProxyLinks
 from moorage.manager.rpc.route_feed import RouteFeed
 from moorage.manager.rpc.server import LinkServer
 from moorage.manager.rpc.workspaces import WorkspaceBroker
@@ -18,6 +19,7 @@ __all__ = [
     "LinkServer",
     "LogBroker",
     "ManagerLinkClient",
+    "ProxyLinks",
     "RouteFeed",
     "WorkspaceBroker",
 ]

@@ -1,4 +1,4 @@
-"""Route feed: sends the route table to every proxy, and then what changes in it.
+"""Route feed: sends every proxy the routes, the credentials apart from them, and then what changes in both.
 
 Every manager reads and numbers its own tables. A proxy that comes from another manager must not get an older
 table than it has, so it gets one that was read after it connected, under a greater generation. What has
@@ -8,96 +8,190 @@ changed is encoded once, for all proxies.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 
 import structlog
 
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
-from moorage.common.link.messages import HIGHEST_GENERATION
+from moorage.common.link.messages import HIGHEST_GENERATION, RouteTable
 from moorage.common.link.pb import routes_pb2
 from moorage.common.model.errors import StoreUnavailable
-from moorage.manager.serving.route_parts import RouteParts
+from moorage.manager.serving.route_parts import RouteChanges, RouteParts
 from moorage.manager.store import Store, Topic
 
 log = structlog.get_logger("moorage.feed")
 
 
 class RouteFeed:
-    """Reads the routes after a notification and every 2 s, gives changed content a new generation, and wakes
-    the watchers."""
+    """``routes``: models and service ports, for proxies that get their credentials apart. ``credentials``:
+    keys, access tokens and the limits of projects."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
-        self._parts, self._generation = RouteParts(), 0  # 0: not read yet
+        self._changed = asyncio.Condition()
+        self.routes = TableFeed(
+            "feed", store, clock, lambda: store.routes.changes(), RouteParts.apply, self._changed
+        )
+        self.credentials = TableFeed(
+            "credentials",
+            store,
+            clock,
+            store.routes.credentials,
+            RouteParts.update,
+            self._changed,
+            fresh=True,
+        )
+        store.notifier.on(Topic.ROUTES, self.routes.loop.nudge)
+        store.notifier.on(Topic.KEYS, self.credentials.loop.nudge)
+        self.loops = (self.routes.loop, self.credentials.loop)
+
+    def set_database(self, available: bool) -> None:
+        """Without a database, all calls end: the proxies go to another manager, and try this one again."""
+        self.routes.set_database(available)
+        self.credentials.set_database(available)
+
+    def watch(self, request: routes_pb2.WatchRequest) -> AsyncIterator[bytes]:
+        """Encoded tables: the current one, unless the proxy has it, and every newer one, as changes if the
+        proxy accepts them; a slow watcher skips to the newest. Raises ``StoreUnavailable`` once the database
+        is lost."""
+        return self.routes.watch(request) if request.without_credentials else self._watch_both(request)
+
+    async def _watch_both(self, request: routes_pb2.WatchRequest) -> AsyncIterator[bytes]:
+        """For a proxy of the release before: routes and credentials in one table, whole each time."""
+        held, sent, feeds = request.have_generation, 0, (self.routes, self.credentials)
+
+        def newest() -> int:
+            return max(feed.generation for feed in feeds)
+
+        with self.routes.watching(), self.credentials.watching():
+            needed = [feed.require(0 if held == newest() else held) for feed in feeds]
+            while True:
+                async with self._changed:
+                    await self._changed.wait_for(
+                        lambda last=sent: (  # type: ignore[misc]
+                            not self.routes.has_database
+                            or (
+                                all(feed.complete >= n for feed, n in zip(feeds, needed, strict=True))
+                                and newest() != last
+                            )
+                        )
+                    )
+                    if not self.routes.has_database:
+                        raise StoreUnavailable
+                    generation = newest()
+                    is_held, held, sent = held == generation and request.accepts_unchanged, 0, generation
+                    head = routes_pb2.RouteTable(generation=generation, unchanged=is_held).SerializeToString()
+                    parts = b"" if is_held else b"".join(feed.encoded() for feed in feeds)
+                yield head + parts
+
+
+class TableFeed:
+    """One part of the table. Reads it after a notification and every 2 s, gives changed content a new
+    generation, and wakes the watchers.
+
+    ``take`` puts what ``read`` returned into the parts. ``fresh``: it is read again for every proxy that
+    connects, and only while there are any. ``changed``: held while the table is replaced.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        store: Store,
+        clock: Clock,
+        read: Callable[[], Awaitable[RouteTable]],
+        take: Callable[[RouteParts, RouteTable], RouteChanges],
+        changed: asyncio.Condition,
+        *,
+        fresh: bool = False,
+    ) -> None:
+        self._store, self._read, self._take = store, read, take
+        self._fresh, self._changed = fresh, changed
+        self._parts, self.generation = RouteParts(), 0  # 0: not read yet
         # Encoded: the newest changes, to the generation ``base``, and the whole table once a proxy needs it.
         self._base, self._changes, self._whole = 0, b"", b""
         # Reads that have begun, and the newest one that is complete.
-        self._begun = self._complete = 0
+        self._begun = self.complete = 0
         self._newest_held = 0  # the newest generation that a proxy had when it connected
-        self._read = asyncio.Condition()
-        self._has_database = True
-        self.loop = Loop("feed", self._tick, interval_s=2.0, clock=clock)
-        store.notifier.on(Topic.ROUTES, self.loop.nudge)
-        store.notifier.on(Topic.KEYS, self.loop.nudge)
+        self._watchers, self.has_database = 0, True
+        self.loop = Loop(name, self._tick, interval_s=2.0, clock=clock)
 
     async def _tick(self) -> None:
-        if not self._has_database:
-            async with self._read:
-                self._read.notify_all()
+        if not self.has_database:
+            async with self._changed:
+                self._changed.notify_all()
+        if self._fresh and not self._watchers:
+            return
         self._begun += 1
         number = self._begun
         # Before the read: a delayed read must not give old content a newer generation.
         generation = await self._store.orders.next_generation()
-        table = await self._store.routes.table()
-        async with self._read:
-            self._complete, changes = number, self._parts.update(table)
+        table = await self._read()
+        async with self._changed:
+            self.complete, changes = number, self._take(self._parts, table)
             # The same content, but a proxy has a greater generation of another manager.
-            is_outnumbered = self._generation < self._newest_held < generation
-            if changes or is_outnumbered or not self._generation:
-                self._base, self._generation = self._generation, generation
+            is_outnumbered = self.generation < self._newest_held < generation
+            if changes or is_outnumbered or not self.generation:
+                self._base, self.generation = self.generation, generation
                 self._changes, self._whole = changes.message(generation, self._base), b""
-            self._read.notify_all()
+            self._changed.notify_all()
         if changes:
-            ready = sum(bool(m.targets) for m in table.models)
-            log.info("routes changed", generation=generation, models=len(table.models), ready=ready)
+            count = len(changes.parts) + len(changes.removed)
+            log.info("routes changed", feed=self.loop.name, generation=generation, changes=count)
 
     def set_database(self, available: bool) -> None:
-        """Without a database, all calls end: the proxies go to another manager, and try this one again."""
-        self._has_database = available
+        self.has_database = available
         self.loop.nudge()
 
-    async def watch(self, request: routes_pb2.WatchRequest) -> AsyncIterator[bytes]:
-        """Encoded tables: the current one, unless the proxy has it, and every newer one, as changes if the
-        proxy accepts them; a slow watcher skips to the newest. Raises ``StoreUnavailable`` once the database
-        is lost."""
-        held, needed, sent = request.have_generation, 0, 0
-        if held and held != self._generation:
-            self._newest_held, needed = max(self._newest_held, held), self._begun + 1
+    def require(self, held: int) -> int:
+        """The number of the read that a proxy needs which has generation ``held``; 0: none."""
+        needed = 1
+        if self._fresh or (held and held != self.generation):
+            needed = self._begun + 1
+            self.loop.nudge()
+        if held and held != self.generation:
+            self._newest_held = max(self._newest_held, held)
             # The database may be behind it, as after the restore of a backup.
             self._store.orders.note_generation(min(held, HIGHEST_GENERATION))
-            self.loop.nudge()
-        while True:
-            async with self._read:
-                await self._read.wait_for(
-                    lambda last=sent: (  # type: ignore[misc]
-                        not self._has_database
-                        or (self._complete >= max(needed, 1) and self._generation != last)
+        return needed
+
+    def encoded(self) -> bytes:
+        return self._parts.encoded()
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Count a watcher."""
+        self._watchers += 1
+        try:
+            yield
+        finally:
+            self._watchers -= 1
+
+    async def watch(self, request: routes_pb2.WatchRequest) -> AsyncIterator[bytes]:
+        """As ``RouteFeed.watch``, for this part."""
+        held, sent = request.have_generation, 0
+        with self.watching():
+            needed = self.require(held)
+            while True:
+                async with self._changed:
+                    await self._changed.wait_for(
+                        lambda last=sent: (  # type: ignore[misc]
+                            not self.has_database or (self.complete >= needed and self.generation != last)
+                        )
                     )
-                )
-                if not self._has_database:
-                    raise StoreUnavailable
-                message = self._message_to(request, held, sent)
-                held, sent = 0, self._generation
-            yield message
+                    if not self.has_database:
+                        raise StoreUnavailable
+                    message = self._message_to(request, held, sent)
+                    held, sent = 0, self.generation
+                yield message
 
     def _message_to(self, request: routes_pb2.WatchRequest, held: int, sent: int) -> bytes:
         """``held``: the generation that the proxy had when it called, until it got its first message;
         ``sent``: that of the last one."""
-        if held == self._generation and request.accepts_unchanged:
+        if held == self.generation and request.accepts_unchanged:
             unchanged: bytes = routes_pb2.RouteTable(generation=held, unchanged=True).SerializeToString()
             return unchanged
         if sent and sent == self._base and request.accepts_changes:
             return self._changes
-        self._whole = self._whole or self._parts.message(self._generation)
+        self._whole = self._whole or self._parts.message(self.generation)
         return self._whole

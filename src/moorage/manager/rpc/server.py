@@ -32,6 +32,7 @@ from moorage.manager.rpc.agent_link import AgentLinks
 from moorage.manager.rpc.authentication import Caller, LinkAuthenticator
 from moorage.manager.rpc.commands import CommandBroker
 from moorage.manager.rpc.logs import LogBroker
+from moorage.manager.rpc.proxy_links import ProxyLinks
 from moorage.manager.rpc.route_feed import RouteFeed
 from moorage.manager.rpc.running_command import BROKEN, RunningCommand
 from moorage.manager.rpc.workspaces import WorkspaceBroker
@@ -89,12 +90,13 @@ class LinkServer(
         execs: CommandBroker,
         workspaces: WorkspaceBroker,
         feed: RouteFeed,
+        proxies: ProxyLinks,
         usage: Callable[[UsageReport], None],
     ) -> None:
         self.address, self._usage = address, usage
         self._authenticator, self._enrolment, self._certificate = authenticator, registration, certificate
         self._links, self._logs, self._execs, self._feed = links, logs, execs, feed
-        self._workspaces = workspaces
+        self._workspaces, self._proxies = workspaces, proxies
         self._presence = presence
         self._server: grpc.aio.Server | None = None
 
@@ -132,20 +134,40 @@ class LinkServer(
         return agent_pb2.LogAck()
 
     async def Watch(self, request: routes_pb2.WatchRequest, context: Any) -> None:
-        caller = await self._authenticate(context, "proxy")
-        if wrong := caller.refusal_to_act_as(request.proxy_id):
-            await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
+        caller = await self._authenticate_proxy(request.proxy_id, context)
         await self._authenticator.retire_replaced_key(caller)
         log.info("proxy connected", proxy=request.proxy_id)
         self._presence.proxies[request.proxy_id] += 1
         try:
+            await self._send_tables(caller, self._feed.watch(request), context)
+        finally:
+            self._presence.proxies[request.proxy_id] -= 1
+
+    async def WatchCredentials(self, request: routes_pb2.WatchRequest, context: Any) -> None:
+        caller = await self._authenticate_proxy(request.proxy_id, context)
+        await self._send_tables(caller, self._feed.credentials.watch(request), context)
+
+    async def _authenticate_proxy(self, name: str, context: Any) -> Caller:
+        caller = await self._authenticate(context, "proxy")
+        if wrong := caller.refusal_to_act_as(name):
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
+        return caller
+
+    async def _send_tables(self, caller: Caller, tables: AsyncIterator[bytes], context: Any) -> None:
+        try:
             async with self._authenticator.until_revoked(caller, context):
-                async for message in self._feed.watch(request):
+                async for message in tables:
                     await context.write(message)
         except StoreUnavailable as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
-        finally:
-            self._presence.proxies[request.proxy_id] -= 1
+
+    async def Report(self, request_iterator: AsyncIterator[routes_pb2.ProxyReport], context: Any) -> None:
+        caller = await self._authenticate(context, "proxy")
+        try:
+            async with self._authenticator.until_revoked(caller, context):
+                await self._proxies.serve(request_iterator, context, caller)
+        except StoreUnavailable as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
 
     async def ReadLog(self, request: managers_pb2.AgentRequest, context: Any) -> None:
         await self._authenticator.authenticate_manager(context)
@@ -263,12 +285,20 @@ class LinkServer(
 
     def _route_feed(self) -> grpc.GenericRpcHandler:
         """The service RouteFeed, whose messages are encoded already: once for all proxies."""
-        watch = grpc.unary_stream_rpc_method_handler(
-            self.Watch,
-            request_deserializer=routes_pb2.WatchRequest.FromString,
-            response_serializer=bytes,
+        tables = {
+            name: grpc.unary_stream_rpc_method_handler(
+                handle,
+                request_deserializer=routes_pb2.WatchRequest.FromString,
+                response_serializer=bytes,
+            )
+            for name, handle in (("Watch", self.Watch), ("WatchCredentials", self.WatchCredentials))
+        }
+        report = grpc.stream_stream_rpc_method_handler(
+            self.Report,
+            request_deserializer=routes_pb2.ProxyReport.FromString,
+            response_serializer=routes_pb2.ProxyReply.SerializeToString,
         )
-        return grpc.method_handlers_generic_handler("moorage.v1.RouteFeed", {"Watch": watch})
+        return grpc.method_handlers_generic_handler("moorage.v1.RouteFeed", tables | {"Report": report})
 
     async def stop(self) -> None:
         """Close all links. May be called twice."""

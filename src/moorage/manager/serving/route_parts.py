@@ -6,7 +6,7 @@ changed, and a whole table copies bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from operator import attrgetter
@@ -24,6 +24,7 @@ _IDENTITY: dict[str, Callable[[Any], str]] = {
     "keys": attrgetter("sha256"),
     "apps": lambda app: f"{app.session_id}/{app.app}",
     "access_tokens": attrgetter("sha256"),
+    "projects": attrgetter("name"),
 }
 
 
@@ -49,36 +50,56 @@ class RouteParts:
     """The newest table."""
 
     def __init__(self) -> None:
-        self._table = _EMPTY
         # By field: each part with its encoding.
         self._parts: dict[str, dict[str, tuple[object, bytes]]] = {field: {} for field in _IDENTITY}
+        self._last = _EMPTY
 
     def message(self, generation: int) -> bytes:
         """The whole table."""
         head = routes_pb2.RouteTable(generation=generation)
+        return head.SerializeToString() + self.encoded()
+
+    def encoded(self) -> bytes:
+        """All parts."""
         every = chain.from_iterable(parts.values() for parts in self._parts.values())
-        return head.SerializeToString() + b"".join(encoded for _, encoded in every)
+        return b"".join(encoded for _, encoded in every)
+
+    def apply(self, changes: RouteTable) -> RouteChanges:
+        """``changes``: what was added, changed or removed since the last call, at the cost of that. Parts
+        that are equal to those before are no changes."""
+        changed: dict[PartKey, bytes] = {}
+        removed: list[PartKey] = []
+        for field in _IDENTITY:
+            known = self._parts[field]
+            for key in getattr(changes, f"removed_{field}"):
+                if known.pop(key, None) is not None:
+                    removed.append((field, key))
+            self._encode(field, getattr(changes, field), changed)
+        return RouteChanges(changed, removed)
 
     def update(self, table: RouteTable) -> RouteChanges:
-        """``table``: the whole table now. Routes that have not changed are best the same objects as before:
-        these are not even compared."""
-        last, self._table = self._table, table
+        """``table``: the whole table now."""
+        last, self._last = self._last, table
         changed: dict[PartKey, bytes] = {}
         removed: list[PartKey] = []
         for field, identity in _IDENTITY.items():
             parts, known = getattr(table, field), self._parts[field]
             if parts == getattr(last, field):
                 continue
-            for part in parts:
-                key = identity(part)
-                before = known.get(key)
-                if before is None or (before[0] is not part and before[0] != part):
-                    alone: dict[str, Any] = {field: (part,)}
-                    encoded = routes_to_wire(replace(_EMPTY, **alone)).SerializeToString()
-                    changed[field, key] = encoded
-                    known[key] = part, encoded
+            self._encode(field, parts, changed)
             if len(known) > len(parts):
                 for key in known.keys() - set(map(identity, parts)):
                     del known[key]
                     removed.append((field, key))
         return RouteChanges(changed, removed)
+
+    def _encode(self, field: str, parts: Iterable[object], changed: dict[PartKey, bytes]) -> None:
+        known, identity = self._parts[field], _IDENTITY[field]
+        for part in parts:
+            key = identity(part)
+            before = known.get(key)
+            if before is None or (before[0] is not part and before[0] != part):
+                alone: dict[str, Any] = {field: (part,)}
+                encoded = routes_to_wire(replace(_EMPTY, **alone)).SerializeToString()
+                changed[field, key] = encoded
+                known[key] = part, encoded

@@ -12,13 +12,12 @@ from typing import Any
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import Conflict, NotFound
-from moorage.common.model.ids import SessionId
 from moorage.common.model.service_ports import app_path
 from moorage.common.model.status import TERMINAL, Status
 from moorage.common.views.access_tokens import AccessTokenSpec, AccessTokenView, AppView, NewAccessTokenView
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store.database import Database
-from moorage.manager.store.notifier import Notifier
+from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import as_uuid
 from moorage.manager.store.session_errors import session_not_found
@@ -61,7 +60,7 @@ class AccessTokenStore:
                 f"session {row['name']!r} has ended, so its service port {app!r} is gone",
                 next_step="start it again",
             )
-        self._notifier.notify_routes([SessionId(session_id)])
+        self._notifier.notify([Topic.KEYS])
         shown = {"access_token": access_token, "protocol": view.protocol, "path": view.path}
         return NewAccessTokenView.model_validate({**_fields(rows[0]), **shown})
 
@@ -83,7 +82,7 @@ class AccessTokenStore:
                 f"service port {app!r} has no access token {access_token_id!r}",
                 next_step="list the tokens: it may be revoked already",
             )
-        self._notifier.notify_routes([SessionId(session_id)])
+        self._notifier.notify([Topic.KEYS])
         return AccessTokenView.model_validate(_fields(rows[0]))
 
     async def _row(self, scope: Scope, session_id: str) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from moorage.common.aio.clock import Clock
-from moorage.common.link.messages import KeyGrant
+from moorage.common.link.messages import KeyGrant, ProjectGrant, RequestLimits
 from moorage.common.model.errors import Conflict, InvalidInput, MoorageError, NotFound
 from moorage.common.model.roles import Role
 from moorage.common.views.keys import KeyLimits, KeySpec, KeyView, NewKeyView
@@ -27,8 +27,8 @@ from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 
 KEY_PREFIX = "mg-"
-_RATES = ("requests_per_minute", "tokens_per_minute", "concurrent_requests")
-_RESTRICTIONS = ("scopes", "models", "resource_groups", "max_priority", *_RATES)
+RATES = ("requests_per_minute", "tokens_per_minute", "concurrent_requests")
+_RESTRICTIONS = ("scopes", "models", "resource_groups", "max_priority", *RATES)
 
 
 class KeyStore:
@@ -158,6 +158,11 @@ class KeyStore:
         rows = await self._db.fetch(SQL["key_grants"])
         return tuple(_grant(row, role) for row in rows if (role := _role(row)) is not None)
 
+    async def project_grants(self) -> tuple[ProjectGrant, ...]:
+        """The limits of projects that have any."""
+        rows = await self._db.fetch(SQL["project_grants"])
+        return tuple(ProjectGrant(row["name"], request_limits(row)) for row in rows)
+
     def _check_expiry(self, expires_at: datetime | None) -> None:
         if expires_at is not None and expires_at <= (now := self._clock.now()):
             raise InvalidInput(
@@ -176,6 +181,7 @@ def _role(row: Any) -> Role | None:
 def _grant(row: Any, role: Role) -> KeyGrant:
     expires_at = int(row["expires_at"].timestamp()) if row["expires_at"] else 0
     uses_apps, models = app_access(role, row["scopes"]), model_access(role, row["scopes"], row["models"])
+    priorities = [p for p in (row["max_priority"], row["project_priority"]) if p is not None]
     return KeyGrant(
         row["sha256"],
         expires_at,
@@ -185,7 +191,15 @@ def _grant(row: Any, role: Role) -> KeyGrant:
         project_admin=role is Role.PROJECT_ADMIN and uses_apps,
         limits_models=models is not None,
         models=tuple(sorted(models or ())),
+        id=row["id"],
+        owner=row["owner"],
+        limits=request_limits(row) or None,
+        priority=min(priorities, default=None),
     )
+
+
+def request_limits(row: Any) -> RequestLimits:
+    return RequestLimits(*(row[field] for field in RATES))
 
 
 def _key_fields(row: Any) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class Topic(StrEnum):
     KERNELS = "kernels"  # kernels of these sessions changed: wakes the session controller
     ORDERS = "orders"  # orders for these kernels (agent/kernel) may have changed: wakes the agent links
     ROUTES = "routes"  # routes of these sessions and endpoints may have changed: wakes the route feed
-    KEYS = "keys"  # an API key was created or revoked: caches of keys are cleared, the route feed is woken
+    KEYS = "keys"  # keys, projects or access tokens changed: caches of keys are cleared, proxies are told
     PEERS = "peers"  # a peer was revoked: its streams are closed
     LEADER = "leader"  # the leader has resigned: wakes the followers
     QUOTAS = "quotas"  # these sessions do not count against quotas any more

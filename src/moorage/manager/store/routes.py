@@ -9,6 +9,7 @@ also reread in chunks; at once where any may have changed.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from itertools import chain
 from typing import TypeVar
 
@@ -35,6 +36,9 @@ class RouteStore:
         self._models: dict[str, ModelRoute] = {}
         self._apps: dict[SessionId, tuple[AppRoute, ...]] = {}
         self._changed: set[SessionId | EndpointId] = set()
+        # What ``changes`` has not told yet: models and service ports; None: it is gone.
+        self._untold_models: dict[str, ModelRoute | None] = {}
+        self._untold_apps: dict[str, AppRoute | None] = {}
         self._model_sweep: Sweep[str] = Sweep()  # of endpoints and sessions
         self._app_sweep: Sweep[tuple[str, int]] = Sweep()
         # Those with routes that this round has not reread yet: some of them may be gone.
@@ -49,9 +53,34 @@ class RouteStore:
         else:
             self._changed.update(changed)
 
+    async def changes(self) -> RouteTable:
+        """The models and service ports that were added, changed or removed since the last call. For one
+        caller: the route feed numbers them."""
+        await self._read()
+        models, self._untold_models = self._untold_models, {}
+        apps, self._untold_apps = self._untold_apps, {}
+        return RouteTable(
+            0,
+            tuple(route for route in models.values() if route is not None),
+            (),
+            tuple(route for route in apps.values() if route is not None),
+            removed_models=tuple(name for name, route in models.items() if route is None),
+            removed_apps=tuple(name for name, route in apps.items() if route is None),
+        )
+
+    async def credentials(self) -> RouteTable:
+        """Keys, access tokens and the limits of projects, all of them."""
+        keys, projects = await self._keys.grants(), await self._keys.project_grants()
+        return RouteTable(0, (), keys, (), await self._access_tokens(), projects=projects)
+
     async def table(self) -> RouteTable:
-        """The table with generation 0: the route feed numbers it. Routes that have not changed are the same
-        objects as in the table before."""
+        """The whole table with generation 0."""
+        await self._read()
+        models = tuple(self._models[name] for name in sorted(self._models))
+        apps = tuple(chain.from_iterable(self._apps[session_id] for session_id in sorted(self._apps)))
+        return replace(await self.credentials(), models=models, apps=apps)
+
+    async def _read(self) -> None:
         changed, self._changed = list(self._changed), set()
         try:
             while changed:
@@ -67,29 +96,31 @@ class RouteStore:
         await self._sweep_apps()
         while self._app_sweep.urgent:
             await self._sweep_apps()
-        models = tuple(self._models[name] for name in sorted(self._models))
-        apps = tuple(chain.from_iterable(self._apps[session_id] for session_id in sorted(self._apps)))
-        return RouteTable(0, models, await self._keys.grants(), apps, await self._access_tokens())
 
     async def _read_models(self, ids: Collection[str], names: Collection[str]) -> None:
         rows = await self._connection.fetch(SQL["model_routes"], list(ids), list(names))
         found = {route.name: route for route in model_routes(row for row in rows if row["rank"] is not None)}
         for name in {row["model"] for row in rows}:
             if name not in found:
-                self._models.pop(name, None)
+                if self._models.pop(name, None) is not None:
+                    self._untold_models[name] = None
             elif self._models.get(name) != found[name]:
-                self._models[name] = found[name]
+                self._models[name] = self._untold_models[name] = found[name]
 
     async def _read_apps(self, ids: Collection[str]) -> None:
         found: dict[SessionId, list[AppRoute]] = {}
         for route in app_routes(await self._connection.fetch(SQL["app_routes"], list(ids))):
             found.setdefault(route.session_id, []).append(route)
         for session_id in map(SessionId, ids):
-            routes = tuple(found.get(session_id, ()))
-            if not routes:
-                self._apps.pop(session_id, None)
-            elif self._apps.get(session_id) != routes:
+            before, routes = self._apps.get(session_id, ()), tuple(found.get(session_id, ()))
+            if before == routes:
+                continue
+            self._untold_apps |= {f"{session_id}/{route.app}": None for route in before}
+            self._untold_apps |= {f"{session_id}/{route.app}": route for route in routes}
+            if routes:
                 self._apps[session_id] = routes
+            else:
+                del self._apps[session_id]
 
     async def _sweep_models(self) -> None:
         after = self._model_sweep.begin() or _FIRST

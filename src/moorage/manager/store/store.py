@@ -21,6 +21,7 @@ from moorage.manager.store.kernel_leases import KernelLeaseStore
 from moorage.manager.store.keys import KeyStore
 from moorage.manager.store.leases import LeaseStore
 from moorage.manager.store.lifecycle import LifecycleStore
+from moorage.manager.store.limit_shares import LimitShareStore
 from moorage.manager.store.managers import ManagerStore
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.orders import OrderStore
@@ -35,6 +36,7 @@ from moorage.manager.store.scheduling import SchedulingStore
 from moorage.manager.store.secrets import SecretStore
 from moorage.manager.store.sessions import SessionStore
 from moorage.manager.store.usage import UsageStore
+from moorage.manager.store.usage_records import UsageRecordStore
 from moorage.manager.store.users import ProjectStore, UserStore
 
 
@@ -81,6 +83,7 @@ class Store:
         self.deadlines = DeadlineStore(db)
         self.kernel_leases = KernelLeaseStore(db, notifier)
         self.usage = UsageStore(db, self.sessions)
+        self.usage_records, self.limit_shares = UsageRecordStore(db), LimitShareStore(db)
         self.decisions = DecisionStore(db)
         self.retention = RetentionStore(db)
         self.expected_starts = ExpectedStartStore(db, clock)

@@ -371,3 +371,17 @@ agent_usage = table(
     {"agent_id": Text(), "at": TIME, "cpu": BigInteger(), "memory": BigInteger(), "devices": JSONB()}
     | {f"kernels_{name}": BigInteger() for name in ("cpu", "memory", "gpu", "gpu_memory")},
 )
+
+limit_shares = table(
+    "limit_shares", ("subject",), {"subject": Text(), "revision": BigInteger(), "shares": JSONB()}
+)
+
+_AMOUNTS = ("requests", "tokens_in", "tokens_out", "tokens_cached")
+usage_records = table(
+    "usage_records",
+    ("source", "epoch", "sequence"),
+    {"source": Text(), "epoch": Text(), "sequence": BigInteger(), "began_at": TIME, "ended_at": TIME}
+    | {name: Text() for name in ("project", "username", "key_id", "model")}
+    | {name: BigInteger() for name in _AMOUNTS}
+    | {"stored_at": TIME},
+)

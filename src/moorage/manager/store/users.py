@@ -67,7 +67,7 @@ class ProjectStore:
 
     async def create(self, scope: Scope, spec: ProjectSpec) -> ProjectView:
         """Raises ``Conflict`` for a name that is taken."""
-        args = spec.name, spec.status, spec.max_priority, spec.resource_groups, scope.actor
+        args = spec.name, spec.status, spec.max_priority, spec.resource_groups, scope.actor, *_rates(spec)
         if not await self._db.fetch(SQL["project_create"], *args):
             raise Conflict(f"there is a project {spec.name!r}", next_step="choose another name")
         return await self.get(scope, spec.name)
@@ -86,7 +86,7 @@ class ProjectStore:
     async def update(self, scope: Scope, name: str, patch: ProjectPatch) -> ProjectView:
         """Replace all fields. Raises ``NotFound``."""
         await self.get(scope, name)
-        args = name, patch.status, patch.max_priority, patch.resource_groups
+        args = name, patch.status, patch.max_priority, patch.resource_groups, *_rates(patch)
         await self._db.fetch(SQL["project_update"], *args)
         self._notifier.notify([Topic.KEYS])
         return await self.get(scope, name)
@@ -121,6 +121,10 @@ class ProjectStore:
     def _changed(self, rows: list[Any]) -> MemberView:
         self._notifier.notify([Topic.KEYS])
         return MemberView.model_validate(dict(rows[0]))
+
+
+def _rates(project: ProjectPatch) -> tuple[int | None, ...]:
+    return project.requests_per_minute, project.tokens_per_minute, project.concurrent_requests
 
 
 def _user(row: Any) -> UserView:

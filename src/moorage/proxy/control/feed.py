@@ -1,8 +1,10 @@
-"""Route feed client: receives route tables from the manager, and reconnects with backoff."""
+"""Route feed client: receives routes and credentials from the manager, sends load and usage, and reconnects
+with backoff."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Never
 
@@ -12,14 +14,22 @@ import structlog
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.pauses import AFTER_SAVE
 from moorage.common.aio.supervisor import SupervisedTask
+from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.link.dial import Dialer
 from moorage.common.link.messages import RouteTable
 from moorage.common.link.pb import routes_pb2, routes_pb2_grpc
 from moorage.common.link.route_codec import routes_from_wire
 from moorage.common.model.errors import ConfigError
+from moorage.proxy.control.report_stream import ReportStream
 from moorage.proxy.control.saved_table import SavedTable
 from moorage.proxy.core.request_router import RequestRouter
-from moorage.proxy.core.routes import IndexedTable, StaleTable
+from moorage.proxy.core.routes import (
+    IndexedTable,
+    StaleTable,
+    credentials_change,
+    newest_table,
+    with_credentials,
+)
 
 log = structlog.get_logger("moorage.proxy.control.feed")
 
@@ -40,9 +50,10 @@ _EXPLANATIONS = {
 
 
 class RouteFeedClient:
-    """Watches the manager's routes in the background. An async context manager.
+    """Watches the manager's routes and credentials in the background. An async context manager.
 
-    While the manager is away, the last table stays in use. ``connected``: the open call has delivered one.
+    While the manager is away, the last table stays in use. ``connected``: the open calls have delivered both
+    parts. ``saves``: this worker keeps the table on disk.
     """
 
     def __init__(
@@ -50,12 +61,19 @@ class RouteFeedClient:
         dialer: Dialer,
         router: RequestRouter,
         saved_table: SavedTable,
+        reports: ReportStream,
         *,
         proxy_id: str,
         clock: Clock,
         last_save_s: float,
+        saves: bool = True,
     ) -> None:
         self.connected = False
+        self._reports, self._saves = reports, saves
+        # The parts of the first table, until both have arrived.
+        self._routes: IndexedTable | None = None
+        self._credentials: IndexedTable | None = None
+        self._managers_before: set[str] = set()  # managers of the release before
         self._dialer, self._router, self._saved_table = dialer, router, saved_table
         self._proxy_id, self._clock, self._last_save_s = proxy_id, clock, last_save_s
         self._task: SupervisedTask | None = None
@@ -117,23 +135,88 @@ class RouteFeedClient:
             await asyncio.sleep(self._dialer.redial.next_delay_s())
 
     async def _watch(self) -> None:
+        """Open the calls of one connection. Returns when one of them ends."""
+        self._routes = self._credentials = None
+        async with self._dialer.channel(_CHANNEL) as channel:
+            stub = routes_pb2_grpc.RouteFeedStub(channel)  # type: ignore[no-untyped-call]
+            if self._dialer.target in self._managers_before:
+                await self._watch_both(stub)
+                return
+            calls = {
+                spawn(f"proxy.feed.{name}", _outcome(work))
+                for name, work in (
+                    ("routes", self._watch_routes(stub)),
+                    ("credentials", self._watch_credentials(stub)),
+                    ("reports", self._reports.run(stub.Report(metadata=self._dialer.metadata))),
+                )
+            }
+            try:
+                ended, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                await cancel_and_wait(*calls)
+            errors = [error for call in ended if (error := call.result()) is not None]
+            if any(error.code() is grpc.StatusCode.UNIMPLEMENTED for error in errors):
+                self._managers_before.add(self._dialer.target)
+                await self._watch_both(stub)
+            elif errors:
+                raise errors[0]
+
+    async def _watch_both(self, stub: routes_pb2_grpc.RouteFeedStub) -> None:
+        """From a manager of the release before, routes and credentials are one table."""
+        request = self._request()
+        async for message in stub.Watch(request, metadata=self._dialer.metadata):
+            self._set_connected(True)
+            if not message.unchanged and not self._apply(routes_from_wire(message)):
+                return  # the next call names the newest generation, and the manager continues above it
+
+    async def _watch_routes(self, stub: routes_pb2_grpc.RouteFeedStub) -> None:
+        request = self._request()
+        request.without_credentials = True
+        async for message in stub.Watch(request, metadata=self._dialer.metadata):
+            if message.unchanged:
+                self._routes = self._router.table
+            elif not self._take_routes(routes_from_wire(message)):
+                return
+            self._set_connected(self._credentials is not None)
+
+    def _take_routes(self, new: RouteTable) -> bool:
         table = self._router.table
-        request = routes_pb2.WatchRequest(
+        if table is not None:
+            self._routes = table
+            return self._apply(new if new.base else with_credentials(new, table.whole()))
+        taken = newest_table(self._routes, new)
+        if isinstance(taken, StaleTable):
+            return False
+        self._routes = taken
+        return self._complete()
+
+    async def _watch_credentials(self, stub: routes_pb2_grpc.RouteFeedStub) -> None:
+        request = routes_pb2.WatchRequest(proxy_id=self._proxy_id, accepts_changes=True)
+        async for message in stub.WatchCredentials(request, metadata=self._dialer.metadata):
+            new = routes_from_wire(message)
+            # Changes follow each other on one call, so they always fit.
+            taken = newest_table(self._credentials, new)
+            if isinstance(taken, StaleTable):
+                return
+            self._credentials, table = taken, self._router.table
+            if not (self._complete() if table is None else self._apply(credentials_change(table, new))):
+                return
+            self._set_connected(self._routes is not None)
+
+    def _complete(self) -> bool:
+        """Make the first table, once both of its parts have arrived."""
+        if self._routes is None or self._credentials is None:
+            return True
+        return self._apply(with_credentials(self._routes.whole(), self._credentials.whole()))
+
+    def _request(self) -> routes_pb2.WatchRequest:
+        table = self._router.table
+        return routes_pb2.WatchRequest(
             proxy_id=self._proxy_id,
             have_generation=table.generation if table is not None else 0,
             accepts_unchanged=True,
             accepts_changes=True,
         )
-        async with self._dialer.channel(_CHANNEL) as channel:
-            stub = routes_pb2_grpc.RouteFeedStub(channel)  # type: ignore[no-untyped-call]
-            call = stub.Watch(request, metadata=self._dialer.metadata)
-            async for message in call:
-                if not self.connected:
-                    log.info("route feed connected", manager=self._dialer.target)
-                    self._set_connected(True)
-                    self._logged_causes.clear()
-                if not message.unchanged and not self._apply(routes_from_wire(message)):
-                    return  # the next call names the newest generation, and the manager continues above it
 
     def _apply(self, new: RouteTable) -> bool:
         """False: the table is older than the one in use."""
@@ -147,6 +230,8 @@ class RouteFeedClient:
                 "proxies have seen, as after the restore of a backup",
             )
             return False
+        if not self._saves:
+            return True
         # Saved in the background: a slow disk must not delay the tables that follow.
         self._unsaved = outcome
         if self._saving is None or self._saving.done:
@@ -188,9 +273,21 @@ class RouteFeedClient:
             )
 
     def _set_connected(self, connected: bool) -> None:
+        if connected and not self.connected:
+            log.info("route feed connected", manager=self._dialer.target)
+            self._logged_causes.clear()
         if connected:
             self._router.credentials.connected()
         elif self.connected:
             self._router.credentials.confirmed(self._clock.monotonic())
         self.connected = connected
         self._router.metrics.feed_connected.set(int(connected))
+
+
+async def _outcome(call: Awaitable[None]) -> grpc.aio.AioRpcError | None:
+    """The error that ended a call; None: the manager closed it."""
+    try:
+        await call
+    except grpc.aio.AioRpcError as error:
+        return error
+    return None

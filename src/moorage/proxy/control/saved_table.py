@@ -5,17 +5,27 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
-from moorage.common.link.messages import AccessTokenGrant, AppRoute, KeyGrant, ModelRoute, RouteTable, Target
-from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.link.messages import (
+    AccessTokenGrant,
+    AppRoute,
+    KeyGrant,
+    ModelRoute,
+    ProjectGrant,
+    RequestLimits,
+    RouteTable,
+    Target,
+)
 
 log = structlog.get_logger("moorage.proxy")
 
 _FORMAT = 1
+T = TypeVar("T")
 
 
 class SavedTable:
@@ -23,6 +33,8 @@ class SavedTable:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        # A copy whose caller has given up goes on in its thread.
+        self._storing = threading.Lock()
         self._encoded: dict[str, tuple[ModelRoute, str]] = {}  # models as they were stored last
 
     def load(self) -> RouteTable | None:
@@ -56,8 +68,12 @@ class SavedTable:
 
     def store(self, table: RouteTable) -> None:
         """Replace the file. Raises ``OSError`` and leaves the old file intact."""
+        with self._storing:
+            self._store(table)
+
+    def _store(self, table: RouteTable) -> None:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary = self.path.with_suffix(".new")
+        temporary = self.path.with_suffix(f".{os.getpid()}.new")  # another worker may save it, too
         temporary.unlink(missing_ok=True)
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(fd, "wb") as file:
@@ -75,8 +91,11 @@ class SavedTable:
                 stored = route, json.dumps(dataclasses.asdict(route))
             self._encoded[route.name] = stored
         parts: dict[str, tuple[Any, ...]] = {
-            "keys": table.keys, "apps": table.apps, "access_tokens": table.access_tokens
-        }  # fmt: skip
+            "keys": table.keys,
+            "apps": table.apps,
+            "access_tokens": table.access_tokens,
+            "projects": table.projects,
+        }
         rest = {name: [dataclasses.asdict(one) for one in part] for name, part in parts.items()}
         models = ", ".join(text for _, text in self._encoded.values())
         head = f'{{"format": {_FORMAT}, "generation": {table.generation}, "models": [{models}], '
@@ -91,37 +110,39 @@ def _decode(document: dict[str, Any]) -> RouteTable:
         raise TypeError("generation, models or keys has the wrong type")
     return RouteTable(
         generation,
-        tuple(
-            ModelRoute(
-                model["name"],
-                int(model["created"]),
-                tuple(_target(target) for target in model["targets"]),
-            )
-            for model in models
-        ),
-        tuple(
-            KeyGrant(
-                key["sha256"],
-                int(key["expires_at"]),
-                key.get("user", ""),
-                key.get("project", ""),
-                bool(key.get("admin")),
-            )
-            for key in keys
-        ),
+        tuple(_model(model) for model in models),
+        tuple(_key(key) for key in keys),
         # Absent in files of older versions.
-        tuple(AppRoute(**app) for app in document.get("apps", ())),
-        tuple(AccessTokenGrant(**token) for token in document.get("access_tokens", ())),
+        tuple(_made(AppRoute, app) for app in document.get("apps", ())),
+        tuple(_made(AccessTokenGrant, token) for token in document.get("access_tokens", ())),
+        projects=tuple(
+            ProjectGrant(project["name"], _limits(project) or RequestLimits())
+            for project in document.get("projects", ())
+        ),
     )
 
 
-def _target(fields: dict[str, str]) -> Target:
-    return Target(
-        SessionId(fields["session_id"]),
-        KernelId(fields["kernel_id"]),
-        fields["host"],
-        int(fields["port"]),
-        fields["key"],
-        fields["engine"],
-        bool(fields["draining"]),
+def _model(fields: dict[str, Any]) -> ModelRoute:
+    targets = tuple(_made(Target, target) for target in fields["targets"])
+    return _made(ModelRoute, fields | {"targets": targets, "limits": _limits(fields)})
+
+
+def _key(fields: dict[str, Any]) -> KeyGrant:
+    return _made(KeyGrant, fields | {"limits": _limits(fields)})
+
+
+def _limits(fields: dict[str, Any]) -> RequestLimits | None:
+    found = fields.get("limits")
+    return None if found is None else _made(RequestLimits, found)
+
+
+def _made(kind: type[T], fields: dict[str, Any]) -> T:
+    """Without fields that only a newer version knows. Lists become tuples."""
+    known: dict[str, Any] = {field.name: field for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    return kind(
+        **{
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in fields.items()
+            if name in known
+        }
     )

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, replace
 
-from moorage.common.link.messages import AccessTokenGrant, AppRoute, KeyGrant, ModelRoute, RouteTable
+from moorage.common.link.messages import (
+    AccessTokenGrant,
+    AppRoute,
+    KeyGrant,
+    ModelRoute,
+    ProjectGrant,
+    RequestLimits,
+    RouteTable,
+)
 from moorage.common.model.ids import KernelId
 
 
@@ -17,16 +26,19 @@ class StaleTable:
 
 
 class IndexedTable:
-    """One generation of the route table, indexed by model name, key digest, kernel, and session and app."""
+    """One generation of the route table, indexed by model name, key digest, kernel, session and app, and
+    project."""
 
-    __slots__ = ("_keys", "access_tokens", "apps", "generation", "kernels", "models")
+    __slots__ = ("_keys", "_projects", "access_tokens", "apps", "draining", "generation", "kernels", "models")
 
     def __init__(self, source: RouteTable) -> None:
         self.models: dict[str, ModelRoute] = {}
         self.kernels: set[KernelId] = set()
+        self.draining: set[KernelId] = set()
         self._keys: dict[str, KeyGrant] = {}
         self.apps: dict[tuple[str, str], AppRoute] = {}
         self.access_tokens: dict[str, AccessTokenGrant] = {}
+        self._projects: dict[str, ProjectGrant] = {}
         self.change(source)
 
     def change(self, changes: RouteTable) -> None:
@@ -35,11 +47,13 @@ class IndexedTable:
         for name in (*changes.removed_models, *(route.name for route in changes.models)):
             if (before := self.models.get(name)) is not None:
                 self.kernels.difference_update(target.kernel_id for target in before.targets)
+                self.draining.difference_update(target.kernel_id for target in before.targets)
         for name in changes.removed_models:
             self.models.pop(name, None)
         for route in changes.models:
             self.models[route.name] = route
             self.kernels.update(target.kernel_id for target in route.targets)
+            self.draining.update(target.kernel_id for target in route.targets if target.draining)
         for sha256 in changes.removed_keys:
             self._keys.pop(sha256, None)
         self._keys |= {grant.sha256: grant for grant in changes.keys}
@@ -50,6 +64,9 @@ class IndexedTable:
         for sha256 in changes.removed_access_tokens:
             self.access_tokens.pop(sha256, None)
         self.access_tokens |= {grant.sha256: grant for grant in changes.access_tokens}
+        for name in changes.removed_projects:
+            self._projects.pop(name, None)
+        self._projects |= {grant.name: grant for grant in changes.projects}
 
     def whole(self) -> RouteTable:
         """The whole table as it is now."""
@@ -59,10 +76,16 @@ class IndexedTable:
             tuple(self._keys.values()),
             tuple(self.apps.values()),
             tuple(self.access_tokens.values()),
+            projects=tuple(self._projects.values()),
         )
 
     def model(self, name: str) -> ModelRoute | None:
         return self.models.get(name)
+
+    def limits_of_project(self, name: str) -> RequestLimits | None:
+        """None: it has none."""
+        grant = self._projects.get(name)
+        return grant.limits if grant is not None else None
 
     def find_key(self, sha256: str, unix_now: float) -> KeyGrant | None:
         """The key with this lower-case hex digest, unless it is unknown or has expired at ``unix_now``."""
@@ -83,3 +106,35 @@ def newest_table(held: IndexedTable | None, new: RouteTable) -> IndexedTable | S
         return IndexedTable(new)
     held.change(new)
     return held
+
+
+def with_credentials(routes: RouteTable, credentials: RouteTable) -> RouteTable:
+    """The whole table of ``routes``, with the credentials of another one."""
+    return replace(
+        routes,
+        keys=credentials.keys,
+        access_tokens=credentials.access_tokens,
+        projects=credentials.projects,
+    )
+
+
+def credentials_change(held: IndexedTable, credentials: RouteTable) -> RouteTable:
+    """The change of ``held`` that gives it these credentials: all that there are, or with ``base`` what
+    changed."""
+    if credentials.base:
+        return replace(credentials, generation=held.generation, base=held.generation)
+    before = held.whole()
+    return replace(
+        credentials,
+        generation=held.generation,
+        base=held.generation,
+        removed_keys=_gone((k.sha256 for k in before.keys), {k.sha256 for k in credentials.keys}),
+        removed_access_tokens=_gone(
+            (t.sha256 for t in before.access_tokens), {t.sha256 for t in credentials.access_tokens}
+        ),
+        removed_projects=_gone((p.name for p in before.projects), {p.name for p in credentials.projects}),
+    )
+
+
+def _gone(before: Iterable[str], now: Container[str]) -> tuple[str, ...]:
+    return tuple(name for name in before if name not in now)

@@ -7,19 +7,31 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class WatchRequest(_message.Message):
-    __slots__ = ("proxy_id", "have_generation", "accepts_unchanged", "accepts_changes")
+    __slots__ = ("proxy_id", "have_generation", "accepts_unchanged", "accepts_changes", "without_credentials")
     PROXY_ID_FIELD_NUMBER: _ClassVar[int]
     HAVE_GENERATION_FIELD_NUMBER: _ClassVar[int]
     ACCEPTS_UNCHANGED_FIELD_NUMBER: _ClassVar[int]
     ACCEPTS_CHANGES_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_CREDENTIALS_FIELD_NUMBER: _ClassVar[int]
     proxy_id: str
     have_generation: int
     accepts_unchanged: bool
     accepts_changes: bool
-    def __init__(self, proxy_id: _Optional[str] = ..., have_generation: _Optional[int] = ..., accepts_unchanged: _Optional[bool] = ..., accepts_changes: _Optional[bool] = ...) -> None: ...
+    without_credentials: bool
+    def __init__(self, proxy_id: _Optional[str] = ..., have_generation: _Optional[int] = ..., accepts_unchanged: _Optional[bool] = ..., accepts_changes: _Optional[bool] = ..., without_credentials: _Optional[bool] = ...) -> None: ...
+
+class RequestLimits(_message.Message):
+    __slots__ = ("requests_per_minute", "tokens_per_minute", "concurrent_requests")
+    REQUESTS_PER_MINUTE_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_PER_MINUTE_FIELD_NUMBER: _ClassVar[int]
+    CONCURRENT_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    requests_per_minute: int
+    tokens_per_minute: int
+    concurrent_requests: int
+    def __init__(self, requests_per_minute: _Optional[int] = ..., tokens_per_minute: _Optional[int] = ..., concurrent_requests: _Optional[int] = ...) -> None: ...
 
 class Target(_message.Message):
-    __slots__ = ("session_id", "kernel_id", "host", "port", "key", "engine", "draining")
+    __slots__ = ("session_id", "kernel_id", "host", "port", "key", "engine", "draining", "accepts_priority")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     KERNEL_ID_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
@@ -27,6 +39,7 @@ class Target(_message.Message):
     KEY_FIELD_NUMBER: _ClassVar[int]
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTS_PRIORITY_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     kernel_id: str
     host: str
@@ -34,24 +47,27 @@ class Target(_message.Message):
     key: str
     engine: str
     draining: bool
-    def __init__(self, session_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., key: _Optional[str] = ..., engine: _Optional[str] = ..., draining: _Optional[bool] = ...) -> None: ...
+    accepts_priority: bool
+    def __init__(self, session_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., key: _Optional[str] = ..., engine: _Optional[str] = ..., draining: _Optional[bool] = ..., accepts_priority: _Optional[bool] = ...) -> None: ...
 
 class ModelRoute(_message.Message):
-    __slots__ = ("name", "created", "targets", "project", "shared_with")
+    __slots__ = ("name", "created", "targets", "project", "shared_with", "limits")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
     TARGETS_FIELD_NUMBER: _ClassVar[int]
     PROJECT_FIELD_NUMBER: _ClassVar[int]
     SHARED_WITH_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
     name: str
     created: int
     targets: _containers.RepeatedCompositeFieldContainer[Target]
     project: str
     shared_with: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., created: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ..., project: _Optional[str] = ..., shared_with: _Optional[_Iterable[str]] = ...) -> None: ...
+    limits: RequestLimits
+    def __init__(self, name: _Optional[str] = ..., created: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ..., project: _Optional[str] = ..., shared_with: _Optional[_Iterable[str]] = ..., limits: _Optional[_Union[RequestLimits, _Mapping]] = ...) -> None: ...
 
 class KeyGrant(_message.Message):
-    __slots__ = ("sha256", "expires_at", "user", "project", "admin", "project_admin", "limits_models", "models")
+    __slots__ = ("sha256", "expires_at", "user", "project", "admin", "project_admin", "limits_models", "models", "id", "limits", "priority", "owner")
     SHA256_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +76,10 @@ class KeyGrant(_message.Message):
     PROJECT_ADMIN_FIELD_NUMBER: _ClassVar[int]
     LIMITS_MODELS_FIELD_NUMBER: _ClassVar[int]
     MODELS_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
     sha256: str
     expires_at: int
     user: str
@@ -68,7 +88,19 @@ class KeyGrant(_message.Message):
     project_admin: bool
     limits_models: bool
     models: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, sha256: _Optional[str] = ..., expires_at: _Optional[int] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., admin: _Optional[bool] = ..., project_admin: _Optional[bool] = ..., limits_models: _Optional[bool] = ..., models: _Optional[_Iterable[str]] = ...) -> None: ...
+    id: str
+    limits: RequestLimits
+    priority: int
+    owner: str
+    def __init__(self, sha256: _Optional[str] = ..., expires_at: _Optional[int] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., admin: _Optional[bool] = ..., project_admin: _Optional[bool] = ..., limits_models: _Optional[bool] = ..., models: _Optional[_Iterable[str]] = ..., id: _Optional[str] = ..., limits: _Optional[_Union[RequestLimits, _Mapping]] = ..., priority: _Optional[int] = ..., owner: _Optional[str] = ...) -> None: ...
+
+class ProjectGrant(_message.Message):
+    __slots__ = ("name", "limits")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    limits: RequestLimits
+    def __init__(self, name: _Optional[str] = ..., limits: _Optional[_Union[RequestLimits, _Mapping]] = ...) -> None: ...
 
 class AppRoute(_message.Message):
     __slots__ = ("session_id", "app", "protocol", "base_path", "host", "port", "key", "user", "project")
@@ -105,7 +137,7 @@ class AccessTokenGrant(_message.Message):
     def __init__(self, sha256: _Optional[str] = ..., session_id: _Optional[str] = ..., app: _Optional[str] = ..., expires_at: _Optional[int] = ...) -> None: ...
 
 class RouteTable(_message.Message):
-    __slots__ = ("generation", "models", "keys", "apps", "access_tokens", "unchanged", "base", "removed_models", "removed_keys", "removed_apps", "removed_access_tokens")
+    __slots__ = ("generation", "models", "keys", "apps", "access_tokens", "unchanged", "base", "removed_models", "removed_keys", "removed_apps", "removed_access_tokens", "projects", "removed_projects")
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     MODELS_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
@@ -117,6 +149,8 @@ class RouteTable(_message.Message):
     REMOVED_KEYS_FIELD_NUMBER: _ClassVar[int]
     REMOVED_APPS_FIELD_NUMBER: _ClassVar[int]
     REMOVED_ACCESS_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    PROJECTS_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_PROJECTS_FIELD_NUMBER: _ClassVar[int]
     generation: int
     models: _containers.RepeatedCompositeFieldContainer[ModelRoute]
     keys: _containers.RepeatedCompositeFieldContainer[KeyGrant]
@@ -128,4 +162,152 @@ class RouteTable(_message.Message):
     removed_keys: _containers.RepeatedScalarFieldContainer[str]
     removed_apps: _containers.RepeatedScalarFieldContainer[str]
     removed_access_tokens: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, generation: _Optional[int] = ..., models: _Optional[_Iterable[_Union[ModelRoute, _Mapping]]] = ..., keys: _Optional[_Iterable[_Union[KeyGrant, _Mapping]]] = ..., apps: _Optional[_Iterable[_Union[AppRoute, _Mapping]]] = ..., access_tokens: _Optional[_Iterable[_Union[AccessTokenGrant, _Mapping]]] = ..., unchanged: _Optional[bool] = ..., base: _Optional[int] = ..., removed_models: _Optional[_Iterable[str]] = ..., removed_keys: _Optional[_Iterable[str]] = ..., removed_apps: _Optional[_Iterable[str]] = ..., removed_access_tokens: _Optional[_Iterable[str]] = ...) -> None: ...
+    projects: _containers.RepeatedCompositeFieldContainer[ProjectGrant]
+    removed_projects: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, generation: _Optional[int] = ..., models: _Optional[_Iterable[_Union[ModelRoute, _Mapping]]] = ..., keys: _Optional[_Iterable[_Union[KeyGrant, _Mapping]]] = ..., apps: _Optional[_Iterable[_Union[AppRoute, _Mapping]]] = ..., access_tokens: _Optional[_Iterable[_Union[AccessTokenGrant, _Mapping]]] = ..., unchanged: _Optional[bool] = ..., base: _Optional[int] = ..., removed_models: _Optional[_Iterable[str]] = ..., removed_keys: _Optional[_Iterable[str]] = ..., removed_apps: _Optional[_Iterable[str]] = ..., removed_access_tokens: _Optional[_Iterable[str]] = ..., projects: _Optional[_Iterable[_Union[ProjectGrant, _Mapping]]] = ..., removed_projects: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ReplicaLoad(_message.Message):
+    __slots__ = ("session_id", "in_flight")
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    session_id: str
+    in_flight: int
+    def __init__(self, session_id: _Optional[str] = ..., in_flight: _Optional[int] = ...) -> None: ...
+
+class ModelLoad(_message.Message):
+    __slots__ = ("model", "in_flight", "waiting", "requests", "idle_s", "first_token_ms", "replicas")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    IN_FLIGHT_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    IDLE_S_FIELD_NUMBER: _ClassVar[int]
+    FIRST_TOKEN_MS_FIELD_NUMBER: _ClassVar[int]
+    REPLICAS_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    in_flight: int
+    waiting: int
+    requests: int
+    idle_s: float
+    first_token_ms: int
+    replicas: _containers.RepeatedCompositeFieldContainer[ReplicaLoad]
+    def __init__(self, model: _Optional[str] = ..., in_flight: _Optional[int] = ..., waiting: _Optional[int] = ..., requests: _Optional[int] = ..., idle_s: _Optional[float] = ..., first_token_ms: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaLoad, _Mapping]]] = ...) -> None: ...
+
+class LoadReport(_message.Message):
+    __slots__ = ("proxy_id", "incarnation", "routes_generation", "models", "whole")
+    PROXY_ID_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    ROUTES_GENERATION_FIELD_NUMBER: _ClassVar[int]
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    WHOLE_FIELD_NUMBER: _ClassVar[int]
+    proxy_id: str
+    incarnation: str
+    routes_generation: int
+    models: _containers.RepeatedCompositeFieldContainer[ModelLoad]
+    whole: bool
+    def __init__(self, proxy_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., routes_generation: _Optional[int] = ..., models: _Optional[_Iterable[_Union[ModelLoad, _Mapping]]] = ..., whole: _Optional[bool] = ...) -> None: ...
+
+class UsageRecord(_message.Message):
+    __slots__ = ("sequence", "began_ms", "ended_ms", "project", "user", "key_id", "model", "requests", "tokens_in", "tokens_out", "tokens_cached")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    BEGAN_MS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_MS_FIELD_NUMBER: _ClassVar[int]
+    PROJECT_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    KEY_ID_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_IN_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_OUT_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_CACHED_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    began_ms: int
+    ended_ms: int
+    project: str
+    user: str
+    key_id: str
+    model: str
+    requests: int
+    tokens_in: int
+    tokens_out: int
+    tokens_cached: int
+    def __init__(self, sequence: _Optional[int] = ..., began_ms: _Optional[int] = ..., ended_ms: _Optional[int] = ..., project: _Optional[str] = ..., user: _Optional[str] = ..., key_id: _Optional[str] = ..., model: _Optional[str] = ..., requests: _Optional[int] = ..., tokens_in: _Optional[int] = ..., tokens_out: _Optional[int] = ..., tokens_cached: _Optional[int] = ...) -> None: ...
+
+class UsageBatch(_message.Message):
+    __slots__ = ("epoch", "records")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    epoch: str
+    records: _containers.RepeatedCompositeFieldContainer[UsageRecord]
+    def __init__(self, epoch: _Optional[str] = ..., records: _Optional[_Iterable[_Union[UsageRecord, _Mapping]]] = ...) -> None: ...
+
+class RecordsAck(_message.Message):
+    __slots__ = ("epoch", "sequence")
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    epoch: str
+    sequence: int
+    def __init__(self, epoch: _Optional[str] = ..., sequence: _Optional[int] = ...) -> None: ...
+
+class LimitNeed(_message.Message):
+    __slots__ = ("subject", "limit_requests", "limit_tokens", "limit_concurrent", "used_requests", "used_tokens", "used_concurrent", "wanted_requests", "wanted_tokens", "wanted_concurrent", "held_requests", "held_tokens", "held_concurrent")
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_CONCURRENT_FIELD_NUMBER: _ClassVar[int]
+    USED_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    USED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    USED_CONCURRENT_FIELD_NUMBER: _ClassVar[int]
+    WANTED_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    WANTED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    WANTED_CONCURRENT_FIELD_NUMBER: _ClassVar[int]
+    HELD_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    HELD_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    HELD_CONCURRENT_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    limit_requests: int
+    limit_tokens: int
+    limit_concurrent: int
+    used_requests: int
+    used_tokens: int
+    used_concurrent: int
+    wanted_requests: int
+    wanted_tokens: int
+    wanted_concurrent: int
+    held_requests: int
+    held_tokens: int
+    held_concurrent: int
+    def __init__(self, subject: _Optional[str] = ..., limit_requests: _Optional[int] = ..., limit_tokens: _Optional[int] = ..., limit_concurrent: _Optional[int] = ..., used_requests: _Optional[int] = ..., used_tokens: _Optional[int] = ..., used_concurrent: _Optional[int] = ..., wanted_requests: _Optional[int] = ..., wanted_tokens: _Optional[int] = ..., wanted_concurrent: _Optional[int] = ..., held_requests: _Optional[int] = ..., held_tokens: _Optional[int] = ..., held_concurrent: _Optional[int] = ...) -> None: ...
+
+class LimitShare(_message.Message):
+    __slots__ = ("subject", "requests", "tokens", "concurrent")
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    CONCURRENT_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    requests: int
+    tokens: int
+    concurrent: int
+    def __init__(self, subject: _Optional[str] = ..., requests: _Optional[int] = ..., tokens: _Optional[int] = ..., concurrent: _Optional[int] = ...) -> None: ...
+
+class ProxyReport(_message.Message):
+    __slots__ = ("proxy_id", "load", "usage", "needs")
+    PROXY_ID_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    NEEDS_FIELD_NUMBER: _ClassVar[int]
+    proxy_id: str
+    load: LoadReport
+    usage: _containers.RepeatedCompositeFieldContainer[UsageBatch]
+    needs: _containers.RepeatedCompositeFieldContainer[LimitNeed]
+    def __init__(self, proxy_id: _Optional[str] = ..., load: _Optional[_Union[LoadReport, _Mapping]] = ..., usage: _Optional[_Iterable[_Union[UsageBatch, _Mapping]]] = ..., needs: _Optional[_Iterable[_Union[LimitNeed, _Mapping]]] = ...) -> None: ...
+
+class ProxyReply(_message.Message):
+    __slots__ = ("acks", "shares", "proxies")
+    ACKS_FIELD_NUMBER: _ClassVar[int]
+    SHARES_FIELD_NUMBER: _ClassVar[int]
+    PROXIES_FIELD_NUMBER: _ClassVar[int]
+    acks: _containers.RepeatedCompositeFieldContainer[RecordsAck]
+    shares: _containers.RepeatedCompositeFieldContainer[LimitShare]
+    proxies: int
+    def __init__(self, acks: _Optional[_Iterable[_Union[RecordsAck, _Mapping]]] = ..., shares: _Optional[_Iterable[_Union[LimitShare, _Mapping]]] = ..., proxies: _Optional[int] = ...) -> None: ...

@@ -41,6 +41,16 @@ class RouteFeedStub:
                 request_serializer=moorage_dot_common_dot_link_dot_pb_dot_routes__pb2.WatchRequest.SerializeToString,
                 response_deserializer=moorage_dot_common_dot_link_dot_pb_dot_routes__pb2.RouteTable.FromString,
                 _registered_method=True)
+        self.WatchCredentials = channel.unary_stream(
+                '/moorage.v1.RouteFeed/WatchCredentials',
+                request_serializer=moorage_dot_common_dot_link_dot_pb_dot_routes__pb2.WatchRequest.SerializeToString,
+                response_deserializer=moorage_dot_common_dot_link_dot_pb_dot_routes__pb2.RouteTable.FromString,
+                _registered_method=True)
+        self.Report = channel.stream_stream(
+                '/moorage.v1.RouteFeed/Report',
+                request_serializer=moorage_dot_common_dot_link_dot_pb_dot_routes__pb2.ProxyReport.SerializeToString,
+                response_deserializer=moorage_dot_common_dot_link_dot_pb_dot_routes__pb2.ProxyReply.FromString,
+                _registered_method=True)
 
 
 class RouteFeedServicer:
@@ -54,6 +64,20 @@ class RouteFeedServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchCredentials(self, request, context):
+        """Keys, access tokens and the limits of projects alone, in the same way.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Report(self, request_iterator, context):
+        """Load, usage and what the proxy needs of limits go up; acknowledgements and shares of limits come down.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RouteFeedServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -61,6 +85,16 @@ def add_RouteFeedServicer_to_server(servicer, server):
                     servicer.Watch,
                     request_deserializer=moorage_dot_common_dot_link_dot_pb_dot_routes__pb2.WatchRequest.FromString,
                     response_serializer=moorage_dot_common_dot_link_dot_pb_dot_routes__pb2.RouteTable.SerializeToString,
+            ),
+            'WatchCredentials': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchCredentials,
+                    request_deserializer=moorage_dot_common_dot_link_dot_pb_dot_routes__pb2.WatchRequest.FromString,
+                    response_serializer=moorage_dot_common_dot_link_dot_pb_dot_routes__pb2.RouteTable.SerializeToString,
+            ),
+            'Report': grpc.stream_stream_rpc_method_handler(
+                    servicer.Report,
+                    request_deserializer=moorage_dot_common_dot_link_dot_pb_dot_routes__pb2.ProxyReport.FromString,
+                    response_serializer=moorage_dot_common_dot_link_dot_pb_dot_routes__pb2.ProxyReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -92,6 +126,60 @@ class RouteFeed:
             '/moorage.v1.RouteFeed/Watch',
             moorage_dot_common_dot_link_dot_pb_dot_routes__pb2.WatchRequest.SerializeToString,
             moorage_dot_common_dot_link_dot_pb_dot_routes__pb2.RouteTable.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchCredentials(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/moorage.v1.RouteFeed/WatchCredentials',
+            moorage_dot_common_dot_link_dot_pb_dot_routes__pb2.WatchRequest.SerializeToString,
+            moorage_dot_common_dot_link_dot_pb_dot_routes__pb2.RouteTable.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Report(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/moorage.v1.RouteFeed/Report',
+            moorage_dot_common_dot_link_dot_pb_dot_routes__pb2.ProxyReport.SerializeToString,
+            moorage_dot_common_dot_link_dot_pb_dot_routes__pb2.ProxyReply.FromString,
             options,
             channel_credentials,
             insecure,

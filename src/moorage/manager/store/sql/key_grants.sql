@@ -1,6 +1,7 @@
 -- The secrets of valid keys, those before a rotation included.
 SELECT s.sha256, s.until AS expires_at, coalesce(k.granted_role, k.role) AS role, k.owner, k.project, k.scopes, k.models,
-       u.platform_role, m.role AS member_role
+       u.platform_role, m.role AS member_role, k.id, k.max_priority, p.max_priority AS project_priority,
+       k.requests_per_minute, k.tokens_per_minute, k.concurrent_requests
 FROM api_keys k
 JOIN users u ON u.name = k.owner AND u.status = 'active'
 JOIN projects p ON p.name = k.project AND p.status = 'active'

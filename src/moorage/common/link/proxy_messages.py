@@ -1,0 +1,90 @@
+"""Messages of a proxy's link to a manager: load, usage in numbered batches, and shares of limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from moorage.common.link.messages import LoadReport
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRecord:
+    """What requests used in an interval (unix milliseconds), summed by key and model. ``sequence``: its
+    number within its epoch, from 1. ``tokens_cached``: those of ``tokens_in`` that a cache had."""
+
+    sequence: int
+    began_ms: int
+    ended_ms: int
+    project: str
+    user: str
+    key_id: str
+    model: str
+    requests: int
+    tokens_in: int
+    tokens_out: int
+    tokens_cached: int
+
+
+@dataclass(frozen=True, slots=True)
+class UsageBatch:
+    """Records with consecutive numbers. ``epoch``: one run of one worker of a proxy."""
+
+    epoch: str
+    records: tuple[UsageRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsAck:
+    """The batch of ``epoch`` whose last record has this number is stored."""
+
+    epoch: str
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class LimitNeed:
+    """What a proxy has used of the limits of a subject in the last minute, what it wants in the next, and its
+    share now."""
+
+    subject: str
+    limit_requests: int = 0
+    limit_tokens: int = 0
+    limit_concurrent: int = 0
+    used_requests: int = 0
+    used_tokens: int = 0
+    used_concurrent: int = 0
+    wanted_requests: int = 0
+    wanted_tokens: int = 0
+    wanted_concurrent: int = 0
+    held_requests: int = 0
+    held_tokens: int = 0
+    held_concurrent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LimitShare:
+    """How much of the limits of a subject one proxy may grant in any minute, and at one time."""
+
+    subject: str
+    requests: int = 0
+    tokens: int = 0
+    concurrent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyReport:
+    """Proxy → manager."""
+
+    proxy_id: str = ""
+    load: LoadReport | None = None
+    usage: tuple[UsageBatch, ...] = ()
+    needs: tuple[LimitNeed, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyReply:
+    """Manager → proxy. ``proxies``: how many are connected to any manager; 0: not said."""
+
+    acks: tuple[RecordsAck, ...] = ()
+    shares: tuple[LimitShare, ...] = ()
+    proxies: int = 0

@@ -1,0 +1,88 @@
+"""Manager's end of the proxies' links: takes load, usage and needs of limits, and returns acknowledgements
+and shares."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import grpc
+
+from moorage.common.aio.clock import Clock
+from moorage.common.link.messages import LoadReport
+from moorage.common.link.pb import routes_pb2
+from moorage.common.link.proxy_messages import LimitNeed, LimitShare, ProxyReply
+from moorage.common.link.route_codec import reply_to_wire, report_from_wire
+from moorage.manager.rpc.authentication import Caller
+from moorage.manager.serving.limit_shares import StoredShares, share_of
+from moorage.manager.store.limit_shares import LimitShareStore
+from moorage.manager.store.usage_records import UsageRecordStore
+
+# How long the number of proxies is taken as current, in seconds.
+_PROXIES_S = 2.0
+
+
+class ProxyLinks:
+    """``record_load`` gets each report of load and must not block; ``proxy_gone`` is called when the last
+    link of a proxy to this manager ends."""
+
+    def __init__(
+        self,
+        records: UsageRecordStore,
+        shares: LimitShareStore,
+        clock: Clock,
+        record_load: Callable[[LoadReport], None] = lambda _: None,
+        proxy_gone: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._records, self._shares, self._clock = records, shares, clock
+        self._record_load, self._proxy_gone = record_load, proxy_gone
+        self._links: dict[str, int] = {}
+        self._proxies, self._proxies_at = 1, -_PROXIES_S
+
+    async def serve(
+        self, requests: AsyncIterator[routes_pb2.ProxyReport], context: Any, caller: Caller
+    ) -> None:
+        """Every report gets one reply, in order, after the commit of what it acknowledges. Raises
+        ``StoreUnavailable``."""
+        name = ""
+        try:
+            async for message in requests:
+                report = report_from_wire(message)
+                if wrong := caller.refusal_to_act_as(report.proxy_id):
+                    await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
+                if not name:
+                    name = report.proxy_id
+                    self._links[name] = self._links.get(name, 0) + 1
+                if report.load is not None:
+                    self._record_load(report.load)
+                acks = await self._records.put(report.proxy_id, report.usage)
+                shares = await self._divide(report.proxy_id, report.needs)
+                reply = ProxyReply(acks, shares, await self._count_proxies())
+                await context.write(reply_to_wire(reply))
+        finally:
+            if name:
+                self._links[name] -= 1
+                if not self._links[name]:
+                    del self._links[name]
+                    self._proxy_gone(name)
+
+    async def _divide(self, proxy: str, needs: Sequence[LimitNeed]) -> tuple[LimitShare, ...]:
+        if not needs:
+            return ()
+        by_subject = {need.subject: need for need in needs}
+        shares: dict[str, LimitShare] = {}
+        proxies = await self._count_proxies()
+
+        def decide(stored: StoredShares) -> StoredShares:
+            shares[stored.subject], decided = share_of(by_subject[stored.subject], proxy, stored, proxies)
+            return decided
+
+        done = await self._shares.change(list(by_subject), decide)
+        return tuple(shares[subject] for subject in done)
+
+    async def _count_proxies(self) -> int:
+        now = self._clock.monotonic()
+        if now - self._proxies_at >= _PROXIES_S:
+            self._proxies_at = now
+            self._proxies = max(1, len(self._links), await self._shares.proxies())
+        return self._proxies

@@ -1,0 +1,63 @@
+"""Accounting of a proxy worker: its limits, its usage on the way to the manager, and its load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from moorage.common.aio.clock import Clock
+from moorage.common.aio.loop import Loop
+from moorage.common.link.messages import RequestLimits
+from moorage.proxy.control.load import LoadMeter
+from moorage.proxy.control.report_stream import ReportStream
+from moorage.proxy.control.shared_limits import own_ledger, shared_ledger
+from moorage.proxy.control.usage_spool import UsageSpool
+from moorage.proxy.core.request_limiter import RequestLimiter
+from moorage.proxy.core.request_router import RequestRouter
+from moorage.proxy.core.usage_book import UsageBook
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSlot:
+    """``number``: of this worker, of no other that runs. ``limits_fd``: the memory of the shared ledger."""
+
+    number: int
+    limits_fd: int
+
+
+class Accounting:
+    """Composes the request limiter, which the request flow asks, and the report stream. An async context
+    manager: on leaving, the last usage is written to disk."""
+
+    def __init__(
+        self,
+        router: RequestRouter,
+        clock: Clock,
+        directory: Path,
+        proxy_id: str,
+        *,
+        metering: bool,
+        slot: WorkerSlot | None = None,
+    ) -> None:
+        ledger = own_ledger() if slot is None else shared_ledger(slot.limits_fd, slot.number)
+        usage = UsageBook() if metering else None
+
+        def limits_of(project: str) -> RequestLimits | None:
+            return router.table.limits_of_project(project) if router.table is not None else None
+
+        self.limiter = RequestLimiter(ledger, limits_of, usage, clock.monotonic)
+        epoch = clock.new_id()
+        name = proxy_id if slot is None else f"{proxy_id}/{slot.number}"
+        load = LoadMeter(router, self.limiter, name, epoch)
+        spool = UsageSpool(directory / "usage", epoch)
+        self.reports = ReportStream(proxy_id, load, self.limiter, ledger, usage, spool, clock)
+        self._loop = Loop("proxy.usage", self.reports.spool_usage, interval_s=1.0, clock=clock)
+
+    async def __aenter__(self) -> Accounting:
+        await self.reports.load_usage()
+        await self._loop.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._loop.__aexit__(*exc)
+        await self.reports.flush_usage()

@@ -1,0 +1,79 @@
+"""Load of a proxy as the manager hears of it: which models are asked for, and how busy their replicas are."""
+
+from __future__ import annotations
+
+from moorage.common.link.messages import LoadReport, ModelLoad, ReplicaLoad
+from moorage.proxy.core.request_limiter import RequestLimiter
+from moorage.proxy.core.request_router import RequestRouter
+
+# Differences of ``idle_s`` alone are no change: it grows by itself.
+_Seen = tuple[int, int, int, int | None, tuple[ReplicaLoad, ...]]
+
+
+class LoadMeter:
+    """``name``: of this worker among all of all proxies. ``incarnation``: of this run."""
+
+    def __init__(self, router: RequestRouter, limiter: RequestLimiter, name: str, incarnation: str) -> None:
+        self._router, self._limiter = router, limiter
+        self._name, self._incarnation = name, incarnation
+        self._seen: dict[str, _Seen] = {}
+        self._lively: set[str] = set()  # models whose load may change without a request
+
+    @property
+    def waiting(self) -> frozenset[str]:
+        """Models with requests that wait for a replica."""
+        return frozenset(self._router.held)
+
+    @property
+    def drained(self) -> frozenset[str]:
+        """Draining replicas without a request."""
+        table, in_flight = self._router.table, self._router.in_flight
+        if table is None:
+            return frozenset()
+        return frozenset(kernel_id for kernel_id in table.draining if not in_flight.get(kernel_id))
+
+    def read(self, now: float, *, whole: bool) -> LoadReport | None:
+        """The models whose load has changed since the last call, or all; None: there is nothing to tell."""
+        router, table = self._router, self._router.table
+        if table is None:
+            return None
+        activity = self._limiter.activity
+        touched, activity.touched = activity.touched, set()
+        names = set(activity.models) if whole else touched | self._lively | held_or_busy(router)
+        models, self._lively = [], set()
+        for name in names:
+            if (of_model := activity.models.get(name)) is None:
+                continue
+            route = table.model(name)
+            if route is None and name not in router.in_flight_by_model:
+                del activity.models[name]  # its endpoint is gone
+                self._seen.pop(name, None)
+                continue
+            replicas = tuple(
+                ReplicaLoad(target.session_id, count)
+                for target in (route.targets if route is not None else ())
+                if (count := router.in_flight.get(target.kernel_id, 0))
+            )
+            busy, waiting = router.in_flight_by_model.get(name, 0), router.held.get(name, 0)
+            first_token_ms = of_model.first_token_ms(now)
+            if busy or waiting or first_token_ms is not None:
+                self._lively.add(name)
+            seen = (busy, waiting, of_model.requests, first_token_ms, replicas)
+            if whole or self._seen.get(name) != seen:
+                self._seen[name] = seen
+                idle_s = 0.0 if busy or waiting else max(0.0, now - of_model.last)
+                models.append(
+                    ModelLoad(name, busy, waiting, of_model.requests, idle_s, first_token_ms, replicas)
+                )
+        if not (models or whole):
+            return None
+        return LoadReport(self._name, self._incarnation, table.generation, tuple(models), whole)
+
+    def heartbeat(self) -> LoadReport | None:
+        """A report without models: this worker is there, and picks by this table."""
+        table = self._router.table
+        return None if table is None else LoadReport(self._name, self._incarnation, table.generation, ())
+
+
+def held_or_busy(router: RequestRouter) -> set[str]:
+    return router.held.keys() | router.in_flight_by_model.keys()

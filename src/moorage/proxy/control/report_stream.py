@@ -1,0 +1,171 @@
+"""Report stream: tells the manager the load of this worker and what it used, and gets its shares of limits.
+
+One report is on its way at a time, and the next one follows its reply. The request loop never waits for any
+of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+import structlog
+
+from moorage.common.aio.clock import Clock
+from moorage.common.link.messages import LoadReport
+from moorage.common.link.proxy_messages import LimitNeed, ProxyReport, UsageBatch
+from moorage.common.link.route_codec import reply_from_wire, report_to_wire
+from moorage.proxy.control.load import LoadMeter
+from moorage.proxy.control.usage_spool import UsageSpool
+from moorage.proxy.core.limit_ledger import Ledger
+from moorage.proxy.core.limits import WINDOW_S, Subject
+from moorage.proxy.core.request_limiter import RequestLimiter
+from moorage.proxy.core.usage_book import UsageBook
+
+log = structlog.get_logger("moorage.proxy.control.feed")
+
+# How often is looked whether a report is due at once, how often load is reported, and at least anything.
+LOOK_S, LOAD_S, HEARTBEAT_S = 0.05, 1.0, 5.0
+# A share is asked for again so long after the last one, and used for so long: less than the manager keeps it.
+RENEW_S, USE_S = 3.0, 8.0
+# How often usage is written to disk while a manager takes it, and while none does.
+SPOOL_S, SPOOL_AWAY_S = 2.0, 60.0
+# Batches in one report.
+_BATCHES = 20
+
+
+class ReportStream:
+    """``run`` serves one connection, ``spool_usage`` runs all the time."""
+
+    def __init__(
+        self,
+        proxy_id: str,
+        load: LoadMeter,
+        limiter: RequestLimiter,
+        ledger: Ledger,
+        usage: UsageBook | None,
+        spool: UsageSpool,
+        clock: Clock,
+    ) -> None:
+        self._proxy_id, self._load, self._limiter, self._ledger = proxy_id, load, limiter, ledger
+        self._usage, self._spool, self._clock = usage, spool, clock
+        # Not acknowledged yet, by epoch and last number.
+        self._batches: dict[tuple[str, int], UsageBatch] = {}
+        self._sent: set[tuple[str, int]] = set()  # on the call that is open
+        self._subjects: dict[str, tuple[Subject, float]] = {}  # with when each was asked about last
+        self._renew_at: dict[str, float] = {}
+        self._took_ms = round(clock.now().timestamp() * 1000)
+        self._spooled_at = clock.monotonic()
+        self._is_open = False
+        self._waiting: frozenset[str] = frozenset()
+        self._drained: frozenset[str] = frozenset()
+        self._load_at = self._heartbeat_at = 0.0
+
+    async def run(self, call: Any) -> None:
+        """Returns when the manager ends the call. Raises ``grpc.aio.AioRpcError``."""
+        whole = True
+        self._sent.clear()
+        try:
+            while True:
+                now = self._clock.monotonic()
+                report = self._due(now, whole=whole)
+                if report is None:
+                    await asyncio.sleep(LOOK_S)
+                    continue
+                await call.write(report_to_wire(report))
+                message = await call.read()
+                if message is grpc.aio.EOF:
+                    code = await call.code()
+                    if code is not grpc.StatusCode.OK:
+                        raise grpc.aio.AioRpcError(code, *await _metadata(call), details=await call.details())
+                    return
+                self._is_open, whole = True, whole and report.load is None
+                reply = reply_from_wire(message)
+                if reply.proxies:
+                    self._ledger.proxies = reply.proxies
+                for share in reply.shares:
+                    self._ledger.adopt(share, now + USE_S)
+                if reply.acks:
+                    await asyncio.to_thread(self._spool.remove, reply.acks)
+                    for ack in reply.acks:
+                        self._batches.pop((ack.epoch, ack.sequence), None)
+        finally:
+            self._is_open = False
+
+    def _due(self, now: float, *, whole: bool) -> ProxyReport | None:
+        load, needs = self._read_load(now, whole=whole), self._read_needs(now)
+        unsent = [name for name in self._batches if name not in self._sent][:_BATCHES]
+        usage = tuple(self._batches[name] for name in unsent)
+        self._sent.update(unsent)
+        if load is None and not needs and not usage and now - self._heartbeat_at < HEARTBEAT_S:
+            return None
+        self._heartbeat_at = now
+        return ProxyReport(self._proxy_id, load or self._load.heartbeat(), usage, needs)
+
+    def _read_load(self, now: float, *, whole: bool) -> LoadReport | None:
+        waiting, drained = self._load.waiting, self._load.drained
+        at_once = not (waiting <= self._waiting and drained <= self._drained)
+        self._waiting, self._drained = waiting, drained
+        if not (whole or at_once or now - self._load_at >= LOAD_S):
+            return None
+        self._load_at = now
+        return self._load.read(now, whole=whole)
+
+    def _read_needs(self, now: float) -> tuple[LimitNeed, ...]:
+        """Of the subjects whose share is due: a new one, one that ran short, and each from time to time
+        while any of it is used."""
+        limiter, due = self._limiter, set(self._limiter.unmet)
+        limiter.unmet.clear()
+        for name, subject in limiter.active.items():
+            self._subjects[name] = subject, now
+        limiter.active.clear()
+        for name, (_, asked_at) in list(self._subjects.items()):
+            if now - asked_at > 2 * WINDOW_S:
+                del self._subjects[name]
+                self._renew_at.pop(name, None)
+            elif self._renew_at.get(name, 0.0) <= now:
+                due.add(name)
+        self._renew_at |= dict.fromkeys(due, now + RENEW_S)
+        subjects: Sequence[Subject] = [self._subjects[name][0] for name in due if name in self._subjects]
+        return self._ledger.needs(subjects, now)
+
+    async def spool_usage(self) -> None:
+        """Write what was used to disk: often while a manager takes it. Call it about once a second."""
+        now = self._clock.monotonic()
+        if now - self._spooled_at >= (SPOOL_S if self._is_open else SPOOL_AWAY_S):
+            await self.flush_usage()
+
+    async def load_usage(self) -> None:
+        """Take up what earlier runs have left on disk."""
+        self._add(await asyncio.to_thread(self._spool.load))
+
+    async def flush_usage(self) -> None:
+        """Write what was used to disk now."""
+        if self._usage is None:
+            return
+        now_ms = round(self._clock.now().timestamp() * 1000)
+        began_ms, self._took_ms = min(self._took_ms, now_ms), now_ms
+        self._spooled_at = self._clock.monotonic()
+        if not (taken := self._usage.take()):
+            return
+        try:
+            self._add(await asyncio.to_thread(self._spool.store, taken, began_ms, now_ms))
+        except OSError as error:
+            self._usage.put_back(taken)
+            self._took_ms = began_ms
+            log.error(
+                "cannot write usage to disk; it is tried again",
+                error=str(error),
+                next_step="free space in the proxy's home or make it writable",
+            )
+
+    def _add(self, batches: Sequence[UsageBatch]) -> None:
+        for batch in batches:
+            if batch.records:
+                self._batches[batch.epoch, batch.records[-1].sequence] = batch
+
+
+async def _metadata(call: Any) -> tuple[Any, Any]:
+    return await call.initial_metadata(), await call.trailing_metadata()

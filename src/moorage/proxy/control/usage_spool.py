@@ -1,0 +1,122 @@
+"""Usage spool: keeps what requests used on disk until a manager has acknowledged it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import structlog
+
+from moorage.common.link.proxy_messages import RecordsAck, UsageBatch, UsageRecord
+from moorage.proxy.core.usage_book import Amounts, Payer
+
+log = structlog.get_logger("moorage.proxy")
+
+MAX_BYTES = 64 * 1024 * 1024
+_NAME = re.compile(r"([A-Za-z0-9-]+)\.([0-9]{1,18})\.json")
+# Records in one batch.
+_BATCH = 1000
+
+
+class UsageSpool:
+    """One file per batch in a directory, which the workers of a proxy share. The methods block: call them in
+    a thread, one at a time.
+
+    ``epoch``: of this run of this worker. ``dropped``: records for which there was no space.
+    """
+
+    def __init__(self, directory: Path, epoch: str, max_bytes: int = MAX_BYTES) -> None:
+        self._directory, self._epoch, self._max_bytes = directory, epoch, max_bytes
+        self._sequence = self._bytes = self.dropped = 0
+
+    def load(self) -> list[UsageBatch]:
+        """What was not acknowledged in earlier runs, of all workers: another may send it as well, but it
+        counts once."""
+        found = []
+        for path in sorted(self._directory.glob("*.json")):
+            if not _NAME.fullmatch(path.name):
+                continue
+            try:
+                document = json.loads(path.read_bytes())
+                records = tuple(UsageRecord(**record) for record in document["records"])
+                self._bytes += path.stat().st_size
+            except FileNotFoundError:
+                continue  # another worker has removed it
+            except (OSError, ValueError, TypeError, KeyError) as error:
+                log.error("a usage batch is unusable", path=str(path), error=repr(error))
+                continue
+            found.append(UsageBatch(document["epoch"], records))
+        return found
+
+    def store(self, amounts: Mapping[Payer, Amounts], began_ms: int, ended_ms: int) -> list[UsageBatch]:
+        """New batches of what was used in an interval. Raises ``OSError``; then none of it is stored."""
+        payers, batches = list(amounts.items()), []
+        for start in range(0, len(payers), _BATCH):
+            records = tuple(
+                UsageRecord(
+                    self._sequence + start + number,
+                    began_ms,
+                    ended_ms,
+                    payer.project,
+                    payer.user,
+                    payer.key_id,
+                    payer.model,
+                    one.requests,
+                    one.tokens_in,
+                    one.tokens_out,
+                    one.tokens_cached,
+                )
+                for number, (payer, one) in enumerate(payers[start : start + _BATCH], 1)
+            )
+            batches.append(UsageBatch(self._epoch, records))
+        encoded = [(self._path(batch), json.dumps(asdict(batch)).encode()) for batch in batches]
+        size = sum(len(data) for _, data in encoded)
+        if self._bytes + size > self._max_bytes:
+            self.dropped += len(payers)
+            log.error(
+                "usage was dropped: no manager has taken what is on disk",
+                records=len(payers),
+                path=str(self._directory),
+                next_step="start a manager, or check proxy.manager",
+            )
+            return []
+        written: list[Path] = []
+        try:
+            for path, data in encoded:
+                written.append(path)
+                self._write(path, data)
+        except OSError:
+            for path in written:
+                path.unlink(missing_ok=True)
+            raise
+        self._sequence += len(payers)
+        self._bytes += size
+        return batches
+
+    def remove(self, acks: Sequence[RecordsAck]) -> None:
+        """A manager has stored these batches."""
+        for ack in acks:
+            path = self._directory / f"{ack.epoch}.{ack.sequence}.json"
+            try:
+                size = path.stat().st_size
+                path.unlink()
+            except FileNotFoundError:
+                continue
+            self._bytes = max(0, self._bytes - size)
+
+    def _path(self, batch: UsageBatch) -> Path:
+        return self._directory / f"{batch.epoch}.{batch.records[-1].sequence}.json"
+
+    def _write(self, path: Path, data: bytes) -> None:
+        self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temporary = path.with_suffix(".new")
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)

@@ -1,0 +1,107 @@
+"""Limits of requests for models: what a request asks of the limits of its key, project and model. Pure.
+
+A request reserves before it is sent, and is settled by its answer. ``limit_ledger`` keeps the counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from moorage.common.link.messages import KeyGrant, ModelRoute, RequestLimits
+from moorage.proxy.core.error_response import ErrorResponse
+
+WINDOW_S = 60
+# Tokens of an answer that names no bound.
+UNBOUNDED_ANSWER = 256
+# Bytes of a prompt for each token, about: an estimate that the answer corrects.
+BYTES_PER_TOKEN = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Who or what is limited: ``key/ID``, ``project/NAME`` or ``model/NAME``."""
+
+    name: str
+    limits: RequestLimits
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The rest of one limit. ``reset_s``: seconds until nothing of it is used, if no request follows."""
+
+    limit: int
+    remaining: int
+    reset_s: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rooms:
+    """The rest of the tightest limit of each kind; None: there is none."""
+
+    requests: Room | None = None
+    tokens: Room | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A request that exceeds a limit. ``retry_s``: when it may succeed; None: never, it is too large."""
+
+    subject: str
+    kind: str  # "requests", "tokens" or "concurrent requests"
+    limit: int
+    asked: int
+    retry_s: int | None
+    rooms: Rooms
+
+
+def subjects_of(
+    key: KeyGrant | None, route: ModelRoute | None, project: RequestLimits | None
+) -> tuple[Subject, ...]:
+    """What limits a request: none of it for most. ``project``: the limits of the key's project."""
+    limited = [] if key is None else [(f"key/{key.id}", key.limits), (f"project/{key.project}", project)]
+    if route is not None:
+        limited.append((f"model/{route.name}", route.limits))
+    return tuple(Subject(name, limits) for name, limits in limited if limits is not None and limits)
+
+
+def estimate_tokens(body_bytes: int, max_tokens: int | None, choices: int = 1) -> int:
+    """Tokens to reserve: the prompt by its size, and as many as the answer may have."""
+    answer = UNBOUNDED_ANSWER if max_tokens is None else max(0, max_tokens)
+    return math.ceil(body_bytes / BYTES_PER_TOKEN) + answer * max(1, choices)
+
+
+def headers_of(rooms: Rooms) -> list[tuple[str, str]]:
+    """OpenAI's ``x-ratelimit-*``."""
+    found: list[tuple[str, str]] = []
+    for kind, room in (("requests", rooms.requests), ("tokens", rooms.tokens)):
+        if room is not None:
+            found.append((f"x-ratelimit-limit-{kind}", str(room.limit)))
+            found.append((f"x-ratelimit-remaining-{kind}", str(room.remaining)))
+            found.append((f"x-ratelimit-reset-{kind}", f"{room.reset_s}s"))
+    return found
+
+
+def tightest(rooms: Iterable[Room]) -> Room | None:
+    return min(rooms, key=lambda room: room.remaining, default=None)
+
+
+def rate_limited(refusal: Refusal) -> ErrorResponse:
+    """429, as OpenAI gives it."""
+    what, _, name = refusal.subject.partition("/")
+    of = "this key" if what == "key" else f"{what} {name!r}"
+    unit = (
+        f"{refusal.kind} at a time" if refusal.kind.startswith("concurrent") else f"{refusal.kind} a minute"
+    )
+    message = f"Rate limit reached for {of}: {refusal.limit} {unit}."
+    headers = dict(headers_of(refusal.rooms))
+    if refusal.limit == 0:
+        message += " It allows none."
+    elif refusal.retry_s is None:
+        message += f" The request asks for {refusal.asked}: shorten the prompt, or set a lower max_tokens."
+    else:
+        message += f" Retry after {refusal.retry_s} s."
+        headers["Retry-After"] = str(refusal.retry_s)
+    kind = "tokens" if refusal.kind == "tokens" else "requests"
+    return ErrorResponse(429, "rate_limit_error", "rate_limit_exceeded", message, param=kind, headers=headers)

@@ -1,0 +1,26 @@
+"""Priority of requests: the class of the key, and how an engine learns it. Pure.
+
+A higher number goes first, as for sessions. vLLM serves lower numbers first, so it gets the negated one.
+"""
+
+from __future__ import annotations
+
+from moorage.common.link.messages import KeyGrant
+
+DEFAULT = 10
+PRIORITIZED_PATHS = ("/v1/chat/completions", "/v1/completions")
+
+
+def priority_of(key: KeyGrant | None) -> int:
+    """That of the key and its project, 0 to 100."""
+    return DEFAULT if key is None or key.priority is None else key.priority
+
+
+def with_priority(body: bytes, priority: int) -> bytes:
+    """``body``, a JSON object with at least one member, with a last member ``priority`` for vLLM.
+
+    The other bytes stay as they are. If the client has sent a ``priority`` of its own, the object has two:
+    the last one counts for vLLM, as for every reader on Python's json.
+    """
+    end = body.rindex(b"}")
+    return b'%b,"priority":%d%b' % (body[:end], -priority, body[end:])

@@ -1,0 +1,177 @@
+"""Request limiter: reserves the limits of each request, gives it its priority, and counts what it used.
+Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from moorage.common.link.messages import KeyGrant, ModelRoute, RequestLimits
+from moorage.proxy.core.activity import Activity
+from moorage.proxy.core.error_response import ErrorResponse
+from moorage.proxy.core.headers import is_event_stream
+from moorage.proxy.core.limit_ledger import Ledger, Reservation
+from moorage.proxy.core.limiter import Ask, Observer
+from moorage.proxy.core.limits import (
+    Refusal,
+    Subject,
+    estimate_tokens,
+    headers_of,
+    rate_limited,
+    subjects_of,
+)
+from moorage.proxy.core.priority import DEFAULT, PRIORITIZED_PATHS, priority_of, with_priority
+from moorage.proxy.core.token_meter import TokenMeter, Tokens
+from moorage.proxy.core.usage_book import NO_TOKENS, UsageBook
+
+CLIENT_LEFT = 499
+# Their answers have tokens; those of all other paths only read some.
+_GENERATING = ("/chat/completions", "/completions", "/responses", "/messages")
+_BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+
+
+class RequestLimiter:
+    """``Limiter`` by a ledger. ``limits_of``: the limits of a project. ``usage``: None if nothing is metered.
+    ``monotonic``: the time.
+
+    ``active``: subjects with limits that were asked about, ``unmet``: those whose share was too small, both
+    since they were emptied. A request that needs no limit, no metering and no priority costs a few
+    comparisons.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        limits_of: Callable[[str], RequestLimits | None],
+        usage: UsageBook | None,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._ledger, self._limits_of, self._usage, self._monotonic = ledger, limits_of, usage, monotonic
+        self.activity = Activity()
+        self.active: dict[str, Subject] = {}
+        self.unmet: set[str] = set()
+
+    def reserve(self, ask: Ask, now: float) -> HeldRequest | ErrorResponse | None:
+        key, route = ask.identity, ask.route
+        activity = self.activity.touch(route.name, now)
+        activity.requests += 1
+        project = self._limits_of(key.project) if key is not None else None
+        subjects = subjects_of(key, route, project)
+        priority = priority_of(key)
+        splices = accepts_priority(route, ask.path) and (priority != DEFAULT or "priority" in ask.document)
+        if not subjects and self._usage is None and priority == DEFAULT and not splices:
+            return None
+        body = with_priority(ask.body, priority) if splices else ask.body
+        held = HeldRequest(self, key, route.name, body, priority, now)
+        held.prompt = estimate_tokens(len(ask.body), 0)
+        if subjects:
+            answer = max_tokens(ask.document) if ask.path.endswith(_GENERATING) else 0
+            tokens = estimate_tokens(len(ask.body), answer, _positive(ask.document, "n") or 1)
+            outcome = self._ledger.reserve(subjects, tokens, now)
+            for subject in subjects:
+                self.active[subject.name] = subject
+            if isinstance(outcome, Refusal):
+                if outcome.retry_s is not None:
+                    self.unmet.add(outcome.subject)
+                return rate_limited(outcome)
+            held.hold(outcome)
+        return held
+
+    def begin_answer(self, model: str, began_at: float) -> None:
+        """A replica has answered a request that began then."""
+        now = self._monotonic()
+        self.activity.touch(model, now).add_first_token(now, now - began_at)
+
+    def settle(
+        self, reservation: Reservation | None, key: KeyGrant | None, model: str, tokens: Tokens, now: float
+    ) -> None:
+        """A request has ended, and used so many tokens."""
+        self.activity.touch(model, now)
+        if reservation is not None:
+            self._ledger.settle(reservation, tokens.total, now)
+        if self._usage is not None:
+            self._usage.add(key, model, tokens)
+
+    def cancel(self, reservation: Reservation | None, model: str, now: float) -> None:
+        """No replica has seen the request."""
+        self.activity.touch(model, now)
+        if reservation is not None:
+            self._ledger.cancel(reservation, now)
+
+    def counts_tokens(self, reservation: Reservation | None) -> bool:
+        if self._usage is not None:
+            return True
+        grants = () if reservation is None else reservation.grants
+        return any(grant.limits.tokens_per_minute is not None for grant in grants)
+
+
+class HeldRequest:
+    """What a request holds while it runs: the ``Reservation`` of the request flow."""
+
+    __slots__ = (
+        "_began", "_began_at", "_key", "_limiter", "_meter", "_model", "_reservation", "body", "headers",
+        "priority", "prompt",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        limiter: RequestLimiter,
+        key: KeyGrant | None,
+        model: str,
+        body: bytes,
+        priority: int,
+        now: float,
+    ) -> None:
+        self._limiter, self._key, self._model, self._began_at = limiter, key, model, now
+        self.body, self.priority = body, priority
+        self.headers: Sequence[tuple[str, str]] = ()
+        self.prompt = 0  # tokens of the prompt, estimated
+        self._reservation: Reservation | None = None
+        self._meter: TokenMeter | None = None
+        self._began = False
+
+    def hold(self, reservation: Reservation) -> None:
+        self._reservation = reservation
+        self.headers = headers_of(reservation.rooms)
+
+    def observe(self, status: int, content_type: str) -> Observer | None:
+        self._began = True
+        if status >= 400:
+            return None
+        self._limiter.begin_answer(self._model, self._began_at)
+        if not self._limiter.counts_tokens(self._reservation):
+            return None
+        self._meter = TokenMeter(is_stream=is_event_stream(content_type))
+        return self._meter.feed
+
+    def settle(self, status: int, now: float) -> None:
+        """A request that no replica answered is as if it had never been, unless its client left: then a
+        replica has read the prompt."""
+        reservation, self._reservation = self._reservation, None
+        if not self._began and status != CLIENT_LEFT:
+            self._limiter.cancel(reservation, self._model, now)
+            return
+        tokens = NO_TOKENS
+        if self._meter is not None:
+            tokens = self._meter.estimate(self.prompt)
+        elif not self._began:
+            tokens = Tokens(self.prompt)
+        self._limiter.settle(reservation, self._key, self._model, tokens, now)
+
+
+def accepts_priority(route: ModelRoute, path: str) -> bool:
+    """Whether every replica reads the field: a request may go to any of them."""
+    return (
+        path in PRIORITIZED_PATHS
+        and bool(route.targets)
+        and all(target.accepts_priority for target in route.targets)
+    )
+
+
+def max_tokens(document: Mapping[str, object]) -> int | None:
+    """The bound of the answer that a request names."""
+    return next((bound for name in _BOUNDS if (bound := _positive(document, name)) is not None), None)
+
+
+def _positive(document: Mapping[str, object], name: str) -> int | None:
+    value = document.get(name)
+    return min(value, 1 << 40) if isinstance(value, int) and value > 0 else None

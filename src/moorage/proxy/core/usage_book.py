@@ -1,0 +1,58 @@
+"""Usage book: requests and tokens since they were last taken, summed by key and model. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass
+
+from moorage.common.link.messages import KeyGrant
+from moorage.proxy.core.token_meter import Tokens
+
+NO_TOKENS = Tokens()
+
+
+@dataclass(slots=True)
+class Amounts:
+    requests: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    tokens_cached: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Payer:
+    """To whom and to which model usage belongs. Without a key, all but ``model`` are ""."""
+
+    project: str
+    user: str
+    key_id: str
+    model: str
+
+
+class UsageBook:
+    def __init__(self) -> None:
+        self._amounts: dict[Payer, Amounts] = {}
+
+    def add(self, key: KeyGrant | None, model: str, tokens: Tokens) -> None:
+        """Count one request."""
+        payer = Payer("", "", "", model) if key is None else Payer(key.project, key.owner, key.id, model)
+        self._add(payer, 1, tokens.prompt, tokens.answer, tokens.cached)
+
+    def take(self) -> dict[Payer, Amounts]:
+        """What was added since the last call."""
+        taken, self._amounts = self._amounts, {}
+        return taken
+
+    def put_back(self, taken: Mapping[Payer, Amounts]) -> None:
+        """What was taken counts as if it had not been."""
+        for payer, amounts in taken.items():
+            self._add(payer, *astuple(amounts))
+
+    def _add(self, payer: Payer, requests: int, prompt: int, answer: int, cached: int) -> None:
+        amounts = self._amounts.get(payer)
+        if amounts is None:
+            amounts = self._amounts[payer] = Amounts()
+        amounts.requests += requests
+        amounts.tokens_in += prompt
+        amounts.tokens_out += answer
+        amounts.tokens_cached += cached

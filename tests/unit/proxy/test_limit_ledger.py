@@ -1,0 +1,218 @@
+"""Ledger of limits: no window gets more than its limit, and refunds are exact."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.examples import examples
+
+from moorage.common.link.messages import KeyGrant, ModelRoute, RequestLimits
+from moorage.common.link.proxy_messages import LimitNeed, LimitShare
+from moorage.proxy.core.limit_ledger import Ledger, Reservation, cells_needed
+from moorage.proxy.core.limits import (
+    Refusal,
+    Room,
+    Rooms,
+    Subject,
+    estimate_tokens,
+    headers_of,
+    rate_limited,
+    subjects_of,
+)
+
+
+def ledger(sets: int = 4, worker: int = 0, cells: list[int] | None = None) -> Ledger:
+    return Ledger([0] * cells_needed(sets) if cells is None else cells, worker)
+
+
+def subject(name: str = "key/a", **limits: int) -> Subject:
+    return Subject(name, RequestLimits(**limits))
+
+
+def granted(outcome: Reservation | Refusal) -> Reservation:
+    assert isinstance(outcome, Reservation), outcome
+    return outcome
+
+
+def refused(outcome: Reservation | Refusal) -> Refusal:
+    assert isinstance(outcome, Refusal), outcome
+    return outcome
+
+
+def test_requests_a_minute():
+    book, key = ledger(), subject(requests_per_minute=3)
+    for now, remaining in ((0.0, 2), (10.9, 1), (11.0, 0)):
+        assert granted(book.reserve([key], 0, now)).rooms == Rooms(Room(3, remaining, 60))
+    refusal = refused(book.reserve([key], 0, 30.5))
+    assert (refusal.subject, refusal.kind, refusal.limit, refusal.retry_s) == ("key/a", "requests", 3, 31)
+    assert refusal.rooms.requests == Room(3, 0, 42)
+    assert isinstance(book.reserve([key], 0, 60.9), Refusal), "61 cells: never early"
+    granted(book.reserve([key], 0, 61.0))
+
+
+def test_tokens_are_settled_by_what_was_used():
+    book, key = ledger(), subject(tokens_per_minute=100)
+    first = granted(book.reserve([key], 80, 1.0))
+    assert refused(book.reserve([key], 30, 2.0)).kind == "tokens"
+    book.settle(first, 10, 3.0)
+    granted(book.reserve([key], 90, 3.0))
+    assert refused(book.reserve([key], 1, 3.0)).retry_s == 59
+    assert refused(book.reserve([key], 101, 3.0)).retry_s is None, "never: it is above the limit"
+
+
+def test_more_tokens_than_reserved_count_from_the_end():
+    book, key = ledger(), subject(tokens_per_minute=100)
+    book.settle(granted(book.reserve([key], 10, 0.0)), 100, 30.0)
+    assert refused(book.reserve([key], 11, 61.0)).retry_s == 30
+    granted(book.reserve([key], 10, 61.0))
+
+
+def test_concurrent_requests():
+    book, key = ledger(), subject(concurrent_requests=2)
+    one, _ = (granted(book.reserve([key], 0, 0.0)) for _ in range(2))
+    assert refused(book.reserve([key], 0, 500.0)).kind == "concurrent requests"
+    book.settle(one, 0, 500.0)
+    granted(book.reserve([key], 0, 500.0))
+
+
+def test_every_subject_or_none():
+    book = ledger()
+    key, project = subject(requests_per_minute=10), subject("project/p", requests_per_minute=1)
+    granted(book.reserve([key, project], 0, 0.0))
+    assert refused(book.reserve([key, project], 0, 0.0)).subject == "project/p"
+    assert granted(book.reserve([key], 0, 0.0)).rooms.requests == Room(10, 8, 60), "not charged for it"
+
+
+def test_workers_share_what_they_have_used():
+    cells = [0] * cells_needed(4)
+    one, other = ledger(worker=0, cells=cells), ledger(worker=1, cells=cells)
+    key = subject(requests_per_minute=5, concurrent_requests=2)
+    granted(one.reserve([key], 0, 0.0))
+    granted(other.reserve([key], 0, 0.0))
+    assert refused(one.reserve([key], 0, 1.0)).kind == "concurrent requests"
+    one.forget_worker(1)
+    granted(one.reserve([key], 0, 1.0))
+
+
+def test_share_of_a_limit():
+    book, key = ledger(), subject(requests_per_minute=10)
+
+    def grants(now: float) -> int:
+        return sum(isinstance(book.reserve([key], 0, now), Reservation) for _ in range(10))
+
+    book.proxies = 3
+    assert grants(1.0) == 4, "an equal part until a manager tells more"
+    (need,) = book.needs([key], 1.0)
+    assert need == LimitNeed("key/a", limit_requests=10, used_requests=4, wanted_requests=10, held_requests=4)
+    book.adopt(LimitShare("key/a", requests=6), 9.0)
+    assert grants(1.0) == 2
+    book.adopt(LimitShare("key/a", requests=0), 9.0)
+    assert refused(book.reserve([key], 0, 1.0)).retry_s == 1
+    assert grants(63.0) == 4, "an equal part again when no manager has told a share for some time"
+
+
+def test_subject_that_was_used_longest_ago_makes_room():
+    book = ledger(sets=1)
+    running = granted(book.reserve([subject("key/0", concurrent_requests=1)], 0, 0.0))
+    for i in range(1, 9):
+        granted(book.reserve([subject(f"key/{i}", requests_per_minute=1)], 0, float(i)))
+    assert isinstance(book.reserve([subject("key/2", requests_per_minute=1)], 0, 9.0), Refusal)
+    granted(book.reserve([subject("key/1", requests_per_minute=1)], 0, 9.0))
+    assert isinstance(book.reserve([subject("key/0", concurrent_requests=1)], 0, 9.0), Refusal)
+    book.settle(running, 0, 10.0)
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.integers(0, 40_000),  # milliseconds since the step before
+        st.integers(0, 60),  # tokens
+        st.integers(0, 80),  # tokens used, of an earlier request that ends here
+        st.sampled_from(("reserve", "settle", "cancel")),
+    ),
+    max_size=60,
+)
+
+
+@examples(60)
+@given(STEPS, st.integers(0, 5), st.integers(0, 100))
+def test_no_window_gets_more_than_the_limit(
+    steps: Sequence[tuple[int, int, int, str]], requests: int, tokens: int
+):
+    book = ledger(sets=1)
+    key = subject(requests_per_minute=requests, tokens_per_minute=tokens)
+    now, granted_at, running = 0, [], []
+    for pause_ms, asked, used, step in steps:
+        now += pause_ms
+        if step == "reserve":
+            outcome = book.reserve([key], asked, now / 1000)
+            if isinstance(outcome, Reservation):
+                running.append((outcome, len(granted_at)))
+                granted_at.append((now, asked, 1))
+        elif running:
+            reservation, index = running.pop(0)
+            at, reserved, _ = granted_at[index]
+            if step == "cancel":
+                book.cancel(reservation, now / 1000)
+                granted_at[index] = (at, 0, 0)
+            else:
+                used = min(used, reserved)
+                book.settle(reservation, used, now / 1000)
+                granted_at[index] = (at, used, 1)
+        for end, _, _ in granted_at:
+            window = [g for g in granted_at if end - 60_000 <= g[0] <= end]
+            assert sum(g[2] for g in window) <= requests
+            assert sum(g[1] for g in window) <= tokens
+
+
+@examples(60)
+@given(
+    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(0, 59)), min_size=1, max_size=8)
+)
+def test_settling_is_as_if_that_had_been_reserved(uses: Sequence[tuple[int, int, int]]):
+    """``uses``: tokens reserved, used of them, and seconds until the end."""
+    key = subject(tokens_per_minute=1000, concurrent_requests=100)
+    book, exact = ledger(sets=1), ledger(sets=1)
+    running = [granted(book.reserve([key], reserved, 0.0)) for reserved, _, _ in uses]
+    for (reserved, used, after), reservation in sorted(
+        zip(uses, running, strict=True), key=lambda ending: ending[0][2]
+    ):
+        book.settle(reservation, min(used, reserved), float(after))
+        exact.settle(granted(exact.reserve([key], min(used, reserved), 0.0)), min(used, reserved), 0.0)
+    for now in (59.0, 60.0, 61.0, 120.0):
+        assert book.needs([key], now)[0].used_tokens == exact.needs([key], now)[0].used_tokens
+        assert book.needs([key], now)[0].used_concurrent == 0
+
+
+def test_headers():
+    rooms = Rooms(Room(10, 3, 60), Room(1000, 0, 7))
+    assert headers_of(rooms) == [
+        ("x-ratelimit-limit-requests", "10"),
+        ("x-ratelimit-remaining-requests", "3"),
+        ("x-ratelimit-reset-requests", "60s"),
+        ("x-ratelimit-limit-tokens", "1000"),
+        ("x-ratelimit-remaining-tokens", "0"),
+        ("x-ratelimit-reset-tokens", "7s"),
+    ]
+    error = rate_limited(Refusal("model/m", "tokens", 1000, 12, 7, rooms))
+    assert (error.status, error.code, error.headers["Retry-After"]) == (429, "rate_limit_exceeded", "7")
+    assert error.message == "Rate limit reached for model 'm': 1000 tokens a minute. Retry after 7 s."
+    error = rate_limited(Refusal("key/k", "tokens", 1000, 1200, None, rooms))
+    assert "Retry-After" not in error.headers
+    assert error.message.endswith("asks for 1200: shorten the prompt, or set a lower max_tokens.")
+    assert rate_limited(Refusal("key/k", "requests", 0, 1, None, rooms)).message.endswith("It allows none.")
+
+
+def test_subjects():
+    limits = RequestLimits(1)
+    key = KeyGrant("x", project="p", id="k", limits=limits)
+    route = ModelRoute("m", 0, limits=limits)
+    assert [s.name for s in subjects_of(key, route, limits)] == ["key/k", "project/p", "model/m"]
+    assert [s.name for s in subjects_of(None, route, None)] == ["model/m"]
+    assert subjects_of(KeyGrant("x", limits=RequestLimits()), ModelRoute("m", 0), None) == ()
+
+
+def test_estimated_tokens():
+    assert estimate_tokens(401, 50) == 151
+    assert estimate_tokens(0, None, 2) == 512

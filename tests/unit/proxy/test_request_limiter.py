@@ -1,0 +1,144 @@
+"""Request limiter: what it reserves for a request, and how an end is settled."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from moorage.common.link.messages import KeyGrant, ModelRoute, RequestLimits, Target
+from moorage.common.model.ids import KernelId, SessionId
+from moorage.proxy.core.error_response import ErrorResponse
+from moorage.proxy.core.limit_ledger import Ledger, cells_needed
+from moorage.proxy.core.limiter import Ask
+from moorage.proxy.core.request_limiter import HeldRequest, RequestLimiter
+from moorage.proxy.core.usage_book import Amounts, Payer, UsageBook
+
+CHAT = "/v1/chat/completions"
+JSON = "application/json"
+USAGE = b'{"usage": {"prompt_tokens": 3, "completion_tokens": 4}}'
+KEY = KeyGrant("x", user="", project="p", id="k", owner="ada")
+
+
+def vllm(*, accepts_priority: bool = True) -> Target:
+    return Target(SessionId("s"), KernelId("k"), "h", 1, "", "vllm", accepts_priority=accepts_priority)
+
+
+def ask(
+    key: KeyGrant | None = KEY, *targets: Target, limits: RequestLimits | None = None, **fields: object
+) -> Ask:
+    document = {"model": "m"} | fields
+    route = ModelRoute("m", 0, targets, limits=limits)
+    return Ask(key, route, CHAT, json.dumps(document).encode(), document, "r")
+
+
+def limiter(usage: UsageBook | None = None, project: RequestLimits | None = None) -> RequestLimiter:
+    return RequestLimiter(Ledger([0] * cells_needed(1)), {"p": project}.get, usage, lambda: 0.5)
+
+
+def held(outcome: HeldRequest | ErrorResponse | None) -> HeldRequest:
+    assert isinstance(outcome, HeldRequest), outcome
+    return outcome
+
+
+def test_request_without_limits_holds_nothing():
+    assert limiter().reserve(ask(), 0.0) is None
+    assert limiter().reserve(ask(None), 0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("began", "status", "body", "used"),
+    [
+        (True, 200, USAGE, 7),
+        (True, 200, b"{}", 7),  # the prompt, by its size
+        (True, 400, b"{}", 0),
+        (False, 503, b"", 0),
+        (False, 499, b"", 7),
+    ],
+)
+def test_settled_tokens(began: bool, status: int, body: bytes, used: int):
+    usage = UsageBook()
+    limits = limiter(usage, RequestLimits(tokens_per_minute=1000, concurrent_requests=1))
+    request = held(limits.reserve(ask(pad=""), 0.0))
+    assert dict(request.headers)["x-ratelimit-remaining-tokens"] == str(1000 - 7 - 256)
+    if began:
+        observer = request.observe(status, JSON)
+        assert (observer is None) == (status >= 400)
+        if observer is not None:
+            assert (observer(body), observer(b"")) == (body, b"")
+    request.settle(status, 1.0)
+    following = held(limits.reserve(ask(pad=""), 1.0))
+    assert dict(following.headers)["x-ratelimit-remaining-tokens"] == str(1000 - used - 7 - 256)
+    counted = usage.take()
+    assert bool(counted) == (began or status == 499)
+    assert all(payer == Payer("p", "ada", "k", "m") for payer in counted)
+
+
+def test_refusal_and_headers():
+    limits = limiter(project=RequestLimits(requests_per_minute=1))
+    assert ("x-ratelimit-remaining-requests", "0") in held(limits.reserve(ask(), 0.0)).headers
+    error = limits.reserve(ask(), 0.0)
+    assert isinstance(error, ErrorResponse)
+    assert error.status == 429
+    assert limits.active.keys() == limits.unmet == {"project/p"}
+
+
+def test_limits_of_a_model_hold_without_keys():
+    limits, of_model = limiter(), RequestLimits(concurrent_requests=1)
+    first = held(limits.reserve(ask(None, limits=of_model), 0.0))
+    assert isinstance(limits.reserve(ask(None, limits=of_model), 0.0), ErrorResponse)
+    first.settle(200, 0.0)
+    held(limits.reserve(ask(None, limits=of_model), 0.0))
+
+
+def test_answer_by_its_bound():
+    limits = limiter(project=RequestLimits(tokens_per_minute=1000))
+    for fields, tokens in (({"max_tokens": 30}, 30), ({"max_completion_tokens": 9, "n": 2}, 18)):
+        request = ask(**fields)
+        before = held(limits.reserve(request, 0.0))
+        prompt = -(-len(request.body) // 4)
+        assert dict(before.headers)["x-ratelimit-remaining-tokens"] == str(1000 - prompt - tokens)
+        before.observe(200, JSON)
+        before.settle(502, 0.0)
+        assert before.prompt == prompt
+        limits = limiter(project=RequestLimits(tokens_per_minute=1000))
+
+
+def test_priority_reaches_engines_that_read_it():
+    important = KeyGrant("x", priority=40)
+    request = held(limiter().reserve(ask(important, vllm(), vllm()), 0.0))
+    assert json.loads(request.body)["priority"] == -40
+    assert request.priority == 40
+    mixed = held(limiter().reserve(ask(important, vllm(), vllm(accepts_priority=False)), 0.0))
+    assert json.loads(mixed.body) == {"model": "m"}
+    assert mixed.priority == 40
+    own = held(limiter().reserve(ask(None, vllm(), priority=-99), 0.0))
+    assert json.loads(own.body)["priority"] == -10, "no client goes before its class"
+    assert limiter().reserve(ask(None, vllm()), 0.0) is None
+
+
+def test_usage_is_summed():
+    usage = UsageBook()
+    limits = limiter(usage)
+    for _ in range(2):
+        request = held(limits.reserve(ask(), 0.0))
+        observer = request.observe(200, JSON)
+        assert observer is not None
+        observer(USAGE)
+        request.settle(200, 0.0)
+    assert usage.take() == {Payer("p", "ada", "k", "m"): Amounts(2, 6, 8, 0)}
+    assert usage.take() == {}
+
+
+def test_activity():
+    limits = limiter(UsageBook())
+    requests = [held(limits.reserve(ask(), at)) for at in (0.0, 0.1, 0.2)]
+    activity = limits.activity.models["m"]
+    assert (activity.requests, activity.last, activity.first_token_ms(0.2)) == (3, 0.2, None)
+    for request in requests[:2]:
+        request.observe(200, JSON)
+    assert activity.first_token_ms(1.0) == 500
+    assert activity.first_token_ms(61.0) is None
+    limits.activity.touched.clear()
+    requests[0].settle(200, 7.0)
+    assert (activity.last, limits.activity.touched) == (7.0, {"m"})

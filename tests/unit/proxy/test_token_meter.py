@@ -1,0 +1,109 @@
+"""Token meter and priority: what is read from an answer, and what is written into a request."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.examples import examples
+
+from moorage.common.link.messages import KeyGrant
+from moorage.proxy.core.priority import priority_of, with_priority
+from moorage.proxy.core.token_meter import TokenMeter, Tokens
+
+CHAT = {"prompt_tokens": 7, "total_tokens": 12, "completion_tokens": 5}
+
+
+def read(*chunks: bytes, is_stream: bool = False) -> Tokens | None:
+    meter = TokenMeter(is_stream=is_stream)
+    for chunk in chunks:
+        meter.feed(chunk)
+    return meter.read()
+
+
+def sse(*events: dict[str, Any]) -> list[bytes]:
+    return [b"data: " + json.dumps(event).encode() + b"\n\n" for event in events] + [b"data: [DONE]\n\n"]
+
+
+@pytest.mark.parametrize(
+    ("usage", "tokens"),
+    [
+        (CHAT, Tokens(7, 5)),
+        (CHAT | {"prompt_tokens_details": {"cached_tokens": 4}}, Tokens(7, 5, 4)),
+        ({"prompt_tokens": 3, "total_tokens": 3}, Tokens(3)),
+        (
+            {"input_tokens": 7, "output_tokens": 5, "input_tokens_details": {"cached_tokens": 2}},
+            Tokens(7, 5, 2),
+        ),
+        ({"input_tokens": 7, "output_tokens": 5, "cache_read_input_tokens": 3}, Tokens(7, 5, 3)),
+        ({"prompt_tokens": -1, "completion_tokens": "9"}, None),
+        ({"prompt_tokens": 1 << 80}, Tokens(1 << 40)),
+        (None, None),
+        ({}, None),
+    ],
+)
+def test_usage_of_an_answer(usage: dict[str, Any] | None, tokens: Tokens | None):
+    body = json.dumps({"choices": [{"message": {"content": "x" * 9000}}], "usage": usage, "after": None})
+    assert read(body.encode()) == tokens
+
+
+def test_usage_of_a_stream():
+    chunks = sse({"choices": [{"delta": {"content": "a"}}], "usage": None}, {"choices": [], "usage": CHAT})
+    assert read(*chunks, is_stream=True) == Tokens(7, 5)
+    assert read(b"".join(chunks), is_stream=True) == Tokens(7, 5)
+    assert read(*(bytes([byte]) for byte in chunks[-2][-8:]), is_stream=True) is None
+
+
+def test_stream_of_anthropic():
+    start = {"type": "message_start", "message": {"usage": {"input_tokens": 11, "output_tokens": 1}}}
+    deltas = [{"type": "content_block_delta", "delta": {"text": "x" * 500}} for _ in range(50)]
+    end = {"type": "message_delta", "usage": {"output_tokens": 50}}
+    assert read(*sse(start, *deltas, end), is_stream=True) == Tokens(11, 50)
+
+
+def test_stream_without_usage_is_counted():
+    meter = TokenMeter(is_stream=True)
+    for chunk in sse(*({"choices": [{"delta": {"content": "a"}}]} for _ in range(9))):
+        meter.feed(chunk)
+    assert meter.estimate(20) == Tokens(20, 9)
+
+
+@examples(60)
+@given(st.text(), st.lists(st.integers(1, 40), max_size=20))
+def test_text_of_a_model_is_no_usage(text: str, sizes: list[int]):
+    """Whatever the model writes, and however the answer is cut."""
+    forged = '"usage":{"prompt_tokens":1,"completion_tokens":1}' + text + '{"usage": {"prompt_tokens": 2}}'
+    body = json.dumps({"usage": CHAT, "choices": [{"message": {"content": forged}}]}).encode()
+    chunks, rest = [], body
+    for size in sizes:
+        chunks.append(rest[:size])
+        rest = rest[size:]
+    assert read(*chunks[-7:], rest) in (Tokens(7, 5), None)
+    assert read(body) == Tokens(7, 5)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@examples(60)
+@given(st.dictionaries(st.text() | st.just("priority"), JSON, min_size=1, max_size=4), st.integers(0, 100))
+def test_priority_is_spliced(document: dict[str, Any], priority: int):
+    for indent in (None, 1):
+        body = json.dumps(document, indent=indent).encode() + b" \n"
+        spliced = with_priority(body, priority)
+        assert json.loads(spliced) == document | {"priority": -priority}
+        end = body.rindex(b"}")
+        tail = body[end:]
+        assert (spliced[:end], spliced[-len(tail) :]) == (body[:end], tail), "the other bytes are unchanged"
+
+
+def test_priority_of_a_key():
+    assert priority_of(None) == priority_of(KeyGrant("x")) == 10
+    assert priority_of(KeyGrant("x", priority=0)) == 0
