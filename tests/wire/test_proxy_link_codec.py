@@ -42,6 +42,9 @@ ROUTES = st.builds(
     project=TEXT,
     shared_with=st.lists(TEXT, max_size=3).map(tuple),
     limits=st.none() | LIMITS,
+    holds=st.booleans(),
+    status=TEXT,
+    expected_s=st.integers(0, 2**31 - 1),
 )
 KEYS = st.builds(
     m.KeyGrant,

@@ -69,8 +69,8 @@ class Proxy:
         randrange = random.Random(clock.secret()).randrange
         metrics = Metrics()
         metrics.registry.register(TaskCollector())
-        hold_s = self._timeouts.table_update_s
-        self._router = RequestRouter(settings, metrics, randrange=randrange, hold_s=hold_s)
+        table_wait_s = self._timeouts.table_update_s
+        self._router = RequestRouter(settings, metrics, randrange=randrange, table_wait_s=table_wait_s)
         credentials = self._router.credentials
         metrics.credentials_age.set_function(lambda: credentials.age_s(clock.monotonic()))
         tls = server_tls("proxy", settings.tls_certificate, settings.tls_key, common.tls, self._home)

@@ -5,166 +5,19 @@ Events and commands are written as words. After each playbook nothing may be lef
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import pytest
+from flow_playbook import BODY, CHAT, KEY, Counting, Playbook, describe
 from hypothesis import given
 from hypothesis import strategies as st
 from multidict import CIMultiDict
-from prometheus_client.parser import text_string_to_metric_families
 
-from moorage.common.config.settings import ProxySettings
-from moorage.common.link.messages import KeyGrant, ModelRoute, RouteTable, Target
-from moorage.common.model.ids import KernelId, SessionId
-from moorage.proxy.core.admission import BodyRequired, LocalResponse
-from moorage.proxy.core.error_response import ErrorResponse
-from moorage.proxy.core.flow import Break, Hold, ReadBody, RequestFlow, Send, Start, resume_held
-from moorage.proxy.core.limiter import Ask, Observer
-from moorage.proxy.core.request_router import RequestRouter
-from moorage.proxy.core.retry import Failure
-from moorage.proxy.metrics import Metrics
-
-CHAT = "/v1/chat/completions"
-BODY = b'{"model":"tiny"}'
-KEY = KeyGrant(
-    "2c70e12b7a0646f92279f427c7b38e7334d8e5389cff167a1dc30e73f826b683", user="ann", project="p"
-)  # "key"
-HOLD_S = 1.0
-FAILURES = {
-    "refused": Failure.CONNECT,
-    "lost": Failure.DISCONNECT,
-    "silent": Failure.IDLE_TIMEOUT,
-    "broken": Failure.INTERRUPTED,
-}
-
-
-def target(name: str) -> Target:
-    return Target(SessionId("s"), KernelId(name), "127.0.0.1", 1, "engine-key", "custom")
-
-
-def table(generation: int, names: str) -> RouteTable:
-    """Routes with the model ``tiny``, whose replicas are ``names``; ``-`` for none of them."""
-    targets = tuple(target(name) for name in names.split()) if names != "-" else ()
-    return RouteTable(generation, (ModelRoute("tiny", 7, targets, "p"),), (KEY,))
-
-
-@dataclass
-class Granted:
-    """A reservation that records what it is told."""
-
-    body: bytes
-    headers: tuple[tuple[str, str], ...] = (("x-ratelimit-limit-requests", "10"),)
-    priority: int = 0
-    observer: Observer | None = None
-    settled: list[int] = field(default_factory=list)
-
-    def observe(self, status: int, content_type: str) -> Observer | None:
-        return self.observer
-
-    def settle(self, status: int, now: float) -> None:
-        self.settled.append(status)
-
-
-class Counting:
-    """A limiter that grants ``room`` requests, each with a reservation."""
-
-    def __init__(self, room: int = 1, priority: int = 0) -> None:
-        self.room, self.priority = room, priority
-        self.asks, self.grants = list[Ask](), list[Granted]()
-
-    def reserve(self, ask: Ask, now: float) -> Granted | ErrorResponse:
-        self.asks.append(ask)
-        if len(self.grants) >= self.room:
-            return ErrorResponse(429, "rate_limit_error", "rate_limit_exceeded", "too many")
-        self.grants.append(Granted(ask.body + b" ", priority=self.priority))
-        return self.grants[-1]
-
-
-class Playbook:
-    """A flow and what surrounds it. Events and commands as words."""
-
-    def __init__(self, replicas: str, limiter: Counting | None = None) -> None:
-        self.router = RequestRouter(ProxySettings(), Metrics(), randrange=lambda _: 0, hold_s=HOLD_S)
-        self.router.update_table(table(1, replicas))
-        if limiter is not None:
-            self.router.limiter = limiter
-        self.now = 100.0
-        self.flow = RequestFlow(self.router, "id-1", self.now)
-        self.resumed: list[str] = []
-        self.flow.resume = lambda command: self.resumed.append(describe(command))
-
-    def event(self, words: str) -> str:
-        """The command that answers an event."""
-        name, _, rest = words.partition(" ")
-        flow = self.flow
-        match name:
-            case "after":
-                self.now += float(rest)
-                return ""
-            case "request":
-                fields = CIMultiDict({"Authorization": f"Bearer {rest or 'key'}"})
-                return describe(flow.head("POST", CHAT, fields, len(BODY), self.now, 0.0))
-            case "body":
-                return describe(flow.body(rest.encode() or BODY, self.now))
-            case "response":
-                status, _, kind = rest.partition(" ")
-                return describe(flow.upstream_head(int(status), kind or "application/json", self.now))
-            case "end":
-                flow.upstream_end(self.now)
-                return ""
-            case "cut":
-                return describe(flow.upstream_lost(Failure.INTERRUPTED, rest.encode() or None, self.now))
-            case "timer":
-                return describe(flow.timer(self.now))
-            case "routes":
-                held = self.router.table
-                assert held is not None
-                self.router.update_table(table(held.generation + 1, rest))
-                resume_held(self.router, self.now)
-                return self.resumed.pop() if self.resumed else ""
-            case "leaves":
-                flow.client_gone(self.now)
-                return ""
-            case _:
-                return describe(flow.upstream_failed(FAILURES[name], self.now))
-
-    def requests(self) -> dict[tuple[str, str], float]:
-        """Recorded requests by model and status."""
-        families = text_string_to_metric_families(self.router.metrics.text().decode())
-        return {
-            (sample.labels["model"], sample.labels["code"]): sample.value
-            for family in families
-            if family.name == "moorage_proxy_requests"
-            for sample in family.samples
-            if sample.name.endswith("_total")
-        }
-
-
-def describe(command: object) -> str:
-    match command:
-        case ReadBody():
-            return "read"
-        case Send(found):
-            return f"send {found.kernel_id}"
-        case Hold():
-            return "hold"
-        case Start():
-            return "start"
-        case Break(None):
-            return "break"
-        case Break(b""):
-            return "finish"
-        case Break():
-            return "error event"
-        case LocalResponse():
-            return "200"
-        case ErrorResponse():
-            return f"{command.status} {command.code}"
-    return repr(command)
-
+from moorage.common.link.messages import KeyGrant, RouteTable
+from moorage.proxy.core.admission import BodyRequired
+from moorage.proxy.core.flow import RequestFlow, Start, resume_held
 
 SENT = ("request > read", "body > send a")
-HELD = ("request > read", "body > hold")
+HELD = ("request > read", "body > hold 1")
+TOLD = ("telling > read", 'body {"model":"tiny","stream":true} > hold 5 : queued position=1 eta=12s')
 PLAYBOOKS: dict[str, tuple[str, list[str], str]] = {
     # name: replicas, events with the command that follows each, status that is recorded
     "answered": ("a", [*SENT, "response 200 > start", "end"], "tiny 200"),
@@ -211,6 +64,47 @@ PLAYBOOKS: dict[str, tuple[str, list[str], str]] = {
     ),
     "held in vain": ("-", [*HELD, "after 1", "timer > 503 model_loading"], "tiny 503"),
     "held while the model is removed": ("-", [*HELD, "gone > 404 model_not_found"], "- 404"),
+    "held while the model is loaded": (
+        "loading",
+        ["request > read", "body > hold 60", "routes loading >", "after 50", "routes a > send a", "leaves"],
+        "tiny 499",
+    ),
+    "loaded in vain": (
+        "loading",
+        ["request > read", "body > hold 60", "after 60", "timer > 503 model_loading"],
+        "tiny 503",
+    ),
+    "begins to load while held": (
+        "-",
+        [*HELD, "routes loading > hold 60", "after 1", "timer > hold 60", "routes a > send a", "leaves"],
+        "tiny 499",
+    ),
+    "ceases to load": (
+        "loading",
+        ["request > read", "body > hold 60", "after 9", "routes - > 503 model_loading"],
+        "tiny 503",
+    ),
+    "told while it waits": (
+        "loading",
+        [
+            *TOLD,
+            "after 5",
+            "timer > hold 10 : queued position=1 eta=7s",
+            "after 8",
+            "timer > hold 18 : queued position=1",
+            "routes a > send a",
+            "response 200 text/event-stream > start",
+            "cut data: {} > error event",
+        ],
+        "tiny 200",
+    ),
+    "told, and then an error": ("loading", [*TOLD, "after 60", "timer > error event"], "tiny 503"),
+    "told, and then refused": (
+        "loading",
+        [*TOLD, "routes a b > send a", "refused > send b", "refused > error event"],
+        "tiny 502",
+    ),
+    "told only if it streams": ("loading", ["telling > read", "body > hold 60", "leaves"], "tiny 499"),
     "leaves before its body": ("a", ["request > read", "leaves"], "- 499"),
     "leaves while it is held": ("-", [*HELD, "leaves", "routes a >"], "tiny 499"),
     "leaves while the replica works": ("a", [*SENT, "leaves"], "tiny 499"),
@@ -302,11 +196,37 @@ def test_waiting_requests_go_on_by_priority_and_then_by_arrival() -> None:
         flow.resume = lambda _, number=number: order.append(str(number))
         flow.head("POST", CHAT, CIMultiDict({"Authorization": "Bearer key"}), len(BODY), 0.0, 0.0)
         playbook.router.limiter = Counting(priority=priority)
-        assert describe(flow.body(BODY, 0.0)) == "hold"
+        assert describe(flow.body(BODY, 100.0)) == "hold 1"
     assert playbook.router.held == {"tiny": 5}
     playbook.event("routes a")
     assert order == ["3", "1", "4", "0", "2"]
     assert not playbook.router.held
+
+
+def test_no_more_are_held_than_there_is_room_for() -> None:
+    playbook = Playbook("loading", max_held_requests=2, max_held_bytes=100)
+
+    def held(body: bytes) -> str:
+        flow = RequestFlow(playbook.router, "id", 100.0)
+        flow.head("POST", CHAT, CIMultiDict({"Authorization": "Bearer key"}), len(body), 100.0, 0.0)
+        return describe(flow.body(body, 100.0))
+
+    assert held(BODY + b" " * 100) == "503 server_is_overloaded"
+    assert held(BODY) == held(BODY) == "hold 60"
+    assert held(BODY) == "503 server_is_overloaded"
+    playbook.event("routes a")
+    playbook.event("routes loading")
+    assert held(BODY) == "hold 60", "there is room again"
+
+
+def test_error_of_a_replica_within_an_open_stream_becomes_an_event() -> None:
+    playbook = Playbook("loading")
+    play(playbook, [*TOLD, "routes a > send a"])
+    command = playbook.flow.upstream_head(400, "application/json", 100.0)
+    assert isinstance(command, Start)
+    assert command.observe is not None
+    pieces = (b'{"error":\n', b' {"message": "no"}}\n', b"")
+    assert b"".join(command.observe(piece) for piece in pieces) == b'data: {"error":  {"message": "no"}} \n\n'
 
 
 WORDS = (
@@ -325,7 +245,7 @@ def test_nothing_is_left_whatever_happens(words: list[str], replicas: str) -> No
         if word.startswith(("routes", "after")) or state.startswith("send"):
             state = playbook.event(word) or state
         assert sum(playbook.router.in_flight.values()) == state.startswith(("send", "start"))
-        assert sum(playbook.router.held.values()) == (state == "hold")
+        assert sum(playbook.router.held.values()) == (state.startswith("hold"))
     playbook.event("leaves")
     assert_settled(playbook)
     assert len(limiter.grants[0].settled) == 1

@@ -337,6 +337,12 @@ class ProxySettings(Section):
     """Count the requests and tokens of each key and model, and send them to the manager."""
     max_body_bytes: Annotated[int, Field(gt=0)] = 8 * 1024 * 1024
     """Maximum request body."""
+    max_hold_s: Annotated[float, Field(ge=0)] = 300
+    """How long a request is held while its model is loaded or woken. Then it gets 503."""
+    max_held_requests: Annotated[int, Field(ge=0)] = 1000
+    """Maximum number of requests that are held at one time, of all models."""
+    max_held_bytes: Annotated[int, Field(ge=0)] = 256 * 1024 * 1024
+    """Maximum size of their bodies in all."""
     connect_timeout_s: Annotated[float, Field(gt=0)] = 3
     """Timeout for connecting to a replica."""
     read_idle_timeout_s: Annotated[float, Field(gt=0)] = 300

@@ -261,6 +261,8 @@ class ModelRoute:
     """One served model. Without targets it is known but not loaded: clients get 503, never 404.
 
     Keys of ``project`` ("": any) see it, and those of the projects in ``shared_with`` ("*": all).
+    ``status``: as served, "" if not said. ``expected_s``: until a replica is ready, as expected when the
+    table was read; 0: unknown.
     """
 
     name: str
@@ -269,6 +271,9 @@ class ModelRoute:
     project: str = ""
     shared_with: tuple[str, ...] = ()
     limits: RequestLimits | None = None  # of all requests for it
+    holds: bool = False  # requests may be held: it is being loaded, or a request wakes it
+    status: str = ""
+    expected_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)

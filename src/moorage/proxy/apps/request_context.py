@@ -16,11 +16,13 @@ class RequestContext:
     """One request. ``status`` is the response's, 499 until there is one.
 
     ``started_at``: monotonic seconds. ``response_started``: the head was sent, so the proxy can no longer
-    send an error response. ``is_for_app``: it is for an app, not for a model.
+    send an error response. ``open_stream``: an event stream that began before a replica had the request.
+    ``is_for_app``: it is for an app, not for a model.
     """
 
     __slots__ = (
-        "expects_continue", "is_for_app", "request", "request_id", "response_started", "started_at", "status",
+        "expects_continue", "is_for_app", "open_stream", "request", "request_id", "response_started",
+        "started_at", "status",
     )  # fmt: skip
 
     def __init__(self, request: web.BaseRequest, clock: Clock) -> None:
@@ -28,6 +30,7 @@ class RequestContext:
         self.request_id = headers.valid_request_id(request.headers.get("X-Request-Id")) or clock.new_id()
         self.status = CLIENT_CLOSED_REQUEST
         self.response_started = self.is_for_app = False
+        self.open_stream: web.StreamResponse | None = None
         self.expects_continue = (
             request.headers.get("Expect", "").lower() == "100-continue" and request.version >= HttpVersion11
         )

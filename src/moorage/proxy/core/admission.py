@@ -53,10 +53,12 @@ class LocalResponse:
 
 @dataclass(frozen=True, slots=True)
 class BodyRequired:
-    """The head is admitted. Read the body and call ``admit_body``. ``key``: None if no key is required."""
+    """The head is admitted. Read the body and call ``admit_body``. ``key``: None if no key is required.
+    ``wants_progress``: the client asks for comments while a stream waits for its model."""
 
     path: str
     key: KeyGrant | None = None
+    wants_progress: bool = False
 
 
 @dataclass(slots=True)
@@ -108,7 +110,7 @@ def admit_head(
     encoding = headers.get("Content-Encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
         return error_response.unsupported_encoding(encoding)
-    return BodyRequired(path, key)
+    return BodyRequired(path, key, headers.get("X-Moorage-Progress") == "1")
 
 
 def admit_body(
@@ -169,7 +171,7 @@ def check_model(name: str, table: IndexedTable) -> ErrorResponse | None:
     if route is None:
         return error_response.unknown_model(name, table.models)
     is_ready = any(not target.draining for target in route.targets)
-    return None if is_ready else error_response.model_loading(name)
+    return None if is_ready else error_response.model_loading(name, route.expected_s)
 
 
 def may_ask(key: KeyGrant | None, route: ModelRoute) -> bool:

@@ -152,13 +152,25 @@ def unknown_model(name: str, known: Iterable[str]) -> ErrorResponse:
     )
 
 
-def model_loading(name: str) -> ErrorResponse:
+def model_loading(name: str, expected_s: int = 0) -> ErrorResponse:
+    """``expected_s``: until a replica is ready; 0: unknown."""
     return ErrorResponse(
         503,
         UNAVAILABLE,
         _LOADING,
         f"The model {name!r} has no ready replica. Retry shortly; `moorage describe {name}` shows its state.",
-        headers={"Retry-After": str(LOADING_RETRY_S)},
+        headers={"Retry-After": str(expected_s or LOADING_RETRY_S)},
+    )
+
+
+def too_many_held(name: str, expected_s: int) -> ErrorResponse:
+    return ErrorResponse(
+        503,
+        UNAVAILABLE,
+        "server_is_overloaded",
+        f"The model {name!r} has no ready replica, and as many requests wait as this proxy holds "
+        "(proxy.max_held_requests, proxy.max_held_bytes). Retry later.",
+        headers={"Retry-After": str(expected_s or LOADING_RETRY_S)},
     )
 
 

@@ -24,10 +24,13 @@ from moorage.common.model.ids import KernelId
 from moorage.proxy.core import error_response, stream_end
 from moorage.proxy.core.admission import BodyRequired, LocalResponse
 from moorage.proxy.core.error_response import ErrorResponse
+from moorage.proxy.core.headers import is_event_stream
 from moorage.proxy.core.limiter import Ask, Observer, Reservation
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.retry import BUSY, Failure, should_retry
 
+PROGRESS_S = 5.0
+"""Time between two comments to a client that waits."""
 CLIENT_CLOSED_REQUEST = 499
 """Status in logs and metrics for a client that disconnected first (nginx's code)."""
 
@@ -46,9 +49,12 @@ class Send:
 
 @dataclass(slots=True)
 class Hold:
-    """Wait until the monotonic second ``until``. Until then, every change of the routes is an event."""
+    """Wait until the monotonic second ``until``, which is an event, as is every change of the routes before.
+    Send the client ``comment`` first, if there is one: with the first, its response begins as an event
+    stream with the status 200, and stays one."""
 
     until: float
+    comment: bytes = b""
 
 
 @dataclass(slots=True)
@@ -76,16 +82,16 @@ READ_BODY = ReadBody()
 class RequestFlow:
     """One request. Times named ``now`` are monotonic seconds, ``unix_now`` is in seconds since the epoch.
 
-    ``resume``: set by the plane while the request is held; called with the command that ends the hold.
+    ``resume``: set by the plane while the request is held; called with what a change of the routes commands.
     ``admitted``: the decision about the head, which a plane may remember for equal heads. ``path``,
     ``payload``: what to send to the replica. ``model``: "" until it is known. ``target``: the replica that
     has the request.
     """
 
     __slots__ = (
-        "_asked_at", "_failures", "_hold_until", "_is_over", "_reservation", "_router", "_sent_at",
-        "_started_at", "_status", "_tried", "_waited_s", "admitted", "model", "path", "payload", "request_id",
-        "resume", "target",
+        "_asked_at", "_failures", "_hold_until", "_is_over", "_is_stream_open", "_reservation", "_router",
+        "_sent_at", "_started_at", "_status", "_tells", "_tried", "_waited_s", "admitted", "model", "path",
+        "payload", "request_id", "resume", "target",
     )  # fmt: skip
 
     def __init__(self, router: RequestRouter, request_id: str, now: float) -> None:
@@ -94,7 +100,8 @@ class RequestFlow:
         self._waited_s = self._hold_until = 0.0
         self._failures: tuple[Failure, ...] = ()
         self._tried: set[KernelId] | None = None
-        self._is_over, self._status = False, 0
+        self._is_over = self._tells = self._is_stream_open = False
+        self._status = 0
         self._reservation: Reservation | None = None
         self.admitted: BodyRequired | None = None
         self.model, self.path, self.payload = "", "", b""
@@ -152,34 +159,50 @@ class RequestFlow:
         self.payload = body if granted is None else granted.body
         self.path, self.model = forward.path, forward.route.name
         target = self._router.pick_target(forward.model, (), now)
-        return self._send(target, now) if target is not None else self._hold(now)
+        if target is not None:
+            return self._send(target, now)
+        self._tells = self.admitted.wants_progress and forward.document.get("stream") is True
+        return self._hold(now)
 
     # While no replica is ready
 
     def _hold(self, now: float) -> Command:
-        self._hold_until = now + self._router.hold_s
+        router = self._router
+        priority = 0 if self._reservation is None else self._reservation.priority
+        if not router.waiting.add(self, priority, len(self.payload)):
+            return self._answer(error_response.too_many_held(self.model, router.expected_s(self.model)), now)
+        self._hold_until = now + router.hold_s(self.model)
         self._asked_at = now
-        self._router.waiting.add(self, 0 if self._reservation is None else self._reservation.priority)
-        return Hold(self._hold_until)
+        return self._wait(now)
+
+    def _wait(self, now: float) -> Hold:
+        if not self._tells:
+            return Hold(self._hold_until)
+        self._is_stream_open = True
+        expected_s = self._router.expected_s(self.model) - (now - self._asked_at)
+        eta = f" eta={expected_s:.0f}s" if expected_s >= 1 else ""
+        comment = f": queued position={self._router.waiting.position(self)}{eta}\n\n"
+        return Hold(min(self._hold_until, now + PROGRESS_S), comment.encode())
 
     def routes_changed(self, now: float) -> Command | None:
-        """None: the request waits on. Otherwise the command that ends its hold."""
-        target = self._router.pick_target(self.model, (), now)
-        error = self._router.check_model(self.model) if target is None else None
+        """None: the request waits on as before."""
+        router = self._router
+        target = router.pick_target(self.model, (), now)
+        error = router.check_model(self.model) if target is None else None
+        before = self._hold_until
+        if target is None:  # a model may begin to load, or cease to
+            self._hold_until = self._asked_at + router.hold_s(self.model)
         if target is None and error_response.may_resolve(error) and now < self._hold_until:
-            return None
-        self._router.waiting.remove(self)
+            return None if self._hold_until == before else self._wait(now)
+        router.waiting.remove(self)
         self._waited_s += now - self._asked_at
         if target is not None:
             return self._send(target, now)
         return self._answer(error or error_response.model_loading(self.model), now)
 
     def timer(self, now: float) -> Command:
-        """The time of the hold is over."""
-        self._hold_until = now
-        command = self.routes_changed(now)
-        assert command is not None
-        return command
+        """The time of a ``Hold`` is over."""
+        return self.routes_changed(now) or self._wait(now)
 
     # At a replica
 
@@ -204,9 +227,13 @@ class RequestFlow:
         self._status, self.payload = status, b""
         overhead_s = self._sent_at - self._started_at - self._waited_s
         router.metrics.record_first_byte(now - self._started_at, overhead_s)
-        if (reservation := self._reservation) is None:
-            return Start(overhead_s)
-        return Start(overhead_s, reservation.headers, reservation.observe(status, content_type))
+        observe: Observer | None = None
+        more: Sequence[tuple[str, str]] = ()
+        if (reservation := self._reservation) is not None:
+            observe, more = reservation.observe(status, content_type), reservation.headers
+        if self._is_stream_open and not (status == 200 and is_event_stream(content_type)):
+            observe = stream_end.as_event(observe)
+        return Start(overhead_s, more, observe)
 
     def upstream_end(self, now: float) -> None:
         """The response was relayed to its end."""
@@ -260,8 +287,10 @@ class RequestFlow:
 
     # The end
 
-    def _answer(self, response: LocalResponse | ErrorResponse, now: float) -> LocalResponse | ErrorResponse:
+    def _answer(self, response: LocalResponse | ErrorResponse, now: float) -> Command:
         self._end(response.status, now)
+        if self._is_stream_open and isinstance(response, ErrorResponse):
+            return Break(stream_end.event(response.body()))
         return response
 
     def _release(self) -> None:

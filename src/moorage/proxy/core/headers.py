@@ -84,11 +84,13 @@ def connection_options(pairs: list[tuple[str, str]]) -> frozenset[str]:
     return frozenset(option.strip().lower() for value in values for option in value.split(","))
 
 
-def kept_for_replica(client: HeaderPairs) -> list[tuple[str, str]]:
+def kept_for_replica(client: HeaderPairs, *, uncompressed: bool = False) -> list[tuple[str, str]]:
     """The client's headers that a replica gets. Those of the proxy for it, as ``for_replica`` makes them,
-    are added for each request."""
+    are added for each request. ``uncompressed``: it is not to compress its response."""
     pairs = list(client)
     dropped = _NOT_UPSTREAM | connection_options(pairs)
+    if uncompressed:
+        dropped |= {"accept-encoding"}
     return [(name, value) for name, value in pairs if name.lower() not in dropped]
 
 

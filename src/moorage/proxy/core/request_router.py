@@ -32,19 +32,19 @@ class RequestRouter:
 
     Calls ``on_table`` with each table that it accepts. ``credentials_revision`` changes with the keys: until
     then, decisions about heads hold. ``last_request``: when a model was asked last, in monotonic seconds.
-    ``hold_s``: how long a request waits for a replica. Times named ``now`` are monotonic seconds, times named
-    ``unix_now`` are seconds since the epoch.
+    ``table_wait_s``: how long a request waits for routes that may be on their way. Times named ``now`` are
+    monotonic seconds, times named ``unix_now`` are seconds since the epoch.
     """
 
     def __init__(
-        self, settings: ProxySettings, metrics: Metrics, *, randrange: RandRange, hold_s: float = 1.0
+        self, settings: ProxySettings, metrics: Metrics, *, randrange: RandRange, table_wait_s: float = 1.0
     ) -> None:
-        self.settings, self.metrics, self.hold_s = settings, metrics, hold_s
+        self.settings, self.metrics, self._table_wait_s = settings, metrics, table_wait_s
         self.table: IndexedTable | None = None
         self.on_table: Callable[[IndexedTable], None] = lambda _: None
         self.credentials_revision = 0
         self.limiter: Limiter = Unlimited()
-        self.waiting = WaitingRoom()
+        self.waiting = WaitingRoom(settings.max_held_requests, settings.max_held_bytes)
         self.last_request: dict[str, float] = {}
         self._policy = AdmissionPolicy(
             requires_key=settings.auth == "keys", max_body_bytes=settings.max_body_bytes
@@ -133,6 +133,17 @@ class RequestRouter:
     def check_model(self, name: str) -> ErrorResponse | None:
         """None if the model has a ready replica."""
         return no_table() if self.table is None else admission.check_model(name, self.table)
+
+    def hold_s(self, model: str) -> float:
+        """How long a request may wait for a replica of a model that has none."""
+        route = self.table.model(model) if self.table is not None else None
+        holds = route is not None and route.holds
+        return max(self._table_wait_s, self.settings.max_hold_s) if holds else self._table_wait_s
+
+    def expected_s(self, model: str) -> int:
+        """The time until a replica of a model is ready, as the manager expects it; 0: unknown."""
+        route = self.table.model(model) if self.table is not None else None
+        return 0 if route is None else route.expected_s
 
     def pick_target(self, model: str, tried: Container[KernelId], now: float) -> Target | None:
         """A replica of ``model`` that is not in ``tried``. None if there is none left."""

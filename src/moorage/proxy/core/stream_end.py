@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from moorage.proxy.core.error_response import SERVER, error_json
+from moorage.proxy.core.limiter import Observer
 from moorage.proxy.core.retry import Failure
 
 TAIL_BYTES = 32
@@ -22,7 +23,26 @@ def closing_event(tail: bytes, failure: Failure) -> bytes:
         return b""
     # End a partial event first, or it would swallow ours.
     separator = b"" if is_event_end or not tail else b"\n\n"
-    return separator + b"data: " + _error(failure) + b"\n\n"
+    return separator + event(_error(failure))
+
+
+def event(data: bytes) -> bytes:
+    """An event with ``data``, which is one line."""
+    return b"data: " + data + b"\n\n"
+
+
+def as_event(observe: Observer | None) -> Observer:
+    """Makes the body of a response that is no event stream an event, where a stream has been begun.
+    ``observe``: who sees the body first."""
+    prefix = b"data: "
+
+    def wrap(piece: bytes) -> bytes:
+        nonlocal prefix
+        seen = piece if observe is None else observe(piece)
+        begin, prefix = prefix, b""
+        return begin + seen.replace(b"\r", b" ").replace(b"\n", b" ") + (b"" if piece else b"\n\n")
+
+    return wrap
 
 
 def _error(failure: Failure) -> bytes:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Iterator
 from typing import Protocol
+
+_Place = tuple[int, int, "Held", int]
 
 
 class Held(Protocol):
@@ -15,25 +17,39 @@ class Held(Protocol):
 
 
 class WaitingRoom:
-    """Held requests by model: those of a higher priority first, then the older ones."""
+    """Held requests by model: those of a higher priority first, then the older ones.
 
-    def __init__(self) -> None:
-        self._by_model: dict[str, list[tuple[int, int, Held]]] = {}
-        self._places: dict[Held, tuple[int, int, Held]] = {}
-        self._arrivals = 0
+    It has room for ``max_requests`` with ``max_bytes`` in their bodies, of all models together.
+    """
 
-    def add(self, request: Held, priority: int) -> None:
+    def __init__(self, max_requests: int, max_bytes: int) -> None:
+        self._max_requests, self._max_bytes = max_requests, max_bytes
+        self._by_model: dict[str, list[_Place]] = {}
+        self._places: dict[Held, _Place] = {}
+        self._arrivals = self._bytes = 0
+
+    def add(self, request: Held, priority: int, size: int) -> bool:
+        """Hold a request with a body of ``size`` bytes. False if there is no room."""
+        if len(self._places) >= self._max_requests or self._bytes + size > self._max_bytes:
+            return False
         self._arrivals += 1
-        place = self._places[request] = (-priority, self._arrivals, request)
+        self._bytes += size
+        place = self._places[request] = (-priority, self._arrivals, request, size)
         insort(self._by_model.setdefault(request.model, []), place)
+        return True
 
     def remove(self, request: Held) -> None:
         """Does nothing if the request is not held."""
         if (place := self._places.pop(request, None)) is not None:
+            self._bytes -= place[3]
             queue = self._by_model[request.model]
-            queue.remove(place)
+            del queue[bisect_left(queue, place)]
             if not queue:
                 del self._by_model[request.model]
+
+    def position(self, request: Held) -> int:
+        """The place of a held request in the queue of its model, from 1."""
+        return bisect_left(self._by_model[request.model], self._places[request]) + 1
 
     def counts(self) -> dict[str, int]:
         """Held requests by model."""
@@ -42,5 +58,5 @@ class WaitingRoom:
     def in_order(self) -> Iterator[Held]:
         """All held requests, each model's in its order. They may be removed meanwhile."""
         for queue in list(self._by_model.values()):
-            for _, _, request in list(queue):
+            for _, _, request, _ in list(queue):
                 yield request

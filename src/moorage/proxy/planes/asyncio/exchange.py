@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 _CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
 _CLOSE = b"Connection: close\r\n"
+_EVENT_STREAM = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n"
+    b"X-Accel-Buffering: no\r\nServer: moorage\r\n"
+)
 
 
 class Exchange:
@@ -42,7 +46,7 @@ class Exchange:
         self._upstream: UpstreamConnection | None = None
         self._observe: Observer | None = None
         self._known: KnownHead | None = None
-        self._is_paused = self._is_started = self._takes_event = False
+        self._is_paused = self._is_started = self._is_stream_open = self._takes_event = False
         self._sends_chunks = self._ends_with_connection = False
         self._has_http11 = self._wants_body = self.keeps_alive = True
         self._tail = b""
@@ -52,7 +56,8 @@ class Exchange:
         self, flow: RequestFlow, *, keeps_alive: bool = True, has_http11: bool = True, wants_body: bool = True
     ) -> None:
         self.flow, self.keeps_alive = flow, keeps_alive
-        self._has_http11, self._wants_body, self._is_started = has_http11, wants_body, False
+        self._has_http11, self._wants_body = has_http11, wants_body
+        self._is_started = self._is_stream_open = False
 
     def know(self, head: KnownHead) -> None:
         """The head of the request is admitted."""
@@ -64,10 +69,9 @@ class Exchange:
         elif isinstance(command, ErrorResponse | LocalResponse):
             self._answer(command)
         elif isinstance(command, Hold):
-            assert self.flow is not None
-            self.flow.resume = self._resume
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(command.until - self._plane.monotonic(), self._held_too_long)
+            self._hold(command)
+        elif isinstance(command, Break):
+            self._break(command)
 
     def leave(self) -> None:
         """The client has left, or is dropped: so is the replica's work for it."""
@@ -95,7 +99,16 @@ class Exchange:
 
     # To a replica
 
-    def _held_too_long(self) -> None:
+    def _hold(self, command: Hold) -> None:
+        assert self.flow is not None
+        if command.comment:
+            self._open_stream()
+            self._transport.write(chunks.encode(command.comment) if self._sends_chunks else command.comment)
+        self.flow.resume = self._resume
+        wait_s = max(0.0, command.until - self._plane.monotonic())
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self._hold_over)
+
+    def _hold_over(self) -> None:
         self._timer = None
         if self.flow is not None:
             self.do(self.flow.timer(self._plane.monotonic()))
@@ -158,6 +171,20 @@ class Exchange:
         self._transport.write(own_response(response.status, pairs, body, with_body=self._wants_body))
         self._end()
 
+    def _open_stream(self) -> None:
+        """Begin an event stream of the proxy, which the replica's response is to go on with."""
+        if self._is_stream_open:
+            return
+        assert self.flow is not None
+        self._is_stream_open, self._sends_chunks = True, self._has_http11
+        self._ends_with_connection = not self._has_http11
+        framing = _CHUNKED if self._sends_chunks else b"\r\n"
+        if not self.keeps_alive or not self._has_http11 or self._plane.is_stopping:
+            self.keeps_alive = False
+            framing = _CLOSE + framing
+        own = b"x-request-id: %b\r\n" % self.flow.request_id.encode()
+        self._transport.write(_EVENT_STREAM + own + framing)
+
     def response(self, head: ResponseHead, length: int | None, piece: bytes, ended: bool) -> None:
         if ended:
             self._upstream = None
@@ -192,7 +219,11 @@ class Exchange:
         self._is_started, self._takes_event, self._tail = True, head.takes_event, piece
         if (observe := command.observe) is not None:
             piece = observe(piece) + observe(b"") if ended else observe(piece)
-        self._observe, self._sends_chunks, self._ends_with_connection = observe, False, False
+        self._observe = observe
+        if self._is_stream_open:
+            self._go_on(piece, ended, now)
+            return
+        self._sends_chunks = self._ends_with_connection = False
         if head.has_length:
             framing = b"Content-Length: %d\r\n\r\n" % (length or 0)
         elif head.is_bodiless:
@@ -206,6 +237,16 @@ class Exchange:
             self.keeps_alive = False
             framing = _CLOSE + framing
         self._transport.write(b"".join((head.start, own_lines(flow, command), framing, piece)))
+        if ended:
+            self._complete(now)
+        elif self._is_paused and self._upstream is not None:
+            self._upstream.pause()
+
+    def _go_on(self, piece: bytes, ended: bool, now: float) -> None:
+        """The response begins within a stream that is open."""
+        if self._sends_chunks:
+            piece = (chunks.encode(piece) if piece else b"") + (chunks.LAST if ended else b"")
+        self._transport.write(piece)
         if ended:
             self._complete(now)
         elif self._is_paused and self._upstream is not None:

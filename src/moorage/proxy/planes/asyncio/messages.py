@@ -17,8 +17,7 @@ class KnownHead:
     LIMIT = 64
 
     def __init__(self, head: RequestHead, admitted: BodyRequired) -> None:
-        kept = headers.kept_for_replica(head.pairs)
-        self._kept = lines(kept)
+        self._kept = lines(headers.kept_for_replica(head.pairs, uncompressed=admitted.wants_progress))
         query = headers.query_to_replica(head.query)
         self._query = f"?{query}" if query else ""
         self.admitted = admitted

@@ -27,6 +27,7 @@ from moorage.proxy.core.admission import LocalResponse
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.flow import (
     CLIENT_CLOSED_REQUEST,
+    Break,
     Command,
     Hold,
     ReadBody,
@@ -205,7 +206,14 @@ class SimplePlane:
                     case ReadBody():
                         command = await self._read_body(context, flow)
                     case Hold():
+                        if command.comment:
+                            context.open_stream = await _comment(context, command.comment)
                         command = await self._hold(flow, command)
+                    case Break(event):
+                        assert context.open_stream is not None
+                        await context.open_stream.write(event or b"")
+                        await context.open_stream.write_eof()
+                        return context.open_stream
                     case Send():
                         if attempt is not None:
                             attempt.response.close()
@@ -220,7 +228,7 @@ class SimplePlane:
                     case Start():
                         assert attempt is not None
                         context.response_started = True
-                        return await relay(context.request, attempt, command, flow, self._clock)
+                        return await relay(context, attempt, command, flow, self._clock)
                     case LocalResponse() | ErrorResponse():
                         return await self._send(context, command)
                     case _:
@@ -274,6 +282,19 @@ class SimplePlane:
             await error.write_eof()
             context.request.protocol.force_close()
         return error
+
+
+async def _comment(context: RequestContext, comment: bytes) -> web.StreamResponse:
+    """Send a comment, the first one as the beginning of an event stream."""
+    stream = context.open_stream
+    if stream is None:
+        head = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}
+        head |= {"X-Accel-Buffering": "no", "Server": _SERVER, "x-request-id": context.request_id}
+        stream = web.StreamResponse(headers=head)
+        await stream.prepare(context.request)
+        context.response_started = True
+    await stream.write(comment)
+    return stream
 
 
 def _malformed(status: int, detail: str) -> web.Response:

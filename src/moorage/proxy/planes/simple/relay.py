@@ -7,7 +7,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from moorage.common.aio.clock import Clock
-from moorage.proxy.apps import abort_connection
+from moorage.proxy.apps import RequestContext, abort_connection
 from moorage.proxy.core import headers
 from moorage.proxy.core.flow import RequestFlow, Start
 from moorage.proxy.core.retry import Failure
@@ -17,24 +17,25 @@ from moorage.proxy.planes.simple.upstream import Attempt
 
 
 async def relay(
-    request: web.BaseRequest, attempt: Attempt, start: Start, flow: RequestFlow, clock: Clock
+    context: RequestContext, attempt: Attempt, start: Start, flow: RequestFlow, clock: Clock
 ) -> web.StreamResponse:
-    """Respond to ``request`` with the response of a replica.
+    """Respond to a request with the response of a replica, within the stream that is open if there is one.
 
     If the replica breaks off, the client gets an error event (event streams) or a connection closed before
     the end of the body. Raises ``ConnectionError`` if the client has disconnected.
     """
-    replica = attempt.response
+    request, replica = context.request, attempt.response
     assert flow.target is not None
     own = headers.for_client(flow.target.kernel_id, start.overhead_s, flow.request_id)
     head = CIMultiDict([*headers.kept_for_client(replica.headers.items()), *own, *start.more])
     reason = headers.printable_reason(replica.reason)
-    if replica.content.at_eof() and start.observe is None:
+    if replica.content.at_eof() and start.observe is None and context.open_stream is None:
         # The body is complete already: head and body go out in one write.
         flow.upstream_end(clock.monotonic())
         return web.Response(status=replica.status, reason=reason, headers=head, body=attempt.first_piece)
-    response = web.StreamResponse(status=replica.status, reason=reason, headers=head)
-    await response.prepare(request)
+    if (response := context.open_stream) is None:
+        response = web.StreamResponse(status=replica.status, reason=reason, headers=head)
+        await response.prepare(request)
     observe = start.observe or _unchanged
     piece, tail, failure = attempt.first_piece, b"", None
     while piece:

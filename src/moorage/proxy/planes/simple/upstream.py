@@ -75,7 +75,8 @@ class UpstreamClient:
 
     async def attempt(self, target: Target, flow: RequestFlow, request: web.BaseRequest) -> Attempt | Failed:
         assert self._session is not None
-        pairs = headers.kept_for_replica(request.headers.items())
+        uncompressed = flow.admitted is not None and flow.admitted.wants_progress
+        pairs = headers.kept_for_replica(request.headers.items(), uncompressed=uncompressed)
         pairs += [*headers.for_replica(target.key), ("X-Request-Id", flow.request_id)]
         body, response = flow.payload, None
         try:

@@ -1,0 +1,161 @@
+"""Playbook of the request flow: a flow and what surrounds it, with events and commands as words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from multidict import CIMultiDict
+from prometheus_client.parser import text_string_to_metric_families
+
+from moorage.common.config.settings import ProxySettings
+from moorage.common.link.messages import KeyGrant, ModelRoute, RouteTable, Target
+from moorage.common.model.ids import KernelId, SessionId
+from moorage.proxy.core.admission import LocalResponse
+from moorage.proxy.core.error_response import ErrorResponse
+from moorage.proxy.core.flow import Break, Hold, ReadBody, RequestFlow, Send, Start, resume_held
+from moorage.proxy.core.limiter import Ask, Observer
+from moorage.proxy.core.request_router import RequestRouter
+from moorage.proxy.core.retry import Failure
+from moorage.proxy.metrics import Metrics
+
+CHAT = "/v1/chat/completions"
+BODY = b'{"model":"tiny"}'
+KEY = KeyGrant(
+    "2c70e12b7a0646f92279f427c7b38e7334d8e5389cff167a1dc30e73f826b683", user="ann", project="p"
+)  # "key"
+FAILURES = {
+    "refused": Failure.CONNECT,
+    "lost": Failure.DISCONNECT,
+    "silent": Failure.IDLE_TIMEOUT,
+    "broken": Failure.INTERRUPTED,
+}
+
+
+def target(name: str) -> Target:
+    return Target(SessionId("s"), KernelId(name), "127.0.0.1", 1, "engine-key", "custom")
+
+
+def table(generation: int, names: str) -> RouteTable:
+    """Routes with the model ``tiny``. ``names``: its replicas, ``-`` for none, ``loading`` for none yet."""
+    targets = () if names in ("-", "loading") else tuple(target(name) for name in names.split())
+    route = ModelRoute("tiny", 7, targets, "p", holds=names == "loading", expected_s=12)
+    return RouteTable(generation, (route,), (KEY,))
+
+
+@dataclass
+class Granted:
+    """A reservation that records what it is told."""
+
+    body: bytes
+    headers: tuple[tuple[str, str], ...] = (("x-ratelimit-limit-requests", "10"),)
+    priority: int = 0
+    observer: Observer | None = None
+    settled: list[int] = field(default_factory=list)
+
+    def observe(self, status: int, content_type: str) -> Observer | None:
+        return self.observer
+
+    def settle(self, status: int, now: float) -> None:
+        self.settled.append(status)
+
+
+class Counting:
+    """A limiter that grants ``room`` requests, each with a reservation."""
+
+    def __init__(self, room: int = 1, priority: int = 0) -> None:
+        self.room, self.priority = room, priority
+        self.asks, self.grants = list[Ask](), list[Granted]()
+
+    def reserve(self, ask: Ask, now: float) -> Granted | ErrorResponse:
+        self.asks.append(ask)
+        if len(self.grants) >= self.room:
+            return ErrorResponse(429, "rate_limit_error", "rate_limit_exceeded", "too many")
+        self.grants.append(Granted(ask.body + b" ", priority=self.priority))
+        return self.grants[-1]
+
+
+class Playbook:
+    """A flow and what surrounds it. Events and commands as words."""
+
+    def __init__(self, replicas: str, limiter: Counting | None = None, **options: Any) -> None:
+        settings = ProxySettings(max_hold_s=60, **options)
+        self.router = RequestRouter(settings, Metrics(), randrange=lambda _: 0)
+        self.router.update_table(table(1, replicas))
+        if limiter is not None:
+            self.router.limiter = limiter
+        self.now = 100.0
+        self.flow = RequestFlow(self.router, "id-1", self.now)
+        self.resumed: list[str] = []
+        self.flow.resume = lambda command: self.resumed.append(describe(command))
+
+    def event(self, words: str) -> str:
+        """The command that answers an event."""
+        name, _, rest = words.partition(" ")
+        flow = self.flow
+        match name:
+            case "after":
+                self.now += float(rest)
+                return ""
+            case "request" | "telling":
+                fields = CIMultiDict({"Authorization": f"Bearer {rest or 'key'}"})
+                if name == "telling":
+                    fields["X-Moorage-Progress"] = "1"
+                return describe(flow.head("POST", CHAT, fields, len(BODY), self.now, 0.0))
+            case "body":
+                return describe(flow.body(rest.encode() or BODY, self.now))
+            case "response":
+                status, _, kind = rest.partition(" ")
+                return describe(flow.upstream_head(int(status), kind or "application/json", self.now))
+            case "end":
+                flow.upstream_end(self.now)
+                return ""
+            case "cut":
+                return describe(flow.upstream_lost(Failure.INTERRUPTED, rest.encode() or None, self.now))
+            case "timer":
+                return describe(flow.timer(self.now))
+            case "routes":
+                held = self.router.table
+                assert held is not None
+                self.router.update_table(table(held.generation + 1, rest))
+                resume_held(self.router, self.now)
+                return self.resumed.pop() if self.resumed else ""
+            case "leaves":
+                flow.client_gone(self.now)
+                return ""
+            case _:
+                return describe(flow.upstream_failed(FAILURES[name], self.now))
+
+    def requests(self) -> dict[tuple[str, str], float]:
+        """Recorded requests by model and status."""
+        families = text_string_to_metric_families(self.router.metrics.text().decode())
+        return {
+            (sample.labels["model"], sample.labels["code"]): sample.value
+            for family in families
+            if family.name == "moorage_proxy_requests"
+            for sample in family.samples
+            if sample.name.endswith("_total")
+        }
+
+
+def describe(command: object) -> str:
+    match command:
+        case ReadBody():
+            return "read"
+        case Send(found):
+            return f"send {found.kernel_id}"
+        case Hold(until, comment):
+            return f"hold {until - 100:g} {comment.decode().strip()}".strip()
+        case Start():
+            return "start"
+        case Break(None):
+            return "break"
+        case Break(b""):
+            return "finish"
+        case Break():
+            return "error event"
+        case LocalResponse():
+            return "200"
+        case ErrorResponse():
+            return f"{command.status} {command.code}"
+    return repr(command)
