@@ -89,7 +89,8 @@ test-platforms: $(STAMP) ## The part of test with whole platforms: end-to-end, a
 # Examples per property and seeds per simulation in `make soak`; elsewhere tests/examples.py and tests/sim set fewer.
 .PHONY: soak
 soak: $(STAMP) ## Many more property examples, seeds and faults, and the mutations (about an hour)
-	MOORAGE_EXAMPLES=20 $(PYTEST) $(PARALLEL) --timeout 3600 tests/model tests/unit tests/wire/test_api_fuzz.py
+	MOORAGE_EXAMPLES=20 $(PYTEST) $(PARALLEL) --timeout 3600 tests/model tests/unit tests/wire/test_api_fuzz.py tests/conformance/planes/test_fuzz.py
+	$(BIN)/python benchmarks/proxy.py --soak 180
 	$(MAKE) --no-print-directory sim SEEDS=5000
 	$(MAKE) --no-print-directory test-faults
 	$(MAKE) --no-print-directory test-cgroup2
@@ -220,6 +221,7 @@ bench-short: $(STAMP) ## Short benchmarks that fail below half of their goals
 	$(BIN)/python benchmarks/bench_store.py --check --n 500 --rounds 1
 	$(BIN)/python benchmarks/bench_full_table.py --check --finished 20000
 	$(BIN)/python benchmarks/bench_life.py --check --many 300 --seconds 8 --sustain 500
+	$(BIN)/python benchmarks/proxy.py --check
 
 .PHONY: clean
 clean: ## Remove .venv, .venv-vllm, .venv-browser, caches, and the demo's state with its database
