@@ -5,7 +5,13 @@ Text that the code no longer contains makes a mutation stale; rewrite it for the
 
 from __future__ import annotations
 
-from tests.mutations import client_catalog, http_catalog, sandbox_catalog, scheduler_catalog
+from tests.mutations import (
+    client_catalog,
+    http_catalog,
+    proxy_catalog,
+    sandbox_catalog,
+    scheduler_catalog,
+)
 from tests.mutations.mutation import Mutation
 
 LIFECYCLE = ("tests/unit/manager",)
@@ -21,6 +27,7 @@ MUTATIONS = (
     *sandbox_catalog.MUTATIONS,
     *http_catalog.MUTATIONS,
     *client_catalog.MUTATIONS,
+    *proxy_catalog.MUTATIONS,
     Mutation(
         "a cluster runs when one kernel runs",
         "manager/lifecycle/reconcile.py",

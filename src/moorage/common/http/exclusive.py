@@ -18,6 +18,9 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import RawResponseMessage
 from aiohttp.streams import StreamReader
 
+# Interim responses (1xx) before a response.
+_MAX_INTERIM = 16
+
 
 class ExclusiveConnector(aiohttp.TCPConnector):
     """``TCPConnector`` whose connections end with the first byte that no request has asked for.
@@ -36,10 +39,11 @@ class _ExclusiveProtocol(ResponseHandler):
         super().__init__(loop)
         self._allow_upgrade = allow_upgrade
         self._is_awaited = False
+        self._interim = 0
 
     def set_response_params(self, **params: Any) -> None:
         """A request begins."""
-        self._is_awaited = True
+        self._is_awaited, self._interim = True, 0
         super().set_response_params(**params)
 
     def data_received(self, data: bytes) -> None:
@@ -80,6 +84,11 @@ class _ExclusiveProtocol(ResponseHandler):
             self.set_exception(HttpProcessingError(code=502, message=f"invalid status {status}"))
             return
         self._is_awaited = 100 <= status < 200 and status != 101
+        self._interim += self._is_awaited
+        if self._interim > _MAX_INTERIM:
+            self._refuse()
+            self.set_exception(HttpProcessingError(code=502, message="interim responses without an end"))
+            return
         super().feed_data(data, size)
 
     def _refuse(self) -> None:

@@ -1,0 +1,80 @@
+"""Mutations of the proxy's data plane."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+PLANE = "proxy/planes/asyncio"
+PLANES = "tests/conformance/planes"
+
+
+def _tests(file: str, words: str) -> tuple[str, ...]:
+    return f"{PLANES}/{file}.py", "-k", f"({words}) and not simple", "--timeout", "60"
+
+
+MUTATIONS = (
+    Mutation(
+        "a client that leaves does not free its replica",
+        f"{PLANE}/client.py",
+        "        self._exchange.leave()\n        self._plane.disconnected(self)",
+        "        self._plane.disconnected(self)",
+        _tests("test_cancellation", "client_leaves"),
+    ),
+    Mutation(
+        "a slow client does not slow its replica down",
+        f"{PLANE}/upstream.py",
+        "            self._transport.pause_reading()",
+        "            pass",
+        _tests("test_back_pressure", "slow"),
+    ),
+    Mutation(
+        "a connection with a second answer is used again",
+        f"{PLANE}/upstream.py",
+        "            elif surplus or not head.keeps_alive or transport.get_write_buffer_size():",
+        "            elif not head.keeps_alive or transport.get_write_buffer_size():",
+        _tests("test_bad_replicas", "sends_more"),
+    ),
+    Mutation(
+        "a connection is used again before the body was sent",
+        f"{PLANE}/upstream.py",
+        " or transport.get_write_buffer_size():",
+        ":",
+        _tests("test_bad_replicas", "before_the_body"),
+    ),
+    Mutation(
+        "a reset looks like the end of a body",
+        f"{PLANE}/upstream.py",
+        "if self._mode == _UNTIL_CLOSE and exc is None:",
+        "if self._mode == _UNTIL_CLOSE:",
+        _tests("test_dying_replicas", "end_of_the_connection"),
+    ),
+    Mutation(
+        "a stalled replica is waited for",
+        f"{PLANE}/upstream.py",
+        "elif self.silent_ticks > silent_ticks:",
+        "elif False:",
+        _tests("test_bad_replicas", "stalls"),
+    ),
+    Mutation(
+        "interim responses never end",
+        f"{PLANE}/upstream.py",
+        "if self._interim > _MAX_INTERIM:",
+        "if False:",
+        _tests("test_bad_replicas", "informational"),
+    ),
+    Mutation(
+        "idle connections outlive the plane",
+        f"{PLANE}/plane.py",
+        "            for client in [client for client in self.clients if not client.is_busy]:\n"
+        "                client.close()\n",
+        "",
+        _tests("test_drain", "running"),
+    ),
+    Mutation(
+        "a body is longer than the request says",
+        f"{PLANE}/client.py",
+        "                data, self._ahead = data[: self._left], data[self._left :]",
+        "                self._ahead = data[self._left :]",
+        _tests("test_request_framing", "split or whole"),
+    ),
+)
