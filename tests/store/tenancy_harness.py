@@ -104,7 +104,7 @@ async def serve(store: Store) -> AsyncIterator[Api]:
 
     services = ApiServices(
         store=store,
-        endpoints=EndpointService(store.endpoints, clock),
+        endpoints=EndpointService(store.endpoints, store.loads, clock),
         terminator=SessionTerminator(store, 120.0),
         explanations=ExplanationService(store, clock),
         logs=insides,

@@ -167,10 +167,10 @@ async def test_drained_replicas_are_replaced_before_they_stop(store: Store) -> N
     )
     await runs(store, two, second.name)
     await keep(store)
-    view = await EndpointService(store.endpoints, SystemClock()).get(SYSTEM, "m")
+    view = await EndpointService(store.endpoints, store.loads, SystemClock()).get(SYSTEM, "m")
     assert {r.name: r.state for r in view.sessions} == {first.name: "draining", second.name: "ready"}
     await store.database.fetch("UPDATE sessions SET draining_since = draining_since - interval '5 s'")
     await keep(store)
     gone = await store.sessions.get(SYSTEM, first.name)
     assert (gone.status, gone.reason) == (Status.TERMINATING, Reason.AGENT_DRAINED)
-    assert (await EndpointService(store.endpoints, SystemClock()).get(SYSTEM, "m")).ready >= 1
+    assert (await EndpointService(store.endpoints, store.loads, SystemClock()).get(SYSTEM, "m")).ready >= 1

@@ -46,7 +46,7 @@ class Platform:
 
     def __init__(self, store: Store) -> None:
         self.store, self.clock = store, ManualClock()
-        self.service = EndpointService(store.endpoints, self.clock)
+        self.service = EndpointService(store.endpoints, store.loads, self.clock)
         self.agent = FakeAgent(store, gpus=0)
         self.leader = Leader(store, self.clock)
         terminator = SessionTerminator(store, LOST_GRACE_S)
@@ -198,7 +198,7 @@ async def test_update_of_a_changed_endpoint_is_refused(platform: Platform) -> No
 async def test_concurrent_updates_are_all_applied(platform: Platform, empty_database: str) -> None:
     await platform.create()
     async with open_store(empty_database) as other:
-        services = (platform.service, EndpointService(other.endpoints, platform.clock))
+        services = (platform.service, EndpointService(other.endpoints, other.loads, platform.clock))
         await asyncio.gather(
             *(services[n % 2].update(SYSTEM, "m", patch(env={f"V{n}": "x"}), check=allowed) for n in range(8))
         )

@@ -81,6 +81,7 @@ OBSERVATIONS = st.builds(
     detail=TEXT,
     log_tail=TEXT,
     apps=st.lists(APPS, max_size=3).map(tuple),
+    unhealthy=TEXT,
 )
 REPORTS = st.builds(
     m.Report,
@@ -197,6 +198,13 @@ DEVICE_USES = st.builds(
     temperature=st.none() | st.integers(-40, 200),
     power=st.none() | INTEGERS,
 )
+ENGINE_USES = st.builds(
+    u.EngineUse,
+    kernel_id=TEXT,
+    running=st.integers(0, 1 << 31),
+    waiting=st.integers(0, 1 << 31),
+    kv_cache=st.none() | st.integers(0, 1000),
+)
 USAGE_REPORTS = st.builds(
     u.UsageReport,
     agent_id=TEXT,
@@ -206,6 +214,7 @@ USAGE_REPORTS = st.builds(
     kernels=st.lists(KERNEL_USES, max_size=3).map(tuple),
     devices=st.lists(DEVICE_USES, max_size=3).map(tuple),
     minutes=st.lists(KERNEL_MINUTES, max_size=3).map(tuple),
+    engines=st.lists(ENGINE_USES, max_size=3).map(tuple),
 )
 
 
@@ -239,7 +248,7 @@ def test_manager_message_round_trip(message: codec.ManagerMessage) -> None:
     [
         *(OFFERS, INFOS, OBSERVATIONS, REPORTS, REPORT_DELTAS, KERNELS, ORDERS, ORDERS_DELTAS),
         *(LOG_REQUESTS, EXEC_REQUESTS, WORKSPACE_REQUESTS),
-        *(USES, KERNEL_USES, KERNEL_MINUTES, DEVICE_USES, USAGE_REPORTS),
+        *(USES, KERNEL_USES, KERNEL_MINUTES, DEVICE_USES, ENGINE_USES, USAGE_REPORTS),
     ],
 )
 @given(data=st.data())

@@ -89,7 +89,7 @@ async def managers(
 
 async def serve(manager: FeedingManager, name: str) -> None:
     spec = EndpointSpec(name=name, engine="custom", command=["x"], probe=Probe(), resources={"cpu": 1})
-    await EndpointService(manager.store.endpoints, CLOCK).create(Scope.system("t"), spec)
+    await EndpointService(manager.store.endpoints, manager.store.loads, CLOCK).create(Scope.system("t"), spec)
 
 
 async def test_delayed_read_does_not_win_over_a_newer_one(

@@ -30,6 +30,7 @@ from moorage.agent.devices.usage import UsageSampler
 from moorage.agent.execution.workspaces import WorkspaceRequestHandler
 from moorage.agent.kernel import preflight
 from moorage.agent.kernel.context import AgentContext
+from moorage.agent.kernel.health import METRICS_S, HealthMonitor
 from moorage.agent.kernel.leases import KernelLeases
 from moorage.agent.kernel.manager import KernelManager
 from moorage.agent.link.client import LinkClient
@@ -312,27 +313,28 @@ class Agent:
     async def _start_statistics(
         self, stack: AsyncExitStack, kernels: KernelManager, link: LinkClient
     ) -> tuple[_LoopSpec, ...]:
-        interval_s = self._settings.stats_interval_s
-        sampler = self._make_sampler(kernels, link) if interval_s else None
+        interval_s, health_s = self._settings.stats_interval_s, self._settings.health_interval_s
+        health = HealthMonitor(kernels.serving, kernels.set_health, self._clock, health_s)
+        stack.push_async_callback(health.close)
+        sampler = self._make_sampler(kernels, link, health) if interval_s else None
+        loops: list[_LoopSpec] = [("agent.health", health.tick, min(METRICS_S, health_s))] if health_s else []
         if self._settings.metrics_listen is not None:
             # Imported here: without this setting its packages need not be installed.
             from moorage.agent.metrics import AgentMetrics, serve_metrics
 
             metrics = AgentMetrics(
-                sampler=sampler,
-                offers=lambda: self._offers,
-                kernels=kernels.states,
+                sampler=sampler, offers=lambda: self._offers, kernels=kernels.states,
                 connected=lambda: link.connected,
-            )
+            )  # fmt: skip
             self.metrics_address = await stack.enter_async_context(
                 serve_metrics(self._settings.metrics_listen, metrics.text)
             )
-        if sampler is None:
-            return ()
-        stack.push_async_callback(sampler.close)
-        return (("agent.stats", sampler.tick, interval_s),)
+        if sampler is not None:
+            stack.push_async_callback(sampler.close)
+            loops.append(("agent.stats", sampler.tick, interval_s))
+        return tuple(loops)
 
-    def _make_sampler(self, kernels: KernelManager, link: LinkClient) -> UsageSampler:
+    def _make_sampler(self, kernels: KernelManager, link: LinkClient, health: HealthMonitor) -> UsageSampler:
         return UsageSampler(
             self.id,
             self.incarnation,
@@ -343,6 +345,7 @@ class Agent:
             meter=self._devices,
             send=link.send_usage,
             wanted=lambda: link.wants_usage,
+            engines=health.loads,
         )
 
     async def _probe_runtimes(self, runtimes: tuple[Runtime, ...]) -> frozenset[str]:

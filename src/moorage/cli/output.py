@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from moorage.common.views.endpoints import EndpointView
+    from moorage.common.views.endpoints import EndpointView, ReplicaView
     from moorage.common.views.resources import AgentView, KernelView, SessionView
 
 _STYLES = {
@@ -127,12 +127,18 @@ def print_heading(console: Console, title: str) -> None:
     console.print(Text(printable(title, one_line=True), "bold"))
 
 
-ENDPOINT_COLUMNS = ("NAME", "STATUS", "READY", "ENGINE", "MODEL", "AGE", "WHY")
-ENDPOINT_WIDE = ("GROUP", "SLOTS", "DETAIL")
+ENDPOINT_COLUMNS = ("NAME", "STATUS", "READY", "RUN", "WAIT", "KV", "ENGINE", "MODEL", "AGE", "WHY")
+ENDPOINT_WIDE = ("REVISION", "SCALE", "GROUP", "SLOTS", "DETAIL")
 SESSION_COLUMNS = ("NAME", "TYPE", "STATUS", "AGENT", "AGE", "WHY")
 SESSION_WIDE = ("ID", "GROUP", "SLOTS", "ATTEMPT", "ENDPOINT", "ADDRESS", "DETAIL")
 AGENT_COLUMNS = ("ID", "STATUS", "GROUP", "CPU", "MEM", "DEVICES", "KERNELS", "SEEN", "MANAGER")
 AGENT_WIDE = ("ADDRESS", "VERSION", "ARCH", "RUNTIMES", "ENGINES")
+
+
+def load_cells(view: EndpointView | ReplicaView) -> tuple[str, str, str]:
+    """Running and waiting requests, and use of the KV cache, of what serves."""
+    kv_cache = "" if view.kv_cache is None else f"{100 * view.kv_cache:.0f}%"
+    return str(view.running), str(view.waiting), kv_cache
 
 
 def endpoint_row(view: EndpointView, now: datetime, *, wide: bool) -> list[str]:
@@ -143,11 +149,13 @@ def endpoint_row(view: EndpointView, now: datetime, *, wide: bool) -> list[str]:
     model = "" if spec is None else spec.model or " ".join(spec.command)
     if not wide and len(model) > 40:
         model = "…" + model[-39:]
-    row = [view.name, view.status, f"{view.ready}/{view.replicas}", spec.engine if spec else "", model]
+    row = [view.name, view.status, f"{view.ready}/{view.replicas}", *load_cells(view)]
+    row += [spec.engine if spec else "", model]
     row += [format_age(now, view.created_at), why]
     if wide:
         slots = "" if spec is None else ", ".join(f"{name}={value}" for name, value in spec.resources.items())
-        row += [spec.resource_group if spec else "", slots, view.detail]
+        scale = "" if spec is None or spec.autoscale is None else f"{spec.autoscale.min}-{spec.autoscale.max}"
+        row += [str(view.revision), scale, spec.resource_group if spec else "", slots, view.detail]
     return row
 
 

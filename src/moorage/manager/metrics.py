@@ -69,7 +69,7 @@ class Metrics:
         self._repaired = counter(
             "moorage_drift_repaired_total", "Rows that the garbage collector repaired.", "check"
         )
-        self._start_errors = _start_errors(registry)
+        self._start_errors, self._scalings = _start_errors(registry), _scalings(registry)
 
     def set_start_errors(self, errors: Iterable[tuple[str, str, float, float]]) -> None:
         """``errors``: resource group, kind, and the errors at p50 and p90 in seconds."""
@@ -101,6 +101,9 @@ class Metrics:
         for group, used in totals:
             for name, amount in used.items():
                 self._used[name].labels(group).set(amount / 1000 if name in ("cpu", "gpu") else amount)
+
+    def scaled(self, rule: str) -> None:
+        self._scalings.labels(rule).inc()
 
     def report_applied(self) -> None:
         self._reports.inc()
@@ -150,6 +153,15 @@ def _start_errors(registry: CollectorRegistry) -> Gauge:
         "moorage_expected_start_error_seconds",
         "How far the latest expected starts were off, by kind of estimate and quantile.",
         ("resource_group", "kind", "quantile"),
+        registry=registry,
+    )
+
+
+def _scalings(registry: CollectorRegistry) -> Counter:
+    return Counter(
+        "moorage_endpoint_scalings_total",
+        "Changes of the number of replicas by autoscaling.",
+        ("rule",),
         registry=registry,
     )
 

@@ -36,7 +36,9 @@ from moorage.manager.loops import (
     StartCalibrator,
     UsageWriter,
 )
+from moorage.manager.loops.autoscaler import Autoscaler
 from moorage.manager.loops.lease_controller import LeaseController
+from moorage.manager.loops.load_writer import LoadWriter
 from moorage.manager.loops.presence import Presence
 from moorage.manager.metrics import Metrics
 from moorage.manager.pki.authorities import Authorities
@@ -147,7 +149,10 @@ class Manager:
         leader = self._leader = await enter(Leader(store, clock))
         terminator = SessionTerminator(store, settings.lost_grace_s)
         addresses = AgentAddresses([AddressRule.parse(rule) for rule in settings.agent_addresses])
-        usage = UsageWriter(store, metrics, clock)
+        usage, load = UsageWriter(store, metrics, clock), LoadWriter(store, clock)
+        proxies = ProxyLinks(
+            store.usage_records, store.limit_shares, clock, load.record_load, load.proxy_gone
+        )
         links = AgentLinks(store, metrics, clock, addresses, usage.take)
         issues_own = self._tls == "ca"
         own = await self._authorities(store) if self.has_tls or issues_own else None
@@ -159,11 +164,37 @@ class Manager:
         logs, execs = LogBroker(store, links, managers, clock), CommandBroker(links, managers, clock)
         workspaces = WorkspaceBroker(links, managers, clock)
         feed = RouteFeed(store, clock)
+        for loop in (
+            *await self._loops(store, leader, terminator, metrics),
+            usage.loop,
+            load.loop,
+            links.loop,
+            *feed.loops,
+        ):
+            await enter(loop)
+        presence = Presence(store, clock)
+        self._registration = self._make_registration(store, authorities, presence)
+        authenticator = LinkAuthenticator(store, authorities or self._link_token, clock)
+        await enter(authenticator.loop)
+        await self._serve_links(
+            authenticator, certificate, presence, links, logs, execs, workspaces, feed, usage, proxies
+        )
+        await enter(presence)
+        self.api_address = await self._serve_api(store, terminator, logs, execs, workspaces, metrics)
+        log.info(
+            "manager started", api=self.api_address, link=self.link_address, embedded=settings.dsn is None
+        )
+
+    async def _loops(
+        self, store: Store, leader: Leader, terminator: SessionTerminator, metrics: Metrics
+    ) -> tuple[Loop, ...]:
+        """The control loops, which act in the leader."""
+        settings, clock, enter = self._settings, self._clock, self._stack.enter_async_context
         retention_s = settings.decisions_kept_days * 86_400
         recorder = await enter(DecisionRecorder(store, metrics, clock)) if retention_s else None
         retention = retention_s, settings.decisions_max_bytes
         silence = settings.suspect_after_s, settings.lost_grace_s, settings.lost_share
-        loops = (
+        return (
             Scheduler(store, leader, terminator, metrics, clock, recorder).loop,
             SessionController(store, leader, clock, settings.lost_grace_s).loop,
             ReplicaController(store, leader, terminator, clock).loop,
@@ -180,23 +211,7 @@ class Manager:
             DrainController(store, leader, clock, settings.lost_grace_s).loop,
             StartCalibrator(store, leader, metrics, clock, settings.expected_starts_kept_days * 86_400).loop,
             LeaseController(store, leader, clock).loop,
-            usage.loop,
-            links.loop,
-            *feed.loops,
-        )
-        for loop in loops:
-            await enter(loop)
-        presence = Presence(store, clock)
-        self._registration = self._make_registration(store, authorities, presence)
-        authenticator = LinkAuthenticator(store, authorities or self._link_token, clock)
-        await enter(authenticator.loop)
-        await self._serve_links(
-            authenticator, certificate, presence, links, logs, execs, workspaces, feed, usage, store
-        )
-        await enter(presence)
-        self.api_address = await self._serve_api(store, terminator, logs, execs, workspaces, metrics)
-        log.info(
-            "manager started", api=self.api_address, link=self.link_address, embedded=settings.dsn is None
+            Autoscaler(store, leader, metrics, clock).loop,
         )
 
     async def new_join_token(self, spec: JoinTokenSpec) -> str:
@@ -233,7 +248,7 @@ class Manager:
         workspaces: WorkspaceBroker,
         feed: RouteFeed,
         usage: UsageWriter,
-        store: Store,
+        proxies: ProxyLinks,
     ) -> None:
         enter = self._stack.enter_async_context
         server = self._link_server = LinkServer(
@@ -247,7 +262,7 @@ class Manager:
             execs,
             workspaces,
             feed,
-            ProxyLinks(store.usage_records, store.limit_shares, self._clock),
+            proxies,
             usage.take,
         )
         self.link_address = (await enter(server)).address
@@ -304,7 +319,7 @@ class Manager:
 
         services = ApiServices(
             store=store,
-            endpoints=EndpointService(store.endpoints, self._clock),
+            endpoints=EndpointService(store.endpoints, store.loads, self._clock),
             terminator=terminator,
             explanations=ExplanationService(store, self._clock),
             registration=self._registration,

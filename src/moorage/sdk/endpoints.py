@@ -10,6 +10,7 @@ from moorage.common.views.endpoints import (
     RolloutUndo,
     RolloutView,
     Scale,
+    ScalingDecision,
 )
 from moorage.common.views.resources import Page
 from moorage.sdk.transport import Transport, segment
@@ -61,6 +62,11 @@ class EndpointCalls(Transport):
         """Newest first."""
         path = f"/v1/endpoints/{segment(name)}/revisions"
         return (await self.call(Page[RevisionView], "GET", path)).items
+
+    async def scaling_decisions(self, name: str) -> list[ScalingDecision]:
+        """The last ones, newest first."""
+        path = f"/v1/endpoints/{segment(name)}/decisions"
+        return (await self.call(Page[ScalingDecision], "GET", path)).items
 
     async def undo_rollout(self, name: str, revision: int | None = None) -> EndpointView:
         """Return to ``revision``; None: to the last complete one before the current one."""

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moorage.common.model.serving import Autoscale
-from moorage.manager.serving.autoscale import STEP_MIN, Decision, LoadSample, Scaling, autoscale
+from moorage.manager.serving.autoscale import STEP_MIN, autoscale
+from moorage.manager.serving.snapshots import Decision, LoadSample, Scaling
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import structlog
 
 from moorage.agent.devices.usage.sampler import RunningKernel
+from moorage.agent.engines import ENGINES
 from moorage.agent.execution.commands import RunningCommand, to_command
+from moorage.agent.kernel import create
 from moorage.agent.kernel import reconcile as policy
 from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.outcome import Outcome
@@ -29,6 +32,8 @@ from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState
 
+if TYPE_CHECKING:
+    from moorage.agent.kernel.readiness import ReadinessCheck
 log = structlog.get_logger("moorage.agent.kernel.manager")
 # The form of ids that managers issue. A foreign process may carry any value in its environment.
 _KERNEL_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -64,6 +69,7 @@ class KernelManager:
         self._unreported: dict[KernelId, None] = {}
         self._active: dict[KernelId, RunningKernel] = {}
         self._kernel_changed = asyncio.Event()
+        self._unhealthy: dict[KernelId, str] = {}
 
     async def recover(self) -> None:
         """Resume the kernels of an earlier run of this agent: those of its checkpoint, and those that the
@@ -136,9 +142,25 @@ class KernelManager:
 
     def _observation(self, kernel_id: KernelId) -> Observation | None:
         if (kernel := self._kernels.get(kernel_id)) is not None:
-            return kernel.observation()
+            seen, problem = kernel.observation(), self._unhealthy.get(kernel_id)
+            return replace(seen, unhealthy=problem) if problem and seen.state in policy.ALIVE else seen
         is_orphan = kernel_id in self._orphans or kernel_id in self._destroying
         return _orphan_observation(kernel_id) if is_orphan and _KERNEL_ID.fullmatch(kernel_id) else None
+
+    def serving(self) -> Mapping[KernelId, Callable[[], ReadinessCheck | None]]:
+        """The ready kernels that answer requests, each with how to check it."""
+        return {
+            k: partial(create.readiness_check, self._context, one.record, ENGINES[one.record.spec.engine])
+            for k, one in self._kernels.items()
+            if one.state is ObservedState.RUNNING and one.record.spec.answers_requests
+        }
+
+    def set_health(self, kernel_id: KernelId, problem: str) -> None:
+        """``problem``: why its engine is unhealthy; "": it is not."""
+        log.warning("health changed", kernel=kernel_id, problem=problem or "none")
+        self._unhealthy[kernel_id] = problem
+        self._unreported[kernel_id] = None
+        self._on_change(IMMEDIATE)
 
     def active_kernels(self) -> Mapping[KernelId, RunningKernel]:
         """Kernels that have been started and have not ended. Changes with them."""
@@ -339,6 +361,7 @@ class KernelManager:
 
     def _on_kernel_removed(self, kernel_id: KernelId) -> None:
         del self._kernels[kernel_id], self._runs[kernel_id]
+        self._unhealthy.pop(kernel_id, None)
         self._note(kernel_id)
         self._on_change(HOUSEKEEPING)
 

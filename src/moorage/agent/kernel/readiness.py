@@ -1,4 +1,4 @@
-"""Readiness check of a starting kernel: probes it over HTTP until it serves requests."""
+"""Readiness check of a kernel: probes it over HTTP until it serves requests, and whether it still does."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ import asyncio
 import aiohttp
 
 from moorage.agent.engines.base import Engine, Probe
+from moorage.agent.engines.metrics import PATH, EngineMetrics, parse_metrics
 from moorage.agent.runtimes.base import OnProgress, ignore_progress
 from moorage.common.aio.clock import Clock
 
 _FIRST_PAUSE_S = 0.01
 _WARM_UP_AFTER_S = 1.0
 _PROBE_TIMEOUT = aiohttp.ClientTimeout(total=60, sock_connect=2)
+# A check of a kernel that has been ready: how long it may take, and how large its metrics may be.
+_CHECK_TIMEOUT = aiohttp.ClientTimeout(total=10, sock_connect=2)
+_METRICS_BYTES = 4 * 1024 * 1024
+UNREACHABLE = EngineMetrics(0, 0, None, 0.0)
 _NO_SUCH_ROUTE = frozenset({404, 405, 501})
 
 
@@ -29,12 +34,36 @@ class ReadinessCheck:
         early, and a slow one costs few probes. ``on_progress`` is called while the server loads (it does
         not listen yet) and while it warms up (it listens, but no probe succeeds)."""
         self._on_progress, pause = on_progress, min(_FIRST_PAUSE_S, period_s)
-        # Direct, new connections only: no proxy from the environment, no keep-alive.
-        connector = aiohttp.TCPConnector(force_close=True, limit=0)
-        async with aiohttp.ClientSession(connector=connector, trust_env=False) as http:
+        async with _session() as http:
             while not await self._probe(http):
                 await asyncio.sleep(pause * clock.jitter(0.1))
                 pause = min(period_s, pause * 1.3)
+
+    async def probe_once(self) -> bool | None:
+        """Whether it serves requests now; None: there was no answer in time."""
+        self._on_progress = ignore_progress
+        async with _session() as http:
+            try:
+                async with asyncio.timeout(_CHECK_TIMEOUT.total):
+                    return await self._probe(http)
+            except TimeoutError:
+                self.last_result = f"no answer within {_CHECK_TIMEOUT.total:g} s"
+                return None
+
+    async def read_metrics(self) -> EngineMetrics | None:
+        """The engine's own counters, zeros while it cannot be reached; None: it has none."""
+        headers = self._probes[0].headers if self._probes else {}
+        try:
+            async with (
+                _session() as http,
+                http.get(self._base_url + PATH, headers=headers, timeout=_CHECK_TIMEOUT) as response,
+            ):
+                if response.status in _NO_SUCH_ROUTE:
+                    return None
+                text = (await response.content.read(_METRICS_BYTES)).decode(errors="replace")
+        except (aiohttp.ClientError, OSError, TimeoutError):
+            return UNREACHABLE
+        return parse_metrics(text) if response.status == 200 else UNREACHABLE
 
     async def _probe(self, http: aiohttp.ClientSession) -> bool:
         for probe in self._probes:
@@ -68,3 +97,8 @@ class ReadinessCheck:
                 self._on_progress(f"warming up: {self.last_result}")
                 return False
         return False
+
+
+def _session() -> aiohttp.ClientSession:
+    """Direct, new connections only: no proxy from the environment, no keep-alive."""
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True, limit=0), trust_env=False)

@@ -19,6 +19,7 @@ from moorage.cli.lookup import find
 from moorage.cli.output import (
     current_kernel,
     format_age,
+    load_cells,
     print_facts,
     print_heading,
     print_table,
@@ -29,8 +30,11 @@ from moorage.common.model.durations import format_duration
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.slots import format_slots
 from moorage.common.model.status import LIVE, Status
-from moorage.common.views.endpoints import EndpointView
+from moorage.common.views.endpoints import EndpointView, ScalingDecision
 from moorage.common.views.resources import HistoryEntry, SessionView
+from moorage.sdk import ApiError
+
+_DECISIONS = 10
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -58,24 +62,37 @@ def describe(
             refs = [replica.session_id for replica in found.sessions]
         else:
             refs = [found.id]
-        histories, stats = await asyncio.gather(
+        histories, stats, decisions = await asyncio.gather(
             asyncio.gather(*(client.history(ref) for ref in refs)),
             asyncio.gather(*(client.session_stats(ref) for ref in refs)),
+            _decisions(client, found),
         )
-        return found, dict(zip(refs, histories, strict=True)), dict(zip(refs, stats, strict=True))
+        return found, dict(zip(refs, histories, strict=True)), dict(zip(refs, stats, strict=True)), decisions
 
-    found, histories, stats = cli.run(work)
+    found, histories, stats, decisions = cli.run(work)
     if cli.output is Output.NAME:
         print(found.name)
     elif isinstance(found, EndpointView):
         if cli.json:
-            cli.print_json({"endpoint": found, "histories": histories, "stats": stats})
+            shown = {"endpoint": found, "histories": histories, "stats": stats, "decisions": decisions}
+            cli.print_json(shown)
         else:
-            print_endpoint(cli.out, found, histories, stats, cli.clock.now())
+            print_endpoint(cli.out, found, histories, stats, cli.clock.now(), decisions)
     elif cli.json:
         cli.print_json({"session": found, "history": histories[found.id], "stats": stats[found.id]})
     else:
         print_session(cli.out, found, histories[found.id], stats[found.id], cli.clock.now())
+
+
+async def _decisions(client: Client, found: Any) -> list[ScalingDecision]:
+    """Of an endpoint that the caller controls and that is scaled automatically."""
+    scaled = isinstance(found, EndpointView) and found.spec is not None and found.spec.autoscale is not None
+    try:
+        return await client.scaling_decisions(found.name) if scaled else []
+    except ApiError as error:
+        if error.status == 403:
+            return []
+        raise
 
 
 def print_session(
@@ -139,8 +156,17 @@ def _endpoint_spec(spec: EndpointSpec) -> list[tuple[str, str]]:
     return [
         ("group", f"{spec.resource_group}, priority {spec.priority}"),
         ("slots", ", ".join(f"{slot}={amount}" for slot, amount in spec.resources.items())),
+        ("scaling", _scaling(spec)),
         *_workload(spec),
     ]
+
+
+def _scaling(spec: EndpointSpec) -> str:
+    if spec.autoscale is None:
+        return ""
+    given = spec.autoscale.model_dump(exclude={"min", "max"}, exclude_none=True)
+    rules = ", ".join(f"{name} {value:g}" for name, value in given.items())
+    return f"{spec.autoscale.min} to {spec.autoscale.max} replicas; {rules}"
 
 
 def print_endpoint(
@@ -149,6 +175,7 @@ def print_endpoint(
     histories: Mapping[str, Sequence[HistoryEntry]],
     stats: Mapping[str, SessionStats],
     now: datetime,
+    decisions: Sequence[ScalingDecision] = (),
 ) -> None:
     failures = f"{view.failures} in a row" if view.failures else ""
     facts = [
@@ -174,12 +201,34 @@ def print_endpoint(
         uses = "; ".join(text for _, text in _usage(stats.get(r.session_id)))
         since = format_age(now, r.status_since)
         state = f"{r.status} ({r.state})" if r.state else str(r.status)
-        row = (r.name, str(r.revision), state, r.agent_id or "", since, uses, str(r.reason), r.detail)
-        rows.append(row)
-    columns = ("NAME", "REVISION", "STATUS", "AGENT", "SINCE", "USES", "REASON", "DETAIL")
+        row = (r.name, str(r.revision), state, r.agent_id or "", since, *load_cells(r), uses)
+        rows.append((*row, str(r.reason), r.unhealthy or r.detail))
+    columns = (
+        "NAME",
+        "REVISION",
+        "STATUS",
+        "AGENT",
+        "SINCE",
+        "RUN",
+        "WAIT",
+        "KV",
+        "USES",
+        "REASON",
+        "DETAIL",
+    )
     print_table(out, columns, rows)
+    if decisions:
+        print_heading(out, "scaling decisions")
+        shown = [_decision_row(one, now) for one in decisions[:_DECISIONS]]
+        print_table(out, ("AGO", "REPLICAS", "RULE", "WHY", "LOAD"), shown)
     _history(out, histories.get(newest.session_id, []), f"history of {newest.name}")
     _log(out, newest.log_tail, f"moorage logs {view.name}")
+
+
+def _decision_row(one: ScalingDecision, now: datetime) -> tuple[str, ...]:
+    load = " ".join(f"{name}={value:g}" for name, value in one.inputs.items())
+    change = f"{one.from_replicas} to {one.to_replicas}"
+    return format_age(now, one.at), change, one.rule, one.detail, load
 
 
 def _usage(stats: SessionStats | None) -> list[tuple[str, str]]:

@@ -247,6 +247,8 @@ class AgentSettings(Section):
     disabled."""
     stats_interval_s: Annotated[float, Field(ge=0)] = 5
     """Interval of usage measurements (`moorage top`). 0: disabled."""
+    health_interval_s: Annotated[float, Field(ge=0)] = 10
+    """Interval of health checks of each ready inference kernel, by a real generation. 0: disabled."""
     log_max_bytes: Annotated[int, Field(ge=4096)] = 10 * 1024 * 1024
     """Size at which the log file of a kernel is rotated."""
     log_keep_files: Annotated[int, Field(ge=1)] = 3

@@ -88,7 +88,8 @@ class AgentInfo:
 @dataclass(frozen=True, slots=True)
 class Observation:
     """State of one kernel as its agent observes it. ``exit_code`` is negative for a signal, None if unknown.
-    ``apps``: its service ports, at ``host``."""
+    ``apps``: its service ports, at ``host``. ``unhealthy``: RUNNING, but its engine fails its health checks,
+    and how."""
 
     kernel_id: KernelId
     session_id: SessionId
@@ -100,6 +101,7 @@ class Observation:
     detail: str = ""
     log_tail: str = ""  # end of its log, at most 8 KiB; only with EXITED
     apps: tuple[AppPort, ...] = ()
+    unhealthy: str = ""
 
 
 # The highest generation that a peer may report. Generations are numbers of a sequence that ends at 2^63.
@@ -231,7 +233,7 @@ class WorkspaceRequest:
 class Target:
     """One replica that the proxy may send requests to.
 
-    ``draining``: it gets no new requests. Managers of this version remove such targets instead.
+    ``draining``: it gets no new requests, and finishes those that it has.
     """
 
     session_id: SessionId

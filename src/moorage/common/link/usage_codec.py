@@ -9,11 +9,12 @@ from moorage.common.model import usage as u
 _use = codec(u.Use, a.Use)
 _kernel = codec(u.KernelUse, a.KernelUse, {u.Use: _use})
 _device = codec(u.DeviceUse, a.DeviceUse)
+_engine = codec(u.EngineUse, a.EngineUse)
 _minute = codec(u.KernelMinute, a.KernelMinute, {u.Use: _use})
 _report = codec(
     u.UsageReport,
     a.UsageReport,
-    {u.KernelUse: _kernel, u.DeviceUse: _device, u.KernelMinute: _minute},
+    {u.KernelUse: _kernel, u.DeviceUse: _device, u.KernelMinute: _minute, u.EngineUse: _engine},
 )
 
 usage_to_wire, usage_from_wire = _report.encode, _report.decode

@@ -54,11 +54,22 @@ class DeviceUse:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineUse:
+    """Requests at the engine of one kernel, as it counts them; zeros while it cannot be reached.
+    ``kv_cache``: use of its KV cache in 1/1000."""
+
+    kernel_id: KernelId
+    running: int
+    waiting: int
+    kv_cache: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class UsageReport:
     """Usage report of an agent, sent apart from its state reports. A lost report is not sent again.
 
     ``cpu`` and ``memory`` are those of the whole node. ``minutes`` are the minutes that ended since the last
-    report; a minute may be sent twice.
+    report; a minute may be sent twice. ``engines``: those that changed since the last report that was sent.
     """
 
     agent_id: AgentId
@@ -68,3 +79,4 @@ class UsageReport:
     kernels: tuple[KernelUse, ...] = ()
     devices: tuple[DeviceUse, ...] = ()
     minutes: tuple[KernelMinute, ...] = ()
+    engines: tuple[EngineUse, ...] = ()

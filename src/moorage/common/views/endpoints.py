@@ -26,6 +26,10 @@ class ReplicaView(View):
     agent_id: str | None
     status_since: datetime
     log_tail: str = ""
+    running: int = Field(0, description="Requests that run at its engine.")
+    waiting: int = Field(0, description="Requests that wait at its engine.")
+    kv_cache: float | None = Field(None, description="Use of its KV cache, 0 to 1. null: unknown.")
+    unhealthy: str = Field("", description="Why its engine fails its health checks; empty: it does not.")
 
 
 class RolloutView(View):
@@ -41,6 +45,17 @@ class RolloutView(View):
     old: int = Field(description="Replicas of other revisions.")
     reason: Reason = Field(Reason.NONE, description="Why the newest revision was rolled back.")
     detail: str = ""
+
+
+class ScalingDecision(View):
+    """A change of the wanted number of replicas by autoscaling."""
+
+    at: datetime
+    from_replicas: int
+    to_replicas: int
+    rule: str = Field(description="The rule that decided; idle, wake, min or max.")
+    detail: str
+    inputs: dict[str, float] = Field(description="The load that it was decided from.")
 
 
 class RevisionView(View):
@@ -80,6 +95,9 @@ class EndpointView(View):
     spec: Annotated[EndpointSpec, PlainSerializer(masked_spec)] | None = Field(
         None, description="null for viewers, and for projects that it is shared with."
     )
+    running: int = Field(0, description="Requests that run at the engines of its replicas.")
+    waiting: int = Field(0, description="Requests that wait there, and that proxies hold for a replica.")
+    kv_cache: float | None = Field(None, description="Mean use of the KV caches, 0 to 1. null: unknown.")
     sessions: list[ReplicaView] = Field([], description="Live replicas, and the last ones that ended.")
 
 

@@ -10,6 +10,7 @@ from moorage.common.views.endpoints import (
     RolloutUndo,
     RolloutView,
     Scale,
+    ScalingDecision,
 )
 from moorage.common.views.resources import Page
 from moorage.manager.api import endpoints, sessions
@@ -71,6 +72,15 @@ ENDPOINT_ROUTES: tuple[Route, ...] = (
         endpoints.list_revisions,
         "List the revisions of an endpoint, newest first",
         Items[RevisionView],
+        access="owner",
+        needs="sessions:read",
+    ),
+    route(
+        "GET",
+        f"{_ENDPOINT}/decisions",
+        endpoints.list_scaling_decisions,
+        "List the last scaling decisions about an endpoint, newest first",
+        Items[ScalingDecision],
         access="owner",
         needs="sessions:read",
     ),

@@ -16,6 +16,7 @@ from moorage.common.views.endpoints import (
     RolloutUndo,
     RolloutView,
     Scale,
+    ScalingDecision,
 )
 from moorage.common.views.resources import Page
 from moorage.manager.api import authorization
@@ -86,6 +87,11 @@ async def get_rollout(call: Call[None, NoQuery]) -> RolloutView:
 async def list_revisions(call: Call[None, NoQuery]) -> Items[RevisionView]:
     name = await _controlled(call)
     return Items[RevisionView](items=await call.deps.endpoints.revisions(call.scope, name))
+
+
+async def list_scaling_decisions(call: Call[None, NoQuery]) -> Items[ScalingDecision]:
+    name = await _controlled(call)
+    return Items[ScalingDecision](items=await call.deps.endpoints.decisions(call.scope, name))
 
 
 async def undo_rollout(call: Call[RolloutUndo, NoQuery]) -> EndpointView:

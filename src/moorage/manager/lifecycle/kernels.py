@@ -89,6 +89,7 @@ class StoredKernel(NamedTuple):
     session_id: SessionId
     status: Status
     start_detail: str | None = None
+    unhealthy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,8 @@ def kernel_changes(stored: Iterable[StoredKernel], update: AgentUpdate) -> list[
 
     A kernel that the agent has had and a full report omits is gone. One that is only ordered may not have
     arrived yet, and one that is being stopped may not have been withdrawn yet: these are gone once they are
-    listed as absent. A new progress text is a change, even though the status stays the same.
+    listed as absent. A new progress text is a change, and so is the health of a running kernel, even though
+    the status stays the same.
     """
     changes = []
     for kernel in stored:
@@ -137,7 +139,12 @@ def kernel_changes(stored: Iterable[StoredKernel], update: AgentUpdate) -> list[
             and _OBSERVED_STATUS.get(observation.state) is status
             and observation.detail != kernel.start_detail
         )
-        if new is not status or progressed:
+        judged = (
+            new is status is Status.RUNNING
+            and observation.state is ObservedState.RUNNING
+            and bool(observation.unhealthy) is not kernel.unhealthy
+        )
+        if new is not status or progressed or judged:
             changes.append(KernelChange(kernel_id, status, new, observation))
     return changes
 

@@ -9,57 +9,16 @@ request has come for ``idle_timeout_s``, and gets one when a request waits.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import ceil
 
 from moorage.common.model.serving import Autoscale
+from moorage.manager.serving.snapshots import Decision, LoadSample, Scaling
 
 # A value that differs from its target by less than this part changes nothing.
 TOLERANCE = 0.1
 # At most twice as many replicas at once, or this many more.
 STEP_MIN = 2
-
-
-@dataclass(frozen=True, slots=True)
-class LoadSample:
-    """Load of one endpoint at one moment. ``waiting``: requests in the queues of its engines, and ``held``:
-    those that the proxies hold. ``kv_cache``: mean use over the replicas that say so. ``first_token_s``: p90;
-    None: no request. ``idle_s``: since the last request, as far as all proxies know; None: they do not
-    report, so nothing is known. ``ready``: replicas that serve."""
-
-    at: datetime
-    ready: int = 0
-    running: int = 0
-    waiting: int = 0
-    held: int = 0
-    kv_cache: float | None = None
-    request_rate: float | None = None
-    first_token_s: float | None = None
-    idle_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """``replicas``: the wanted number from now on. ``rule``: the one that decided; "" if the number stays.
-    ``look_at``: when the next decision may differ, though the load stays."""
-
-    replicas: int
-    rule: str = ""
-    detail: str = ""
-    look_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Scaling:
-    """What the decision depends on beside the load. ``scaled_at``: last change of the wanted number;
-    ``active_since``: the endpoint was changed then, or a replica became ready, so that its idle time cannot
-    have begun earlier."""
-
-    policy: Autoscale
-    wanted: int
-    scaled_at: datetime
-    active_since: datetime
 
 
 def autoscale(scaling: Scaling, window: Sequence[LoadSample], now: datetime) -> Decision:

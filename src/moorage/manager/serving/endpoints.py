@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
@@ -12,14 +13,23 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.roles import Role
 from moorage.common.model.spec import EndpointSpec
 from moorage.common.model.status import TERMINAL, EndpointStatus
-from moorage.common.views.endpoints import EndpointPatch, EndpointView, RevisionView, RolloutView
+from moorage.common.views.endpoints import (
+    EndpointPatch,
+    EndpointView,
+    ReplicaView,
+    RevisionView,
+    RolloutView,
+    ScalingDecision,
+)
 from moorage.common.views.resources import Page
 from moorage.manager.identity.keys import IdempotencyKey
 from moorage.manager.identity.scope import Scope
 from moorage.manager.serving.replicas import consecutive_failures, plan_replicas
+from moorage.manager.serving.snapshots import ReplicaSnapshot
 from moorage.manager.serving.status import endpoint_status, replica_state, rollout_state
 from moorage.manager.store.endpoint_rows import EndpointRecord
 from moorage.manager.store.endpoints import EndpointStore
+from moorage.manager.store.loads import LoadStore
 
 _ENDED_SHOWN = 5
 
@@ -30,8 +40,8 @@ _ATTEMPTS = 20
 class EndpointService:
     """All methods may raise ``StoreUnavailable``; those that take a name raise ``NotFound``."""
 
-    def __init__(self, store: EndpointStore, clock: Clock) -> None:
-        self._store, self._clock = store, clock
+    def __init__(self, store: EndpointStore, loads: LoadStore, clock: Clock) -> None:
+        self._store, self._loads, self._clock = store, loads, clock
 
     async def create(
         self,
@@ -123,6 +133,10 @@ class EndpointService:
                 return self._view(scope, made)
         raise Conflict(f"endpoint {name!r} changes all the time", next_step="try again")
 
+    async def decisions(self, scope: Scope, name: str) -> list[ScalingDecision]:
+        """The newest scaling decisions, newest first."""
+        return await self._loads.decisions(scope, name)
+
     async def delete(self, scope: Scope, name: str) -> EndpointView:
         """The name is free at once; the replicas stop soon after."""
         view = self._view(scope, await self._store.delete(scope, name))
@@ -149,10 +163,9 @@ def visible_part(scope: Scope, view: EndpointView) -> EndpointView:
 def endpoint_view(record: EndpointRecord, now: datetime) -> EndpointView:
     """Pure."""
     snapshot = record.snapshot
-    replicas = [
-        view.model_copy(update={"state": str(replica_state(replica))})
-        for view, replica in zip(record.replicas, snapshot.replicas, strict=True)
-    ]
+    replicas = [_shown(*pair) for pair in zip(record.replicas, snapshot.replicas, strict=True)]
+    loads = [r.load for r in snapshot.replicas if r.serves and r.load is not None]
+    caches = [load.kv_cache for load in loads if load.kv_cache is not None]
     plan = plan_replicas(snapshot, now)
     failed = consecutive_failures(snapshot)
     last = next((view for view in replicas if failed and view.session_id == failed[0].session_id), None)
@@ -175,8 +188,19 @@ def endpoint_view(record: EndpointRecord, now: datetime) -> EndpointView:
         project=snapshot.owner.project,
         shared_with=record.shared_with,
         spec=snapshot.spec,
+        running=sum(load.running for load in loads),
+        waiting=sum(load.waiting for load in loads) + snapshot.waiting,
+        kv_cache=round(sum(caches) / len(caches), 3) if caches else None,
         sessions=[view for view in replicas if view.status not in TERMINAL] + ended[:_ENDED_SHOWN],
     )
+
+
+def _shown(view: ReplicaView, replica: ReplicaSnapshot) -> ReplicaView:
+    load = replica.load if replica.serves else None
+    update: dict[str, Any] = {"state": str(replica_state(replica))}
+    if load is not None:
+        update |= {"running": load.running, "waiting": load.waiting, "kv_cache": load.kv_cache}
+    return view.model_copy(update=update)
 
 
 def _rollout(record: EndpointRecord) -> RolloutView:

@@ -1,4 +1,4 @@
-"""Snapshots of endpoints and their replicas, from which decisions are made."""
+"""Snapshots of endpoints, their replicas and their load, from which decisions are made."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from datetime import datetime
 
 from moorage.common.model.ids import EndpointId, SessionId
 from moorage.common.model.reasons import Reason
+from moorage.common.model.serving import Autoscale
 from moorage.common.model.spec import EndpointSpec
 from moorage.common.model.status import Status
 from moorage.manager.identity.keys import NOBODY, Owner
@@ -76,3 +77,45 @@ class EndpointSnapshot:
     proven: bool = False
     fallback: int | None = None
     waiting: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSample:
+    """Load of one endpoint at one moment. ``waiting``: requests in the queues of its engines, and ``held``:
+    those that the proxies hold. ``kv_cache``: mean use over the replicas that say so. ``first_token_s``: p90;
+    None: no request. ``idle_s``: since the last request, as far as all proxies know; None: they do not
+    report, so nothing is known. ``ready``: replicas that serve."""
+
+    at: datetime
+    ready: int = 0
+    running: int = 0
+    waiting: int = 0
+    held: int = 0
+    kv_cache: float | None = None
+    request_rate: float | None = None
+    first_token_s: float | None = None
+    idle_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Of autoscaling. ``replicas``: the wanted number from now on. ``rule``: the one that decided; "" if
+    the number stays.
+    ``look_at``: when the next decision may differ, though the load stays."""
+
+    replicas: int
+    rule: str = ""
+    detail: str = ""
+    look_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """What the decision depends on beside the load. ``scaled_at``: last change of the wanted number;
+    ``active_since``: the endpoint was changed then, or a replica became ready, so that its idle time cannot
+    have begun earlier."""
+
+    policy: Autoscale
+    wanted: int
+    scaled_at: datetime
+    active_since: datetime

@@ -14,11 +14,13 @@ from moorage.common.model.spec import EndpointSpec
 from moorage.common.model.status import Status
 from moorage.common.views.endpoints import ReplicaView
 from moorage.manager.identity.keys import Owner
-from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
+from moorage.manager.serving.snapshots import EndpointSnapshot, EngineLoad, ReplicaSnapshot
 from moorage.manager.store.database import Database
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row
 
+# A proxy that has reported nothing for so long does not count. It reports every 5 s at least.
+FRESH_S = 15.0
 # What ``endpoints.spec`` lacks, because the release before does not know it.
 _SERVING = frozenset({"autoscale", "rollout", "max_lifetime_s"})
 
@@ -48,10 +50,10 @@ def spec_columns(spec: EndpointSpec) -> tuple[dict[str, Any], dict[str, Any]]:
 
 async def read_endpoints(db: Database, ids: Sequence[str]) -> list[EndpointRecord]:
     """Those that are not deleted, and deleted ones that still have live replicas; oldest first."""
-    found = await db.fetch(SQL["endpoints_to_reconcile"], list(ids)) if ids else []
+    found = await db.fetch(SQL["endpoints_to_reconcile"], list(ids), FRESH_S) if ids else []
     replicas: defaultdict[str, list[Row]] = defaultdict(list)
     if found:
-        for row in await db.fetch(SQL["endpoint_sessions"], [row["id"] for row in found]):
+        for row in await db.fetch(SQL["endpoint_sessions"], [row["id"] for row in found], FRESH_S):
             replicas[row["endpoint_id"]].append(row)
     return [_record(row, replicas[row["id"]]) for row in found]
 
@@ -71,6 +73,7 @@ def _record(row: Row, replicas: Sequence[Row]) -> EndpointRecord:
             revision=row["target_revision"],
             proven=row["proven"],
             fallback=row["fallback"],
+            waiting=row["held"],
         ),
         row["revision"],
         row["created_at"],
@@ -84,6 +87,7 @@ def _record(row: Row, replicas: Sequence[Row]) -> EndpointRecord:
 
 
 def _replica(row: Mapping[str, Any]) -> ReplicaSnapshot:
+    kv_cache = None if row["kv_cache"] is None else row["kv_cache"] / 1000
     return ReplicaSnapshot(
         SessionId(row["id"]),
         Status(row["status"]),
@@ -96,6 +100,10 @@ def _replica(row: Mapping[str, Any]) -> ReplicaSnapshot:
         revision=row["revision"],
         draining_since=row["draining_since"],
         drain_reason=Reason(row["drain_reason"]),
+        unhealthy_since=row["unhealthy_since"],
+        in_flight=row["in_flight"],
+        is_confirmed=bool(row["confirmed"]),
+        load=None if row["running"] is None else EngineLoad(row["running"], row["waiting"], kv_cache),
         ends_at=row["ends_at"],
     )
 
@@ -112,4 +120,5 @@ def _view(row: Mapping[str, Any], snapshot: ReplicaSnapshot) -> ReplicaView:
         agent_id=row["agent_id"],
         status_since=row["status_since"],
         log_tail=row["log_tail"] or "",
+        unhealthy=row["unhealthy_detail"],
     )

@@ -11,6 +11,7 @@ from moorage.manager.serving.snapshots import EndpointSnapshot
 from moorage.manager.store.database import Database
 from moorage.manager.store.endpoint_rows import read_endpoints
 from moorage.manager.store.notifier import Notifier
+from moorage.manager.store.orders import OrderStore
 from moorage.manager.store.queries import SQL
 
 _FIRST = EndpointId("00000000-0000-0000-0000-000000000000")
@@ -19,8 +20,8 @@ _FIRST = EndpointId("00000000-0000-0000-0000-000000000000")
 class ReplicaStore:
     """``term``: of the leader; the writes of a former one change nothing."""
 
-    def __init__(self, db: Database, notifier: Notifier) -> None:
-        self._db, self._notifier = db, notifier
+    def __init__(self, db: Database, notifier: Notifier, orders: OrderStore) -> None:
+        self._db, self._notifier, self._orders = db, notifier, orders
         self._connection, self._sweep_connection = db.dedicated_connection(), db.dedicated_connection()
 
     async def sweep(
@@ -49,6 +50,11 @@ class ReplicaStore:
             return
         ids, reasons = [one for one, _ in replicas], [reason for _, reason in replicas]
         rows = await self._connection.fetch(SQL["replicas_drain"], ids, reasons, term)
+        if rows and any(reasons):
+            # Drawn after the commit: every table of a greater generation says that they drain.
+            generation = await self._orders.next_generation()
+            drained = [row["id"] for row in rows]
+            await self._connection.fetch(SQL["replicas_drain_generation"], drained, generation)
         self._notifier.notify_routes({SessionId(row["id"]) for row in rows})
         self._notifier.notify_endpoints({EndpointId(row["endpoint_id"]) for row in rows})
 

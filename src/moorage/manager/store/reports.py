@@ -150,6 +150,9 @@ class ReportStore:
         )
         self._notifier.notify_capacity(freed)
         self._notifier.notify_routes({SessionId(row["session_id"]) for row in written if row["has_port"]})
+        self._notifier.notify_endpoints(
+            {EndpointId(row["endpoint_id"]) for row in written if row["endpoint_id"] is not None}
+        )
         return refused | {agent_id: len(found) for agent_id, found in changes.items()}
 
     async def _receive(
@@ -254,9 +257,8 @@ class ReportStore:
             kernels = found.setdefault(AgentId(row["agent_id"]), [])
             if row["id"] is not None:
                 status, detail = Status(row["status"]), row["start_detail"]
-                kernels.append(
-                    StoredKernel(KernelId(row["id"]), SessionId(row["session_id"]), status, detail)
-                )
+                ids = KernelId(row["id"]), SessionId(row["session_id"])
+                kernels.append(StoredKernel(*ids, status, detail, row["unhealthy"]))
         return found
 
     async def _write_changes(
@@ -286,6 +288,7 @@ class ReportStore:
             [o.detail for o in seen],
             [o.log_tail for o in seen],
             [streams[agent_id] for agent_id, _ in every],
+            [o.unhealthy for o in seen],
         )
         offering = [(agent_id, change) for agent_id, change in every if change.observation.apps]
         if offering and await self._put_service_ports(offering, streams):

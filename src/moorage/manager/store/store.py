@@ -22,6 +22,7 @@ from moorage.manager.store.keys import KeyStore
 from moorage.manager.store.leases import LeaseStore
 from moorage.manager.store.lifecycle import LifecycleStore
 from moorage.manager.store.limit_shares import LimitShareStore
+from moorage.manager.store.loads import LoadStore
 from moorage.manager.store.managers import ManagerStore
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.orders import OrderStore
@@ -72,7 +73,8 @@ class Store:
         self.secrets = SecretStore(db, keyring)
         self.orders = OrderStore(db, keyring, keep_unknown=keep_unknown_kernels)
         self.endpoints = EndpointStore(db, notifier, clock)
-        self.replicas = ReplicaStore(db, notifier)
+        self.replicas = ReplicaStore(db, notifier, self.orders)
+        self.loads = LoadStore(db, notifier, self.endpoints)
         self.keys = KeyStore(db, notifier, clock)
         self.users, self.projects = UserStore(db, notifier), ProjectStore(db, notifier)
         self.access_tokens = AccessTokenStore(db, notifier, clock)

@@ -9,6 +9,7 @@ from sqlalchemy import BigInteger, Boolean, Float, Integer, LargeBinary, Text
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from moorage.manager.store import identity_tables as identity_tables
+from moorage.manager.store import serving_tables as serving_tables
 from moorage.manager.store.schema import ID, TIME, table
 from moorage.manager.store.schema import metadata as metadata
 
@@ -121,22 +122,8 @@ endpoints = table(
         "isolated": Boolean(),
         "serving": JSONB(),
         "target_revision": Integer(),
-    },
-)
-
-endpoint_revisions = table(
-    "endpoint_revisions",
-    ("endpoint_id", "revision"),
-    {
-        "endpoint_id": ID,
-        "revision": Integer(),
-        "spec": JSONB(),
-        "created_at": TIME,
-        "created_by": Text(),
-        "completed_at": [TIME],
-        "failed_at": [TIME],
-        "reason": Text(),
-        "detail": Text(),
+        "scaled_at": [TIME],
+        "scalings": Integer(),
     },
 )
 
@@ -179,6 +166,7 @@ sessions = table(
         "endpoint_revision": [Integer()],
         "draining_since": [TIME],
         "drain_reason": Text(),
+        "drain_generation": [BigInteger()],
     },
 )
 
@@ -205,6 +193,8 @@ kernels = table(
         "cluster_index": Integer(),
         "overlap": Boolean(),
         "lease_s": [Float()],
+        "unhealthy_since": [TIME],
+        "unhealthy_detail": Text(),
     },
 )
 
@@ -310,12 +300,6 @@ idempotency_keys = table(
     "idempotency_keys",
     ("scope", "key"),
     {"scope": Text(), "key": Text(), "request_digest": Text(), "session_id": ID, "created_at": TIME},
-)
-
-endpoint_idempotency_keys = table(
-    "endpoint_idempotency_keys",
-    ("scope", "key"),
-    {"scope": Text(), "key": Text(), "request_digest": Text(), "endpoint_id": ID, "created_at": TIME},
 )
 
 decisions = table(

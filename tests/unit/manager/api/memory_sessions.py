@@ -14,7 +14,13 @@ from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.status import LIVE, EndpointStatus, SessionType, Status
-from moorage.common.views.endpoints import EndpointPatch, EndpointView, RevisionView, RolloutView
+from moorage.common.views.endpoints import (
+    EndpointPatch,
+    EndpointView,
+    RevisionView,
+    RolloutView,
+    ScalingDecision,
+)
 from moorage.common.views.resources import HistoryEntry, Page, SessionView
 from moorage.manager.identity.keys import IdempotencyKey, Owner
 from moorage.manager.identity.scope import Scope
@@ -164,6 +170,7 @@ class MemoryEndpoints:
         self.starts_replicas = False
         self._endpoints: dict[str, _Endpoint] = {}
         self.created_once: dict[IdempotencyKey | None, EndpointSpec] = {}
+        self.scalings: list[ScalingDecision] = []
 
     @property
     def specs(self) -> dict[str, EndpointSpec]:
@@ -232,6 +239,10 @@ class MemoryEndpoints:
             )
             for number, spec in reversed([*enumerate(endpoint.revisions, 1)])
         ]
+
+    async def decisions(self, scope: Scope, name: str) -> list[ScalingDecision]:
+        await self.get(scope, name)
+        return self.scalings
 
     async def undo(self, scope: Scope, name: str, revision: int | None) -> EndpointView:
         await self.get(scope, name)

@@ -31,6 +31,7 @@ EXPECTED = {
     "/v1/workspaces/{ref}": {"delete"},
     "/v1/endpoints": {"get", "post"},
     "/v1/endpoints/{name}": {"get", "patch", "delete"},
+    "/v1/endpoints/{name}/decisions": {"get"},
     "/v1/endpoints/{name}/revisions": {"get"},
     "/v1/endpoints/{name}/rollout": {"get"},
     "/v1/endpoints/{name}/rollout/undo": {"post"},

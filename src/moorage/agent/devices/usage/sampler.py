@@ -21,13 +21,15 @@ from moorage.agent.runtimes.base import Counters, Handle, Runtime, RuntimeFailed
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.ids import AgentId, DeviceId, KernelId
-from moorage.common.model.usage import DeviceUse, KernelMinute, KernelUse, UsageReport, Use
+from moorage.common.model.usage import DeviceUse, EngineUse, KernelMinute, KernelUse, UsageReport, Use
 
 log = structlog.get_logger("moorage.agent.devices.usage")
 # Completed minutes that are buffered for the manager; the oldest are dropped first.
 _MAX_MINUTES = 600
 # Kernels per measurement.
 AT_ONCE = 250
+# The loads of all engines are sent at least so often, those that changed with each report.
+ALL_ENGINES_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class Sample:
 class UsageSampler:
     """``running``: the kernels to measure. ``devices``: the offered devices with their parents. ``send``
     returns whether the manager accepted the report; calls never overlap. ``wanted``: whether it wants one
-    now."""
+    now. ``engines``: the load of each engine."""
 
     def __init__(
         self,
@@ -65,10 +67,13 @@ class UsageSampler:
         meter: DeviceMeter,
         send: Callable[[UsageReport], Awaitable[bool]],
         wanted: Callable[[], bool] = lambda: True,
+        engines: Callable[[], Iterable[EngineUse]] = tuple,
     ) -> None:
         self._id, self._incarnation, self._clock = agent_id, incarnation, clock
         self._runtimes, self._running, self._devices = runtimes, running, devices
-        self._meter, self._send, self._wanted = meter, send, wanted
+        self._meter, self._send, self._wanted, self._engines = meter, send, wanted, engines
+        self._sent_engines: dict[KernelId, EngineUse] = {}
+        self._all_engines_at = 0.0
         self._previous: dict[KernelId, tuple[float, Counters]] = {}
         # The kernels still to be measured in this round, the latest use of each, and what was not sent yet.
         self._turn: deque[KernelId] = deque()
@@ -176,9 +181,19 @@ class UsageSampler:
                 for d in latest.devices.values()
             ),
             minutes,
+            self._changed_engines(),
         )
         if await self._send(report):
+            self._sent_engines |= {one.kernel_id: one for one in report.engines}
             sent = set(minutes)
             self._completed = [minute for minute in self._completed if minute not in sent]
         else:
             self.dropped += 1
+
+    def _changed_engines(self) -> tuple[EngineUse, ...]:
+        """Those that the manager does not know; now and then all, since it may have lost some."""
+        now, loads = self._clock.monotonic(), {one.kernel_id: one for one in self._engines()}
+        if now - self._all_engines_at >= ALL_ENGINES_S:
+            self._all_engines_at, self._sent_engines = now, {}
+        self._sent_engines = {k: one for k, one in self._sent_engines.items() if k in loads}
+        return tuple(one for k, one in loads.items() if self._sent_engines.get(k) != one)

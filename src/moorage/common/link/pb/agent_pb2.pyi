@@ -100,7 +100,7 @@ class AppPort(_message.Message):
     def __init__(self, name: _Optional[str] = ..., port: _Optional[int] = ..., protocol: _Optional[str] = ..., base_path: _Optional[bool] = ..., inner: _Optional[int] = ..., guarded: _Optional[bool] = ...) -> None: ...
 
 class Observation(_message.Message):
-    __slots__ = ("kernel_id", "session_id", "state", "host", "port", "exit_code", "reason", "detail", "log_tail", "apps")
+    __slots__ = ("kernel_id", "session_id", "state", "host", "port", "exit_code", "reason", "detail", "log_tail", "apps", "unhealthy")
     KERNEL_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -111,6 +111,7 @@ class Observation(_message.Message):
     DETAIL_FIELD_NUMBER: _ClassVar[int]
     LOG_TAIL_FIELD_NUMBER: _ClassVar[int]
     APPS_FIELD_NUMBER: _ClassVar[int]
+    UNHEALTHY_FIELD_NUMBER: _ClassVar[int]
     kernel_id: str
     session_id: str
     state: str
@@ -121,7 +122,8 @@ class Observation(_message.Message):
     detail: str
     log_tail: str
     apps: _containers.RepeatedCompositeFieldContainer[AppPort]
-    def __init__(self, kernel_id: _Optional[str] = ..., session_id: _Optional[str] = ..., state: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., log_tail: _Optional[str] = ..., apps: _Optional[_Iterable[_Union[AppPort, _Mapping]]] = ...) -> None: ...
+    unhealthy: str
+    def __init__(self, kernel_id: _Optional[str] = ..., session_id: _Optional[str] = ..., state: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., log_tail: _Optional[str] = ..., apps: _Optional[_Iterable[_Union[AppPort, _Mapping]]] = ..., unhealthy: _Optional[str] = ...) -> None: ...
 
 class Report(_message.Message):
     __slots__ = ("info", "incarnation", "orders_generation", "kernels", "draining", "delta", "removed", "orders_wanted", "sent_at", "stream", "content_digest", "usage", "newest_generation")
@@ -446,8 +448,20 @@ class DeviceUse(_message.Message):
     power: int
     def __init__(self, device_id: _Optional[str] = ..., memory: _Optional[int] = ..., gpu: _Optional[int] = ..., temperature: _Optional[int] = ..., power: _Optional[int] = ...) -> None: ...
 
+class EngineUse(_message.Message):
+    __slots__ = ("kernel_id", "running", "waiting", "kv_cache")
+    KERNEL_ID_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    KV_CACHE_FIELD_NUMBER: _ClassVar[int]
+    kernel_id: str
+    running: int
+    waiting: int
+    kv_cache: int
+    def __init__(self, kernel_id: _Optional[str] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., kv_cache: _Optional[int] = ...) -> None: ...
+
 class UsageReport(_message.Message):
-    __slots__ = ("agent_id", "incarnation", "cpu", "memory", "kernels", "devices", "minutes")
+    __slots__ = ("agent_id", "incarnation", "cpu", "memory", "kernels", "devices", "minutes", "engines")
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     CPU_FIELD_NUMBER: _ClassVar[int]
@@ -455,6 +469,7 @@ class UsageReport(_message.Message):
     KERNELS_FIELD_NUMBER: _ClassVar[int]
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     MINUTES_FIELD_NUMBER: _ClassVar[int]
+    ENGINES_FIELD_NUMBER: _ClassVar[int]
     agent_id: str
     incarnation: str
     cpu: int
@@ -462,7 +477,8 @@ class UsageReport(_message.Message):
     kernels: _containers.RepeatedCompositeFieldContainer[KernelUse]
     devices: _containers.RepeatedCompositeFieldContainer[DeviceUse]
     minutes: _containers.RepeatedCompositeFieldContainer[KernelMinute]
-    def __init__(self, agent_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., cpu: _Optional[int] = ..., memory: _Optional[int] = ..., kernels: _Optional[_Iterable[_Union[KernelUse, _Mapping]]] = ..., devices: _Optional[_Iterable[_Union[DeviceUse, _Mapping]]] = ..., minutes: _Optional[_Iterable[_Union[KernelMinute, _Mapping]]] = ...) -> None: ...
+    engines: _containers.RepeatedCompositeFieldContainer[EngineUse]
+    def __init__(self, agent_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., cpu: _Optional[int] = ..., memory: _Optional[int] = ..., kernels: _Optional[_Iterable[_Union[KernelUse, _Mapping]]] = ..., devices: _Optional[_Iterable[_Union[DeviceUse, _Mapping]]] = ..., minutes: _Optional[_Iterable[_Union[KernelMinute, _Mapping]]] = ..., engines: _Optional[_Iterable[_Union[EngineUse, _Mapping]]] = ...) -> None: ...
 
 class UsageAck(_message.Message):
     __slots__ = ()

@@ -1,7 +1,18 @@
--- The replicas of endpoints ($1): all live ones, and the ten newest that have ended (index sessions_by_endpoint).
+-- The replicas of endpoints ($1): all live ones, and the ten newest that have ended (index sessions_by_endpoint). `in_flight`:
+-- by the proxies that reported in the last $2 seconds; NULL: there is none. `confirmed`: all of them know that it drains.
+WITH proxies AS MATERIALIZED (
+    SELECT proxy_id, routes_generation FROM proxy_reports WHERE at > now() - make_interval(secs => $2)
+), flights AS MATERIALIZED (
+    SELECT f.key AS session_id, sum(f.value::int) AS in_flight
+    FROM endpoints e JOIN model_loads m ON m.model = e.name JOIN proxies p USING (proxy_id), jsonb_each_text(m.replicas) f
+    WHERE e.id = ANY ($1::uuid[]) GROUP BY 1
+)
 SELECT s.endpoint_id, s.id, s.name, s.status, s.reason, s.detail, s.created_at, s.status_since, s.ready_at,
        coalesce(s.endpoint_revision, 1) AS revision, s.draining_since, s.drain_reason,
        CASE WHEN s.status = 'RUNNING' THEN s.deadline_at END AS ends_at,
+       CASE WHEN EXISTS (SELECT FROM proxies) THEN coalesce(f.in_flight, 0) END AS in_flight,
+       s.drain_generation < (SELECT min(routes_generation) FROM proxies) AS confirmed,
+       g.running, g.waiting, g.kv_cache, k.unhealthy_since, k.unhealthy_detail,
        k.agent_id, k.log_tail, k.detail AS kernel_detail, coalesce(a.status <> 'ALIVE', false) AS agent_silent,
        coalesce(a.cordon = 'drain', false) AS agent_drained
 FROM unnest($1::uuid[]) AS e(id)
@@ -14,4 +25,6 @@ CROSS JOIN LATERAL (
                    ORDER BY d.created_at DESC LIMIT 10) ended) s
 LEFT JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt AND k.hostname = 'main1'
 LEFT JOIN agents a ON a.id = k.agent_id
+LEFT JOIN engine_loads g ON g.kernel_id = k.id
+LEFT JOIN flights f ON f.session_id = s.id::text
 ORDER BY s.created_at DESC, s.id DESC

@@ -8,7 +8,7 @@ WITH chunk AS MATERIALIZED (
 SELECT (SELECT id FROM chunk WHERE (SELECT count(*) FROM chunk) = $2 ORDER BY id DESC LIMIT 1) AS last, ARRAY(
     SELECT c.id FROM chunk c, LATERAL (
         SELECT count(*) AS live, count(*) FILTER (
-            WHERE (a.id IS NULL OR (a.status = 'ALIVE' AND a.cordon <> 'drain')) AND s.draining_since IS NULL
+            WHERE (a.id IS NULL OR (a.status = 'ALIVE' AND a.cordon <> 'drain')) AND s.draining_since IS NULL AND k.unhealthy_since IS NULL
               AND coalesce(s.endpoint_revision, 1) = c.target_revision) AS healthy
         FROM sessions s LEFT JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt AND k.hostname = 'main1'
         LEFT JOIN agents a ON a.id = k.agent_id

@@ -1,7 +1,9 @@
 -- Those of the endpoints $1 that are not deleted, and deleted ones that still have live replicas. `fallback`: the last
 -- revision but the target that was complete.
 SELECT e.*, r.completed_at IS NOT NULL AS proven, f.revision AS fallback, n.revision AS newest, n.failed_at AS newest_failed_at,
-       n.reason AS rollout_reason, n.detail AS rollout_detail
+       n.reason AS rollout_reason, n.detail AS rollout_detail,
+       (SELECT coalesce(sum(m.waiting), 0) FROM model_loads m JOIN proxy_reports p USING (proxy_id)
+        WHERE m.model = e.name AND p.at > now() - make_interval(secs => $2)) AS held
 FROM endpoints e
 JOIN endpoint_revisions r ON r.endpoint_id = e.id AND r.revision = e.target_revision
 LEFT JOIN LATERAL (

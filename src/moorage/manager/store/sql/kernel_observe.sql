@@ -1,11 +1,11 @@
 -- Write the kernel states that agents observed. Compare-and-swap on each kernel's old status ($3). The kernel must belong to
 -- the reporting agent, and the report must have come through that agent's newest stream ($12); FOR SHARE keeps a newer
 -- stream from registering until this commits. `has_port`: the kernel listens, so routes may be affected. `was_stopping`: it
--- has ended, and a new attempt of its session may wait for that.
+-- has ended, and a new attempt of its session may wait for that. `endpoint_id`: of a replica whose health changed.
 WITH input AS (
     SELECT * FROM unnest($1::text[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int[],
-                         $8::int[], $9::text[], $10::text[], $11::text[], $12::bigint[])
-    AS i(agent_id, id, old, new, observed, host, port, exit_code, reason, detail, log_tail, stream)
+                         $8::int[], $9::text[], $10::text[], $11::text[], $12::bigint[], $13::text[])
+    AS i(agent_id, id, old, new, observed, host, port, exit_code, reason, detail, log_tail, stream, unhealthy)
 ), reporting AS (
     SELECT a.id FROM agents a JOIN (SELECT DISTINCT agent_id, stream FROM input) i ON a.id = i.agent_id
     WHERE a.stream = i.stream ORDER BY a.id FOR SHARE OF a
@@ -21,7 +21,11 @@ UPDATE kernels k SET
     reason = CASE WHEN i.reason = '' THEN k.reason ELSE i.reason END,
     -- The detail of a start step is obsolete when the status changes.
     detail = CASE WHEN i.detail = '' AND i.new = k.status THEN k.detail ELSE i.detail END,
-    log_tail = CASE WHEN i.log_tail = '' THEN k.log_tail ELSE i.log_tail END
+    log_tail = CASE WHEN i.log_tail = '' THEN k.log_tail ELSE i.log_tail END,
+    -- What it was when it ended stays.
+    unhealthy_since = CASE WHEN i.new <> 'RUNNING' THEN k.unhealthy_since WHEN i.unhealthy <> '' THEN coalesce(k.unhealthy_since, now()) END,
+    unhealthy_detail = CASE WHEN i.new <> 'RUNNING' THEN k.unhealthy_detail ELSE i.unhealthy END
 FROM locked i
 WHERE k.id = i.id AND k.status = i.old AND k.agent_id = i.agent_id
-RETURNING k.id, k.session_id, k.port > 0 AS has_port, i.old = 'TERMINATING' AND i.new <> i.old AS was_stopping
+RETURNING k.id, k.session_id, k.port > 0 AS has_port, i.old = 'TERMINATING' AND i.new <> i.old AS was_stopping,
+          CASE WHEN i.old = 'RUNNING' AND i.new = 'RUNNING' THEN (SELECT s.endpoint_id FROM sessions s WHERE s.id = k.session_id) END AS endpoint_id

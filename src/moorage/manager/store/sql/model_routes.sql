@@ -16,7 +16,7 @@ FROM names n LEFT JOIN LATERAL (
                s.draining_since IS NOT NULL AS draining
         FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
         WHERE s.endpoint_id = e.id AND s.status = 'RUNNING' AND k.status = 'RUNNING' AND k.port > 0
-          AND k.hostname = 'main1') t ON true
+          AND k.hostname = 'main1' AND k.unhealthy_since IS NULL) t ON true
     WHERE e.name = n.name AND e.deleted_at IS NULL
     UNION ALL
     SELECT s.created_at, 1, s.id, k.id, k.host, k.port, k.secret, s.spec ->> 'engine', false, s.project, '{}'

@@ -1,0 +1,53 @@
+"""Metrics of inference engines: what ``/metrics`` of vLLM and llama.cpp says of their load. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PATH = "/metrics"
+_RUNNING = ("vllm:num_requests_running", "llamacpp:requests_processing")
+_WAITING = ("vllm:num_requests_waiting", "llamacpp:requests_deferred")
+# From 0 to 1. llama.cpp has had none for some time.
+_KV_CACHE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "llamacpp:kv_cache_usage_ratio")
+# They grow while the engine works on requests.
+_PROGRESS = (
+    *("vllm:prompt_tokens_total", "vllm:generation_tokens_total"),
+    *("llamacpp:n_decode_total", "llamacpp:prompt_tokens_total", "llamacpp:tokens_predicted_total"),
+)
+_NAMES = frozenset((*_RUNNING, *_WAITING, *_KV_CACHE, *_PROGRESS))
+
+
+@dataclass(frozen=True, slots=True)
+class EngineMetrics:
+    """``kv_cache``: None if the engine does not say. ``progress``: grows while it works."""
+
+    running: int
+    waiting: int
+    kv_cache: float | None
+    progress: float
+
+
+def parse_metrics(text: str) -> EngineMetrics | None:
+    """From Prometheus text. Values of several engines in one server are added up; of their KV caches, the
+    fullest counts. None: it is not an engine that is known here."""
+    found: dict[str, list[float]] = {}
+    for line in text.splitlines():
+        name = line.partition("{")[0].partition(" ")[0]
+        if name in _NAMES:
+            try:
+                found.setdefault(name, []).append(float(line.rpartition("}")[2].split()[-1]))
+            except (ValueError, IndexError):
+                continue
+
+    def values(names: tuple[str, ...]) -> list[float]:
+        return [value for name in names for value in found.get(name, ())]
+
+    running, waiting, kv_cache = values(_RUNNING), values(_WAITING), values(_KV_CACHE)
+    if not running or not waiting:
+        return None
+    full = min(1.0, max(0.0, *kv_cache)) if kv_cache else None
+    return EngineMetrics(_count(sum(running)), _count(sum(waiting)), full, sum(values(_PROGRESS)))
+
+
+def _count(value: float) -> int:
+    return int(min(max(value, 0), 1e6)) if value == value else 0

@@ -1,0 +1,125 @@
+"""Health of ready kernels: probes each engine again and again, and reads its metrics.
+
+A probe is a real generation, as at the start. After ``FAILURES`` failed ones in a row the kernel is
+unhealthy,
+until one succeeds. One that gets no answer in time has not failed if the engine's own counters show that it
+works: requests before it in the queue may take long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
+
+from moorage.agent.engines.metrics import EngineMetrics
+from moorage.common.aio.clock import Clock
+from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.model.ids import KernelId
+from moorage.common.model.usage import EngineUse
+
+if TYPE_CHECKING:
+    from moorage.agent.kernel.readiness import ReadinessCheck
+
+FAILURES = 3
+METRICS_S = 2.0
+
+
+class KernelHealth:
+    """Health of one kernel: counts the failures of its probes. Pure but for ``check``."""
+
+    def __init__(self, check: ReadinessCheck) -> None:
+        self._check = check
+        self._failures, self._progress = 0, 0.0
+        self.probed_at = float("-inf")
+        self.metrics: EngineMetrics | None = None
+        self.has_metrics = True  # until it says that it has none
+
+    @property
+    def problem(self) -> str:
+        """Why it is unhealthy; "" if it is healthy."""
+        return f"{self._failures} health checks failed: {self._check.last_result}" if self._is_bad else ""
+
+    @property
+    def _is_bad(self) -> bool:
+        return self._failures >= FAILURES
+
+    async def probe(self) -> None:
+        outcome = await self._check.probe_once()
+        progress = self.metrics.progress if self.metrics is not None else 0.0
+        works = outcome is None and progress > self._progress
+        self._failures = 0 if outcome or works else self._failures + 1
+        self._progress = progress
+
+    async def read_metrics(self) -> None:
+        found = await self._check.read_metrics()
+        self.has_metrics = found is not None
+        self.metrics = found
+
+
+class HealthMonitor:
+    """``serving``: the ready kernels that answer requests, each with how to check it. ``on_change`` is called
+    with a kernel and why it is unhealthy, "" once it is healthy again. ``period_s``: between two probes."""
+
+    def __init__(
+        self,
+        serving: Callable[[], Mapping[KernelId, Callable[[], ReadinessCheck | None]]],
+        on_change: Callable[[KernelId, str], None],
+        clock: Clock,
+        period_s: float,
+    ) -> None:
+        self._serving, self._on_change, self._clock, self._period_s = serving, on_change, clock, period_s
+        self._kernels: dict[KernelId, KernelHealth | None] = {}
+        self._running: dict[tuple[KernelId, str], asyncio.Task[None]] = {}
+
+    async def tick(self) -> None:
+        """Begin the checks that are due. A slow one delays no other."""
+        serving, now = self._serving(), self._clock.monotonic()
+        for kernel_id in self._kernels.keys() - serving.keys():
+            del self._kernels[kernel_id]
+        for kernel_id, make in serving.items():
+            if kernel_id not in self._kernels:
+                check = make()
+                self._kernels[kernel_id] = KernelHealth(check) if check is not None else None
+                if (made := self._kernels[kernel_id]) is not None:
+                    made.probed_at = now  # it has just become ready
+            health = self._kernels[kernel_id]
+            if health is None:
+                continue
+            if health.has_metrics:
+                self._begin(kernel_id, "metrics", health.read_metrics)
+            if now - health.probed_at >= self._period_s and self._begin(kernel_id, "probe", health.probe):
+                health.probed_at = now
+
+    def loads(self) -> list[EngineUse]:
+        """The load of each engine that says so."""
+        return [
+            EngineUse(
+                kernel_id,
+                health.metrics.running,
+                health.metrics.waiting,
+                None if health.metrics.kv_cache is None else round(1000 * health.metrics.kv_cache),
+            )
+            for kernel_id, health in self._kernels.items()
+            if health is not None and health.metrics is not None
+        ]
+
+    async def close(self) -> None:
+        await cancel_and_wait(*self._running.values())
+
+    def _begin(self, kernel_id: KernelId, what: str, work: Callable[[], Awaitable[None]]) -> bool:
+        """False: the one before is still running."""
+        key = kernel_id, what
+        if key in self._running:
+            return False
+        task = self._running[key] = spawn(f"health.{what}.{kernel_id}", self._run(kernel_id, work))
+        task.add_done_callback(lambda _: self._running.pop(key, None))
+        return True
+
+    async def _run(self, kernel_id: KernelId, work: Callable[[], Awaitable[None]]) -> None:
+        health = self._kernels[kernel_id]
+        assert health is not None
+        before = health.problem
+        await work()
+        if bool(health.problem) != bool(before) and self._kernels.get(kernel_id) is health:
+            self._on_change(kernel_id, health.problem)

@@ -1,0 +1,73 @@
+"""Load writer: writes what proxies report of their load once a second, in one statement; at once if a model
+is to be woken or a draining replica has finished.
+
+Of each proxy the newest state is kept, not a queue of reports. The next whole report has what was lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import structlog
+
+from moorage.common.aio.clock import Clock
+from moorage.common.aio.loop import Loop
+from moorage.common.link.messages import LoadReport
+from moorage.common.model.errors import StoreUnavailable
+from moorage.manager.store import Store
+
+log = structlog.get_logger("moorage.load")
+EVERY_S, FORGOTTEN_S = 1.0, 3600.0
+# Reports that wait for the next write, by far more than proxies.
+_PROXIES = 1000
+
+
+class LoadWriter:
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+        self._newest: dict[str, LoadReport] = {}
+        # Sessions with requests, by proxy and model, to notice when the last one ends.
+        self._busy: dict[tuple[str, str], frozenset[str]] = {}
+        self._forgot_at = clock.monotonic()
+        self.loop = Loop("load", self.run_once, interval_s=EVERY_S, clock=clock)
+
+    def record_load(self, report: LoadReport) -> None:
+        """Called for each report; never blocks."""
+        before = self._newest.get(report.proxy_id)
+        if before is not None and not report.whole and before.incarnation == report.incarnation:
+            models = {one.model: one for one in (*before.models, *report.models)}
+            report = replace(report, models=tuple(models.values()), whole=before.whole)
+        if before is not None or len(self._newest) < _PROXIES:
+            self._newest[report.proxy_id] = report
+        if self._is_urgent(report):
+            self.loop.nudge()
+
+    def proxy_gone(self, proxy_id: str) -> None:
+        """Its last report stays until it is too old: it may be with another manager now."""
+        self._busy = {key: busy for key, busy in self._busy.items() if key[0] != proxy_id}
+
+    def _is_urgent(self, report: LoadReport) -> bool:
+        """A request waits, or some replica has no request any more: it may be one that drains."""
+        urgent = False
+        for load in report.models:
+            key, busy = (report.proxy_id, load.model), frozenset(one.session_id for one in load.replicas)
+            urgent |= load.waiting > 0 or bool(self._busy.get(key, frozenset()) - busy)
+            self._busy[key] = busy
+        return urgent
+
+    async def run_once(self) -> None:
+        reports, self._newest = self._newest, {}
+        if reports:
+            try:
+                await self._store.loads.put(list(reports.values()))
+            except StoreUnavailable:
+                for proxy_id, report in reports.items():
+                    newer = self._newest.pop(proxy_id, None)
+                    self._newest[proxy_id] = report
+                    if newer is not None:
+                        self.record_load(newer)
+                raise
+        now = self._clock.monotonic()
+        if now - self._forgot_at >= FORGOTTEN_S:
+            self._forgot_at = now
+            await self._store.loads.forget(FORGOTTEN_S)

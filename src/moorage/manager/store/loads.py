@@ -1,0 +1,144 @@
+"""Load of models and replicas in Postgres: what proxies and engines report, and the scaling that follows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from moorage.common.link.messages import LoadReport
+from moorage.common.model.ids import AgentId, EndpointId
+from moorage.common.model.spec import EndpointSpec
+from moorage.common.model.usage import EngineUse
+from moorage.common.views.endpoints import ScalingDecision
+from moorage.manager.identity.scope import Scope
+from moorage.manager.serving.snapshots import Decision, LoadSample, Scaling
+from moorage.manager.store.database import Database
+from moorage.manager.store.endpoint_rows import FRESH_S
+from moorage.manager.store.endpoints import EndpointStore
+from moorage.manager.store.notifier import Notifier
+from moorage.manager.store.queries import SQL
+from moorage.manager.store.rows import Row
+
+_LARGEST = 1_000_000_000
+_SHOWN = 50
+
+
+@dataclass(frozen=True, slots=True)
+class ScaledEndpoint:
+    """An autoscaled endpoint with its load now. ``requests``: the counters of the proxies, by proxy and
+    incarnation. ``version``: of the endpoint; a decision about another one is void."""
+
+    endpoint_id: EndpointId
+    name: str
+    version: int
+    scaling: Scaling
+    load: LoadSample
+    requests: Mapping[str, int]
+
+
+class LoadStore:
+    def __init__(self, db: Database, notifier: Notifier, endpoints: EndpointStore) -> None:
+        self._db, self._notifier, self._endpoints = db, notifier, endpoints
+        # Proxies and engines report again what a crash loses.
+        self._connection = db.dedicated_connection(durable=False)
+        self._scaling_connection = db.dedicated_connection()
+
+    async def put(self, reports: Collection[LoadReport]) -> None:
+        """At most one report per proxy. Wakes those who wait for a request, or for the end of one."""
+        loads = [(r.proxy_id, m) for r in reports for m in r.models]
+        rows = await self._connection.fetch(
+            SQL["loads_put"],
+            [r.proxy_id for r in reports],
+            [r.incarnation for r in reports],
+            [r.routes_generation for r in reports],
+            [r.whole for r in reports],
+            [proxy_id for proxy_id, _ in loads],
+            [m.model for _, m in loads],
+            [min(m.in_flight, _LARGEST) for _, m in loads],
+            [min(m.waiting, _LARGEST) for _, m in loads],
+            [min(m.requests, 1 << 60) for _, m in loads],
+            [min(max(m.idle_s, 0.0), 1e9) for _, m in loads],
+            [None if m.first_token_ms is None else min(m.first_token_ms, _LARGEST) for _, m in loads],
+            [json.dumps({one.session_id: one.in_flight for one in m.replicas}) for _, m in loads],
+        )
+        self._notifier.notify_endpoints({EndpointId(row["id"]) for row in rows})
+
+    async def put_engines(self, loads: Sequence[tuple[AgentId, EngineUse]]) -> None:
+        """Each with the agent that reports it; at most one per kernel."""
+        await self._connection.fetch(
+            SQL["engine_loads_put"],
+            [agent_id for agent_id, _ in loads],
+            [one.kernel_id for _, one in loads],
+            [min(one.running, _LARGEST) for _, one in loads],
+            [min(one.waiting, _LARGEST) for _, one in loads],
+            [None if one.kv_cache is None else min(one.kv_cache, 1000) for _, one in loads],
+        )
+
+    async def forget(self, silent_s: float) -> None:
+        """Proxies that have said nothing for so long."""
+        await self._connection.fetch(SQL["loads_forget"], silent_s)
+
+    # The autoscaler.
+
+    async def changed(self, _: Scope, since: datetime) -> tuple[list[EndpointId], datetime]:
+        """The autoscaled endpoints whose load changed after ``since``, and what to ask for next."""
+        row = (await self._scaling_connection.fetch(SQL["loads_changed"], since))[0]
+        return [EndpointId(one) for one in row["endpoints"]], row["next"]
+
+    async def autoscaled(self, _: Scope) -> list[EndpointId]:
+        rows = await self._scaling_connection.fetch(SQL["endpoints_autoscaled"])
+        return [EndpointId(row["id"]) for row in rows]
+
+    async def of_endpoints(self, _: Scope, among: Collection[EndpointId]) -> list[ScaledEndpoint]:
+        """The autoscaled ones, with their load."""
+        rows = await self._scaling_connection.fetch(SQL["endpoint_loads"], sorted(among), FRESH_S)
+        return [_scaled(row) for row in rows]
+
+    async def scale(
+        self, _: Scope, endpoint: ScaledEndpoint, decision: Decision, inputs: Mapping[str, Any], term: int
+    ) -> bool:
+        """Carry out a decision, and record it with its ``inputs``. False: the endpoint has changed."""
+        rows = await self._scaling_connection.fetch(
+            SQL["endpoint_autoscale"],
+            endpoint.endpoint_id,
+            endpoint.scaling.wanted,
+            decision.replicas,
+            term,
+            decision.rule,
+            decision.detail,
+            dict(inputs),
+            endpoint.version,
+        )
+        changed = {EndpointId(row["id"]) for row in rows}
+        self._notifier.notify_endpoints(changed)
+        self._notifier.notify_routes(changed)
+        return bool(changed)
+
+    async def decisions(self, scope: Scope, name: str) -> list[ScalingDecision]:
+        """The newest ones of an endpoint, newest first. Raises ``NotFound``."""
+        record = await self._endpoints.get(scope, name)
+        rows = await self._db.fetch(SQL["scaling_decisions"], record.snapshot.endpoint_id, _SHOWN)
+        return [ScalingDecision(**dict(row)) for row in rows]
+
+
+def _scaled(row: Row) -> ScaledEndpoint:
+    spec = EndpointSpec.model_validate(row["spec"] | row["serving"])
+    assert spec.autoscale is not None
+    running = row["in_flight"] if row["running"] is None else max(row["running"], row["in_flight"])
+    load = LoadSample(
+        row["at"],
+        ready=row["ready"],
+        running=int(running),
+        waiting=int(row["waiting"] or 0),
+        held=int(row["held"]),
+        kv_cache=None if row["kv_cache"] is None else float(row["kv_cache"]) / 1000,
+        first_token_s=None if row["first_token_ms"] is None else row["first_token_ms"] / 1000,
+        idle_s=None if row["idle_s"] is None else float(row["idle_s"]),
+    )
+    scaling = Scaling(spec.autoscale, row["wanted"], row["scaled_at"], row["active_since"])
+    return ScaledEndpoint(
+        EndpointId(row["id"]), spec.name, row["version"], scaling, load, row["requests"] or {}
+    )

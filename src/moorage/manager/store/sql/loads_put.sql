@@ -1,0 +1,27 @@
+-- Write the newest reports of proxies ($1, with their incarnations $2, route generations $3 and whether the report is whole $4)
+-- and their loads by model ($5 proxy, $6 model, $7 in flight, $8 waiting, $9 requests, $10 idle seconds, $11 p90 of the time to
+-- first token, $12 in flight by session). A whole report replaces all loads of its proxy. Returns the endpoints to look at now:
+-- those with waiting requests and no replicas, and those with replicas that drain.
+WITH reported AS (
+    INSERT INTO proxy_reports AS p (proxy_id, incarnation, routes_generation, at)
+    SELECT id, incarnation, generation, now() FROM unnest($1::text[], $2::text[], $3::bigint[]) AS i(id, incarnation, generation)
+    ORDER BY id
+    ON CONFLICT (proxy_id) DO UPDATE SET incarnation = excluded.incarnation, routes_generation = excluded.routes_generation, at = now()
+), input AS (
+    SELECT * FROM unnest($5::text[], $6::text[], $7::int[], $8::int[], $9::bigint[], $10::float8[], $11::int[], $12::text[])
+    AS i(proxy_id, model, in_flight, waiting, requests, idle_s, first_token_ms, replicas)
+), forgotten AS (
+    DELETE FROM model_loads l USING unnest($1::text[], $4::boolean[]) AS w(id, whole)
+    WHERE w.whole AND l.proxy_id = w.id AND NOT EXISTS (SELECT FROM input i WHERE i.proxy_id = l.proxy_id AND i.model = l.model)
+), written AS (
+    INSERT INTO model_loads AS l (proxy_id, model, in_flight, waiting, requests, active_at, first_token_ms, replicas, changed_at)
+    SELECT proxy_id, model, in_flight, waiting, requests, now() - make_interval(secs => idle_s), first_token_ms, replicas::jsonb, now()
+    FROM input ORDER BY proxy_id, model
+    ON CONFLICT (proxy_id, model) DO UPDATE SET in_flight = excluded.in_flight, waiting = excluded.waiting,
+        requests = excluded.requests, active_at = excluded.active_at, first_token_ms = excluded.first_token_ms,
+        replicas = excluded.replicas, changed_at = now()
+)
+SELECT DISTINCT e.id FROM input i JOIN endpoints e ON e.name = i.model AND e.deleted_at IS NULL
+WHERE (i.waiting > 0 AND e.replicas = 0)
+   OR EXISTS (SELECT FROM sessions s WHERE s.endpoint_id = e.id AND s.draining_since IS NOT NULL
+                AND s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR'))

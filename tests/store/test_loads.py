@@ -1,0 +1,230 @@
+"""Load of endpoints in Postgres, and what follows from it: wake, idle, autoscaling, drains, health."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from moorage.common.link.messages import LoadReport, ModelLoad, ReplicaLoad
+from moorage.common.model.ids import AgentId, KernelId, SessionId
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import EndpointSpec
+from moorage.common.model.status import EndpointStatus, ObservedState, Status
+from moorage.common.model.usage import EngineUse, UsageReport
+from moorage.common.views.endpoints import EndpointView
+from moorage.manager.identity.keys import Owner
+from moorage.manager.identity.scope import Scope
+from moorage.manager.loops import UsageWriter
+from moorage.manager.loops.autoscaler import Autoscaler
+from moorage.manager.loops.load_writer import LoadWriter
+from moorage.manager.metrics import Metrics
+from moorage.manager.serving.snapshots import Decision
+from moorage.manager.store import Store
+
+from .conftest import RUNNING
+from .test_rollouts import Platform, complete, spec
+
+SYSTEM = Scope.system("t", Owner("ann", "vision"))
+
+
+class Loaded(Platform):
+    """With an autoscaler, and one proxy that reports."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.metrics = Metrics()
+        self.autoscaler = Autoscaler(store, self.leader, self.metrics, self.clock)
+        self.writer = LoadWriter(store, self.clock)
+        self.usage = UsageWriter(store, self.metrics, self.clock)
+
+    async def report(self, *, proxy: str = "p1", generation: int = 1 << 50, **load: Any) -> None:
+        """Of model m."""
+        replicas = tuple(ReplicaLoad(SessionId(k), n) for k, n in load.pop("replicas", {}).items())
+        made = ModelLoad("m", replicas=replicas, **load)
+        self.writer.record_load(LoadReport(proxy, "run-1", generation, (made,), whole=True))
+        await self.writer.run_once()
+
+    async def engines(self, running: int, waiting: int, kv_cache: int | None = None) -> None:
+        """Of every replica."""
+        kernels = [k for k, seen in self.agent.seen.items() if seen.state is ObservedState.RUNNING]
+        uses = tuple(EngineUse(k, running, waiting, kv_cache) for k in kernels)
+        self.usage.take(UsageReport(AgentId("node-1"), "incarnation-1", 0, 0, engines=uses))
+        await self.usage.run_once()
+
+    async def scale(self) -> EndpointView:
+        """One run of the autoscaler, then of the replica controller."""
+        await self.store.database.fetch("DELETE FROM leases")
+        await self.leader.run_once()
+        await self.autoscaler.run_once()
+        return await self.run()
+
+    async def age(self, seconds: float) -> None:
+        """As if so much time had passed: everything that has happened did so earlier."""
+        for table, columns in (
+            ("endpoints", ("changed_at", "scaled_at", "created_at")),
+            ("sessions", ("ready_at", "created_at", "draining_since", "status_since")),
+            ("model_loads", ("active_at",)),
+        ):
+            moved = ", ".join(f"{c} = {c} - make_interval(secs => $1)" for c in columns)
+            await self.store.database.fetch(f"UPDATE {table} SET {moved}", seconds)
+
+
+@pytest.fixture
+async def platform(store: Store) -> Loaded:
+    made = Loaded(store)
+    await made.agent.report()
+    return made
+
+
+def scaled(**policy: object) -> dict[str, object]:
+    return {"autoscale": {"min": 1, "max": 4} | policy, "resources": {"cpu": "0.5"}}
+
+
+async def test_idle_endpoint_sleeps_and_wakes(platform: Loaded) -> None:
+    await platform.create(**scaled(min=0, idle_timeout_s=60))
+    await platform.report(requests=1)
+    [ready] = (await platform.until(complete))[-1:]
+    assert (ready.status, ready.replicas, ready.ready) == (EndpointStatus.READY, 2, 2)
+    await platform.age(59)
+    assert (await platform.scale()).replicas == 2
+    await platform.age(61)
+    view = await platform.scale()
+    assert (view.replicas, {r.state for r in view.sessions}) == (0, {"draining"})
+    assert view.status is EndpointStatus.NOT_LOADED
+    asleep = (await platform.until(lambda view: not any(r.state for r in view.sessions)))[-1]
+    assert {r.reason for r in asleep.sessions} == {Reason.SCALED_DOWN}
+    await platform.report(requests=1, waiting=3)
+    assert (await platform.scale()).replicas == 1
+    await platform.report(requests=4)
+    woken = await platform.scale()
+    assert (woken.ready, woken.status) == (1, EndpointStatus.READY)
+    decisions = await platform.service.decisions(SYSTEM, "m")
+    assert [(d.from_replicas, d.to_replicas, d.rule) for d in decisions] == [(0, 1, "wake"), (2, 0, "idle")]
+    assert decisions[0].inputs["held"] == 3
+    assert decisions[1].inputs["idle_s"] >= 60
+
+
+async def test_nothing_sleeps_that_no_proxy_reports(platform: Loaded) -> None:
+    await platform.create(**scaled(min=0, idle_timeout_s=60))
+    await platform.until(complete)
+    await platform.age(3600)
+    assert (await platform.scale()).replicas == 2
+    await platform.report(requests=0, idle_s=3600)
+    await platform.store.database.fetch("UPDATE proxy_reports SET at = now() - interval '1 minute'")
+    assert (await platform.scale()).replicas == 2, "the proxy is silent, not idle"
+
+
+async def test_scaling_by_waiting_requests_and_back(platform: Loaded) -> None:
+    await platform.create(**scaled(waiting=2, down_delay_s=60), replicas=1)
+    await platform.until(complete)
+    await platform.engines(4, 5, 900)
+    view = await platform.service.get(SYSTEM, "m")
+    assert (view.status, view.running, view.waiting, view.kv_cache) == (EndpointStatus.BUSY, 4, 5, 0.9)
+    await platform.age(20)
+    view = await platform.scale()
+    assert view.replicas == 3
+    [decision] = await platform.service.decisions(SYSTEM, "m")
+    assert (decision.rule, decision.detail) == ("waiting", "waiting 5 per replica, target 2")
+    assert (decision.inputs["running"], decision.inputs["kv_cache"]) == (4, 0.9)
+    assert b'moorage_endpoint_scalings_total{rule="waiting"} 1.0' in platform.metrics.render()
+    await platform.engines(0, 0, 0)
+    for _ in range(3):
+        assert (await platform.scale()).replicas == 3, "not at once"
+
+
+async def test_user_change_voids_a_decision(platform: Loaded) -> None:
+    await platform.create(**scaled(waiting=2), replicas=1)
+    [endpoint_id] = await platform.store.loads.autoscaled(SYSTEM)
+    [endpoint] = await platform.store.loads.of_endpoints(SYSTEM, [endpoint_id])
+    await platform.update({"priority": 5})
+    await platform.store.database.fetch("DELETE FROM leases")
+    term = await platform.store.leases.acquire("t", 60)
+    assert term is not None
+    made = Decision(2, "waiting", "x")
+    assert not await platform.store.loads.scale(SYSTEM, endpoint, made, {}, term)
+    [endpoint] = await platform.store.loads.of_endpoints(SYSTEM, [endpoint_id])
+    assert not await platform.store.loads.scale(SYSTEM, endpoint, Decision(5, "waiting", "x"), {}, term)
+    assert not await platform.store.loads.scale(SYSTEM, endpoint, made, {}, term - 1)
+    assert await platform.store.loads.scale(SYSTEM, endpoint, made, {}, term)
+    view = await platform.service.get(SYSTEM, "m")
+    assert (view.replicas, view.version) == (2, 2), "a decision changes no ETag"
+
+
+async def test_drain_waits_for_the_last_request(platform: Loaded) -> None:
+    await platform.create()
+    view = (await platform.until(complete))[-1]
+    one, two = (r.session_id for r in view.sessions)
+    await platform.report(in_flight=3, requests=9, replicas={one: 1, two: 2})
+    await platform.service.scale(SYSTEM, "m", 1)
+    view = await platform.run()
+    assert next(r.session_id for r in view.sessions if r.state == "draining") == one, "the least loaded"
+    await platform.age(30)
+    assert "draining" in [r.state for r in (await platform.run()).sessions]
+    await platform.report(in_flight=2, requests=9, replicas={two: 2}, generation=1)
+    assert "draining" in [r.state for r in (await platform.run()).sessions], (
+        "the proxy picks by older routes, and may send another request there"
+    )
+    await platform.report(in_flight=2, requests=9, replicas={two: 2})
+    view = await platform.run()
+    assert [r.session_id for r in view.sessions if r.state == "draining"] == []
+
+
+async def test_unhealthy_replica_is_replaced(platform: Loaded) -> None:
+    await platform.create(replicas=1)
+    view = (await platform.until(complete))[-1]
+    [kernel] = platform.agent.seen
+    platform.agent.see(kernel, ObservedState.RUNNING, unhealthy="3 health checks failed", **RUNNING)
+    await platform.agent.report()
+    view = await platform.service.get(SYSTEM, "m")
+    assert (view.ready, view.status, view.sessions[0].state) == (0, EndpointStatus.LOADING, "loading")
+    assert view.sessions[0].unhealthy == "3 health checks failed"
+    [route] = (await platform.store.routes.table()).models
+    assert route.targets == ()
+    platform.agent.see(kernel, ObservedState.RUNNING, unhealthy="", **RUNNING)
+    await platform.agent.report()
+    assert (await platform.service.get(SYSTEM, "m")).ready == 1, "it has recovered"
+    platform.agent.see(kernel, ObservedState.RUNNING, unhealthy="again", **RUNNING)
+    await platform.agent.report()
+    await platform.leader.run_once()
+    await platform.controller.run_once()
+    view = await platform.service.get(SYSTEM, "m")
+    assert sorted(r.state for r in view.sessions) == ["loading", "queued"], "its replacement starts first"
+    await platform.store.database.fetch("UPDATE kernels SET unhealthy_since = now() - interval '200 s'")
+    await platform.run()
+    ended = [r for r in (await platform.service.get(SYSTEM, "m")).sessions if r.status is Status.ERROR]
+    assert [r.reason for r in ended] == [Reason.UNHEALTHY]
+
+
+async def test_load_of_another_agents_kernel_is_ignored(platform: Loaded) -> None:
+    await platform.create(replicas=1)
+    await platform.until(complete)
+    [kernel] = platform.agent.seen
+    for agent, of in (("node-2", kernel), ("node-1", "01900000-0000-7000-8000-000000000000")):
+        uses = [(AgentId(agent), EngineUse(KernelId(of), 7, 7))]
+        await platform.store.loads.put_engines(uses)
+    assert (await platform.service.get(SYSTEM, "m")).running == 0
+
+
+async def test_reports_are_merged_until_they_are_written(platform: Loaded) -> None:
+    await platform.create(replicas=1)
+    await platform.until(complete)
+    for report in (
+        LoadReport(
+            "p1", "run-1", 5, (ModelLoad("m", in_flight=1), ModelLoad("other", waiting=1)), whole=True
+        ),
+        LoadReport("p1", "run-1", 6, (ModelLoad("m", waiting=4),)),
+    ):
+        platform.writer.record_load(report)
+    await platform.writer.run_once()
+    rows = await platform.store.database.fetch("SELECT model, in_flight, waiting FROM model_loads ORDER BY 1")
+    assert [tuple(row.values()) for row in rows] == [("m", 0, 4), ("other", 0, 1)]
+    assert (await platform.service.get(SYSTEM, "m")).waiting == 4
+    platform.writer.record_load(LoadReport("p1", "run-2", 6, (), whole=True))
+    await platform.writer.run_once()
+    assert await platform.store.database.fetch("SELECT FROM model_loads") == []
+
+
+def test_specs_of_the_release_before_are_read() -> None:
+    """It knows neither autoscaling nor rollouts."""
+    assert EndpointSpec.model_validate(spec().model_dump(exclude={"autoscale", "rollout"})) == spec()

@@ -1,0 +1,140 @@
+"""Health of ready kernels, and the metrics of engines."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from moorage.agent.engines.metrics import EngineMetrics, parse_metrics
+from moorage.agent.kernel.health import FAILURES, METRICS_S, HealthMonitor
+from moorage.common.aio.clock import ManualClock
+from moorage.common.model.ids import KernelId
+from moorage.common.model.usage import EngineUse
+
+VLLM = """# HELP vllm:num_requests_running Number of requests in model execution batches.
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="tiny"} 4.0
+vllm:num_requests_waiting{engine="0",model_name="tiny"} 6.0
+vllm:num_requests_waiting_by_reason{engine="0",model_name="tiny",reason="capacity"} 6.0
+vllm:kv_cache_usage_perc{engine="0",model_name="a } b"} 0.5106382978723405
+vllm:generation_tokens_total{engine="0",model_name="tiny"} 100.0
+vllm:prompt_tokens_total{engine="0",model_name="tiny"} 11.0
+"""
+LLAMACPP = """# TYPE llamacpp:prompt_tokens_total counter
+llamacpp:prompt_tokens_total 6
+llamacpp:n_decode_total 21
+llamacpp:requests_processing 1
+llamacpp:requests_deferred 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (VLLM, EngineMetrics(4, 6, 0.5106382978723405, 111)),
+        (
+            VLLM + VLLM.replace('"0"', '"1"').replace("0.51", "0.71"),
+            EngineMetrics(8, 12, 0.7106382978723405, 222),
+        ),
+        (LLAMACPP, EngineMetrics(1, 2, None, 27)),
+        ("python_info 1\n", None),
+        ("", None),
+        ("vllm:num_requests_running NaN\nvllm:num_requests_waiting -1\n", EngineMetrics(0, 0, None, 0)),
+        ("vllm:num_requests_running x\nvllm:num_requests_waiting 1\n", None),
+        ("vllm:num_requests_running\n{}\n\x00", None),
+    ],
+)
+def test_metrics(text: str, found: EngineMetrics | None) -> None:
+    assert parse_metrics(text) == found
+
+
+class Check:
+    """``answers``: of the next probes; True without any."""
+
+    def __init__(self) -> None:
+        self.answers: list[bool | None] = []
+        self.metrics: EngineMetrics | None = EngineMetrics(0, 0, None, 0)
+        self.probes = self.reads = 0
+        self.last_result = "no answer"
+        self.pause = asyncio.Event()
+        self.pause.set()
+
+    async def probe_once(self) -> bool | None:
+        self.probes += 1
+        await self.pause.wait()
+        return self.answers.pop(0) if self.answers else True
+
+    async def read_metrics(self) -> EngineMetrics | None:
+        self.reads += 1
+        return self.metrics
+
+
+class World:
+    def __init__(self) -> None:
+        self.check, self.clock = Check(), ManualClock()
+        self.changes: list[str] = []
+        self.serving = {KernelId("k"): lambda: cast(Any, self.check)}
+        self.monitor = HealthMonitor(
+            lambda: self.serving, lambda _, problem: self.changes.append(problem), self.clock, 10.0
+        )
+
+    async def pass_time(self, seconds: float) -> None:
+        for _ in range(round(seconds / METRICS_S)):
+            self.clock.advance(METRICS_S)
+            await self.monitor.tick()
+            for _ in range(5):
+                await asyncio.sleep(0)
+
+
+async def test_three_failures_make_it_unhealthy_and_one_success_heals() -> None:
+    world = World()
+    await world.monitor.tick()
+    world.check.answers = [False] * (FAILURES - 1) + [True]
+    await world.pass_time(10 * FAILURES)
+    assert (world.check.probes, world.changes) == (FAILURES, [])
+    world.check.answers = [False] * FAILURES
+    await world.pass_time(10 * FAILURES)
+    assert world.changes == ["3 health checks failed: no answer"]
+    await world.pass_time(10)
+    assert world.changes[1:] == [""]
+
+
+async def test_engine_that_works_is_healthy_though_it_answers_late() -> None:
+    world = World()
+    await world.monitor.tick()
+    world.check.answers = [None] * 10
+    for progress in range(5):
+        world.check.metrics = EngineMetrics(8, 20, 1.0, progress + 1)
+        await world.pass_time(10)
+    assert world.changes == []
+    await world.pass_time(10 * FAILURES)  # it works no more
+    assert len(world.changes) == 1
+
+
+async def test_slow_probe_delays_nothing_else() -> None:
+    world = World()
+    await world.monitor.tick()
+    world.check.pause.clear()
+    await world.pass_time(40)
+    assert (world.check.probes, world.check.reads) == (1, 20)
+    world.check.metrics = EngineMetrics(3, 1, 0.25, 0)
+    await world.pass_time(2)
+    assert world.monitor.loads() == [EngineUse(KernelId("k"), 3, 1, 250)]
+    await world.monitor.close()
+
+
+async def test_ended_kernel_is_forgotten() -> None:
+    world = World()
+    await world.pass_time(4)
+    world.serving.clear()
+    await world.pass_time(20)
+    assert (world.check.probes, world.monitor.loads()) == (0, [])
+
+
+async def test_engine_without_metrics_is_not_asked_again() -> None:
+    world = World()
+    world.check.metrics = None
+    await world.pass_time(20)
+    assert (world.check.reads, world.monitor.loads()) == (1, [])
