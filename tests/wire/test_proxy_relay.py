@@ -14,7 +14,6 @@ from proxy_harness import (
     SSE,
     engine,
     event,
-    raw_server,
     routes,
     serving,
     serving_one,
@@ -23,8 +22,6 @@ from proxy_harness import (
     until,
 )
 from yarl import URL
-
-from moorage.proxy import Timeouts
 
 CHAT = {"model": "tiny", "messages": []}
 IN_FLIGHT = 'moorage_proxy_in_flight{model="tiny"}'
@@ -184,91 +181,3 @@ async def test_three_hundred_concurrent_streams(tmp_path):
             resume.set()
             expected = event("1") + b"".join(event(str(i)) for i in range(5)) + DONE
             assert set(await asyncio.gather(*running)) == {expected}
-
-
-async def test_slow_client_slows_its_replica_down(tmp_path):
-    sent = 0
-
-    async def respond(request: web.Request) -> web.StreamResponse:
-        nonlocal sent
-        stream = await stream_of(request)
-        for _ in range(20_000):  # 1.2 GiB in all
-            await stream.write(b"x" * 65_536)
-            sent += 65_536
-        return stream
-
-    async with serving_one(tmp_path, respond) as client:
-        reader, writer = await asyncio.open_connection(*client.proxy.address, limit=1024)
-        writer.write(
-            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer client-key\r\n"
-        )
-        writer.write(b'Content-Length: 16\r\n\r\n{"model":"tiny"}')
-        await until(lambda: sent)
-        last, since = -1, time.monotonic()
-        while time.monotonic() - since < 0.5:
-            if sent != last:
-                last, since = sent, time.monotonic()
-            await asyncio.sleep(0.02)
-        assert sent < 64 * 1024 * 1024
-        writer.transport.abort()
-        assert reader is not None
-
-
-async def test_idle_connection_closed_by_the_engine_is_retried(tmp_path):
-    """Engines close idle connections at any time, even when the next request is on its way."""
-    responses = 0
-
-    async def respond(head: bytes, writer: asyncio.StreamWriter) -> None:
-        nonlocal responses
-        responses += 1
-        if responses == 2:
-            return  # as if it had closed before it received the request
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
-        await writer.drain()
-
-    async with raw_server(respond) as port, serving(tmp_path, routes(1, tiny=[target("k", port)])) as client:
-        for _ in range(3):
-            async with client.post(CHAT) as response:
-                assert response.status == 200
-        assert responses == 4
-
-
-async def test_http_1_0_and_an_upgrade_offer_are_served(tmp_path):
-    async def respond(request: web.Request) -> web.StreamResponse:
-        return await stream_of(request, event("1"), DONE)
-
-    async with serving_one(tmp_path, respond) as client:
-        for version, extra in (("1.0", ""), ("1.1", "Connection: Upgrade, close\r\nUpgrade: h2c\r\n")):
-            reader, writer = await asyncio.open_connection(*client.proxy.address)
-            head = f"POST /v1/completions HTTP/{version}\r\nHost: localhost\r\n{extra}"
-            writer.write(head.encode() + b"Authorization: Bearer client-key\r\n")
-            writer.write(b'Content-Length: 16\r\n\r\n{"model":"tiny"}')
-            response = await asyncio.wait_for(reader.read(), 5)
-            assert b" 200 OK" in response.splitlines()[0]
-            assert event("1") in response
-            assert b"[DONE]" in response
-            writer.close()
-
-
-async def test_client_that_accepts_no_data_is_disconnected(tmp_path):
-    """Otherwise it would occupy the replica for ever."""
-    disconnected = asyncio.Event()
-
-    async def endless(request: web.Request) -> web.StreamResponse:
-        stream = await stream_of(request)
-        try:
-            while True:
-                await stream.write(b"x" * 65_536)
-        finally:
-            disconnected.set()
-
-    async with serving_one(tmp_path, endless, timeouts=Timeouts(unread_s=1.0)) as client:
-        reader, writer = await asyncio.open_connection(*client.proxy.address, limit=1024)
-        writer.write(
-            b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer client-key\r\n"
-        )
-        writer.write(b'Content-Length: 16\r\n\r\n{"model":"tiny"}')
-        await reader.readuntil(b"\r\n")  # and nothing more
-        async with asyncio.timeout(60):
-            await disconnected.wait()
-        writer.transport.abort()

@@ -13,8 +13,15 @@ from dataclasses import dataclass
 
 import aiohttp
 import pytest
-from apps_harness import BEARER, ID, app_table
-from proxy_harness import AUTH, routes, serving, target
+from tests.conformance.planes.harness import (
+    ACCESS_TOKEN,
+    APP_PATH,
+    KEY,
+    MakePlane,
+    serving,
+    table,
+    target,
+)
 
 SWITCH = b"HTTP/1.1 101 Switching\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
 CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n0\r\n\r\n"
@@ -128,23 +135,22 @@ async def check(case: Case, server: HostileServer, request, url: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-async def test_hostile_replica(tmp_path, case: Case) -> None:
+async def test_hostile_replica(plane: MakePlane, case: Case) -> None:
     async def request(session: aiohttp.ClientSession):
-        async with session.post("/v1/chat/completions", json={"model": "tiny"}, headers=AUTH) as response:
+        headers = {"Authorization": f"Bearer {KEY}"}
+        async with session.post("/v1/completions", json={"model": "tiny"}, headers=headers) as response:
             return response.status, response.headers, await response.read()
 
-    async with (
-        hostile(case) as (server, port),
-        serving(tmp_path, routes(1, tiny=[target("k", port)])) as client,
-    ):
-        await check(case, server, request, client.url)
+    async with hostile(case) as (server, port), serving(plane, table(target("k", port))) as served:
+        await check(case, server, request, "http://{}:{}".format(*served.address))
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-async def test_hostile_app(tmp_path, case: Case) -> None:
+async def test_hostile_app(plane: MakePlane, case: Case) -> None:
     async def request(session: aiohttp.ClientSession):
-        async with session.get(f"/apps/{ID}/lab/", headers=BEARER) as response:
+        headers = {"Authorization": f"Bearer {ACCESS_TOKEN}"}
+        async with session.get(f"{APP_PATH}/", headers=headers) as response:
             return response.status, response.headers, await response.read()
 
-    async with hostile(case) as (server, port), serving(tmp_path, app_table(port)) as client:
-        await check(case, server, request, client.url)
+    async with hostile(case) as (server, port), serving(plane, table(app_port=port)) as served:
+        await check(case, server, request, "http://{}:{}".format(*served.address))
