@@ -13,23 +13,17 @@ from dataclasses import dataclass
 from json.scanner import make_scanner
 
 from moorage.common.link.messages import KeyGrant, ModelRoute
+from moorage.common.model.kernel import ENGINES as _ENGINES
 from moorage.proxy.core import error_response
+from moorage.proxy.core.apis import APIS, split_project
 from moorage.proxy.core.error_response import ErrorResponse
+from moorage.proxy.core.forms import text_fields
 from moorage.proxy.core.routes import IndexedTable
 
 MODELS = "/v1/models"
-FORWARDED_PATHS = (
-    "/v1/chat/completions",
-    "/v1/completions",
-    "/v1/embeddings",
-    "/v1/responses",
-    "/v1/rerank",
-    "/v1/score",
-    "/tokenize",
-    "/detokenize",
-)
-_FORWARDED = frozenset(FORWARDED_PATHS)
-_SERVED = (f"GET {MODELS}", *(f"POST {path}" for path in FORWARDED_PATHS))
+# Engines whose APIs are known. A ``custom`` one may have any.
+ENGINES = frozenset(_ENGINES) - {"custom"}
+_SERVED = (f"GET {MODELS}", *(f"POST {path}" for path in APIS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +48,14 @@ class LocalResponse:
 @dataclass(frozen=True, slots=True)
 class BodyRequired:
     """The head is admitted. Read the body and call ``admit_body``. ``key``: None if no key is required.
-    ``wants_progress``: the client asks for comments while a stream waits for its model."""
+    ``project``: whose address it is; "": that of all. ``wants_progress``: the client asks for comments while
+    a stream waits for its model. ``content_type``: of a form, else ""."""
 
     path: str
     key: KeyGrant | None = None
+    project: str = ""
     wants_progress: bool = False
+    content_type: str = ""
 
 
 @dataclass(slots=True)
@@ -88,9 +85,11 @@ def admit_head(
     ``headers`` must be case-insensitive. ``size`` is the announced length of the body in bytes, None if
     unknown.
     """
+    project, path = split_project(path)
     model_name = path[len(MODELS) + 1 :] if path.startswith(MODELS + "/") else ""
     is_models_request = path == MODELS or bool(model_name)
-    if not is_models_request and path not in _FORWARDED:
+    api = APIS.get(path)
+    if not is_models_request and api is None:
         return error_response.unknown_url(method, path, _SERVED)
     allowed = ("GET", "HEAD") if is_models_request else ("POST",)
     if method not in allowed:
@@ -99,24 +98,44 @@ def admit_head(
         return error_response.no_table()
     key = None
     if policy.requires_key:
-        found = _find_key(headers.get("Authorization"), table, unix_now)
+        found = _find_key(headers, table, unix_now)
         if isinstance(found, ErrorResponse):
             return found
         key = found
+    if project and key is not None and not key.admin and key.project != project:
+        return error_response.other_project(project)
+    caller = Caller(key, project)
     if is_models_request:
-        return _show_model(table, key, model_name) if model_name else _list_models(table, key)
+        return _show_model(table, caller, model_name) if model_name else _list_models(table, caller)
     if size is not None and size > policy.max_body_bytes:
         return error_response.body_too_large(policy.max_body_bytes)
     encoding = headers.get("Content-Encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
         return error_response.unsupported_encoding(encoding)
-    return BodyRequired(path, key, headers.get("X-Moorage-Progress") == "1")
+    wants_progress = headers.get("X-Moorage-Progress") == "1"
+    content_type = headers.get("Content-Type", "") if api is not None and api.in_form else ""
+    return BodyRequired(path, key, project, wants_progress, content_type)
 
 
-def admit_body(
-    path: str, body: bytes, table: IndexedTable, key: KeyGrant | None = None
-) -> ErrorResponse | Forward:
-    """Find the model that ``body`` names, if ``key`` may ask it. The body is neither changed nor kept."""
+def admit_body(head: BodyRequired, body: bytes, table: IndexedTable) -> ErrorResponse | Forward:
+    """Find the model that ``body`` names, if the caller may ask it. The body is neither changed nor kept."""
+    api = APIS[head.path]
+    document = _read_form(body, head.content_type) if api.in_form else _read_json(body)
+    if isinstance(document, ErrorResponse):
+        return document
+    name = document.get("model")
+    if not isinstance(name, str) or not name:
+        return error_response.invalid_model(_json_type(name) if "model" in document else None)
+    caller = Caller(head.key, head.project)
+    route = table.model(name)
+    if route is None or not may_ask(caller, route):
+        return error_response.unknown_model(name, _visible(table, caller))
+    if route.targets and (engine := route.targets[0].engine) in ENGINES and engine not in api.engines:
+        return error_response.not_in_engine(head.path, name, engine)
+    return Forward(route, head.path, document)
+
+
+def _read_json(body: bytes) -> ErrorResponse | Mapping[str, object]:
     try:
         document = _parse(body)
         # One `model` between quotes, and no escaped letters in which another could hide: the common case.
@@ -127,15 +146,19 @@ def admit_body(
         return error_response.malformed_json(str(error) if body else "it is empty")
     if not isinstance(document, dict):
         return error_response.not_an_object(_json_type(document))
-    if is_ambiguous:
+    return error_response.ambiguous_model() if is_ambiguous else document
+
+
+def _read_form(body: bytes, content_type: str) -> ErrorResponse | Mapping[str, object]:
+    try:
+        fields = text_fields(body, content_type)
+    except ValueError as error:
+        return error_response.malformed_form(str(error))
+    document: dict[str, object] = dict(fields)
+    if sum(name == "model" for name, _ in fields) > 1:
         return error_response.ambiguous_model()
-    name = document.get("model")
-    if not isinstance(name, str) or not name:
-        return error_response.invalid_model(_json_type(name) if "model" in document else None)
-    route = table.model(name)
-    if route is None or not may_ask(key, route):
-        return error_response.unknown_model(name, _visible(table, key))
-    return Forward(route, path, document)
+    document["stream"] = document.get("stream") in ("true", "True", "1")
+    return document
 
 
 _scan = make_scanner(json.JSONDecoder())  # type: ignore[arg-type]  # it wants a decoder
@@ -174,23 +197,39 @@ def check_model(name: str, table: IndexedTable) -> ErrorResponse | None:
     return None if is_ready else error_response.model_loading(name, route.expected_s)
 
 
-def may_ask(key: KeyGrant | None, route: ModelRoute) -> bool:
-    """Whether a key sees a model, and may send requests to it; None: no key is required."""
-    if key is None or (key.limits_models and route.name not in key.models):
-        return key is None
-    if key.admin or route.project in ("", key.project):
-        return True
-    return "*" in route.shared_with or key.project in route.shared_with
+@dataclass(slots=True)
+class Caller:
+    """Who asks, and at the address of which project; "": that of all."""
+
+    key: KeyGrant | None
+    project: str = ""
 
 
-def _visible(table: IndexedTable, key: KeyGrant | None) -> Iterator[str]:
-    return (route.name for route in table.models.values() if may_ask(key, route))
+def may_ask(caller: Caller, route: ModelRoute) -> bool:
+    """Whether a caller sees a model, and may send requests to it. Without a key: no key is required."""
+    key = caller.key
+    if key is not None and key.limits_models and route.name not in key.models:
+        return False
+    if key is None or key.admin:
+        project = caller.project
+        if not project:
+            return True
+    else:
+        project = key.project
+    return route.project in ("", project) or "*" in route.shared_with or project in route.shared_with
 
 
-def _find_key(header: str | None, table: IndexedTable, unix_now: float) -> KeyGrant | ErrorResponse:
-    scheme, _, secret = (header or "").partition(" ")
-    secret = secret.strip()
-    if scheme.lower() != "bearer" or not secret:
+def _visible(table: IndexedTable, caller: Caller) -> Iterator[str]:
+    return (route.name for route in table.models.values() if may_ask(caller, route))
+
+
+def _find_key(headers: Mapping[str, str], table: IndexedTable, unix_now: float) -> KeyGrant | ErrorResponse:
+    """The key in Authorization, or in X-Api-Key as Anthropic's clients send it."""
+    scheme, _, secret = headers.get("Authorization", "").partition(" ")
+    secret = secret.strip() if scheme.lower() == "bearer" else ""
+    if not scheme:
+        secret = headers.get("X-Api-Key", "").strip()
+    if not secret:
         return error_response.invalid_key(given=False)
     # Lookup by digest: its timing reveals nothing about a secret that is almost right.
     digest = hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
@@ -201,16 +240,16 @@ def _model_object(route: ModelRoute) -> dict[str, object]:
     return {"id": route.name, "object": "model", "created": route.created, "owned_by": "moorage"}
 
 
-def _list_models(table: IndexedTable, key: KeyGrant | None) -> LocalResponse:
+def _list_models(table: IndexedTable, caller: Caller) -> LocalResponse:
     routes = (table.models[name] for name in sorted(table.models))
-    models = [_model_object(route) for route in routes if may_ask(key, route)]
+    models = [_model_object(route) for route in routes if may_ask(caller, route)]
     return LocalResponse(json.dumps({"object": "list", "data": models}).encode())
 
 
-def _show_model(table: IndexedTable, key: KeyGrant | None, name: str) -> LocalResponse | ErrorResponse:
+def _show_model(table: IndexedTable, caller: Caller, name: str) -> LocalResponse | ErrorResponse:
     route = table.model(name)
-    if route is None or not may_ask(key, route):
-        return error_response.unknown_model(name, _visible(table, key))
+    if route is None or not may_ask(caller, route):
+        return error_response.unknown_model(name, _visible(table, caller))
     return LocalResponse(json.dumps(_model_object(route)).encode())
 
 

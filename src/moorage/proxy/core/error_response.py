@@ -33,13 +33,32 @@ class ErrorResponse:
     headers: dict[str, str] = field(default_factory=dict)
     close: bool = False
 
-    def body(self) -> bytes:
+    def body(self, *, anthropic: bool = False) -> bytes:
+        """In OpenAI's format, or in Anthropic's."""
+        if anthropic:
+            return anthropic_json(self.message, _ANTHROPIC_TYPES.get(self.status, "api_error"))
         return error_json(self.message, self.type, self.code, self.param)
 
 
 def error_json(message: str, kind: str, code: str | None, param: str | None = None) -> bytes:
     """``{"error": {...}}`` with all four keys, as client libraries expect."""
     return json.dumps({"error": {"message": message, "type": kind, "param": param, "code": code}}).encode()
+
+
+_ANTHROPIC_TYPES = {
+    **dict.fromkeys((400, 405, 408, 414, 415, 431), INVALID),
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
+def anthropic_json(message: str, kind: str) -> bytes:
+    return json.dumps({"type": "error", "error": {"type": kind, "message": message}}).encode()
 
 
 def _shorten(text: str) -> str:
@@ -92,6 +111,13 @@ def invalid_key(given: bool) -> ErrorResponse:
     return ErrorResponse(401, INVALID, "invalid_api_key", message, headers={"WWW-Authenticate": "Bearer"})
 
 
+def other_project(name: str) -> ErrorResponse:
+    message = (
+        f"This API key is not of the project {_shorten(name)!r}. Use a key of it, or the address without it."
+    )
+    return ErrorResponse(403, "permission_error", "project_not_allowed", message)
+
+
 def body_too_large(limit: int) -> ErrorResponse:
     return ErrorResponse(
         413,
@@ -119,6 +145,15 @@ def incomplete_body() -> ErrorResponse:
 
 def malformed_json(detail: str) -> ErrorResponse:
     return ErrorResponse(400, INVALID, None, f"The body is not valid JSON: {_shorten(detail)}.")
+
+
+def malformed_form(detail: str) -> ErrorResponse:
+    return ErrorResponse(400, INVALID, None, f"The body is not a form: {detail}.")
+
+
+def not_in_engine(path: str, name: str, engine: str) -> ErrorResponse:
+    message = f"The model {name!r} is served by {engine}, which has no {path}."
+    return ErrorResponse(404, INVALID, "unknown_url", message)
 
 
 def not_an_object(found: str) -> ErrorResponse:

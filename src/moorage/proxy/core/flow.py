@@ -23,6 +23,7 @@ from moorage.common.link.messages import KeyGrant, Target
 from moorage.common.model.ids import KernelId
 from moorage.proxy.core import error_response, stream_end
 from moorage.proxy.core.admission import BodyRequired, LocalResponse
+from moorage.proxy.core.apis import speaks_anthropic, split_project
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.headers import is_event_stream
 from moorage.proxy.core.limiter import Ask, Observer, Reservation
@@ -83,15 +84,15 @@ class RequestFlow:
     """One request. Times named ``now`` are monotonic seconds, ``unix_now`` is in seconds since the epoch.
 
     ``resume``: set by the plane while the request is held; called with what a change of the routes commands.
-    ``admitted``: the decision about the head, which a plane may remember for equal heads. ``path``,
-    ``payload``: what to send to the replica. ``model``: "" until it is known. ``target``: the replica that
-    has the request.
+    ``admitted``: the decision about the head, which a plane may remember for equal heads. ``is_anthropic``:
+    whether errors are in Anthropic's format. ``path``, ``payload``: what to send to the replica. ``model``:
+    "" until it is known. ``target``: the replica that has the request.
     """
 
     __slots__ = (
         "_asked_at", "_failures", "_hold_until", "_is_over", "_is_stream_open", "_reservation", "_router",
-        "_sent_at", "_started_at", "_status", "_tells", "_tried", "_waited_s", "admitted", "model", "path",
-        "payload", "request_id", "resume", "target",
+        "_sent_at", "_started_at", "_status", "_tells", "_tried", "_waited_s", "admitted", "is_anthropic",
+        "model", "path", "payload", "request_id", "resume", "target",
     )  # fmt: skip
 
     def __init__(self, router: RequestRouter, request_id: str, now: float) -> None:
@@ -100,7 +101,7 @@ class RequestFlow:
         self._waited_s = self._hold_until = 0.0
         self._failures: tuple[Failure, ...] = ()
         self._tried: set[KernelId] | None = None
-        self._is_over = self._tells = self._is_stream_open = False
+        self._is_over = self._tells = self._is_stream_open = self.is_anthropic = False
         self._status = 0
         self._reservation: Reservation | None = None
         self.admitted: BodyRequired | None = None
@@ -126,6 +127,7 @@ class RequestFlow:
     ) -> Command:
         """The head has arrived. ``fields``: its headers, case-insensitive. ``size``: the announced length of
         the body, None if unknown."""
+        self.is_anthropic = speaks_anthropic(split_project(path)[1])
         outcome = self._router.admit_head(method, path, fields, size, unix_now, now)
         if isinstance(outcome, BodyRequired):
             self.admitted, self._asked_at = outcome, now
@@ -138,6 +140,7 @@ class RequestFlow:
         if outcome := self._router.admit_again(admitted, unix_now, now):
             return self._answer(outcome, now)
         self.admitted, self._asked_at = admitted, now
+        self.is_anthropic = speaks_anthropic(admitted.path)
         return READ_BODY
 
     def refuse(self, error: ErrorResponse, now: float) -> Command:
@@ -248,7 +251,7 @@ class RequestFlow:
         assert self.target is not None
         self._router.record_failure(self.model, self.target, failure, now)
         self._end(self._status, now)
-        return Break(None if tail is None else stream_end.closing_event(tail, failure))
+        return Break(None if tail is None else stream_end.closing_event(tail, failure, self.is_anthropic))
 
     def client_gone(self, now: float) -> None:
         """The client has left. Close the connection to the replica."""
@@ -290,7 +293,9 @@ class RequestFlow:
     def _answer(self, response: LocalResponse | ErrorResponse, now: float) -> Command:
         self._end(response.status, now)
         if self._is_stream_open and isinstance(response, ErrorResponse):
-            return Break(stream_end.event(response.body()))
+            return Break(
+                stream_end.error_event(response.body(anthropic=self.is_anthropic), self.is_anthropic)
+            )
         return response
 
     def _release(self) -> None:

@@ -123,7 +123,7 @@ class RequestRouter:
 
     def admit_body(self, head: BodyRequired, body: bytes) -> ErrorResponse | Forward:
         table = self.table
-        return no_table() if table is None else admission.admit_body(head.path, body, table, head.key)
+        return no_table() if table is None else admission.admit_body(head, body, table)
 
     def reserve(self, ask: Ask, now: float) -> Reservation | ErrorResponse | None:
         """Ask the limiter about a request. ``admit_body`` has found its model."""

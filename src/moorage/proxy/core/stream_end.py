@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from moorage.proxy.core.error_response import SERVER, error_json
+from moorage.proxy.core.error_response import SERVER, anthropic_json, error_json
 from moorage.proxy.core.limiter import Observer
 from moorage.proxy.core.retry import Failure
 
-TAIL_BYTES = 32
+TAIL_BYTES = 64
 """Bytes of the end of a stream that decide: enough for the last event, with its line ends."""
-_DONE = b"data: [DONE]"
+# What the last event of a complete stream contains, in OpenAI's and in Anthropic's format.
+_DONE = (b"data: [DONE]", b'"type":"message_stop"', b'"type": "message_stop"')
 
 
-def closing_event(tail: bytes, failure: Failure) -> bytes:
+def closing_event(tail: bytes, failure: Failure, anthropic: bool = False) -> bytes:
     """The bytes that end the stream, without [DONE]; b"" if the client has received everything already.
 
     The stream is complete as HTTP then. The client may reuse the connection, and closing it would break its
@@ -19,16 +20,16 @@ def closing_event(tail: bytes, failure: Failure) -> bytes:
     """
     tail = tail[-TAIL_BYTES:]
     is_event_end = tail.endswith((b"\n\n", b"\r\n\r\n", b"\r\r"))
-    if _DONE in tail and is_event_end:
+    if is_event_end and any(done in tail for done in _DONE):
         return b""
     # End a partial event first, or it would swallow ours.
     separator = b"" if is_event_end or not tail else b"\n\n"
-    return separator + event(_error(failure))
+    return separator + error_event(_error(failure, anthropic), anthropic)
 
 
-def event(data: bytes) -> bytes:
-    """An event with ``data``, which is one line."""
-    return b"data: " + data + b"\n\n"
+def error_event(data: bytes, anthropic: bool) -> bytes:
+    """The event with an error, which is one line."""
+    return (b"event: error\n" if anthropic else b"") + b"data: " + data + b"\n\n"
 
 
 def as_event(observe: Observer | None) -> Observer:
@@ -45,9 +46,12 @@ def as_event(observe: Observer | None) -> Observer:
     return wrap
 
 
-def _error(failure: Failure) -> bytes:
+def _error(failure: Failure, anthropic: bool) -> bytes:
     if failure is Failure.IDLE_TIMEOUT:
-        message = "The replica stopped sending data in the middle of the response."
-        return error_json(message, SERVER, "upstream_timeout")
-    message = "The connection to the replica was lost in the middle of the response."
-    return error_json(message, SERVER, "upstream_error")
+        message, code = "The replica stopped sending data in the middle of the response.", "upstream_timeout"
+    else:
+        message, code = (
+            "The connection to the replica was lost in the middle of the response.",
+            "upstream_error",
+        )
+    return anthropic_json(message, "api_error") if anthropic else error_json(message, SERVER, code)

@@ -159,7 +159,7 @@ class Exchange:
         pairs = [("Server", "moorage"), ("Date", plane.date()), ("Content-Type", "application/json")]
         if isinstance(response, ErrorResponse):
             pairs += response.headers.items()
-            body = response.body()
+            body = response.body(anthropic=flow.is_anthropic)
             if response.close:
                 self.keeps_alive = False
         else:

@@ -133,7 +133,8 @@ class RequestHead:
         self.keeps_alive = self.version == (1, 1) and "close" not in options
         expects = self.fields.get("Expect", "").lower()
         self.expects_continue = expects == "100-continue" and self.version == (1, 1)
-        self.is_plain = self.keeps_alive and not expects and "traceparent" not in self.fields
+        is_form = "boundary" in self.fields.get("Content-Type", "")
+        self.is_plain = self.keeps_alive and not expects and not is_form and "traceparent" not in self.fields
 
 
 def _target(url: bytes) -> str:

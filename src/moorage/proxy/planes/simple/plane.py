@@ -230,7 +230,7 @@ class SimplePlane:
                         context.response_started = True
                         return await relay(context, attempt, command, flow, self._clock)
                     case LocalResponse() | ErrorResponse():
-                        return await self._send(context, command)
+                        return await self._send(context, command, anthropic=flow.is_anthropic)
                     case _:
                         raise AssertionError(f"{command} does not belong here")
         finally:
@@ -266,12 +266,14 @@ class SimplePlane:
         now = self._clock.monotonic()
         return flow.refuse(error, now) if error is not None else flow.body(b"".join(pieces), now)
 
-    async def _send(self, context: RequestContext, response: LocalResponse | ErrorResponse) -> web.Response:
+    async def _send(
+        self, context: RequestContext, response: LocalResponse | ErrorResponse, *, anthropic: bool = False
+    ) -> web.Response:
         if isinstance(response, LocalResponse):
             context.status = 200
             return _json_response(200, response.body, context.request_id)
         context.status = response.status
-        error = _json_response(response.status, response.body(), context.request_id)
+        error = _json_response(response.status, response.body(anthropic=anthropic), context.request_id)
         error.headers.update(response.headers)
         if response.close:
             error.force_close()

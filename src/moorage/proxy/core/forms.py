@@ -1,0 +1,51 @@
+"""Forms (multipart/form-data): the short text fields of a body, without copying its files. Pure."""
+
+from __future__ import annotations
+
+from email.message import Message
+
+_MAX_FIELDS, _MAX_VALUE = 64, 4096
+
+
+def text_fields(body: bytes, content_type: str) -> list[tuple[str, str]]:
+    """Names and values of fields that are no files and no longer than 4 KiB. Raises ``ValueError``."""
+    boundary = _parameter("Content-Type", content_type, "boundary")
+    if not boundary or not content_type.lower().startswith("multipart/form-data"):
+        raise ValueError("Content-Type must be multipart/form-data with a boundary")
+    delimiter = b"--" + boundary.encode("latin-1", "replace")
+    if not body.startswith(delimiter + b"\r\n"):
+        raise ValueError("the form does not begin with its boundary")
+    fields: list[tuple[str, str]] = []
+    at = len(delimiter) + 2
+    for _ in range(_MAX_FIELDS):
+        begin, end = body.find(b"\r\n\r\n", at), body.find(b"\r\n" + delimiter, at)
+        if not at <= begin < end:
+            raise ValueError("a part of the form is malformed")
+        disposition = _disposition(body[at:begin])
+        name = _parameter("Content-Disposition", disposition, "name")
+        is_file = _parameter("Content-Disposition", disposition, "filename") is not None
+        if name and not is_file and end - begin - 4 <= _MAX_VALUE:
+            fields.append((name, body[begin + 4 : end].decode()))
+        at = end + 2 + len(delimiter)
+        if body.startswith(b"--", at):
+            return fields
+        at += 2
+    raise ValueError(f"the form has more than {_MAX_FIELDS} parts")
+
+
+def _disposition(head: bytes) -> str:
+    found = [
+        value.strip()
+        for name, _, value in (line.partition(":") for line in head.decode("latin-1").split("\r\n"))
+        if name.strip().lower() == "content-disposition"
+    ]
+    if len(found) != 1:
+        raise ValueError("a part of the form needs one Content-Disposition")
+    return found[0]
+
+
+def _parameter(header: str, value: str, name: str) -> str | None:
+    message = Message()
+    message[header] = value
+    found = message.get_param(name, header=header)
+    return found if isinstance(found, str) else None

@@ -1,0 +1,199 @@
+"""APIs that pass through: which engines have them, by which address, with which key, and errors as clients of
+each expect them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from multidict import CIMultiDict
+
+from moorage.common.link.messages import KeyGrant, ModelRoute, RouteTable, Target
+from moorage.common.model.ids import KernelId, SessionId
+from moorage.proxy.core import error_response
+from moorage.proxy.core.admission import (
+    AdmissionPolicy,
+    BodyRequired,
+    Forward,
+    LocalResponse,
+    admit_body,
+    admit_head,
+)
+from moorage.proxy.core.error_response import ErrorResponse
+from moorage.proxy.core.forms import text_fields
+from moorage.proxy.core.retry import Failure
+from moorage.proxy.core.routes import IndexedTable
+from moorage.proxy.core.stream_end import closing_event
+
+POLICY = AdmissionPolicy(requires_key=True, max_body_bytes=1000)
+
+
+def grant(secret: str, **fields: object) -> KeyGrant:
+    return KeyGrant(hashlib.sha256(secret.encode()).hexdigest(), **fields)
+
+
+def model(name: str, engine: str, project: str = "", shared_with: tuple[str, ...] = ()) -> ModelRoute:
+    found = Target(SessionId("s"), KernelId(name), "127.0.0.1", 1, "key", engine)
+    return ModelRoute(name, 1, (found,), project, shared_with)
+
+
+TABLE = IndexedTable(
+    RouteTable(
+        1,
+        (
+            model("on-vllm", "vllm", "vision"),
+            model("on-llamacpp", "llamacpp", "vision"),
+            model("on-own", "custom", "speech", ("vision",)),
+            model("hidden", "custom", "speech"),
+        ),
+        (grant("mine", project="vision"), grant("root", admin=True)),
+    )
+)
+
+
+def ask(path: str, name: str, key: str = "mine") -> str:
+    """The model and path that a request reaches, or the status and code of its refusal."""
+    body = json.dumps({"model": name}).encode()
+    head = admit_head("POST", path, CIMultiDict(Authorization=f"Bearer {key}"), len(body), TABLE, POLICY, 0.0)
+    outcome = admit_body(head, body, TABLE) if isinstance(head, BodyRequired) else head
+    if isinstance(outcome, Forward):
+        return f"{outcome.model} {outcome.path}"
+    assert isinstance(outcome, ErrorResponse)
+    return f"{outcome.status} {outcome.code}"
+
+
+@pytest.mark.parametrize(
+    ("path", "vllm", "llamacpp"),
+    [
+        ("/v1/messages", True, True),
+        ("/v1/messages/count_tokens", True, True),
+        ("/v1/rerank", True, True),
+        ("/v1/score", True, False),
+        ("/pooling", True, False),
+        ("/classify", True, False),
+        ("/v1/reranking", False, True),
+        ("/v1/audio/speech", False, False),
+    ],
+)
+def test_engine_has_the_api_or_the_answer_is_404(path: str, vllm: bool, llamacpp: bool) -> None:
+    for name, has in (("on-vllm", vllm), ("on-llamacpp", llamacpp), ("on-own", True)):
+        assert ask(path, name) == (f"{name} {path}" if has else "404 unknown_url")
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "key", "expected"),
+    [
+        ("/p/vision/v1/embeddings", "on-vllm", "mine", "on-vllm /v1/embeddings"),
+        ("/p/vision/v1/embeddings", "on-own", "mine", "on-own /v1/embeddings"),
+        ("/p/vision/v1/embeddings", "hidden", "mine", "404 model_not_found"),
+        ("/p/speech/v1/embeddings", "on-own", "mine", "403 project_not_allowed"),
+        ("/p/nowhere/v1/embeddings", "on-own", "mine", "403 project_not_allowed"),
+        ("/p/speech/v1/embeddings", "hidden", "root", "hidden /v1/embeddings"),
+        ("/p/speech/v1/embeddings", "on-vllm", "root", "404 model_not_found"),
+        ("/p/vision/v1/nothing", "on-vllm", "mine", "404 unknown_url"),
+        ("/p/vision", "on-vllm", "mine", "404 unknown_url"),
+        ("/p//v1/embeddings", "on-vllm", "mine", "404 unknown_url"),
+    ],
+)
+def test_address_of_a_project(path: str, name: str, key: str, expected: str) -> None:
+    assert ask(path, name, key) == expected
+
+
+def test_models_of_a_project() -> None:
+    def listed(key: str) -> set[str]:
+        fields = CIMultiDict(Authorization=f"Bearer {key}")
+        answer = admit_head("GET", "/p/vision/v1/models", fields, None, TABLE, POLICY, 0.0)
+        assert isinstance(answer, LocalResponse)
+        return {found["id"] for found in json.loads(answer.body)["data"]}
+
+    assert listed("mine") == listed("root") == {"on-vllm", "on-llamacpp", "on-own"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "admitted"),
+    [
+        ({"X-Api-Key": "mine"}, True),
+        ({"x-api-key": " mine "}, True),
+        ({"X-Api-Key": "other"}, False),
+        ({"X-Api-Key": ""}, False),
+        ({"X-Api-Key": "mine", "Authorization": "Bearer other"}, False),
+        ({"X-Api-Key": "other", "Authorization": "Bearer mine"}, True),
+        ({"X-Api-Key": "mine", "Authorization": "Basic bWluZQ=="}, False),
+    ],
+)
+def test_key_as_anthropics_clients_send_it(fields: dict[str, str], admitted: bool) -> None:
+    head = admit_head("POST", "/v1/messages", CIMultiDict(fields), 2, TABLE, POLICY, 0.0)
+    assert isinstance(head, BodyRequired) is admitted
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (error_response.invalid_key(given=False), "authentication_error"),
+        (error_response.other_project("x"), "permission_error"),
+        (error_response.unknown_model("x", ()), "not_found_error"),
+        (error_response.model_loading("x"), "overloaded_error"),
+        (error_response.upstream_error("x"), "api_error"),
+        (error_response.malformed_json("x"), "invalid_request_error"),
+    ],
+)
+def test_errors_in_anthropics_format(error: ErrorResponse, kind: str) -> None:
+    found = json.loads(error.body(anthropic=True))
+    assert found == {"type": "error", "error": {"type": kind, "message": error.message}}
+
+
+def test_end_of_a_broken_stream_in_anthropics_format() -> None:
+    event = closing_event(b'data: {"x":1}\n\n', Failure.INTERRUPTED, anthropic=True)
+    assert event.startswith(b'event: error\ndata: {"type": "error", "error": {"type": "api_error"')
+    assert event.endswith(b"}}\n\n")
+    done = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
+    assert closing_event(done, Failure.INTERRUPTED, anthropic=True) == b""
+
+
+def form(*parts: tuple[str, bytes], boundary: str = "b-1") -> bytes:
+    """``parts``: Content-Disposition after ``form-data; `` and the value of each."""
+    lines = [
+        b"--%b\r\nContent-Disposition: form-data; %b\r\n\r\n%b\r\n"
+        % (boundary.encode(), name.encode(), value)
+        for name, value in parts
+    ]
+    return b"".join(lines) + b"--%b--\r\n" % boundary.encode()
+
+
+FILE = ('name="file"; filename="a.wav"', b"RIFF\r\n\r\n--b-\x00\xff")
+FORM_TYPE = "multipart/form-data; boundary=b-1"
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (form(FILE, ('name="model"', b"on-vllm")), "on-vllm"),
+        (form(('name="model"', b"on-vllm"), ('name="stream"', b"true"), FILE), "on-vllm stream"),
+        (form(('name="model"', b"on-llamacpp"), FILE), "404"),
+        (form(FILE), "400"),
+        (form(('name="model"', b"on-vllm"), ('name="model"', b"on-own")), "400"),
+        (form(('name="model"; filename="x"', b"on-vllm")), "400"),
+        (form(('name="model"', b"on-vllm"))[:-6], "400"),
+        (b"", "400"),
+        (b'{"model":"on-vllm"}', "400"),
+    ],
+)
+def test_model_of_a_form(body: bytes, expected: str) -> None:
+    head = BodyRequired("/v1/audio/transcriptions", grant("mine", project="vision"), content_type=FORM_TYPE)
+    outcome = admit_body(head, body, TABLE)
+    if isinstance(outcome, Forward):
+        assert outcome.model + (" stream" if outcome.document["stream"] else "") == expected
+    else:
+        assert str(outcome.status) == expected
+
+
+@given(st.binary(max_size=300) | st.binary(max_size=40).map(lambda tail: form(FILE)[:-8] + tail), st.text())
+def test_any_form_is_read_or_refused(body: bytes, boundary: str) -> None:
+    for content_type in (FORM_TYPE, f'multipart/form-data; boundary="{boundary}"', boundary):
+        try:
+            text_fields(body, content_type)
+        except ValueError:
+            pass
