@@ -105,6 +105,24 @@ async def test_idle_endpoint_sleeps_and_wakes(platform: Loaded) -> None:
     assert decisions[1].inputs["idle_s"] >= 60
 
 
+async def test_routes_say_what_requests_may_wait_for(platform: Loaded) -> None:
+    async def route() -> tuple[bool, str, bool]:
+        [one] = (await platform.store.routes.table()).models
+        return one.holds, one.status, one.expected_s > 0
+
+    await platform.create(replicas=1)
+    assert await route() == (True, "queued", False)
+    await platform.until(complete)
+    assert await route() == (True, "ready", True)
+    await platform.service.scale(SYSTEM, "m", 2)
+    assert await route() == (True, "degraded", True)
+    await platform.service.scale(SYSTEM, "m", 0)
+    await platform.run()
+    assert await route() == (False, "not_loaded", True), "nothing wakes it"
+    await platform.update({"autoscale": {"min": 0, "max": 2}})
+    assert await route() == (True, "not_loaded", True), "a request wakes it"
+
+
 async def test_nothing_sleeps_that_no_proxy_reports(platform: Loaded) -> None:
     await platform.create(**scaled(min=0, idle_timeout_s=60))
     await platform.until(complete)

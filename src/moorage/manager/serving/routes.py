@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import ceil
 from typing import Any
 
 from moorage.common.link.messages import AppRoute, ModelRoute, Target
 from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.model.status import EndpointStatus
 
 
 def model_routes(rows: Iterable[Mapping[str, Any]]) -> tuple[ModelRoute, ...]:
     """One route per model name, ordered by name. For a name that several rows share, the lowest ``rank``
     wins: an endpoint before a session."""
     routes: dict[str, tuple[int, int, list[Target]]] = {}
-    visibility: dict[str, tuple[str, tuple[str, ...]]] = {}
+    facts: dict[str, Mapping[str, Any]] = {}
     for row in rows:
         rank, name = row["rank"], row["model"]
         if name in routes and routes[name][0] < rank:
             continue
-        visibility.setdefault(name, (row["project"], tuple(row["shared_with"])))
+        facts.setdefault(name, row)
         _, _, targets = routes.setdefault(name, (rank, int(row["created_at"].timestamp()), []))
         if row["kernel_id"] is not None:
             targets.append(
@@ -33,9 +35,27 @@ def model_routes(rows: Iterable[Mapping[str, Any]]) -> tuple[ModelRoute, ...]:
                 )
             )
     return tuple(
-        ModelRoute(name, created, tuple(sorted(targets, key=lambda t: t.kernel_id)), *visibility[name])
+        ModelRoute(
+            name,
+            created,
+            tuple(sorted(targets, key=lambda t: t.kernel_id)),
+            facts[name]["project"],
+            tuple(facts[name]["shared_with"]),
+            holds=facts[name]["holds"],
+            status=_status(facts[name], sum(not target.draining for target in targets)),
+            expected_s=ceil(facts[name]["expected_s"].total_seconds()) if facts[name]["expected_s"] else 0,
+        )
         for name, (_, created, targets) in sorted(routes.items())
     )
+
+
+def _status(row: Mapping[str, Any], ready: int) -> EndpointStatus:
+    """As far as routes say: requests that wait make no new route."""
+    if ready:
+        return EndpointStatus.READY if ready >= row["wanted"] else EndpointStatus.DEGRADED
+    if row["wanted"] == 0:
+        return EndpointStatus.NOT_LOADED
+    return EndpointStatus.LOADING if row["is_starting"] else EndpointStatus.QUEUED
 
 
 def app_routes(rows: Iterable[Mapping[str, Any]]) -> tuple[AppRoute, ...]:

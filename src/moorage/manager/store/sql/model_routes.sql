@@ -1,5 +1,6 @@
 -- The models with these names ($2), and those of these sessions and endpoints ($1): endpoints, ready or not, and running
--- inference sessions without an endpoint. A name without a route has a row without `rank`.
+-- inference sessions without an endpoint. A name without a route has a row without `rank`. `holds`: a replica is on its way, or
+-- a request wakes the endpoint. `expected_s`: nine of ten replicas of late were ready after this time.
 WITH names AS MATERIALIZED (
     SELECT unnest($2::text[]) AS name
     UNION SELECT e.name FROM endpoints e WHERE e.id = ANY ($1::uuid[])
@@ -7,10 +8,18 @@ WITH names AS MATERIALIZED (
     WHERE s.id = ANY ($1::uuid[]) AND s.type = 'inference'
 )
 SELECT n.name AS model, r.created_at, r.rank, r.session_id, r.kernel_id, r.host, r.port, r.secret, r.engine,
-       r.project, r.shared_with, r.draining
+       r.project, r.shared_with, r.draining, r.wanted, r.holds, r.is_starting, r.expected_s
 FROM names n LEFT JOIN LATERAL (
-    SELECT e.created_at, 0 AS rank, t.*, e.project, e.shared_with
+    SELECT e.created_at, 0 AS rank, t.*, e.project, e.shared_with, e.replicas AS wanted,
+           e.replicas > 0 OR coalesce((e.serving -> 'autoscale' ->> 'min')::int = 0, false) AS holds, x.is_starting, y.expected_s
     FROM endpoints e
+    CROSS JOIN LATERAL (
+        SELECT coalesce(bool_or(s.status <> 'PENDING'), false) AS is_starting FROM sessions s
+        WHERE s.endpoint_id = e.id AND s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR') AND s.status <> 'TERMINATING') x
+    CROSS JOIN LATERAL (
+        SELECT percentile_disc(0.9) WITHIN GROUP (ORDER BY s.ready_at - s.created_at) AS expected_s
+        FROM (SELECT ready_at, created_at FROM sessions n WHERE n.endpoint_id = e.id ORDER BY n.created_at DESC LIMIT 10) s
+        WHERE s.ready_at IS NOT NULL) y
     LEFT JOIN LATERAL (
         SELECT s.id AS session_id, k.id AS kernel_id, k.host, k.port, k.secret, s.spec ->> 'engine' AS engine,
                s.draining_since IS NOT NULL AS draining
@@ -19,7 +28,8 @@ FROM names n LEFT JOIN LATERAL (
           AND k.hostname = 'main1' AND k.unhealthy_since IS NULL) t ON true
     WHERE e.name = n.name AND e.deleted_at IS NULL
     UNION ALL
-    SELECT s.created_at, 1, s.id, k.id, k.host, k.port, k.secret, s.spec ->> 'engine', false, s.project, '{}'
+    SELECT s.created_at, 1, s.id, k.id, k.host, k.port, k.secret, s.spec ->> 'engine', false, s.project, '{}',
+           1, false, true, NULL::interval
     FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
     WHERE s.name = n.name AND s.endpoint_id IS NULL AND s.type = 'inference' AND s.status = 'RUNNING'
       AND k.status = 'RUNNING' AND k.port > 0 AND k.hostname = 'main1') r ON true
