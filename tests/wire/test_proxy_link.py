@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections import Counter
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
+import aiohttp
+import pytest
 from aiohttp import web
 from proxy_harness import (
     KEY_GRANT,
@@ -11,15 +18,18 @@ from proxy_harness import (
     RouteServer,
     acknowledge,
     engine,
+    event,
     proxy,
     routes,
     serving,
+    stream_of,
     target,
     until,
 )
 
 from moorage.common.link.messages import KeyGrant, RequestLimits, RouteTable
-from moorage.common.link.proxy_messages import ProxyReply, RecordsAck
+from moorage.common.link.proxy_messages import ProxyReply, ProxyReport, RecordsAck
+from moorage.manager.serving.limit_shares import StoredShares, share_of
 from moorage.proxy.control.saved_table import SavedTable
 from moorage.proxy.control.usage_spool import UsageSpool
 from moorage.proxy.core.usage_book import Amounts, Payer
@@ -112,3 +122,111 @@ def sent(manager: RouteServer) -> list[tuple[str, int, int]]:
         for batch in report.usage
         for record in batch.records
     ]
+
+
+def limited(**limits: int) -> tuple[KeyGrant, ...]:
+    return (replace(KEY_GRANT, id="k", owner="ann", project="p", limits=RequestLimits(**limits)),)
+
+
+async def answer(request: web.Request) -> web.Response:
+    return web.json_response({"usage": {"prompt_tokens": 3, "completion_tokens": 4}})
+
+
+async def test_limits_of_a_key(tmp_path: Path) -> None:
+    async with engine(answer) as port:
+        table = replace(routes(1, tiny=[target("k", port)]), keys=limited(requests_per_minute=3))
+        async with serving(tmp_path, table) as client:
+            statuses = []
+            for _ in range(5):
+                async with client.post({"model": "tiny"}) as response:
+                    statuses.append((response.status, response.headers["x-ratelimit-remaining-requests"]))
+                    body = await response.json()
+            assert statuses == [(200, "2"), (200, "1"), (200, "0"), (429, "0"), (429, "0")]
+            assert 1 <= int(response.headers["Retry-After"]) <= 61
+            assert body["error"]["code"] == "rate_limit_exceeded"
+
+
+async def test_usage_and_load_reach_the_manager(tmp_path: Path) -> None:
+    async with engine(answer) as port:
+        table = replace(routes(1, tiny=[target("k", port)]), keys=limited(tokens_per_minute=1000))
+        async with serving(tmp_path, table) as client:
+            for _ in range(2):
+                async with client.post({"model": "tiny", "max_tokens": 100}) as response:
+                    await response.read()
+            assert response.headers["x-ratelimit-remaining-tokens"] == str(1000 - 7 - 100 - 9)
+            manager = client.manager
+            await until(lambda: sum(n for _, _, n in sent(manager)) == 2, 10)
+            (record,) = [r for report in manager.reports for b in report.usage for r in b.records][:1]
+            assert (record.key_id, record.user, record.project, record.model) == ("k", "ann", "p", "tiny")
+            assert (record.tokens_in, record.tokens_out) == (3 * record.requests, 4 * record.requests)
+            loads = [m for report in manager.reports if report.load for m in report.load.models]
+            assert loads[-1].model == "tiny"
+            assert loads[-1].requests == 2
+
+
+@pytest.mark.parametrize(("at_once", "at_most"), [(True, 40), (False, 60)])
+async def test_two_proxies_share_a_limit(tmp_path: Path, at_once: bool, at_most: int) -> None:
+    """A proxy whose share has not arrived yet grants an equal part at most."""
+    stored = StoredShares("", 0, {}, 0.0)
+
+    def divide(report: ProxyReport) -> ProxyReply:
+        nonlocal stored
+        shares = []
+        for need in report.needs:
+            share, stored = share_of(need, report.proxy_id, replace(stored, now=time.monotonic()), 2)
+            shares.append(share)
+        return replace(acknowledge(report), shares=tuple(shares), proxies=2)
+
+    async with engine(answer) as port:
+        table = replace(routes(1, tiny=[target("k", port)]), keys=limited(requests_per_minute=40))
+        async with AsyncExitStack() as stack:
+            manager = await stack.enter_async_context(RouteServer(table))
+            manager.answer = divide
+            clients = []
+            for name in ("one", "two"):
+                running = proxy(manager.address, tmp_path, id=name)
+                await stack.enter_async_context(running)
+                session = await stack.enter_async_context(aiohttp.ClientSession())
+                clients.append(Client(running, session, manager))
+                await until(lambda running=running: running.ready)
+            await until(lambda: len({report.proxy_id for report in manager.reports}) == 2)
+            granted = Counter()
+
+            async def use(client: Client) -> bool:
+                for _ in range(10):
+                    granted[await client.status()] += 1
+                return granted[200] >= 40
+
+            if not at_once:
+                # One of them takes what the other does not need.
+                await until(lambda: use(clients[0]), 20)
+            for _ in range(8):
+                await asyncio.gather(*map(use, clients))
+                await asyncio.sleep(0.1)
+            assert 40 <= granted[200] <= at_most
+
+
+async def test_stream_of_a_revoked_key_ends_with_an_error(tmp_path: Path) -> None:
+    ended = asyncio.Event()
+
+    async def stream(request: web.Request) -> web.StreamResponse:
+        response = await stream_of(request, event("a"))
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+        return response
+
+    async with engine(stream) as port:
+        table = routes(1, tiny=[target("k", port)])
+        async with serving(tmp_path, table) as client:
+            async with client.post({"model": "tiny", "stream": True}) as response:
+                assert await response.content.readany() == event("a")
+                await client.manager.publish(RouteTable(2, table.models, ()))
+                async with asyncio.timeout(2):
+                    rest = await response.content.read()
+            assert b"invalid_api_key" in rest
+            assert b"[DONE]" not in rest
+            async with asyncio.timeout(2):
+                await ended.wait()
+            assert await client.status() == 401

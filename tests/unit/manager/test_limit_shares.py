@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
 from moorage.common.link.proxy_messages import LimitNeed
 from moorage.manager.serving.limit_shares import SHARE_S, Holding, StoredShares, divide, share_of
+from moorage.manager.serving.routes import reads_priority
 
 
 def test_only_proxy_has_the_whole_limit():
@@ -99,3 +101,18 @@ def test_share_of_a_proxy_that_is_gone_is_free_again():
     assert world.ask(1, 60) == 0
     world.now = int(SHARE_S) + 1
     assert world.ask(1, 60) == 60
+
+
+@pytest.mark.parametrize(
+    ("engine", "args", "reads"),
+    [
+        ("vllm", ["--scheduling-policy", "priority"], True),
+        ("vllm", ["--max-model-len=8", "--scheduling_policy=priority"], True),
+        ("vllm", ["--scheduling-policy=fcfs"], False),
+        ("vllm", ["--scheduling-policy"], False),
+        ("vllm", [], False),
+        ("custom", ["--scheduling-policy=priority"], False),
+    ],
+)
+def test_engines_that_read_priorities(engine: str, args: list[str], reads: bool):
+    assert reads_priority(engine, args) is reads

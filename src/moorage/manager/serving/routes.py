@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from typing import Any
 
@@ -32,6 +32,7 @@ def model_routes(rows: Iterable[Mapping[str, Any]]) -> tuple[ModelRoute, ...]:
                     row["secret"],
                     row["engine"],
                     row["draining"],
+                    accepts_priority=reads_priority(row["engine"], row["args"] or ()),
                 )
             )
     return tuple(
@@ -56,6 +57,14 @@ def _status(row: Mapping[str, Any], ready: int) -> EndpointStatus:
     if row["wanted"] == 0:
         return EndpointStatus.NOT_LOADED
     return EndpointStatus.LOADING if row["is_starting"] else EndpointStatus.QUEUED
+
+
+def reads_priority(engine: str, args: Sequence[str]) -> bool:
+    """Whether the engine schedules by ``priority`` of a request. vLLM refuses the field unless it was started
+    so; other engines have none."""
+    words = [word.replace("_", "-") for arg in args for word in arg.split("=", 1)]
+    option = "--scheduling-policy"
+    return engine == "vllm" and option in words and words[words.index(option) + 1 :][:1] == ["priority"]
 
 
 def app_routes(rows: Iterable[Mapping[str, Any]]) -> tuple[AppRoute, ...]:

@@ -27,6 +27,7 @@ from moorage.proxy.core.apis import speaks_anthropic, split_project
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.headers import is_event_stream
 from moorage.proxy.core.limiter import Ask, Observer, Reservation
+from moorage.proxy.core.priority import DEFAULT
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.retry import BUSY, Failure, should_retry
 
@@ -171,7 +172,7 @@ class RequestFlow:
 
     def _hold(self, now: float) -> Command:
         router = self._router
-        priority = 0 if self._reservation is None else self._reservation.priority
+        priority = DEFAULT if self._reservation is None else self._reservation.priority
         if not router.waiting.add(self, priority, len(self.payload)):
             return self._answer(error_response.too_many_held(self.model, router.expected_s(self.model)), now)
         self._hold_until = now + router.hold_s(self.model)
@@ -252,6 +253,15 @@ class RequestFlow:
         self._router.record_failure(self.model, self.target, failure, now)
         self._end(self._status, now)
         return Break(None if tail is None else stream_end.closing_event(tail, failure, self.is_anthropic))
+
+    def key_revoked(self, tail: bytes | None, now: float) -> Break:
+        """The key was revoked in the middle of the response. Close the connection to the replica.
+
+        ``tail``: as for ``upstream_lost``."""
+        self._end(self._status, now)
+        return Break(
+            None if tail is None else stream_end.closing_event(tail, Failure.KEY_REVOKED, self.is_anthropic)
+        )
 
     def client_gone(self, now: float) -> None:
         """The client has left. Close the connection to the replica."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moorage.proxy.core.error_response import SERVER, anthropic_json, error_json
+from moorage.proxy.core.error_response import INVALID, SERVER, anthropic_json, error_json
 from moorage.proxy.core.limiter import Observer
 from moorage.proxy.core.retry import Failure
 
@@ -49,6 +49,11 @@ def as_event(observe: Observer | None) -> Observer:
 def _error(failure: Failure, anthropic: bool) -> bytes:
     if failure is Failure.IDLE_TIMEOUT:
         message, code = "The replica stopped sending data in the middle of the response.", "upstream_timeout"
+    elif failure is Failure.KEY_REVOKED:
+        message = "The API key was revoked."
+        if anthropic:
+            return anthropic_json(message, "authentication_error")
+        return error_json(message, INVALID, "invalid_api_key")
     else:
         message, code = (
             "The connection to the replica was lost in the middle of the response.",

@@ -24,6 +24,7 @@ from moorage.proxy.planes.asyncio.heads import (
 from moorage.proxy.planes.asyncio.messages import KnownHead, KnownHeads
 
 if TYPE_CHECKING:
+    from moorage.proxy.core.routes import IndexedTable
     from moorage.proxy.planes.asyncio.plane import AsyncioPlane
 
 _NEVER = float("inf")
@@ -66,6 +67,14 @@ class ClientConnection(asyncio.Protocol):
         """Close the connection at once, in the middle of whatever happens on it."""
         self._exchange.leave()
         self._transport.abort()
+
+    def check_key(self, table: IndexedTable, unix_now: float) -> None:
+        """End the request that is being served if its key was revoked."""
+        flow = self._exchange.flow
+        if self._mode != _RESPONSE or flow is None or (key := flow.identity) is None:
+            return
+        if table.find_key(key.sha256, unix_now) is None:
+            self._exchange.revoke()
 
     def late(self) -> None:
         """The deadline is over."""

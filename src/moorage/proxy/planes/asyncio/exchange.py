@@ -10,7 +10,7 @@ from moorage.common.aio.sockets import reset
 from moorage.common.aio.tasks import spawn
 from moorage.common.link.messages import Target
 from moorage.proxy.core.admission import LocalResponse
-from moorage.proxy.core.error_response import ErrorResponse
+from moorage.proxy.core.error_response import ErrorResponse, invalid_key
 from moorage.proxy.core.flow import Break, Command, Hold, RequestFlow, Send, Start
 from moorage.proxy.core.limiter import Observer
 from moorage.proxy.core.retry import Failure
@@ -75,6 +75,12 @@ class Exchange:
 
     def leave(self) -> None:
         """The client has left, or is dropped: so is the replica's work for it."""
+        self._drop_replica()
+        if (flow := self.flow) is not None:
+            self.flow = None
+            flow.client_gone(self._plane.monotonic())
+
+    def _drop_replica(self) -> None:
         self._stop_timer()
         if (connecting := self._connecting) is not None:
             self._connecting = None
@@ -82,9 +88,16 @@ class Exchange:
         if (upstream := self._upstream) is not None:
             self._upstream = None
             upstream.close()
-        if (flow := self.flow) is not None:
-            self.flow = None
-            flow.client_gone(self._plane.monotonic())
+
+    def revoke(self) -> None:
+        """The key of the request was revoked: end it, and the replica's work for it."""
+        flow, now = self.flow, self._plane.monotonic()
+        assert flow is not None
+        self._drop_replica()
+        if self._is_started:
+            self._break(flow.key_revoked(self._tail if self._takes_event else None, now))
+        else:
+            self.do(flow.refuse(invalid_key(given=True), now))
 
     def pause(self) -> None:
         """The client reads slowly."""

@@ -45,6 +45,7 @@ class AsyncioPlane:
         self.clients: set[ClientConnection] = set()
         self.is_stopping = False
         self._settings, self._tls = settings, tls
+        self._credentials = 0  # revision of those by which all running requests are admitted
         self._apps = SimplePlane(router, settings, clock, timeouts, tls)
         router.on_table = self._table_changed
         self._server: asyncio.Server | None = None
@@ -141,6 +142,10 @@ class AsyncioPlane:
 
     def _table_changed(self, table: IndexedTable) -> None:
         self._apps.table_changed(table)
+        if self._credentials != self.router.credentials_revision:
+            self._credentials, unix_now = self.router.credentials_revision, self.clock.now().timestamp()
+            for client in list(self.clients):
+                client.check_key(table, unix_now)
         resume_held(self.router, self.clock.monotonic())
 
 
