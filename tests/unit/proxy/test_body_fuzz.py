@@ -88,7 +88,7 @@ def plainly(body: bytes) -> str | None:
 
 
 def found_in(body: bytes) -> str | None:
-    outcome = admission.admit_body("/v1/completions", body, TABLE)
+    outcome = admission.admit_body(admission.BodyRequired("/v1/completions"), body, TABLE)
     if isinstance(outcome, ErrorResponse):
         assert outcome.status in (400, 404)
         json.loads(outcome.body())  # whatever it quotes of the body

@@ -60,9 +60,12 @@ def subjects_of(
     key: KeyGrant | None, route: ModelRoute | None, project: RequestLimits | None
 ) -> tuple[Subject, ...]:
     """What limits a request: none of it for most. ``project``: the limits of the key's project."""
+    model = None if route is None else route.limits
+    if project is None and model is None and (key is None or key.limits is None):
+        return ()
     limited = [] if key is None else [(f"key/{key.id}", key.limits), (f"project/{key.project}", project)]
     if route is not None:
-        limited.append((f"model/{route.name}", route.limits))
+        limited.append((f"model/{route.name}", model))
     return tuple(Subject(name, limits) for name, limits in limited if limits is not None and limits)
 
 

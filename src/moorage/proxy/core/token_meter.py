@@ -7,23 +7,22 @@ like it.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 # An object with at most one level of objects in it, as the details of OpenAI's are.
 _USAGE = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
+_COUNT = re.compile(
+    rb'"((?:prompt|input|completion|output|cached|cache_read_input)_tokens)"\s*:\s*([0-9]{1,40})(?![0-9.eE])'
+)
 _TAIL_BYTES, _TAIL_CHUNKS = 4096, 8
 # Anthropic's streams state the tokens of the prompt in their first event.
 _HEAD_BYTES = 4096
 _LARGEST = 1 << 40
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
+class Tokens(NamedTuple):
     """``cached``: those of ``prompt`` that a cache had."""
 
     prompt: int = 0
@@ -75,28 +74,21 @@ def _last_usage(data: bytes) -> Tokens | None:
         end = start
         if (found := _USAGE.match(data, start)) is None:
             continue
-        try:
-            usage = json.loads(found[1])
-        except ValueError:
-            continue
-        tokens = _tokens(usage)
-        if tokens.total:
+        tokens = _tokens(dict(_COUNT.findall(found[1])))
+        if tokens.prompt or tokens.answer:
             return tokens
     return None
 
 
-def _tokens(usage: Mapping[str, Any]) -> Tokens:
+def _tokens(counts: dict[bytes, bytes]) -> Tokens:
     """Of OpenAI's chat and completions (``prompt_tokens``), its responses and Anthropic's messages
     (``input_tokens``)."""
-    prompt = _count(usage, "prompt_tokens") or _count(usage, "input_tokens")
-    answer = _count(usage, "completion_tokens") or _count(usage, "output_tokens")
-    cached = _count(usage, "cache_read_input_tokens")
-    for name in ("prompt_tokens_details", "input_tokens_details"):
-        if isinstance(details := usage.get(name), dict):
-            cached = cached or _count(details, "cached_tokens")
+    prompt = _count(counts, b"prompt_tokens") or _count(counts, b"input_tokens")
+    answer = _count(counts, b"completion_tokens") or _count(counts, b"output_tokens")
+    cached = _count(counts, b"cache_read_input_tokens") or _count(counts, b"cached_tokens")
     return Tokens(prompt, answer, min(cached, prompt) if prompt else cached)
 
 
-def _count(usage: Mapping[str, Any], name: str) -> int:
-    value = usage.get(name)
-    return min(value, _LARGEST) if isinstance(value, int) and value > 0 else 0
+def _count(counts: dict[bytes, bytes], name: bytes) -> int:
+    found = counts.get(name)
+    return 0 if found is None else min(int(found), _LARGEST)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass
+from typing import NamedTuple
 
 from moorage.common.link.messages import KeyGrant
 from moorage.proxy.core.token_meter import Tokens
@@ -19,8 +20,7 @@ class Amounts:
     tokens_cached: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Payer:
+class Payer(NamedTuple):
     """To whom and to which model usage belongs. Without a key, all but ``model`` are ""."""
 
     project: str
