@@ -68,6 +68,7 @@ class Loaded(Platform):
         ):
             moved = ", ".join(f"{c} = {c} - make_interval(secs => $1)" for c in columns)
             await self.store.database.fetch(f"UPDATE {table} SET {moved}", seconds)
+        await self.store.database.fetch("UPDATE proxy_reports SET at = now()")  # the heartbeat goes on
 
 
 @pytest.fixture
@@ -86,7 +87,7 @@ async def test_idle_endpoint_sleeps_and_wakes(platform: Loaded) -> None:
     await platform.report(requests=1)
     [ready] = (await platform.until(complete))[-1:]
     assert (ready.status, ready.replicas, ready.ready) == (EndpointStatus.READY, 2, 2)
-    await platform.age(59)
+    await platform.age(10)
     assert (await platform.scale()).replicas == 2
     await platform.age(61)
     view = await platform.scale()

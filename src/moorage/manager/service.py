@@ -40,6 +40,7 @@ from moorage.manager.loops.autoscaler import Autoscaler
 from moorage.manager.loops.lease_controller import LeaseController
 from moorage.manager.loops.load_writer import LoadWriter
 from moorage.manager.loops.presence import Presence
+from moorage.manager.loops.routine_runner import RoutineRunner
 from moorage.manager.metrics import Metrics
 from moorage.manager.pki.authorities import Authorities
 from moorage.manager.pki.registration import ManagerCertificate, Registration
@@ -212,6 +213,7 @@ class Manager:
             StartCalibrator(store, leader, metrics, clock, settings.expected_starts_kept_days * 86_400).loop,
             LeaseController(store, leader, clock).loop,
             Autoscaler(store, leader, metrics, clock).loop,
+            *RoutineRunner(store, leader, clock).loops,
         )
 
     async def new_join_token(self, spec: JoinTokenSpec) -> str:

@@ -29,6 +29,7 @@ class ReplicaView(View):
     running: int = Field(0, description="Requests that run at its engine.")
     waiting: int = Field(0, description="Requests that wait at its engine.")
     kv_cache: float | None = Field(None, description="Use of its KV cache, 0 to 1. null: unknown.")
+    address: str = Field("", description="Host and port of its engine; empty until it listens.")
     unhealthy: str = Field("", description="Why its engine fails its health checks; empty: it does not.")
 
 

@@ -97,7 +97,7 @@ class ReplicaController:
             log.info("revision is complete", endpoint=endpoint.name, revision=endpoint.revision)
             await self._store.replicas.complete(_SCOPE, endpoint, term)
 
-    async def _together(self, *actions: Awaitable[None]) -> None:
+    async def _together(self, *actions: Awaitable[object]) -> None:
         """Run them to their ends; then the first failure counts."""
         for outcome in await asyncio.gather(*actions, return_exceptions=True):
             if isinstance(outcome, BaseException):

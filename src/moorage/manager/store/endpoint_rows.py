@@ -120,5 +120,6 @@ def _view(row: Mapping[str, Any], snapshot: ReplicaSnapshot) -> ReplicaView:
         agent_id=row["agent_id"],
         status_since=row["status_since"],
         log_tail=row["log_tail"] or "",
-        unhealthy=row["unhealthy_detail"],
+        unhealthy=row["unhealthy_detail"] or "",
+        address=f"{row['host']}:{row['port']}" if row["port"] else "",
     )

@@ -14,6 +14,7 @@ from moorage.common.model.spec import EndpointSpec
 from moorage.common.model.usage import EngineUse
 from moorage.common.views.endpoints import ScalingDecision
 from moorage.manager.identity.scope import Scope
+from moorage.manager.serving.routines import EndpointInfo
 from moorage.manager.serving.snapshots import Decision, LoadSample, Scaling
 from moorage.manager.store.database import Database
 from moorage.manager.store.endpoint_rows import FRESH_S
@@ -101,17 +102,22 @@ class LoadStore:
         self, _: Scope, endpoint: ScaledEndpoint, decision: Decision, inputs: Mapping[str, Any], term: int
     ) -> bool:
         """Carry out a decision, and record it with its ``inputs``. False: the endpoint has changed."""
-        rows = await self._scaling_connection.fetch(
-            SQL["endpoint_autoscale"],
-            endpoint.endpoint_id,
-            endpoint.scaling.wanted,
-            decision.replicas,
-            term,
-            decision.rule,
-            decision.detail,
-            dict(inputs),
-            endpoint.version,
+        change = endpoint.endpoint_id, endpoint.scaling.wanted, decision.replicas
+        return await self._scale(
+            *change, term, decision.rule, decision.detail, dict(inputs), endpoint.version
         )
+
+    async def scale_to(
+        self, _: Scope, endpoint: EndpointInfo, replicas: int, rule: str, detail: str, term: int
+    ) -> bool:
+        """As ``scale``, for a custom routine."""
+        if replicas == endpoint.wanted:
+            return False
+        change = endpoint.endpoint_id, endpoint.wanted, replicas
+        return await self._scale(*change, term, rule, detail[:500], {}, endpoint.version)
+
+    async def _scale(self, *arguments: Any) -> bool:
+        rows = await self._scaling_connection.fetch(SQL["endpoint_autoscale"], *arguments)
         changed = {EndpointId(row["id"]) for row in rows}
         self._notifier.notify_endpoints(changed)
         self._notifier.notify_routes(changed)

@@ -37,17 +37,17 @@ class ReplicaStore:
         """Those that are not deleted, and deleted ones that still have live replicas."""
         return [record.snapshot for record in await read_endpoints(self._db, sorted(among))]
 
-    async def drain(self, _: Scope, replicas: Sequence[tuple[SessionId, Reason]], term: int) -> None:
-        """From now on they get no new requests."""
-        await self._set_draining([(one, str(reason)) for one, reason in replicas], term)
+    async def drain(self, _: Scope, replicas: Sequence[tuple[SessionId, Reason]], term: int) -> int:
+        """From now on they get no new requests. Returns how many did before."""
+        return await self._set_draining([(one, str(reason)) for one, reason in replicas], term)
 
-    async def revive(self, _: Scope, replicas: Sequence[SessionId], term: int) -> None:
+    async def revive(self, _: Scope, replicas: Sequence[SessionId], term: int) -> int:
         """Draining replicas get requests again."""
-        await self._set_draining([(one, None) for one in replicas], term)
+        return await self._set_draining([(one, None) for one in replicas], term)
 
-    async def _set_draining(self, replicas: Sequence[tuple[SessionId, str | None]], term: int) -> None:
+    async def _set_draining(self, replicas: Sequence[tuple[SessionId, str | None]], term: int) -> int:
         if not replicas:
-            return
+            return 0
         ids, reasons = [one for one, _ in replicas], [reason for _, reason in replicas]
         rows = await self._connection.fetch(SQL["replicas_drain"], ids, reasons, term)
         if rows and any(reasons):
@@ -57,6 +57,7 @@ class ReplicaStore:
             await self._connection.fetch(SQL["replicas_drain_generation"], drained, generation)
         self._notifier.notify_routes({SessionId(row["id"]) for row in rows})
         self._notifier.notify_endpoints({EndpointId(row["endpoint_id"]) for row in rows})
+        return len(rows)
 
     async def roll_back(
         self, _: Scope, endpoint: EndpointSnapshot, revision: int, reason: Reason, detail: str, term: int

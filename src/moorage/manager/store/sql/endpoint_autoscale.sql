@@ -1,4 +1,4 @@
--- Set the wanted number of replicas of an autoscaled endpoint ($1) from $2 to $3, as the leader of term $4 has decided by a rule
+-- Set the wanted number of replicas of an endpoint ($1) from $2 to $3, as the leader of term $4 has decided by a rule
 -- ($5, detail $6, inputs $7); the decision is recorded with it. Not if a user has changed the endpoint since (its version $8),
 -- and never outside its limits.
 WITH lease AS (
@@ -6,7 +6,7 @@ WITH lease AS (
 ), changed AS (
     UPDATE endpoints SET replicas = $3, scaled_at = now(), scalings = scalings + 1
     WHERE id = $1::uuid AND replicas = $2 AND revision = $8 AND deleted_at IS NULL AND EXISTS (SELECT FROM lease)
-      AND $3 BETWEEN (serving -> 'autoscale' ->> 'min')::int AND (serving -> 'autoscale' ->> 'max')::int
+      AND $3 BETWEEN coalesce((serving -> 'autoscale' ->> 'min')::int, 0) AND coalesce((serving -> 'autoscale' ->> 'max')::int, 1000)
     RETURNING id, scalings
 ), trimmed AS (
     DELETE FROM scaling_decisions d USING changed c WHERE d.endpoint_id = c.id AND d.number <= c.scalings - 100

@@ -12,7 +12,7 @@ SELECT s.endpoint_id, s.id, s.name, s.status, s.reason, s.detail, s.created_at, 
        CASE WHEN s.status = 'RUNNING' THEN s.deadline_at END AS ends_at,
        CASE WHEN EXISTS (SELECT FROM proxies) THEN coalesce(f.in_flight, 0) END AS in_flight,
        s.drain_generation < (SELECT min(routes_generation) FROM proxies) AS confirmed,
-       g.running, g.waiting, g.kv_cache, k.unhealthy_since, k.unhealthy_detail,
+       g.running, g.waiting, g.kv_cache, k.unhealthy_since, k.unhealthy_detail, k.host, k.port,
        k.agent_id, k.log_tail, k.detail AS kernel_detail, coalesce(a.status <> 'ALIVE', false) AS agent_silent,
        coalesce(a.cordon = 'drain', false) AS agent_drained
 FROM unnest($1::uuid[]) AS e(id)

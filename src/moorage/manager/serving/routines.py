@@ -1,0 +1,96 @@
+"""Interface of custom routines: what they see of endpoints, and what they can ask for.
+
+A routine is an async function with two arguments, installed as an entry point of the group
+``moorage.routines``. ``docs/routines.md`` has an example. What it asks for is carried out when it returns, in
+order, and only while this manager leads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from moorage.common.model.ids import EndpointId, SessionId
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaInfo:
+    """``state``: queued, loading, ready, busy or draining. ``address``: ``host:port`` of its engine, which
+    expects the replica's own key; "" until it listens. ``in_flight``: by the proxies; None: none reports."""
+
+    session_id: SessionId
+    name: str
+    state: str
+    revision: int
+    agent_id: str | None
+    address: str
+    in_flight: int | None
+    running: int
+    waiting: int
+    kv_cache: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointInfo:
+    """``waiting``: requests that proxies hold. ``replicas``: the live ones, those that wait for a place
+    included. ``version``: what is asked for is void if the endpoint has another one by then."""
+
+    endpoint_id: EndpointId
+    name: str
+    project: str
+    status: str
+    wanted: int
+    waiting: int
+    version: int
+    replicas: tuple[ReplicaInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ServingView:
+    """All endpoints, by name."""
+
+    endpoints: tuple[EndpointInfo, ...]
+
+    def endpoint(self, name: str) -> EndpointInfo | None:
+        return next((one for one in self.endpoints if one.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    endpoint: EndpointInfo
+    replicas: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DrainReplica:
+    session_id: SessionId
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    endpoint: EndpointInfo
+    text: str
+
+
+class Intents:
+    """What a routine asks for. ``asked`` is read when it has returned."""
+
+    def __init__(self) -> None:
+        self.asked: list[Scale | DrainReplica | Note] = []
+
+    def scale(self, endpoint: EndpointInfo, replicas: int, why: str) -> None:
+        """Set the wanted number, within the limits of its autoscaling. It is recorded as a scaling decision;
+        autoscaling goes on from it."""
+        self.asked.append(Scale(endpoint, replicas, why))
+
+    def drain(self, replica: ReplicaInfo) -> None:
+        """Stop a replica once it has finished its requests; another one replaces it."""
+        self.asked.append(DrainReplica(replica.session_id))
+
+    def note(self, endpoint: EndpointInfo, text: str) -> None:
+        """Write a line to the manager's log."""
+        self.asked.append(Note(endpoint, text))
+
+
+Routine = Callable[[ServingView, Intents], Awaitable[None]]
