@@ -224,10 +224,10 @@ bench-short: $(STAMP) ## Short benchmarks that fail below half of their goals
 	$(BIN)/python benchmarks/proxy.py --check
 
 .PHONY: clean
-clean: ## Remove .venv, .venv-vllm, .venv-browser, caches, and the demo's state with its database
+clean: ## Remove .venv, .venv-vllm, .venv-browser, .venv-peers, caches, and the demo's state with its database
 	@if test -f .moorage/postgres/place; then \
 	  place=$$(cat .moorage/postgres/place); \
 	  case "$$place" in /var/lib/moorage-postgres/data-*) rm -rf "$$place";; esac; \
 	fi
-	rm -rf .venv .venv-vllm .venv-browser .moorage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	rm -rf .venv .venv-vllm .venv-browser .venv-peers .moorage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
 	find $(wildcard src tests benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -28,7 +28,7 @@ CHAT = (
 ALWAYS = ("direct", "nginx", "haproxy", "aiohttp", "moorage")
 # From PyPI, each in an environment of its own; they take minutes to install.
 FROM_PYPI = {"litellm": "litellm[proxy]", "vllm-router": "vllm-router"}
-VENVS = HERE / "results" / "peers"
+VENVS = HERE.parent / ".venv-peers"
 _START_S = 120.0
 _CORES = sorted(os.sched_getaffinity(0))
 PROXY_CORE = {_CORES[-1]}
@@ -137,7 +137,7 @@ def command_line(name: str, port: int, upstream: int, home: Path) -> tuple[str, 
 
 
 def install(name: str) -> None:
-    """A peer from PyPI, in an environment of its own below ``results``."""
+    """A peer from PyPI, in an environment of its own."""
     subprocess.run([sys.executable, "-m", "venv", "--clear", str(VENVS / name)], check=True)
     pip = VENVS / name / "bin" / "pip"
     subprocess.run([str(pip), "install", "--quiet", FROM_PYPI[name]], check=True)
