@@ -23,7 +23,7 @@ MUTATIONS = (
     Mutation(
         "a slow client does not slow its replica down",
         f"{PLANE}/upstream.py",
-        "            self._transport.pause_reading()",
+        "            self.transport.pause_reading()",
         "            pass",
         _tests("test_back_pressure", "slow"),
     ),
