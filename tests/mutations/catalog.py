@@ -11,6 +11,7 @@ from tests.mutations import (
     proxy_catalog,
     sandbox_catalog,
     scheduler_catalog,
+    serving_catalog,
 )
 from tests.mutations.mutation import Mutation
 
@@ -28,6 +29,7 @@ MUTATIONS = (
     *http_catalog.MUTATIONS,
     *client_catalog.MUTATIONS,
     *proxy_catalog.MUTATIONS,
+    *serving_catalog.MUTATIONS,
     Mutation(
         "a cluster runs when one kernel runs",
         "manager/lifecycle/reconcile.py",

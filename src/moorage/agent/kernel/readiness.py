@@ -15,7 +15,7 @@ _FIRST_PAUSE_S = 0.01
 _WARM_UP_AFTER_S = 1.0
 _PROBE_TIMEOUT = aiohttp.ClientTimeout(total=60, sock_connect=2)
 # A check of a kernel that has been ready: how long it may take, and how large its metrics may be.
-_CHECK_TIMEOUT = aiohttp.ClientTimeout(total=10, sock_connect=2)
+CHECK_TIMEOUT = aiohttp.ClientTimeout(total=10, sock_connect=2)
 _METRICS_BYTES = 4 * 1024 * 1024
 UNREACHABLE = EngineMetrics(0, 0, None, 0.0)
 _NO_SUCH_ROUTE = frozenset({404, 405, 501})
@@ -44,10 +44,10 @@ class ReadinessCheck:
         self._on_progress = ignore_progress
         async with _session() as http:
             try:
-                async with asyncio.timeout(_CHECK_TIMEOUT.total):
+                async with asyncio.timeout(CHECK_TIMEOUT.total):
                     return await self._probe(http)
             except TimeoutError:
-                self.last_result = f"no answer within {_CHECK_TIMEOUT.total:g} s"
+                self.last_result = f"no answer within {CHECK_TIMEOUT.total:g} s"
                 return None
 
     async def read_metrics(self) -> EngineMetrics | None:
@@ -56,7 +56,7 @@ class ReadinessCheck:
         try:
             async with (
                 _session() as http,
-                http.get(self._base_url + PATH, headers=headers, timeout=_CHECK_TIMEOUT) as response,
+                http.get(self._base_url + PATH, headers=headers, timeout=CHECK_TIMEOUT) as response,
             ):
                 if response.status in _NO_SUCH_ROUTE:
                     return None

@@ -1,0 +1,68 @@
+"""Faults in the decisions about endpoints. A part of the catalog."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+REPLICAS = ("tests/unit/manager/test_rollouts.py", "tests/unit/manager/test_replicas.py")
+AUTOSCALE = ("tests/unit/manager/test_autoscale.py",)
+HEALTH = ("tests/unit/agent/test_health.py",)
+
+MUTATIONS = (
+    Mutation(
+        "an old replica goes before a new one is ready",
+        "manager/serving/replicas.py",
+        "if ready > endpoint.wanted - spare:",
+        "if True:",
+        REPLICAS,
+    ),
+    Mutation(
+        "a rollout exceeds max_surge",
+        "manager/serving/replicas.py",
+        "start = max(0, min(missing, room))",
+        "start = missing",
+        REPLICAS,
+    ),
+    Mutation(
+        "a draining replica stops while a proxy may still send requests there",
+        "manager/serving/replicas.py",
+        "is_idle = not r.in_flight and r.is_confirmed",
+        "is_idle = not r.in_flight",
+        REPLICAS,
+    ),
+    Mutation(
+        "a revision that has worked is rolled back",
+        "manager/serving/replicas.py",
+        "if not endpoint.proven and endpoint.fallback and",
+        "if endpoint.fallback and",
+        REPLICAS,
+    ),
+    Mutation(
+        "a busy replica is scaled down before an idle one",
+        "manager/serving/replicas.py",
+        "key=lambda r: (_LEAVE_ORDER.index(leaving[r]), r.in_flight or 0, r.created_at),",
+        "key=lambda r: (_LEAVE_ORDER.index(leaving[r]), r.created_at),",
+        REPLICAS,
+    ),
+    Mutation(
+        "an endpoint sleeps while no proxy reports",
+        "manager/serving/autoscale.py",
+        "if policy.min > 0 or load.idle_s is None or",
+        "if policy.min > 0 or",
+        AUTOSCALE,
+    ),
+    Mutation(
+        "autoscaling goes down at once",
+        "manager/serving/autoscale.py",
+        "    if now < may_at:\n        return Decision(wanted, look_at=may_at)\n    rule, _, detail",
+        "    rule, _, detail",
+        AUTOSCALE,
+    ),
+    Mutation(
+        "an engine that works through its queue is unhealthy",
+        "agent/kernel/health.py",
+        "works = outcome is None and progress > self._progress",
+        "works = False",
+        HEALTH,
+    ),
+)
