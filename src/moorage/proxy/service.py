@@ -25,6 +25,7 @@ from moorage.proxy.control.accounting import Accounting
 from moorage.proxy.control.feed import RouteFeedClient
 from moorage.proxy.control.health import health_app, malformed
 from moorage.proxy.control.saved_table import SavedTable
+from moorage.proxy.control.worker_slot import WorkerSlot
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.metrics import Metrics
 from moorage.proxy.planes.asyncio import AsyncioPlane
@@ -55,6 +56,7 @@ class Proxy:
         link_token: str,
         home: Path | None = None,
         timeouts: Timeouts | None = None,
+        slot: WorkerSlot | None = None,
     ) -> None:
         self.address = split_address(settings.listen)
         self.internal_address = split_address(settings.internal_listen)
@@ -79,8 +81,9 @@ class Proxy:
         plane = AsyncioPlane if settings.plane == "asyncio" else SimplePlane
         self._plane: DataPlane = plane(self._router, settings, clock, self._timeouts, context)
         self._accounting = Accounting(
-            self._router, clock, self._directory, self.id, metering=settings.metering
+            self._router, clock, self._directory, self.id, metering=settings.metering, slot=slot
         )
+        self._slot = slot
         self._router.limiter = self._accounting.limiter
         self._stack = AsyncExitStack()
 
@@ -119,7 +122,6 @@ class Proxy:
             self.internal_address = await self._listen_health(stack, feed)
             await stack.enter_async_context(self._accounting)
             self.address = await self._listen()
-            stack.push_async_callback(self._plane.stop, self._timeouts.shutdown_s)
             await stack.enter_async_context(
                 Loop("proxy.certificate", dialer.maintain, interval_s=MAINTENANCE_S, clock=self._clock)
             )
@@ -127,6 +129,8 @@ class Proxy:
             await stack.enter_async_context(
                 Loop("proxy.credentials", feed.confirm, interval_s=_CONFIRM_S, clock=self._clock)
             )
+            # First: requests that are running need the link, which tells the manager of them.
+            stack.push_async_callback(self._drain)
             self._stack = stack.pop_all()
         log.info("proxy is listening", address="{}:{}".format(*self.address), id=self.id)
         return self
@@ -134,10 +138,21 @@ class Proxy:
     async def __aexit__(self, *exc: object) -> None:
         await self._stack.aclose()
 
+    async def _drain(self) -> None:
+        if self._slot is not None:
+            # Another worker serves on. A client may just send a request on a connection that is idle.
+            await self._plane.retire(self._timeouts.shutdown_s)
+        await self._plane.stop(self._timeouts.shutdown_s)
+
+    def metrics_text(self) -> str:
+        """All metrics in the Prometheus text format."""
+        return self._router.metrics.text().decode()
+
     async def _listen(self) -> tuple[str, int]:
         host, port = self.address
         try:
-            return await self._plane.start(host, port)
+            listening = self._slot.listening() if self._slot is not None else None
+            return await self._plane.start(host, port, listening)
         except OSError as error:
             raise _cannot_listen("proxy.listen", host, port, error) from error
 

@@ -335,6 +335,11 @@ class ProxySettings(Section):
     credentials_max_age_s: Annotated[float, Field(ge=0)] = 3600
     """How long the proxy honours keys and access tokens without contact to a manager, which would tell it
     that they were revoked. 0: for ever."""
+    workers: Annotated[int, Field(ge=0, le=15)] = 0
+    """Processes that serve ``listen`` together; SIGHUP replaces them one by one. 0: one process, without a
+    parent."""
+    drain_timeout_s: Annotated[float, Field(ge=0)] = 120
+    """How long requests of a worker may go on when it is replaced, or when the proxy stops."""
     metering: bool = True
     """Count the requests and tokens of each key and model, and send them to the manager."""
     max_body_bytes: Annotated[int, Field(gt=0)] = 8 * 1024 * 1024

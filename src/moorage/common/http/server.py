@@ -8,6 +8,7 @@ extensions of any length.
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -180,10 +181,25 @@ class Listener:
         return "http" if self.tls is None else "https"
 
 
-class GuardedSite(web.BaseSite):
-    """A site of ``runner`` whose connections are ``GuardedConnection``. ``start`` raises ``OSError``."""
+def listen_at(host: str, port: int, listening: socket.socket | None) -> dict[str, Any]:
+    """Where ``create_server`` listens: on a socket that listens already, or at an address."""
+    return {"host": host, "port": port} if listening is None else {"sock": listening}
 
-    def __init__(self, runner: web.BaseRunner, host: str, port: int, listener: Listener) -> None:
+
+class GuardedSite(web.BaseSite):
+    """A site of ``runner`` whose connections are ``GuardedConnection``. ``start`` raises ``OSError``.
+
+    ``listening``: a socket that listens there already."""
+
+    def __init__(
+        self,
+        runner: web.BaseRunner,
+        host: str,
+        port: int,
+        listener: Listener,
+        listening: socket.socket | None = None,
+    ) -> None:
+        self._listening = listening
         super().__init__(runner, ssl_context=listener.tls, backlog=1024)
         self._host, self._port, self._listener = host, port, listener
 
@@ -200,8 +216,7 @@ class GuardedSite(web.BaseSite):
             lambda: GuardedConnection(
                 server, listener.limits, listener.respond, loop=loop, **listener.options
             ),
-            self._host,
-            self._port,
+            **listen_at(self._host, self._port, self._listening),
             ssl=listener.tls,
             ssl_handshake_timeout=listener.limits.head_s if listener.tls else None,
             backlog=self._backlog,

@@ -23,8 +23,8 @@ _PROXIES_S = 2.0
 
 
 class ProxyLinks:
-    """``record_load`` gets each report of load and must not block; ``proxy_gone`` is called when the last
-    link of a proxy to this manager ends."""
+    """``record_load`` gets each report of load and must not block; ``proxy_gone`` is called with the
+    name in these reports when the link that they came by ends."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class ProxyLinks:
     ) -> None:
         """Every report gets one reply, in order, after the commit of what it acknowledges. Raises
         ``StoreUnavailable``."""
-        name = ""
+        name = load_name = ""
         try:
             async for message in requests:
                 report = report_from_wire(message)
@@ -54,6 +54,7 @@ class ProxyLinks:
                     name = report.proxy_id
                     self._links[name] = self._links.get(name, 0) + 1
                 if report.load is not None:
+                    load_name = report.load.proxy_id  # of one worker
                     self._record_load(report.load)
                 acks = await self._records.put(report.proxy_id, report.usage)
                 shares = await self._divide(report.proxy_id, report.needs)
@@ -64,7 +65,8 @@ class ProxyLinks:
                 self._links[name] -= 1
                 if not self._links[name]:
                     del self._links[name]
-                    self._proxy_gone(name)
+            if load_name:
+                self._proxy_gone(load_name)
 
     async def _divide(self, proxy: str, needs: Sequence[LimitNeed]) -> tuple[LimitShare, ...]:
         if not needs:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from moorage.common.aio.clock import Clock
@@ -12,17 +11,10 @@ from moorage.proxy.control.load import LoadMeter
 from moorage.proxy.control.report_stream import ReportStream
 from moorage.proxy.control.shared_limits import own_ledger, shared_ledger
 from moorage.proxy.control.usage_spool import UsageSpool
+from moorage.proxy.control.worker_slot import WorkerSlot
 from moorage.proxy.core.request_limiter import RequestLimiter
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.usage_book import UsageBook
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerSlot:
-    """``number``: of this worker, of no other that runs. ``limits_fd``: the memory of the shared ledger."""
-
-    number: int
-    limits_fd: int
 
 
 class Accounting:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Protocol
 
 
@@ -18,8 +19,15 @@ class DataPlane(Protocol):
     * In-flight counts are released however a request ends.
     """
 
-    async def start(self, host: str, port: int) -> tuple[str, int]:
-        """Listen, and return the bound address (``port`` 0 selects a free one). Raises ``OSError``."""
+    async def start(self, host: str, port: int, listening: socket.socket | None = None) -> tuple[str, int]:
+        """Listen, and return the bound address (``port`` 0 selects a free one). Raises ``OSError``.
+
+        ``listening``: a socket that listens there already, for a worker."""
+        ...
+
+    async def retire(self, grace_s: float) -> None:
+        """Accept no new connections, and announce the end of each with its next response. Returns when none
+        is left, or has had a request for a while, at most after ``grace_s`` seconds. ``stop`` follows."""
         ...
 
     async def stop(self, grace_s: float) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -185,17 +187,36 @@ def proxy(
     )  # fmt: skip
     boot = bootstrap(loaded)
     with needs_extra("proxy"):
-        from moorage.proxy import Proxy
+        from moorage.proxy import Proxy, Timeouts
+        from moorage.proxy.control.worker_slot import slot_of
+        from moorage.server.proxy_worker import serve_worker, worker_settings
+        from moorage.server.proxy_workers import ProxyWorkers
 
     settings = apply_registration(loaded, boot.home, "proxy")
+    slot = slot_of(os.environ)
+
+    def show(scheme: str, address: tuple[str, int], internal: tuple[str, int]) -> None:
+        url = "{}://{}:{}/v1".format(scheme, *address)
+        write_connection_file(boot.home, openai_url=url)
+        print("OpenAI API  {}\ninternal    http://{}:{}".format(url, *internal), flush=True)
+
+    if settings.proxy.workers and slot is None:
+        has_tls = settings.proxy.tls_certificate is not None or settings.common.tls == "ca"
+        workers = ProxyWorkers(settings.proxy)
+        run_and_exit(workers.run(partial(show, "https" if has_tls else "http")))
     component = Proxy(
-        settings.proxy, settings.common, clock=boot.clock, link_token=boot.token, home=boot.home
+        settings.proxy if slot is None else worker_settings(settings.proxy),
+        settings.common,
+        clock=boot.clock,
+        link_token=boot.token,
+        home=boot.home,
+        timeouts=None if slot is None else Timeouts(shutdown_s=settings.proxy.drain_timeout_s),
+        slot=slot,
     )
+    if slot is not None:
+        run_and_exit(serve_worker(component, slot))
 
     def on_ready(entered: Proxy) -> None:
-        url = "{}://{}:{}/v1".format(entered.scheme, *entered.address)
-        write_connection_file(boot.home, openai_url=url)
-        internal = "http://{}:{}".format(*entered.internal_address)
-        print(f"OpenAI API  {url}\ninternal    {internal}", flush=True)
+        show(entered.scheme, entered.address, entered.internal_address)
 
     run_and_exit(serve(component, on_ready))

@@ -178,7 +178,7 @@ class Exchange:
         else:
             body = response.body
         pairs.append(("x-request-id", flow.request_id))
-        if not self.keeps_alive or plane.is_stopping:
+        if not self.keeps_alive or plane.is_retiring:
             self.keeps_alive = False
             pairs.append(("Connection", "close"))
         self._transport.write(own_response(response.status, pairs, body, with_body=self._wants_body))
@@ -192,7 +192,7 @@ class Exchange:
         self._is_stream_open, self._sends_chunks = True, self._has_http11
         self._ends_with_connection = not self._has_http11
         framing = _CHUNKED if self._sends_chunks else b"\r\n"
-        if not self.keeps_alive or not self._has_http11 or self._plane.is_stopping:
+        if not self.keeps_alive or not self._has_http11 or self._plane.is_retiring:
             self.keeps_alive = False
             framing = _CLOSE + framing
         own = b"x-request-id: %b\r\n" % self.flow.request_id.encode()
@@ -246,7 +246,7 @@ class Exchange:
             piece = (chunks.encode(piece) if piece else b"") + (chunks.LAST if ended else b"")
         else:
             self._ends_with_connection, self.keeps_alive, framing = True, False, b"\r\n"
-        if not self.keeps_alive or plane.is_stopping:
+        if not self.keeps_alive or plane.is_retiring:
             self.keeps_alive = False
             framing = _CLOSE + framing
         self._transport.write(b"".join((head.start, own_lines(flow, command), framing, piece)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from email.utils import formatdate
 from itertools import count
@@ -11,6 +12,7 @@ import structlog
 
 from moorage.common.aio.clock import Clock
 from moorage.common.config.settings import ProxySettings
+from moorage.common.http.server import listen_at
 from moorage.proxy.apps import is_for_apps
 from moorage.proxy.core.flow import resume_held
 from moorage.proxy.core.request_router import RequestRouter
@@ -23,6 +25,8 @@ from moorage.proxy.planes.simple import SimplePlane
 from moorage.proxy.timeouts import Timeouts
 
 log = structlog.get_logger("moorage.proxy")
+# How long a plane that retires has no request before it closes idle connections, and how often it looks.
+RETIRE_S, _LOOK_S = 2.0, 0.05
 
 
 class AsyncioPlane:
@@ -43,7 +47,9 @@ class AsyncioPlane:
         self.upstreams = UpstreamPool(settings.connect_timeout_s)
         self.heads = KnownHeads()
         self.clients: set[ClientConnection] = set()
-        self.is_stopping = False
+        self.is_stopping = self.is_retiring = (
+            False  # retiring: each response announces the end of its connection
+        )
         self._settings, self._tls = settings, tls
         self._credentials = 0  # revision of those by which all running requests are admitted
         self._apps = SimplePlane(router, settings, clock, timeouts, tls)
@@ -57,15 +63,14 @@ class AsyncioPlane:
         self._date, self._date_at = "", -1
         self._is_empty = asyncio.Event()
 
-    async def start(self, host: str, port: int) -> tuple[str, int]:
+    async def start(self, host: str, port: int, listening: socket.socket | None = None) -> tuple[str, int]:
         loop = asyncio.get_running_loop()
         self.guard = self._apps.guard_for(host)
         await self._apps.open(self.guard)
         try:
             self._server = await loop.create_server(
                 lambda: ClientConnection(self),
-                host,
-                port,
+                **listen_at(host, port, listening),
                 ssl=self._tls,
                 ssl_handshake_timeout=self.timeouts.head_s if self._tls else None,
                 backlog=1024,
@@ -77,8 +82,20 @@ class AsyncioPlane:
         bound = self._server.sockets[0].getsockname()
         return str(bound[0]), int(bound[1])
 
+    async def retire(self, grace_s: float) -> None:
+        self.is_retiring = True
+        if self._server is not None:
+            self._server.close()
+        now = quiet_since = self.monotonic()
+        until = now + grace_s
+        while self.clients and now < until and now - quiet_since < RETIRE_S:
+            await asyncio.sleep(_LOOK_S)
+            now = self.monotonic()
+            if any(client.is_busy for client in self.clients):
+                quiet_since = now
+
     async def stop(self, grace_s: float) -> None:
-        self.is_stopping = True
+        self.is_stopping = self.is_retiring = True
         if self._server is not None:
             self._server.close()
             for client in [client for client in self.clients if not client.is_busy]:

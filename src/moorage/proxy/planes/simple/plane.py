@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 
 import structlog
@@ -82,10 +83,10 @@ class SimplePlane:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    async def start(self, host: str, port: int) -> tuple[str, int]:
+    async def start(self, host: str, port: int, listening: socket.socket | None = None) -> tuple[str, int]:
         runner = await self.open(self.guard_for(host))
         try:
-            await GuardedSite(runner, host, port, self._listener).start()
+            await GuardedSite(runner, host, port, self._listener, listening).start()
         except OSError:
             await self.stop(0)
             raise
@@ -120,6 +121,9 @@ class SimplePlane:
             loop=asyncio.get_running_loop(),
             **self._listener.options,
         )
+
+    async def retire(self, grace_s: float) -> None:
+        """Leaves all of it to ``stop``."""
 
     async def stop(self, grace_s: float) -> None:
         if self._runner is not None:

@@ -1,0 +1,42 @@
+"""Worker of a proxy: a whole proxy on a listening socket of its parent."""
+
+from __future__ import annotations
+
+import asyncio
+
+from moorage.common.aio import gc
+from moorage.common.config.settings import ProxySettings
+from moorage.proxy import Proxy
+from moorage.proxy.control.worker_slot import WorkerSlot
+from moorage.server.process import shutdown_event
+
+# How long a new worker waits for its first route table before it serves without one.
+_TABLE_S, _LOOK_S = 10.0, 0.02
+
+
+def worker_settings(settings: ProxySettings) -> ProxySettings:
+    """Health and metrics of a worker are for its parent only. All workers are one proxy to the manager."""
+    own = {"internal_listen": "127.0.0.1:0", "allowed_hosts": settings.allowed_hosts}
+    return settings.model_copy(update=own)
+
+
+async def serve_worker(proxy: Proxy, slot: WorkerSlot) -> int:
+    """Serve until SIGTERM, or until the parent has gone; then finish the running requests."""
+    shutdown, loop = shutdown_event(), asyncio.get_running_loop()
+    async with proxy:
+        gc.freeze_startup_objects()
+
+        def parent_is_gone() -> None:
+            loop.remove_reader(slot.parent_fd)
+            shutdown.set()
+
+        loop.add_reader(slot.parent_fd, parent_is_gone)  # it never sends anything
+        for _ in range(round(_TABLE_S / _LOOK_S)):
+            if proxy.ready or shutdown.is_set():
+                break
+            await asyncio.sleep(_LOOK_S)
+        slot.tell(internal=proxy.internal_address)
+        await shutdown.wait()
+        loop.remove_reader(slot.parent_fd)
+    slot.tell(metrics=proxy.metrics_text())
+    return 0
