@@ -180,6 +180,7 @@ async def test_drain_waits_for_the_last_request(platform: Loaded) -> None:
     assert next(r.session_id for r in view.sessions if r.state == "draining") == one, "the least loaded"
     await platform.age(30)
     assert "draining" in [r.state for r in (await platform.run()).sessions]
+    await platform.store.database.fetch("UPDATE sessions SET draining_since = now() WHERE drain_reason <> ''")
     await platform.report(in_flight=2, requests=9, replicas={two: 2}, generation=1)
     assert "draining" in [r.state for r in (await platform.run()).sessions], (
         "the proxy picks by older routes, and may send another request there"

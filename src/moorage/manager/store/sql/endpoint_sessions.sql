@@ -1,5 +1,6 @@
 -- The replicas of endpoints ($1): all live ones, and the ten newest that have ended (index sessions_by_endpoint). `in_flight`:
--- by the proxies that reported in the last $2 seconds; NULL: there is none. `confirmed`: all of them know that it drains.
+-- by the proxies that reported in the last $2 seconds; NULL: there is none. `confirmed`: all of them know that it drains: by
+-- the generation of their routes, or, since a table that was read just before that generation was drawn may say so too, by time.
 WITH proxies AS MATERIALIZED (
     SELECT proxy_id, routes_generation FROM proxy_reports WHERE at > now() - make_interval(secs => $2)
 ), flights AS MATERIALIZED (
@@ -11,7 +12,7 @@ SELECT s.endpoint_id, s.id, s.name, s.status, s.reason, s.detail, s.created_at, 
        coalesce(s.endpoint_revision, 1) AS revision, s.draining_since, s.drain_reason,
        CASE WHEN s.status = 'RUNNING' THEN s.deadline_at END AS ends_at,
        CASE WHEN EXISTS (SELECT FROM proxies) THEN coalesce(f.in_flight, 0) END AS in_flight,
-       s.drain_generation < (SELECT min(routes_generation) FROM proxies) AS confirmed,
+       s.drain_generation < (SELECT min(routes_generation) FROM proxies) OR s.draining_since < now() - interval '10 s' AS confirmed,
        g.running, g.waiting, g.kv_cache, k.unhealthy_since, k.unhealthy_detail, k.host, k.port,
        k.agent_id, k.log_tail, k.detail AS kernel_detail, coalesce(a.status <> 'ALIVE', false) AS agent_silent,
        coalesce(a.cordon = 'drain', false) AS agent_drained
