@@ -182,8 +182,13 @@ def test_overdue_sessions_and_the_first_blocked_one_get_reservations(
     late = [item for item in snapshot.pending if is_overdue(item, policy, NOW)]
     heads = sorted((item for item in blocked if item not in late), key=lambda item: item.queue_key)
     reserved = {reservation.session_id for reservation in answer.reservations}
+    # Of those that are not overdue, the first in the order of the strategy may reserve, and the oldest counts
+    # who overtakes it. The order of drf follows from what was placed before.
+    first = {"fifo": heads, "lifo": sorted(heads, key=_youngest_first), "drf": heads}[policy.strategy]
     may_reserve = (
-        heads[:1] if policy.hol == "backfill" and not reserved & {i.session_id for i in late} else []
+        (first if policy.strategy == "drf" else first[:1])
+        if policy.hol == "backfill" and not reserved & {i.session_id for i in late}
+        else []
     )
     assert reserved <= {item.session_id for item in (*late, *may_reserve)}
     if policy.hol != "strict":
@@ -195,6 +200,19 @@ def test_overdue_sessions_and_the_first_blocked_one_get_reservations(
         assert count == pending[name].bypassed + sum(placed) > pending[name].bypassed
     for hold in answer.holds:
         assert (hold.blocked_by is not None) == (hold.reason == "reserved" or not hold.attempted)
+
+
+def _youngest_first(item: Pending) -> tuple[int, int]:
+    return -item.priority, -item.created
+
+
+def test_bypasses_count_for_the_oldest_session_of_a_shape() -> None:
+    """With lifo, the older one shares the refusal of the younger one, which has the same shape."""
+    policy = Policy("backfill", 0, strategy="lifo", max_bypasses=3, max_skip_age=None)
+    waiting = [_one("oldest", 0, 2), _one("younger", 1, 2), _one("youngest", 2, 1)]
+    answer = plan(_gpus_world([2], {}, waiting), policy, NOW)
+    assert [place.session_id for place in answer.places] == ["youngest"]
+    assert answer.bypasses == {"oldest": 1}
 
 
 @st.composite

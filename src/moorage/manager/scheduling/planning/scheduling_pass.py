@@ -87,18 +87,23 @@ class SchedulingPass:
         # With backfill only the first refused session and overdue ones get reservations. With preemption each
         # session may find victims of its own, so its refusal says nothing of the next one.
         self._shares_refusals = policy.hol == "backfill" and self._preempter is None and self._no_predicates
+        # Elsewhere an older session may come after the one whose refusal it shares, and be the head.
+        self._is_oldest_first = policy.strategy == "fifo"
         self._fast_path = pool.fast_path and self._no_predicates
         self._has_quotas = bool(quotas)
 
     def run(self, queue: PendingQueue) -> None:
         """Add a place or a hold for each session of ``queue``."""
         holds, ids, details = self._hold_of_class, self.holds.ids.append, self.holds.details.append
+        oldest_first = self._is_oldest_first
         for item in queue:
             # Most sessions of a long queue end here. The key None, of constrained ones, is never present.
             known = holds.get(item.equivalence_class)
             if known is not None:
                 ids(item.session_id)
                 details(known)
+                if not oldest_first:
+                    self._consider_head(item, known)
                 continue
             if self._decide(item):
                 queue.placed(item)
@@ -121,6 +126,8 @@ class SchedulingPass:
             return False
         if item.unconstrained and (known := self._known_hold(item)) is not None:
             self.holds.add(item.session_id, known)
+            if not self._is_oldest_first:
+                self._consider_head(item, known)
             return False
         tried = self._try_fast(item) if self._fast_path and item.fast_path else self._try(item)
         if isinstance(tried, Place):
@@ -134,6 +141,18 @@ class SchedulingPass:
         if self._shares_refusals and item.unconstrained and reason in _SHARED_REASONS:
             self._share(item, tried, overdue)
         return False
+
+    def _consider_head(self, item: Pending, known: HoldDetails) -> None:
+        """A session that shares the refusal ``known`` is the head if it is older than the one before."""
+        head, is_capacity = self._head, known[3]
+        if (
+            is_capacity
+            and head is not None
+            and item.queue_key < head.queue_key
+            and not self.blocks_nobody(item.shape)
+            and not is_overdue(item, self.policy, self.now)
+        ):
+            self._head = item
 
     def _known_hold(self, item: Pending) -> HoldDetails | None:
         """The hold of another session of the same shape."""
