@@ -231,15 +231,18 @@ async def main() -> None:
         help="arrivals per second in the last parts",
     )
     parser.add_argument("--json", type=Path, default=HERE / "results" / "life.json")
-    parser.add_argument("--check", action="store_true", help="fail if below half of a goal twice (for CI)")
+    parser.add_argument(
+        "--check", action="store_true", help="fail if below half of a goal three times (for CI)"
+    )
     options = parser.parse_args()
     regressions = await measure(options)
+    for _ in range(2):
+        if options.check and regressions:
+            # One pause of a shared machine is the slowest hundredth of 500 sessions. A real regression stays.
+            print("below half of the goal, measuring again: " + "; ".join(regressions), flush=True)
+            regressions = await measure(options)
     if options.check and regressions:
-        # One pause of a shared machine is the slowest hundredth of 500 sessions. A real regression stays.
-        print("below half of the goal, measuring again: " + "; ".join(regressions), flush=True)
-        regressions = await measure(options)
-    if options.check and regressions:
-        sys.exit("below half of the goal, twice: " + "; ".join(regressions))
+        sys.exit("below half of the goal, three times: " + "; ".join(regressions))
 
 
 async def measure(options: argparse.Namespace) -> list[str]:
