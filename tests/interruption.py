@@ -65,7 +65,9 @@ class TaskFaults:
             async def faulty() -> Any:
                 return await interrupt(work, lambda: self._fault(name.rpartition(".")[0]))
 
-            return spawn(name, faulty())
+            task = spawn(name, faulty())
+            task.add_done_callback(lambda _: work.close())  # a task that never ran has not begun its work
+            return task
 
         patch.setattr(module, "spawn", start)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import gc
 import os
 import signal
 from collections.abc import AsyncIterator, Coroutine, Iterator
@@ -18,7 +19,7 @@ import agent_harness as h
 import asyncpg
 import proxy_harness as p
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.examples import examples
 from tests.interruption import TaskFaults
@@ -69,7 +70,7 @@ def faults_at(awaits: int) -> Any:
 
 
 @pytest.fixture
-def faults(monkeypatch: pytest.MonkeyPatch) -> TaskFaults:
+def faults(monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskFaults]:
     monkeypatch.setattr(supervisor, "FIRST_PAUSE_S", 0.001)
     installed = TaskFaults()
     for module in (
@@ -77,7 +78,8 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> TaskFaults:
     ):  # fmt: skip
         installed.install(monkeypatch, module)
     installed.install_spawn(monkeypatch, proxy_feed)
-    return installed
+    yield installed
+    gc.collect()  # a coroutine that was never awaited is this test's failure, not a later one's
 
 
 @pytest.fixture
@@ -229,6 +231,7 @@ def test_proxy_feed(faults: TaskFaults, runner: asyncio.Runner, tmp_path: Path, 
         )
         await p.until(lambda: running.ready)
 
+    @example(chosen=[(0, ValueError)] * 6)  # one await after the other, also before a spawned call runs
     @given(chosen=faults_at(6))
     @examples(15)
     def check(chosen: list[tuple[int, type[BaseException]]]) -> None:

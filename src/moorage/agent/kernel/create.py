@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -135,7 +135,7 @@ async def create_workspace(context: AgentContext, spec: KernelSpec) -> None:
 async def start(runtime: Runtime, launch: Launch) -> Handle | CreateFailed:
     """Start the kernel. A cancellation takes effect only after ``Runtime.create`` has returned: a
     half-started kernel must be complete enough for the agent's next run to find it."""
-    creating = spawn(f"create.{launch.kernel_id}", failure_as_value(runtime.create(launch)))
+    creating = spawn(f"create.{launch.kernel_id}", failure_as_value(lambda: runtime.create(launch)))
     try:
         return await asyncio.shield(creating)
     except asyncio.CancelledError:
@@ -171,10 +171,10 @@ async def run_while(
         await cancel_and_wait(task)
 
 
-async def failure_as_value(work: Coroutine[Any, Any, T]) -> T | CreateFailed:
+async def failure_as_value(work: Callable[[], Awaitable[T]]) -> T | CreateFailed:
     """An expected failure as a return value: an exception would be logged as a failed task."""
     try:
-        return await work
+        return await work()
     except CreateFailed as error:
         return error
 

@@ -243,7 +243,7 @@ class KernelTask:
     async def _prepare_image(self, runtime: Runtime, launch: Launch) -> tuple[ServicePort, ...]:
         """Fetch what the runtime needs. Returns the service ports that the image declares."""
         self._set_state(ObservedState.PREPARING)
-        work = create.failure_as_value(runtime.prepare(launch, self._set_activity))
+        work = create.failure_as_value(lambda: runtime.prepare(launch, self._set_activity))
         prepared = await create.run_while(
             f"prepare.{launch.kernel_id}", work, self._wakeup, lambda: not self._must_end()
         )

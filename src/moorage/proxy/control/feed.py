@@ -4,7 +4,7 @@ with backoff."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Never
 
@@ -143,11 +143,11 @@ class RouteFeedClient:
                 await self._watch_both(stub)
                 return
             calls = {
-                spawn(f"proxy.feed.{name}", _outcome(work))
-                for name, work in (
-                    ("routes", self._watch_routes(stub)),
-                    ("credentials", self._watch_credentials(stub)),
-                    ("reports", self._reports.run(stub.Report(metadata=self._dialer.metadata))),
+                spawn(f"proxy.feed.{name}", _outcome(call))
+                for name, call in (
+                    ("routes", lambda: self._watch_routes(stub)),
+                    ("credentials", lambda: self._watch_credentials(stub)),
+                    ("reports", lambda: self._reports.run(stub.Report(metadata=self._dialer.metadata))),
                 )
             }
             try:
@@ -284,10 +284,10 @@ class RouteFeedClient:
         self._router.metrics.feed_connected.set(int(connected))
 
 
-async def _outcome(call: Awaitable[None]) -> grpc.aio.AioRpcError | None:
+async def _outcome(call: Callable[[], Awaitable[None]]) -> grpc.aio.AioRpcError | None:
     """The error that ended a call; None: the manager closed it."""
     try:
-        await call
+        await call()
     except grpc.aio.AioRpcError as error:
         return error
     return None
