@@ -140,7 +140,12 @@ async def attach(
         call = stub.Attach(metadata=dialer.metadata)
         stream = Stream(call, stub, name, incarnation, identity)
         stream.newest_generation = newest_generation
-        await stream.report()
+        try:
+            await stream.report()
+        except grpc.aio.AioRpcError as refused:
+            # The refusal may arrive before the report is written; the next read raises it, too.
+            if refused.code() is not grpc.StatusCode.UNAUTHENTICATED:
+                raise
         try:
             yield stream
         finally:
