@@ -8,7 +8,7 @@ SERVER, HEAD, EXCLUSIVE = "common/http/server.py", "common/http/head.py", "commo
 URLS, SESSION = "common/http/destinations.py", "common/http/guarded_session.py"
 HEADS = ("tests/unit/common/test_http_head.py",)
 DESTINATIONS = ("tests/unit/common/test_destinations.py",)
-REPLICAS = ("tests/wire/test_proxy_hostile_responses.py", "-k", "hostile_replica")
+REPLICAS = ("tests/conformance/planes/test_hostile_responses.py", "-k", "hostile_replica")
 
 
 def _api(*cases: str) -> tuple[str, ...]:
