@@ -221,7 +221,6 @@ bench-short: $(STAMP) ## Short benchmarks that fail below half of their goals
 	$(BIN)/python benchmarks/bench_store.py --check --n 500 --rounds 1
 	$(BIN)/python benchmarks/bench_full_table.py --check --finished 20000
 	$(BIN)/python benchmarks/bench_life.py --check --many 300 --seconds 8 --sustain 500
-	$(BIN)/python benchmarks/proxy.py --check
 
 .PHONY: clean
 clean: ## Remove .venv, .venv-vllm, .venv-browser, .venv-peers, caches, and the demo's state with its database
