@@ -77,4 +77,18 @@ MUTATIONS = (
         "                self._ahead = data[self._left :]",
         _tests("test_request_framing", "split or whole"),
     ),
+    Mutation(
+        "a client of the plane that reads nothing keeps its connection",
+        f"{PLANE}/client.py",
+        "        limit_unread(connection, self._plane.timeouts.unread_s)\n",
+        "",
+        _tests("test_back_pressure", "nothing_is_cut"),
+    ),
+    Mutation(
+        "the plane does not look at heads",
+        f"{PLANE}/heads.py",
+        "        if refusal is not None:\n",
+        "        if False:\n",
+        _tests("test_hostile_requests", "header"),
+    ),
 )
