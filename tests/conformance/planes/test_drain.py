@@ -38,7 +38,7 @@ class Held:
 async def is_refused(address: tuple[str, int]) -> bool:
     try:
         client = await Client.connect(address)
-    except ConnectionRefusedError:
+    except ConnectionError:  # also reset, while the socket closes
         return True
     client.close()
     return False
