@@ -184,7 +184,7 @@ def test_overdue_sessions_and_the_first_blocked_one_get_reservations(
     reserved = {reservation.session_id for reservation in answer.reservations}
     # Of those that are not overdue, the first in the order of the strategy may reserve, and the oldest counts
     # who overtakes it. The order of drf follows from what was placed before.
-    first = {"fifo": heads, "lifo": sorted(heads, key=_youngest_first), "drf": heads}[policy.strategy]
+    first = {"fifo": heads, "lifo": sorted(reversed(heads), key=_by_priority), "drf": heads}[policy.strategy]
     may_reserve = (
         (first if policy.strategy == "drf" else first[:1])
         if policy.hol == "backfill" and not reserved & {i.session_id for i in late}
@@ -202,8 +202,8 @@ def test_overdue_sessions_and_the_first_blocked_one_get_reservations(
         assert (hold.blocked_by is not None) == (hold.reason == "reserved" or not hold.attempted)
 
 
-def _youngest_first(item: Pending) -> tuple[int, int]:
-    return -item.priority, -item.created
+def _by_priority(item: Pending) -> int:
+    return -item.priority
 
 
 def test_bypasses_count_for_the_oldest_session_of_a_shape() -> None:
