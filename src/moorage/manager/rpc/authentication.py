@@ -167,15 +167,19 @@ class LinkAuthenticator:
     async def _tick(self) -> None:
         if not self._calls:
             return
-        left, now = await self._store.peers.valid(list(self._calls)), self._clock.now()
+        # Calls that begin while the answers are on their way are judged at the next tick.
+        asked = {peer_id: list(calls) for peer_id, calls in self._calls.items()}
+        left, now = await self._store.peers.valid(list(asked)), self._clock.now()
         # A call by a CA that was dropped ends: its peer connects again with its new certificate.
         trust = await self._authorities.refresh() if self._authorities is not None else None
         trusted = frozenset(trust.fingerprints.values() if trust is not None else ())
-        for peer_id, calls in self._calls.items():
+        for peer_id, calls in asked.items():
             keys = left.get(peer_id)
             if keys is None:
                 log.warning("peer revoked: closing its links", peer=peer_id)
             for call in calls:
+                if call not in self._calls.get(peer_id, ()):
+                    continue  # it has ended
                 call.renewed = keys is not None
                 if keys is None or call.is_outdated(keys, now) or call.issuer not in trusted:
                     call.timeout.reschedule(0.0)  # expires at once
