@@ -200,6 +200,30 @@ def test_plans_equal_those_from_scratch_where_it_is_incremental(data: st.DataObj
     run_history(data, replace(policy, agent_selection=selection), data.draw(st.integers(4, 12)), True)
 
 
+@PLANS
+@given(st.data(), policies(hol="backfill", strategy="fifo", preemption=None, max_skip_age=0))
+def test_plans_equal_those_from_scratch_where_all_sessions_are_overdue(
+    data: st.DataObject, policy: Policy
+) -> None:
+    selection = policy.agent_selection.replace("round-robin", "dispersed")
+    run_history(data, replace(policy, agent_selection=selection), data.draw(st.integers(2, 6)), True)
+
+
+def test_overdue_sessions_that_a_reserved_node_refuses_get_reservations_in_turn() -> None:
+    """They fit on no node, and were refused while a node that had enough for them was reserved."""
+    history = History(Policy(hol="backfill", num_retries_to_skip=0, max_skip_age=0), 1, 9, 9, None)
+    waiting = [("cuda.device", 1, None)] * 2 + [("cpu", 2000, None)] * 2 + [("cpu", 2000, 3)] * 2
+    for number, (slot, amount, limit) in enumerate(waiting):
+        name, kernel = SessionId(f"s{number}"), KernelId(f"k{number}")
+        item = Pending(
+            name, kernel, 1, 10, number, 0, "process", "custom", {slot: amount}, user="ann", time_limit=limit
+        )
+        history.planner.update_sessions([item])
+    answer = history.plan()
+    assert [place.session_id for place in answer.places] == ["s0", "s2", "s3"]
+    assert [one.session_id for one in answer.reservations] == ["s1", "s4", "s5"]
+
+
 def test_quota_hold_shows_shares_once_a_fraction_is_used() -> None:
     history = History(Policy(hol="backfill", num_retries_to_skip=0), 2, 0, 2, 3)
     waiting = [(9, {"cuda.device": 3}), (0, {"cuda.device": 3}), (4, {"cuda.shares": 1500})]

@@ -33,6 +33,13 @@ MUTATIONS = (
         WAITS,
     ),
     Mutation(
+        "an overdue session that a reserved node refuses hides the next one",
+        "manager/scheduling/incremental/changed_queue.py",
+        "if queue.overdue and is_capacity and",
+        "if refusal is not None and not refusal.unchecked and queue.overdue and is_capacity and",
+        ("tests/model/test_planner.py",),
+    ),
+    Mutation(
         "quotas are not charged within a pass",
         "manager/scheduling/core/quotas.py",
         "remaining[index] -= amount",

@@ -89,7 +89,7 @@ class ChangedQueue:
 
     def _after_hold(self, scheduling_pass: SchedulingPass, cursor: ShapeCursor, heap: list[_Entry]) -> bool:
         """Move on from a session that was not placed. Returns whether guards refused it."""
-        reason, *_, unmet = scheduling_pass.holds.details[-1]
+        reason, _, _, is_capacity, _, unmet = scheduling_pass.holds.details[-1]
         if unmet:
             self.over_quota.append(cursor.drop_owner())
             self._push(heap, cursor)
@@ -100,9 +100,9 @@ class ChangedQueue:
         refusal = self._refusals.get(queue.shape)
         if refusal is not None and not refusal.unchecked:
             self._live.discard(queue.shape)
-            # The next overdue session of a refused shape may get a reservation too.
-            if queue.overdue and refusal.is_capacity and not scheduling_pass.blocks_nobody(queue.shape):
-                self._push(self._blocked_heap, cursor)
+        # The next overdue session of a refused shape may get a reservation too.
+        if queue.overdue and is_capacity and not scheduling_pass.blocks_nobody(queue.shape):
+            self._push(self._blocked_heap, cursor)
         return reason is Reason.RESERVED
 
     def _push(self, heap: list[_Entry], cursor: ShapeCursor) -> None:
