@@ -15,10 +15,12 @@ import structlog
 
 from moorage.common.aio.clock import SystemClock
 from tests.databases import database_at, execute, new_database
+from tests.examples import load_profile
 
 if TYPE_CHECKING:
     from tests.containers.engine import PrivateEngine
 
+load_profile()  # before the tests are imported: their settings begin with it
 # Plain tracebacks, as daemons have them: the pretty ones, with all variables, hold up the event loop for
 # seconds where several loops fail at once, and with it the manager that a test has in its own process.
 structlog.configure(

@@ -1,7 +1,8 @@
 """Number of hypothesis examples per property.
 
-Everywhere, CI included, a property runs a number of examples that finds the mutations of ``tests/mutations``.
-``make soak`` multiplies it by ``MOORAGE_EXAMPLES``.
+Everywhere, CI included, a property runs a number of examples that finds the mutations of ``tests/mutations``,
+the same ones each time: a change fails because of what it changed. ``make soak`` multiplies the number by
+``MOORAGE_EXAMPLES`` and draws new examples; what it finds becomes a test of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +14,12 @@ from hypothesis import Phase, settings
 FACTOR = int(os.environ.get("MOORAGE_EXAMPLES", "1"))
 # A mutation is found by any failing example; ``tests.mutations`` does not wait for the smallest one.
 PHASES = (Phase.explicit, Phase.generate) if os.environ.get("MOORAGE_SHRINK") == "0" else tuple(Phase)
+
+
+def load_profile() -> None:
+    """The settings of all properties, also of those that name none."""
+    settings.register_profile("moorage", derandomize=FACTOR == 1, print_blob=True)
+    settings.load_profile("moorage")
 
 
 def examples(count: int) -> settings:
