@@ -84,7 +84,7 @@ class Proxy:
             self._router, clock, self._directory, self.id, metering=settings.metering, slot=slot
         )
         self._slot = slot
-        self._router.limiter = self._accounting.limiter
+        self._router.limiter, self._router.homes = self._accounting.limiter, self._accounting.homes
         self._stack = AsyncExitStack()
 
     @property

@@ -25,7 +25,7 @@ from moorage.common.config.settings import ProxySettings
 from moorage.common.model.addresses import split_address
 from moorage.common.model.errors import StartupError
 from moorage.proxy.control.gathered_health import GatheredHealth
-from moorage.proxy.control.shared_limits import create, shared_ledger
+from moorage.proxy.control.shared_limits import SharedMemory, create
 from moorage.proxy.control.worker_slot import WorkerSlot
 from moorage.proxy.core.limit_ledger import WORKERS
 from moorage.server.process import shutdown_event
@@ -63,7 +63,7 @@ class ProxyWorkers:
         self._sockets: list[socket.socket] = []
         self._limits_fd = create()
         # The parent grants nothing.
-        self._ledger = shared_ledger(self._limits_fd, WORKERS - 1)
+        self._ledger = SharedMemory(self._limits_fd, WORKERS - 1).ledger
         self._workers: dict[int, _Worker] = {}
         self._numbers = set(range(WORKERS - 1))  # those that no worker has
         self._current: list[_Worker | None] = [None] * settings.workers

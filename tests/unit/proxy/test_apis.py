@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -76,6 +77,7 @@ def ask(path: str, name: str, key: str = "mine") -> str:
         ("/classify", True, False),
         ("/v1/reranking", False, True),
         ("/v1/audio/speech", False, False),
+        ("/v1/responses/input_tokens", False, True),
     ],
 )
 def test_engine_has_the_api_or_the_answer_is_404(path: str, vllm: bool, llamacpp: bool) -> None:
@@ -100,6 +102,49 @@ def test_engine_has_the_api_or_the_answer_is_404(path: str, vllm: bool, llamacpp
 )
 def test_address_of_a_project(path: str, name: str, key: str, expected: str) -> None:
     assert ask(path, name, key) == expected
+
+
+def models(query: str, **fields: str) -> dict[str, Any]:
+    headers = CIMultiDict({name.replace("_", "-"): value for name, value in fields.items()})
+    answer = admit_head("GET", "/v1/models", headers, None, TABLE, POLICY, 0.0, query)
+    assert isinstance(answer, LocalResponse)
+    found: dict[str, Any] = json.loads(answer.body)
+    return found
+
+
+def test_models_as_anthropics_clients_expect_them() -> None:
+    for fields in ({"X_Api_Key": "mine"}, {"Anthropic_Version": "1", "Authorization": "Bearer mine"}):
+        found = models("", **fields)
+        assert (found["first_id"], found["last_id"], found["has_more"]) == ("on-llamacpp", "on-vllm", False)
+        created_at = "1970-01-01T00:00:01Z"
+        assert found["data"][0] == {
+            "type": "model",
+            "id": "on-llamacpp",
+            "display_name": "on-llamacpp",
+            "created_at": created_at,
+            "lifecycle": "active",
+        }
+    assert models("", Authorization="Bearer mine")["object"] == "list"
+    assert models("", Authorization="Bearer mine", X_Api_Key="mine")["object"] == "list"
+
+
+@pytest.mark.parametrize(
+    ("query", "expected", "has_more"),
+    [
+        ("limit=2", ["on-llamacpp", "on-own"], True),
+        ("limit=2&after_id=on-own", ["on-vllm"], False),
+        ("limit=1&before_id=on-vllm", ["on-own"], True),
+        ("limit=9&before_id=on-own", ["on-llamacpp"], False),
+        ("before_id=on-llamacpp", [], False),
+        ("limit=3&after_id=nothing", ["on-llamacpp", "on-own", "on-vllm"], False),
+        ("limit=x", ["on-llamacpp", "on-own", "on-vllm"], False),
+        ("limit=0", ["on-llamacpp"], True),
+        (f"limit={'9' * 5000}", ["on-llamacpp", "on-own", "on-vllm"], False),
+    ],
+)
+def test_pages_of_anthropics_list(query: str, expected: list[str], has_more: bool) -> None:
+    found = models(query, X_Api_Key="mine")
+    assert ([model["id"] for model in found["data"]], found["has_more"]) == (expected, has_more)
 
 
 def test_models_of_a_project() -> None:

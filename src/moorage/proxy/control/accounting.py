@@ -9,7 +9,7 @@ from moorage.common.aio.loop import Loop
 from moorage.common.link.messages import RequestLimits
 from moorage.proxy.control.load import LoadMeter
 from moorage.proxy.control.report_stream import ReportStream
-from moorage.proxy.control.shared_limits import own_ledger, shared_ledger
+from moorage.proxy.control.shared_limits import SharedMemory
 from moorage.proxy.control.usage_spool import UsageSpool
 from moorage.proxy.control.worker_slot import WorkerSlot
 from moorage.proxy.core.request_limiter import RequestLimiter
@@ -31,7 +31,8 @@ class Accounting:
         metering: bool,
         slot: WorkerSlot | None = None,
     ) -> None:
-        ledger = own_ledger() if slot is None else shared_ledger(slot.limits_fd, slot.number)
+        memory = SharedMemory() if slot is None else SharedMemory(slot.limits_fd, slot.number)
+        self.homes, ledger = memory.homes, memory.ledger
         usage = UsageBook() if metering else None
 
         def limits_of(project: str) -> RequestLimits | None:

@@ -1,4 +1,4 @@
-"""Shared memory of the ledger of limits, and its locks, for the workers of a proxy.
+"""Shared memory of the workers of a proxy, and its locks: the ledger of limits, and the homes of responses.
 
 A lock is one byte of the memory's file, held with ``fcntl``: the system releases it when its holder dies. A
 worker holds one for some microseconds, so that waiting for it is no wait.
@@ -13,11 +13,15 @@ from collections.abc import Collection, Iterator, MutableSequence
 from contextlib import contextmanager
 from typing import Any, cast
 
-from moorage.proxy.core.limit_ledger import Ledger, cells_needed
+from moorage.proxy.core.limit_ledger import Ledger, Lock, cells_needed
+from moorage.proxy.core.response_homes import ResponseHomes, bytes_needed
 
-# Sets of the table: room for 4,096 keys, projects and models with limits that are in use in one minute.
+# Sets of the ledger: room for 4,096 keys, projects and models with limits that are in use in one minute.
 SETS = 512
-_BYTES = 8 * cells_needed(SETS)
+_LEDGER_BYTES = 8 * cells_needed(SETS)
+# Room for 16,384 responses, in 4 MB. Memory that was never used costs nothing.
+_HOME_SETS = 2048
+_BYTES = _LEDGER_BYTES + bytes_needed(_HOME_SETS)
 
 
 def create() -> int:
@@ -27,29 +31,40 @@ def create() -> int:
     return fd
 
 
-def own_ledger() -> Ledger:
-    """For a proxy of one process."""
-    return Ledger(_cells(mmap.mmap(-1, _BYTES)))
+class SharedMemory:
+    """``fd``: as ``create`` returned it; it stays open, since closing it would release the locks. None: this
+    proxy has one process."""
+
+    def __init__(self, fd: int | None = None, worker: int = 0) -> None:
+        if fd is not None and os.fstat(fd).st_size < _BYTES:
+            os.ftruncate(fd, _BYTES)  # made by a parent of the release before
+        memory = memoryview(mmap.mmap(-1 if fd is None else fd, _BYTES))
+        cells = _cells(memory[:_LEDGER_BYTES])
+        if fd is None:
+            self.ledger, self.homes = Ledger(cells), ResponseHomes(memory[_LEDGER_BYTES:])
+        else:
+            self.ledger = Ledger(cells, worker, _locks(fd, 0))
+            self.homes = ResponseHomes(memory[_LEDGER_BYTES:], _locks(fd, SETS))
 
 
-def shared_ledger(fd: int, worker: int) -> Ledger:
-    """For worker ``worker`` of a proxy. ``fd`` stays open: closing it would release the locks."""
+def _locks(fd: int, first: int) -> Lock:
+    """Locks of sets, of which the first has the byte ``first``."""
 
     @contextmanager
     def locked(sets: Collection[int]) -> Iterator[None]:
         # In one order, so that no two workers wait for each other.
         held = sorted(sets)
         for number in held:
-            fcntl.lockf(fd, fcntl.LOCK_EX, 1, number)
+            fcntl.lockf(fd, fcntl.LOCK_EX, 1, first + number)
         try:
             yield
         finally:
             for number in held:
-                fcntl.lockf(fd, fcntl.LOCK_UN, 1, number)
+                fcntl.lockf(fd, fcntl.LOCK_UN, 1, first + number)
 
-    return Ledger(_cells(mmap.mmap(fd, _BYTES)), worker, locked)
+    return locked
 
 
-def _cells(memory: mmap.mmap) -> MutableSequence[int]:
-    cells: Any = memoryview(memory).cast("q")
+def _cells(memory: memoryview) -> MutableSequence[int]:
+    cells: Any = memory.cast("q")
     return cast("MutableSequence[int]", cells)

@@ -9,21 +9,31 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from json.scanner import make_scanner
 
 from moorage.common.link.messages import KeyGrant, ModelRoute
 from moorage.common.model.kernel import ENGINES as _ENGINES
 from moorage.proxy.core import error_response
-from moorage.proxy.core.apis import APIS, split_project
+from moorage.proxy.core.apis import (
+    APIS,
+    MODELS,
+    RESPONSES,
+    SERVED,
+    engines_of,
+    methods_of,
+    speaks_anthropic,
+    split_project,
+    stored_id,
+)
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.forms import text_fields
+from moorage.proxy.core.model_list import list_models, show_model
+from moorage.proxy.core.response_homes import Home
 from moorage.proxy.core.routes import IndexedTable
 
-MODELS = "/v1/models"
 # Engines whose APIs are known. A ``custom`` one may have any.
 ENGINES = frozenset(_ENGINES) - {"custom"}
-_SERVED = (f"GET {MODELS}", *(f"POST {path}" for path in APIS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +59,33 @@ class LocalResponse:
 class BodyRequired:
     """The head is admitted. Read the body and call ``admit_body``. ``key``: None if no key is required.
     ``project``: whose address it is; "": that of all. ``wants_progress``: the client asks for comments while
-    a stream waits for its model. ``content_type``: of a form, else ""."""
+    a stream waits for its model. ``content_type``: of a form, else "". ``response_id``: of the stored
+    response that is asked for, else "". ``is_anthropic``: errors are to be in Anthropic's format."""
 
     path: str
     key: KeyGrant | None = None
     project: str = ""
     wants_progress: bool = False
     content_type: str = ""
+    method: str = "POST"
+    response_id: str = ""
+    is_anthropic: bool = False
+
+    @property
+    def reads_answer(self) -> bool:
+        """The proxy reads what the replica answers, which must not compress it."""
+        return self.wants_progress or self.path.startswith(RESPONSES)
 
 
 @dataclass(slots=True)
 class Forward:
-    """Send the client's exact bytes to a replica of ``route`` at ``path``. ``document``: the parsed body."""
+    """Send the client's exact bytes to a replica of ``route`` at ``path``. ``document``: the parsed body.
+    ``home``: of the stored response that it is about; no other replica has it."""
 
     route: ModelRoute
     path: str
     document: Mapping[str, object]
+    home: Home | None = None
 
     @property
     def model(self) -> str:
@@ -79,19 +100,17 @@ def admit_head(
     table: IndexedTable | None,
     policy: AdmissionPolicy,
     unix_now: float,
+    query: str = "",
 ) -> ErrorResponse | LocalResponse | BodyRequired:
     """Check a request before its body is read.
 
     ``headers`` must be case-insensitive. ``size`` is the announced length of the body in bytes, None if
-    unknown.
+    unknown. ``query``: as it was sent, without ``?``.
     """
     project, path = split_project(path)
-    model_name = path[len(MODELS) + 1 :] if path.startswith(MODELS + "/") else ""
-    is_models_request = path == MODELS or bool(model_name)
-    api = APIS.get(path)
-    if not is_models_request and api is None:
-        return error_response.unknown_url(method, path, _SERVED)
-    allowed = ("GET", "HEAD") if is_models_request else ("POST",)
+    allowed = methods_of(path)
+    if not allowed:
+        return error_response.unknown_url(method, path, SERVED)
     if method not in allowed:
         return error_response.method_not_allowed(method, path, ", ".join(allowed))
     if table is None:
@@ -104,23 +123,26 @@ def admit_head(
         key = found
     if project and key is not None and not key.admin and key.project != project:
         return error_response.other_project(project)
-    caller = Caller(key, project)
-    if is_models_request:
-        return _show_model(table, caller, model_name) if model_name else _list_models(table, caller)
+    is_anthropic = speaks_anthropic(path, headers)
+    if path.startswith(MODELS):
+        return _models(path, query, table, Caller(key, project), is_anthropic)
     if size is not None and size > policy.max_body_bytes:
         return error_response.body_too_large(policy.max_body_bytes)
     encoding = headers.get("Content-Encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
         return error_response.unsupported_encoding(encoding)
     wants_progress = headers.get("X-Moorage-Progress") == "1"
+    api = APIS.get(path)
     content_type = headers.get("Content-Type", "") if api is not None and api.in_form else ""
-    return BodyRequired(path, key, project, wants_progress, content_type)
+    return BodyRequired(
+        path, key, project, wants_progress, content_type, method, stored_id(path), is_anthropic
+    )
 
 
 def admit_body(head: BodyRequired, body: bytes, table: IndexedTable) -> ErrorResponse | Forward:
     """Find the model that ``body`` names, if the caller may ask it. The body is neither changed nor kept."""
     api = APIS[head.path]
-    document = _read_form(body, head.content_type) if api.in_form else _read_json(body)
+    document = _read_form(body, head.content_type) if api.in_form else _read_json(body, head.path)
     if isinstance(document, ErrorResponse):
         return document
     name = document.get("model")
@@ -130,16 +152,58 @@ def admit_body(head: BodyRequired, body: bytes, table: IndexedTable) -> ErrorRes
     route = table.model(name)
     if route is None or not may_ask(caller, route):
         return error_response.unknown_model(name, _visible(table, caller))
-    if route.targets and (engine := route.targets[0].engine) in ENGINES and engine not in api.engines:
-        return error_response.not_in_engine(head.path, name, engine)
-    return Forward(route, head.path, document)
+    return _missing_in_engine(head, route) or Forward(route, head.path, document)
 
 
-def _read_json(body: bytes) -> ErrorResponse | Mapping[str, object]:
+def _missing_in_engine(head: BodyRequired, route: ModelRoute) -> ErrorResponse | None:
+    engine = route.targets[0].engine if route.targets else ""
+    if engine not in ENGINES or engine in engines_of(head.method, head.path):
+        return None
+    path = head.path.replace(head.response_id, "ID") if head.response_id else head.path
+    return error_response.not_in_engine(f"{head.method} {path}", route.name, engine)
+
+
+def admit_stored(head: BodyRequired, home: Home | None, table: IndexedTable) -> ErrorResponse | Forward:
+    """A request for a stored response. ``home``: its replica; None if none of the caller's has its id."""
+    route = table.model(home.model) if home is not None else None
+    if home is None or route is None or not may_ask(Caller(head.key, head.project), route):
+        return error_response.unknown_response(head.response_id)
+    if not _has(route, home):
+        return error_response.response_gone(head.response_id)
+    return _missing_in_engine(head, route) or Forward(route, head.path, {}, home)
+
+
+def previous_response(forward: Forward) -> str | ErrorResponse | None:
+    """The id of the stored response that a new one follows."""
+    if forward.path != RESPONSES or (found := forward.document.get("previous_response_id")) is None:
+        return None
+    return found if isinstance(found, str) else error_response.unknown_previous(str(found))
+
+
+def follow(forward: Forward, response_id: str, home: Home | None) -> ErrorResponse | Forward:
+    """A request for a response that follows the stored one in ``home``, which is None if the caller has none
+    with this id."""
+    if home is None:
+        return error_response.unknown_previous(response_id)
+    if _has(forward.route, home):
+        return replace(forward, home=home)
+    if home.model != forward.model:
+        return error_response.previous_of_other_model(response_id, home.model)
+    return error_response.previous_gone(response_id)
+
+
+def _has(route: ModelRoute, home: Home) -> bool:
+    return any(target.kernel_id == home.kernel_id for target in route.targets)
+
+
+def _read_json(body: bytes, path: str) -> ErrorResponse | Mapping[str, object]:
     try:
         document = _parse(body)
         # One `model` between quotes, and no escaped letters in which another could hide: the common case.
-        is_ambiguous = (body.count(b'"model"') != 1 or b"\\u006" in body) and _has_two_models(body)
+        is_suspect = body.count(b'"model"') != 1 or b"\\u006" in body
+        if path == RESPONSES and not is_suspect:
+            is_suspect = body.count(b'"previous_response_id"') > 1 or b"\\u00" in body
+        is_ambiguous = is_suspect and _is_ambiguous(body)
     except RecursionError:
         return error_response.malformed_json("it is nested too deeply")
     except ValueError as error:
@@ -175,16 +239,17 @@ def _parse(body: bytes) -> object:
 
 
 class _Ambiguous(dict[str, object]):
-    """A JSON object with more than one `model`."""
+    """A JSON object with more than one `model`, or more than one `previous_response_id`."""
 
 
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     names = [name for name, _ in pairs]
-    return (_Ambiguous if names.count("model") > 1 else dict)(pairs)
+    is_ambiguous = names.count("model") > 1 or names.count("previous_response_id") > 1
+    return (_Ambiguous if is_ambiguous else dict)(pairs)
 
 
-def _has_two_models(body: bytes) -> bool:
-    """Whether the outermost object has two: the replica might take another than the proxy."""
+def _is_ambiguous(body: bytes) -> bool:
+    """Whether the outermost object is: the replica might take another value than the proxy."""
     return isinstance(json.loads(body, object_pairs_hook=_object), _Ambiguous)
 
 
@@ -236,21 +301,17 @@ def _find_key(headers: Mapping[str, str], table: IndexedTable, unix_now: float) 
     return table.find_key(digest, unix_now) or error_response.invalid_key(given=True)
 
 
-def _model_object(route: ModelRoute) -> dict[str, object]:
-    return {"id": route.name, "object": "model", "created": route.created, "owned_by": "moorage"}
-
-
-def _list_models(table: IndexedTable, caller: Caller) -> LocalResponse:
-    routes = (table.models[name] for name in sorted(table.models))
-    models = [_model_object(route) for route in routes if may_ask(caller, route)]
-    return LocalResponse(json.dumps({"object": "list", "data": models}).encode())
-
-
-def _show_model(table: IndexedTable, caller: Caller, name: str) -> LocalResponse | ErrorResponse:
+def _models(
+    path: str, query: str, table: IndexedTable, caller: Caller, is_anthropic: bool
+) -> LocalResponse | ErrorResponse:
+    if path == MODELS:
+        routes = (table.models[name] for name in sorted(table.models))
+        return LocalResponse(list_models((r for r in routes if may_ask(caller, r)), query, is_anthropic))
+    name = path[len(MODELS) + 1 :]
     route = table.model(name)
     if route is None or not may_ask(caller, route):
         return error_response.unknown_model(name, _visible(table, caller))
-    return LocalResponse(json.dumps(_model_object(route)).encode())
+    return LocalResponse(show_model(route, is_anthropic))
 
 
 def _json_type(value: object) -> str:

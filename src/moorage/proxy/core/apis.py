@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 _ALL = frozenset({"vllm", "llamacpp"})
 _VLLM, _LLAMACPP, _OWN = frozenset({"vllm"}), frozenset({"llamacpp"}), frozenset[str]()
-PROJECTS = "/p/"
+PROJECTS, MODELS, RESPONSES = "/p/", "/v1/models", "/v1/responses"
+# What follows the id of a stored response: the methods, and the engines that have them.
+_STORED: Mapping[str, Mapping[str, frozenset[str]]] = {
+    "": {"GET": _VLLM, "DELETE": _OWN},
+    "/cancel": {"POST": _VLLM},
+    "/input_items": {"GET": _OWN},
+}
+_STORED_PATH = re.compile(rf"{RESPONSES}/([A-Za-z0-9][A-Za-z0-9_.-]{{0,127}})(/cancel|/input_items|)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +35,7 @@ APIS = {
         Api("/v1/completions"),
         Api("/v1/embeddings"),
         Api("/v1/responses"),
+        Api("/v1/responses/input_tokens", _LLAMACPP),
         Api("/v1/messages"),
         Api("/v1/messages/count_tokens"),
         Api("/v1/audio/transcriptions", _VLLM, in_form=True),
@@ -53,6 +63,39 @@ def split_project(path: str) -> tuple[str, str]:
     return (project, f"/{rest}") if project and slash else ("", path)
 
 
-def speaks_anthropic(path: str) -> bool:
-    """Whether clients of this path expect errors in Anthropic's format."""
-    return path.startswith("/v1/messages")
+SERVED = (
+    f"GET {MODELS}",
+    *(f"POST {path}" for path in APIS),
+    *(f"{method} {RESPONSES}/ID{rest}" for rest, methods in _STORED.items() for method in methods),
+)
+
+
+def methods_of(path: str) -> Sequence[str]:
+    """The methods that a path has; none if there is no such path."""
+    if path in APIS:
+        return ("POST",)
+    if path == MODELS or (path.startswith(f"{MODELS}/") and path != f"{MODELS}/"):
+        return ("GET", "HEAD")
+    stored = _STORED_PATH.fullmatch(path)
+    return tuple(_STORED[stored[2]]) if stored is not None else ()
+
+
+def stored_id(path: str) -> str:
+    """The id of the stored response that a path names; "" if it names none."""
+    stored = None if path in APIS else _STORED_PATH.fullmatch(path)
+    return stored[1] if stored is not None else ""
+
+
+def engines_of(method: str, path: str) -> frozenset[str]:
+    """The engines that have an API, beside ``custom``."""
+    if (api := APIS.get(path)) is not None:
+        return api.engines
+    stored = _STORED_PATH.fullmatch(path)
+    return _STORED[stored[2]][method] if stored is not None else _OWN
+
+
+def speaks_anthropic(path: str, fields: Mapping[str, str]) -> bool:
+    """Whether a client expects answers of the proxy in Anthropic's format. ``fields``: its headers."""
+    if path.startswith("/v1/messages") or "Anthropic-Version" in fields:
+        return True
+    return path.startswith(MODELS) and "X-Api-Key" in fields and "Authorization" not in fields

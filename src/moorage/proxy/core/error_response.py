@@ -156,6 +156,42 @@ def not_in_engine(path: str, name: str, engine: str) -> ErrorResponse:
     return ErrorResponse(404, INVALID, "unknown_url", message)
 
 
+def unknown_response(response_id: str) -> ErrorResponse:
+    message = (
+        f"No response {_shorten(response_id)!r} of your project is known. Stored responses are forgotten "
+        "after 24 hours, and when their replica or this proxy ends."
+    )
+    return ErrorResponse(404, INVALID, "response_not_found", message, param="response_id")
+
+
+def response_gone(response_id: str) -> ErrorResponse:
+    message = (
+        f"The replica that kept the response {_shorten(response_id)!r} has ended, and the response with it."
+    )
+    return ErrorResponse(404, INVALID, "response_not_found", message, param="response_id")
+
+
+_PREVIOUS = "previous_response_id"
+_SEND_ALL = "Send the whole conversation as `input` instead."
+
+
+def unknown_previous(response_id: str) -> ErrorResponse:
+    message = f"{unknown_response(response_id).message} {_SEND_ALL}"
+    return ErrorResponse(400, INVALID, "previous_response_not_found", message, param=_PREVIOUS)
+
+
+def previous_gone(response_id: str) -> ErrorResponse:
+    message = f"{response_gone(response_id).message} {_SEND_ALL}"
+    return ErrorResponse(400, INVALID, "previous_response_not_found", message, param=_PREVIOUS)
+
+
+def previous_of_other_model(response_id: str, model: str) -> ErrorResponse:
+    message = (
+        f"The response {_shorten(response_id)!r} was made by the model {model!r}, which keeps it. {_SEND_ALL}"
+    )
+    return ErrorResponse(400, INVALID, "previous_response_not_found", message, param=_PREVIOUS)
+
+
 def not_an_object(found: str) -> ErrorResponse:
     message = f'The body must be a JSON object like {{"model": …}}, but it is {found}.'
     return ErrorResponse(400, INVALID, None, message)
@@ -172,7 +208,8 @@ def invalid_model(found: str | None) -> ErrorResponse:
 
 
 def ambiguous_model() -> ErrorResponse:
-    return ErrorResponse(400, INVALID, None, "The body has more than one `model`. Send one.", param="model")
+    message = "The body has more than one `model` or `previous_response_id`. Send one."
+    return ErrorResponse(400, INVALID, None, message, param="model")
 
 
 def unknown_model(name: str, known: Iterable[str]) -> ErrorResponse:

@@ -15,20 +15,21 @@ reservation and the metrics are settled at the end, once, however it comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from moorage.common.link.messages import KeyGrant, Target
 from moorage.common.model.ids import KernelId
 from moorage.proxy.core import error_response, stream_end
-from moorage.proxy.core.admission import BodyRequired, LocalResponse
-from moorage.proxy.core.apis import speaks_anthropic, split_project
+from moorage.proxy.core.admission import BodyRequired, Forward, LocalResponse
+from moorage.proxy.core.apis import RESPONSES, speaks_anthropic, split_project
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.headers import is_event_stream
 from moorage.proxy.core.limiter import Ask, Observer, Reservation
 from moorage.proxy.core.priority import DEFAULT
 from moorage.proxy.core.request_router import RequestRouter
+from moorage.proxy.core.response_homes import Home, ResponseReader, owner_of
 from moorage.proxy.core.retry import BUSY, Failure, should_retry
 
 PROGRESS_S = 5.0
@@ -91,9 +92,9 @@ class RequestFlow:
     """
 
     __slots__ = (
-        "_asked_at", "_failures", "_hold_until", "_is_over", "_is_stream_open", "_reservation", "_router",
-        "_sent_at", "_started_at", "_status", "_tells", "_tried", "_waited_s", "admitted", "is_anthropic",
-        "model", "path", "payload", "request_id", "resume", "target",
+        "_asked_at", "_failures", "_hold_until", "_home", "_is_background", "_is_over", "_is_stream_open",
+        "_reads_id", "_reservation", "_router", "_sent_at", "_started_at", "_status", "_tells", "_tried",
+        "_waited_s", "admitted", "is_anthropic", "model", "path", "payload", "request_id", "resume", "target",
     )  # fmt: skip
 
     def __init__(self, router: RequestRouter, request_id: str, now: float) -> None:
@@ -103,6 +104,8 @@ class RequestFlow:
         self._failures: tuple[Failure, ...] = ()
         self._tried: set[KernelId] | None = None
         self._is_over = self._tells = self._is_stream_open = self.is_anthropic = False
+        self._home: Home | None = None  # of a stored response: no other replica has it
+        self._reads_id = self._is_background = False
         self._status = 0
         self._reservation: Reservation | None = None
         self.admitted: BodyRequired | None = None
@@ -125,11 +128,12 @@ class RequestFlow:
         size: int | None,
         now: float,
         unix_now: float,
+        query: str = "",
     ) -> Command:
         """The head has arrived. ``fields``: its headers, case-insensitive. ``size``: the announced length of
-        the body, None if unknown."""
-        self.is_anthropic = speaks_anthropic(split_project(path)[1])
-        outcome = self._router.admit_head(method, path, fields, size, unix_now, now)
+        the body, None if unknown. ``query``: as it was sent."""
+        self.is_anthropic = speaks_anthropic(split_project(path)[1], fields)
+        outcome = self._router.admit_head(method, path, fields, size, unix_now, now, query)
         if isinstance(outcome, BodyRequired):
             self.admitted, self._asked_at = outcome, now
             return READ_BODY
@@ -141,7 +145,7 @@ class RequestFlow:
         if outcome := self._router.admit_again(admitted, unix_now, now):
             return self._answer(outcome, now)
         self.admitted, self._asked_at = admitted, now
-        self.is_anthropic = speaks_anthropic(admitted.path)
+        self.is_anthropic = admitted.is_anthropic
         return READ_BODY
 
     def refuse(self, error: ErrorResponse, now: float) -> Command:
@@ -152,17 +156,19 @@ class RequestFlow:
         """The body is complete."""
         assert self.admitted is not None
         self._waited_s += now - self._asked_at
-        forward = self._router.admit_body(self.admitted, body)
+        forward = self._router.admit_body(self.admitted, body, now)
         if isinstance(forward, ErrorResponse):
             return self._answer(forward, now)
         ask = Ask(self.admitted.key, forward.route, forward.path, body, forward.document, self.request_id)
+        if forward.path.startswith(RESPONSES):
+            self._prepare_response(forward, ask)
         granted = self._router.reserve(ask, now)
         if isinstance(granted, ErrorResponse):
             return self._answer(granted, now)
         self._reservation = granted
         self.payload = body if granted is None else granted.body
         self.path, self.model = forward.path, forward.route.name
-        target = self._router.pick_target(forward.model, (), now)
+        target = self._pick((), now)
         if target is not None:
             return self._send(target, now)
         self._tells = self.admitted.wants_progress and forward.document.get("stream") is True
@@ -191,7 +197,7 @@ class RequestFlow:
     def routes_changed(self, now: float) -> Command | None:
         """None: the request waits on as before."""
         router = self._router
-        target = router.pick_target(self.model, (), now)
+        target = self._pick((), now)
         error = router.check_model(self.model) if target is None else None
         before = self._hold_until
         if target is None:  # a model may begin to load, or cease to
@@ -235,6 +241,8 @@ class RequestFlow:
         more: Sequence[tuple[str, str]] = ()
         if (reservation := self._reservation) is not None:
             observe, more = reservation.observe(status, content_type), reservation.headers
+        if self._reads_id and status == 200:
+            observe = self._read_id(target, is_event_stream(content_type), observe, now)
         if self._is_stream_open and not (status == 200 and is_event_stream(content_type)):
             observe = stream_end.as_event(observe)
         return Start(overhead_s, more, observe)
@@ -267,6 +275,32 @@ class RequestFlow:
         """The client has left. Close the connection to the replica."""
         self._end(CLIENT_CLOSED_REQUEST, now)
 
+    def _pick(self, tried: Container[KernelId], now: float) -> Target | None:
+        if self._home is not None:
+            return self._router.target_at(self._home, tried)
+        return self._router.pick_target(self.model, tried, now)
+
+    def _prepare_response(self, forward: Forward, ask: Ask) -> None:
+        """The request makes a response that may be stored, or is for one."""
+        self._home, document = forward.home, forward.document
+        assert self.admitted is not None
+        is_new = not self.admitted.response_id
+        ask.repeats = not is_new and forward.home is not None and forward.home.is_counted
+        self._is_background = not is_new or document.get("background") is True
+        self._reads_id = document.get("store") is not False if is_new else not ask.repeats
+
+    def _read_id(self, target: Target, is_stream: bool, seen: Observer | None, now: float) -> Observer:
+        """Remember the replica by the id in its answer. ``seen``: what sees the answer first."""
+        homes, owner, model = self._router.homes, owner_of(self.identity), self.model
+        is_background = self._is_background
+
+        def found(response_id: str, has_ended: bool) -> None:
+            home = Home(model, target.kernel_id, has_ended or not is_background)
+            homes.remember(response_id, owner, home, now)
+
+        read = ResponseReader(found, is_stream=is_stream).feed
+        return read if seen is None else lambda piece: read(seen(piece))
+
     def _send(self, target: Target, now: float) -> Send:
         self._release()
         self.target, self._sent_at = target, now
@@ -285,7 +319,7 @@ class RequestFlow:
         self._failures += (failure,)
         if not retry:
             return None
-        elsewhere = self._router.pick_target(self.model, tried, now)
+        elsewhere = self._pick(tried, now)
         if elsewhere is None and failure is Failure.DISCONNECT:
             # The only replica. Most often it had just closed an idle connection, so try it once more.
             return target

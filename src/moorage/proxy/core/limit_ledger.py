@@ -36,6 +36,11 @@ Lock = Callable[[Collection[int]], AbstractContextManager[object]]
 """Holds the sets with these numbers for this worker alone."""
 
 
+def unlocked(sets: Collection[int]) -> AbstractContextManager[object]:
+    """For a proxy of one process."""
+    return nullcontext()
+
+
 def cells_needed(sets: int) -> int:
     return _HEADER + sets * _WAYS * _SLOT
 
@@ -63,9 +68,7 @@ class Ledger:
     """``worker``: number of this worker, below ``WORKERS`` and of no other that runs. Times are monotonic
     seconds, of one clock for all workers."""
 
-    def __init__(
-        self, cells: MutableSequence[int], worker: int = 0, lock: Lock = lambda _: nullcontext()
-    ) -> None:
+    def __init__(self, cells: MutableSequence[int], worker: int = 0, lock: Lock = unlocked) -> None:
         self._cells, self._worker, self._lock = cells, worker, lock
         self._sets = (len(cells) - _HEADER) // (_WAYS * _SLOT)
         self._digests: dict[str, tuple[int, int, int]] = {}

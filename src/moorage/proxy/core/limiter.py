@@ -24,7 +24,8 @@ class Ask:
     """A request that is about to be forwarded.
 
     ``identity``: the key with its user and project; None if the proxy requires no keys. ``document``: the
-    parsed ``body``. The body is forwarded as it is, or as ``Reservation.body`` says.
+    parsed ``body``. The body is forwarded as it is, or as ``Reservation.body`` says. ``repeats``: the answer
+    tells of tokens that were counted before.
     """
 
     identity: KeyGrant | None
@@ -33,6 +34,7 @@ class Ask:
     body: bytes
     document: Mapping[str, object]
     request_id: str
+    repeats: bool = False
 
 
 class Reservation(Protocol):

@@ -62,7 +62,7 @@ class RequestLimiter:
             return None
         body = with_priority(ask.body, priority) if splices else ask.body
         held = HeldRequest(self, key, route.name, body, priority, now)
-        held.prompt = estimate_tokens(len(ask.body), 0)
+        held.prompt, held.repeats = estimate_tokens(len(ask.body), 0), ask.repeats
         if subjects:
             answer = max_tokens(ask.document) if ask.path.endswith(_GENERATING) else 0
             tokens = estimate_tokens(len(ask.body), answer, _positive(ask.document, "n") or 1)
@@ -109,7 +109,7 @@ class HeldRequest:
 
     __slots__ = (
         "_began", "_began_at", "_key", "_limiter", "_meter", "_model", "_reservation", "body", "headers",
-        "priority", "prompt",
+        "priority", "prompt", "repeats",
     )  # fmt: skip
 
     def __init__(
@@ -125,6 +125,7 @@ class HeldRequest:
         self.body, self.priority = body, priority
         self.headers: Sequence[tuple[str, str]] = ()
         self.prompt = 0  # tokens of the prompt, estimated
+        self.repeats = False  # the answer tells of tokens that were counted before
         self._reservation: Reservation | None = None
         self._meter: TokenMeter | None = None
         self._began = False
@@ -138,7 +139,7 @@ class HeldRequest:
         if status >= 400:
             return None
         self._limiter.begin_answer(self._model, self._began_at)
-        if not self._limiter.counts_tokens(self._reservation):
+        if self.repeats or not self._limiter.counts_tokens(self._reservation):
             return None
         self._meter = TokenMeter(is_stream=is_event_stream(content_type))
         return self._meter.feed

@@ -19,6 +19,7 @@ from moorage.proxy.core.balancer import Ejections, RandRange, pick_target
 from moorage.proxy.core.credentials_age import CredentialsAge
 from moorage.proxy.core.error_response import ErrorResponse, invalid_key, no_table, stale_credentials
 from moorage.proxy.core.limiter import Ask, Limiter, Reservation, Unlimited
+from moorage.proxy.core.response_homes import Home, ResponseHomes, bytes_needed, owner_of
 from moorage.proxy.core.retry import Failure
 from moorage.proxy.core.routes import IndexedTable, StaleTable, newest_table
 from moorage.proxy.core.waiting import WaitingRoom
@@ -44,6 +45,7 @@ class RequestRouter:
         self.on_table: Callable[[IndexedTable], None] = lambda _: None
         self.credentials_revision = 0
         self.limiter: Limiter = Unlimited()
+        self.homes = ResponseHomes(memoryview(bytearray(bytes_needed(16))))
         self.waiting = WaitingRoom(settings.max_held_requests, settings.max_held_bytes)
         self.last_request: dict[str, float] = {}
         self._policy = AdmissionPolicy(
@@ -100,10 +102,11 @@ class RequestRouter:
         size: int | None,
         unix_now: float,
         now: float,
+        query: str = "",
     ) -> ErrorResponse | LocalResponse | BodyRequired:
         if self._policy.requires_key and (error := self.check_credentials(now)):
             return error
-        return admission.admit_head(method, path, headers, size, self.table, self._policy, unix_now)
+        return admission.admit_head(method, path, headers, size, self.table, self._policy, unix_now, query)
 
     def admit_again(self, head: BodyRequired, unix_now: float, now: float) -> ErrorResponse | None:
         """None if the head is still admitted, by the credentials of the same revision."""
@@ -121,9 +124,19 @@ class RequestRouter:
             return None
         return stale_credentials(self.credentials.age_s(now))
 
-    def admit_body(self, head: BodyRequired, body: bytes) -> ErrorResponse | Forward:
+    def admit_body(self, head: BodyRequired, body: bytes, now: float) -> ErrorResponse | Forward:
         table = self.table
-        return no_table() if table is None else admission.admit_body(head, body, table)
+        if table is None:
+            return no_table()
+        if head.response_id:
+            home = self.homes.find(head.response_id, owner_of(head.key), now)
+            return admission.admit_stored(head, home, table)
+        forward = admission.admit_body(head, body, table)
+        if isinstance(forward, ErrorResponse) or (previous := admission.previous_response(forward)) is None:
+            return forward
+        if isinstance(previous, ErrorResponse):
+            return previous
+        return admission.follow(forward, previous, self.homes.find(previous, owner_of(head.key), now))
 
     def reserve(self, ask: Ask, now: float) -> Reservation | ErrorResponse | None:
         """Ask the limiter about a request. ``admit_body`` has found its model."""
@@ -144,6 +157,12 @@ class RequestRouter:
         """The time until a replica of a model is ready, as the manager expects it; 0: unknown."""
         route = self.table.model(model) if self.table is not None else None
         return 0 if route is None else route.expected_s
+
+    def target_at(self, home: Home, tried: Container[KernelId]) -> Target | None:
+        """The replica that keeps a response, unless it is in ``tried`` or has ended."""
+        route = self.table.model(home.model) if self.table is not None else None
+        targets = () if route is None or home.kernel_id in tried else route.targets
+        return next((target for target in targets if target.kernel_id == home.kernel_id), None)
 
     def pick_target(self, model: str, tried: Container[KernelId], now: float) -> Target | None:
         """A replica of ``model`` that is not in ``tried``. None if there is none left."""

@@ -197,7 +197,7 @@ class ClientConnection(asyncio.Protocol):
         self._left = _UNKNOWN if head.length is None else head.length
         self._decoder = ChunkDecoder() if head.length is None else None
         unix_now = plane.clock.now().timestamp()
-        command = flow.head(head.method, head.path, head.fields, head.length, now, unix_now)
+        command = flow.head(head.method, head.path, head.fields, head.length, now, unix_now, head.query)
         waits = head.expects_continue and not self._ahead
         if command is not READ_BODY:
             if waits:

@@ -17,7 +17,7 @@ class KnownHead:
     LIMIT = 64
 
     def __init__(self, head: RequestHead, admitted: BodyRequired) -> None:
-        self._kept = lines(headers.kept_for_replica(head.pairs, uncompressed=admitted.wants_progress))
+        self._kept = lines(headers.kept_for_replica(head.pairs, uncompressed=admitted.reads_answer))
         query = headers.query_to_replica(head.query)
         self._query = f"?{query}" if query else ""
         self.admitted = admitted
@@ -29,8 +29,8 @@ class KnownHead:
         known = self._lines.get(target.kernel_id)
         if known is None or known[0] is not target:
             host = f"[{target.host}]" if ":" in target.host else target.host
-            first = f"POST {path}{self._query} HTTP/1.1\r\nHost: {host}:{target.port}\r\n".encode("latin-1")
-            known = target, first + self._kept + lines(headers.for_replica(target.key))
+            first = f"{self.admitted.method} {path}{self._query} HTTP/1.1\r\nHost: {host}:{target.port}\r\n"
+            known = target, first.encode("latin-1") + self._kept + lines(headers.for_replica(target.key))
             if len(self._lines) >= self.LIMIT:
                 self._lines.clear()
             self._lines[target.kernel_id] = known

@@ -196,6 +196,7 @@ class SimplePlane:
             request.content_length,
             context.started_at,
             self._clock.now().timestamp(),
+            request.rel_url.raw_query_string,
         )
         return await self._follow(context, flow, command)
 

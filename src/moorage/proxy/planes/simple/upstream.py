@@ -75,12 +75,13 @@ class UpstreamClient:
 
     async def attempt(self, target: Target, flow: RequestFlow, request: web.BaseRequest) -> Attempt | Failed:
         assert self._session is not None
-        uncompressed = flow.admitted is not None and flow.admitted.wants_progress
-        pairs = headers.kept_for_replica(request.headers.items(), uncompressed=uncompressed)
+        assert flow.admitted is not None
+        pairs = headers.kept_for_replica(request.headers.items(), uncompressed=flow.admitted.reads_answer)
         pairs += [*headers.for_replica(target.key), ("X-Request-Id", flow.request_id)]
         body, response = flow.payload, None
         try:
-            response = await self._session.post(
+            response = await self._session.request(
+                flow.admitted.method,
                 _url(target, flow.path, request.rel_url.raw_query_string),
                 data=io.BytesIO(body) if len(body) > _STREAMED_ABOVE_BYTES else body,
                 headers=CIMultiDict(pairs),

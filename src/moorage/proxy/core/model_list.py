@@ -1,0 +1,55 @@
+"""Lists of models, in OpenAI's format and in Anthropic's. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from urllib.parse import parse_qs
+
+from moorage.common.link.messages import ModelRoute
+
+_LIMIT, _LARGEST = 20, 1000  # models in a page of Anthropic's list
+
+
+def list_models(routes: Iterable[ModelRoute], query: str, is_anthropic: bool) -> bytes:
+    """JSON with the models, in their order. ``query``: the raw one of the request, with the page that is
+    wanted."""
+    if not is_anthropic:
+        return json.dumps({"object": "list", "data": [_openai(route) for route in routes]}).encode()
+    page, has_more = _page([_anthropic(route) for route in routes], query)
+    first, last = (page[0]["id"], page[-1]["id"]) if page else (None, None)
+    return json.dumps({"data": page, "has_more": has_more, "first_id": first, "last_id": last}).encode()
+
+
+def show_model(route: ModelRoute, is_anthropic: bool) -> bytes:
+    return json.dumps((_anthropic if is_anthropic else _openai)(route)).encode()
+
+
+def _openai(route: ModelRoute) -> dict[str, object]:
+    return {"id": route.name, "object": "model", "created": route.created, "owned_by": "moorage"}
+
+
+def _anthropic(route: ModelRoute) -> dict[str, object]:
+    created_at = datetime.fromtimestamp(route.created, UTC).isoformat().replace("+00:00", "Z")
+    return {
+        "type": "model",
+        "id": route.name,
+        "display_name": route.name,
+        "created_at": created_at,
+        "lifecycle": "active",
+    }
+
+
+def _page(models: list[dict[str, object]], query: str) -> tuple[list[dict[str, object]], bool]:
+    """The models that ``limit``, ``after_id`` and ``before_id`` name, and whether there are more beyond."""
+    fields = {name: values[-1] for name, values in parse_qs(query).items()}
+    digits = fields.get("limit", "")
+    size = min(max(1, int(digits)), _LARGEST) if digits.isdecimal() and len(digits) < 9 else _LIMIT
+    names = [model["id"] for model in models]
+    if (before := fields.get("before_id")) in names:
+        end = names.index(before)
+        return models[max(0, end - size) : end], end > size
+    after = fields.get("after_id")
+    start = names.index(after) + 1 if after in names else 0
+    return models[start : start + size], start + size < len(models)

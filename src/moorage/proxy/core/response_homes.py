@@ -1,0 +1,153 @@
+"""Homes of stored responses: which replica keeps the response with an id, and for which project. Pure.
+
+An engine keeps a response (``GET /v1/responses/{id}``, ``previous_response_id``) in its own memory, so only
+the replica that made it can tell of it. The proxy reads the id in the answer that makes it, and remembers the
+replica. What it does not remember does not exist: an id that it never saw is asked of no replica, so nobody
+can read a response of another project.
+
+It works on memory that the workers of a proxy share: a set-associative table of a fixed size. A full set
+forgets the response that was made longest ago, and all are forgotten after ``KEPT_S``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from struct import Struct
+
+from moorage.common.link.messages import KeyGrant
+from moorage.common.model.ids import KernelId
+from moorage.proxy.core.limit_ledger import Lock, unlocked
+
+KEPT_S = 24 * 3600
+# Digests of the id and of its owner, when it was made, whether its tokens were counted, and where it is.
+_SLOT = Struct("<16s16sd?215p")
+_WAYS, _LONGEST = 8, 214
+_NOBODY, _MAX_ANSWER = bytes(16), 4 * 1024 * 1024
+_ENDED = frozenset({"completed", "failed", "cancelled", "incomplete"})
+_ENDS = (b"response.completed", b"response.failed", b"response.incomplete")  # events
+
+
+def bytes_needed(sets: int) -> int:
+    return sets * _WAYS * _SLOT.size
+
+
+def owner_of(key: KeyGrant | None) -> str:
+    """To whom the responses of a key belong: its project, or the key itself if it is of none."""
+    if key is None:
+        return "all"
+    return f"project {key.project}" if key.project else f"key {key.sha256}"
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """``is_counted``: the tokens of the response were metered."""
+
+    model: str
+    kernel_id: KernelId
+    is_counted: bool
+
+
+class ResponseHomes:
+    """Times are monotonic seconds, of one clock for all workers. ``lock``: of sets."""
+
+    def __init__(self, memory: memoryview, lock: Lock = unlocked) -> None:
+        self._memory, self._lock = memory, lock
+        self._sets = len(memory) // bytes_needed(1)
+
+    def remember(self, response_id: str, owner: str, home: Home, now: float) -> None:
+        """A response was made. If another owner has one with this id, it belongs to neither any more."""
+        place = f"{home.kernel_id} {home.model}".encode()
+        if len(place) > _LONGEST:
+            return
+        digest, mine = _digest(response_id), _digest(owner)
+        number = self._number(digest)
+        with self._lock([number]):
+            slot = self._find(number, digest, now)
+            if slot is None:
+                slot = min(self._slots(number), key=self._made_at)
+            elif _SLOT.unpack_from(self._memory, slot)[1] != mine:
+                mine = _NOBODY
+            _SLOT.pack_into(self._memory, slot, digest, mine, now, home.is_counted, place)
+
+    def find(self, response_id: str, owner: str, now: float) -> Home | None:
+        """None: there is none that this owner may know of."""
+        digest = _digest(response_id)
+        number = self._number(digest)
+        with self._lock([number]):
+            slot = self._find(number, digest, now)
+            if slot is None:
+                return None
+            _, whose, _, is_counted, place = _SLOT.unpack_from(self._memory, slot)
+        if whose != _digest(owner):
+            return None
+        kernel_id, _, model = place.decode().partition(" ")
+        return Home(model, KernelId(kernel_id), is_counted)
+
+    def _find(self, number: int, digest: bytes, now: float) -> int | None:
+        for slot in self._slots(number):
+            found, _, made_at, *_ = _SLOT.unpack_from(self._memory, slot)
+            if found == digest and now - made_at < KEPT_S:
+                return slot
+        return None
+
+    def _made_at(self, slot: int) -> float:
+        """0 for a slot that is free."""
+        made_at: float = _SLOT.unpack_from(self._memory, slot)[2]
+        return made_at
+
+    def _number(self, digest: bytes) -> int:
+        return int.from_bytes(digest[:8]) % self._sets
+
+    def _slots(self, number: int) -> range:
+        first = number * _WAYS * _SLOT.size
+        return range(first, first + _WAYS * _SLOT.size, _SLOT.size)
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+class ResponseReader:
+    """Reads the id of a response, and whether it has ended, in an answer with it: a JSON object, or the
+    events of a stream. Calls ``found`` before the client can know it. ``feed`` returns what it is given."""
+
+    def __init__(self, found: Callable[[str, bool], None], *, is_stream: bool) -> None:
+        self._found, self._is_stream = found, is_stream
+        self._read: bytes | None = b""
+        self._id = ""
+
+    def feed(self, piece: bytes) -> bytes:
+        if self._id:
+            if any(end in piece for end in _ENDS):
+                self._found(self._id, True)
+        elif self._read is not None and piece:
+            self._read += piece
+            if self._is_stream:
+                self._read_events()
+            elif piece.rstrip().endswith(b"}"):
+                self._tell(self._read)
+            if self._id or len(self._read) > _MAX_ANSWER:
+                self._read = None
+        return piece
+
+    def _read_events(self) -> None:
+        assert self._read is not None
+        *events, self._read = self._read.replace(b"\r\n", b"\n").split(b"\n\n")
+        for event in events:
+            if self._id:
+                break
+            self._tell(b"".join(line[5:] for line in event.split(b"\n") if line.startswith(b"data:")))
+
+    def _tell(self, data: bytes) -> None:
+        try:
+            document = json.loads(data)
+        except (ValueError, RecursionError):
+            return  # not all of it, or none
+        if isinstance(document, dict) and self._is_stream:
+            document = document.get("response")
+        if isinstance(document, dict) and isinstance(response_id := document.get("id"), str):
+            self._id = response_id
+            self._found(response_id, document.get("status") in _ENDED)

@@ -1,0 +1,115 @@
+"""Stored responses through a proxy: each is asked of the replica that made it, by whichever worker."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+from proxy_harness import AUTH, KEY, KEY_GRANT, Client, RouteServer, engine, routes, serving, target, until
+from test_proxy_workers import daemon
+
+from moorage.common.link.messages import KeyGrant
+
+CREATE = {"model": "tiny", "input": "hello"}
+
+
+class StoringEngine:
+    """Keeps the responses that it makes, as vLLM does."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.stored: dict[str, dict[str, object]] = {}
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        if request.path == "/v1/responses":
+            given = await request.json()
+            made = {"id": f"resp_{self.name}{len(self.stored)}", "object": "response", "status": "completed"}
+            self.stored[made["id"]] = made
+            if not given.get("stream"):
+                return web.json_response(made)
+            stream = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+            await stream.prepare(request)
+            for kind in ("created", "completed"):
+                line = json.dumps({"type": f"response.{kind}", "response": made})
+                await stream.write(f"event: response.{kind}\ndata: {line}\n\n".encode())
+            return stream
+        found = self.stored.get(request.path.split("/")[3])
+        if found is None:
+            return web.json_response({"error": {"message": "not here"}}, status=404)
+        if request.method == "DELETE":
+            del self.stored[str(found["id"])]
+        seen = {"method": request.method, "path": request.path_qs, "replica": self.name}
+        return web.json_response(found | {"seen": seen})
+
+
+async def create(client: Client, **fields: object) -> str:
+    """A new response: its id."""
+    async with client.post(CREATE | fields, "/v1/responses") as response:
+        assert response.status == 200
+        text = await response.text()
+    return text.partition('"id": "')[2].partition('"')[0]
+
+
+@pytest.mark.parametrize("plane", ["asyncio", "simple"])
+async def test_stored_responses(tmp_path: Path, plane: str) -> None:
+    one, two = StoringEngine("a"), StoringEngine("b")
+    stranger = KeyGrant(hashlib.sha256(b"stranger").hexdigest(), project="theirs")
+    mine = replace(KEY_GRANT, project="mine")
+    async with engine(one.serve) as port_a, engine(two.serve) as port_b:
+        table = routes(1, tiny=[target("a", port_a), target("b", port_b)])
+        shared = tuple(replace(route, shared_with=("*",)) for route in table.models)
+        table = replace(table, models=shared, keys=(mine, stranger))
+        async with serving(tmp_path, table, plane=plane) as client:
+
+            async def ask(method: str, path: str, key: str = KEY) -> tuple[int, dict]:
+                url, headers = f"{client.url}/v1/responses/{path}", {"Authorization": f"Bearer {key}"}
+                async with client.session.request(method, url, headers=headers) as response:
+                    return response.status, await response.json()
+
+            made = [await create(client, stream=number % 2 == 0) for number in range(8)]
+            assert {name[5] for name in made} == {"a", "b"}
+            for name in made:
+                for method, rest in (("GET", "?stream=false"), ("POST", "/cancel"), ("GET", "/input_items")):
+                    status, found = await ask(method, name + rest)
+                    assert status == 200
+                    path = f"/v1/responses/{name}{rest}"
+                    assert found["seen"] == {"method": method, "path": path, "replica": name[5]}
+                for key, path in (("stranger", name), (KEY, name + "x")):
+                    status, found = await ask("GET", path, key)
+                    assert (status, found["error"]["code"]) == (404, "response_not_found")
+                follows = await create(client, previous_response_id=name)
+                assert follows[5] == name[5]
+            assert (await ask("DELETE", made[0]))[0] == 200
+            assert (await ask("GET", made[0]))[1] == {"error": {"message": "not here"}}
+            other = next(name for name in made[1:] if name[5] == "a")
+            left = tuple(replace(route, targets=route.targets[1:]) for route in shared)
+            await client.manager.publish(replace(table, generation=2, models=left))
+            await until(lambda: client.has_generation(2))
+            status, found = await ask("GET", other)
+            assert (status, found["error"]["code"]) == (404, "response_not_found")
+            assert "has ended" in found["error"]["message"]
+
+
+async def test_any_worker_finds_the_replica(tmp_path: Path) -> None:
+    one, two = StoringEngine("a"), StoringEngine("b")
+    async with engine(one.serve) as port_a, engine(two.serve) as port_b:
+        table = routes(1, tiny=[target("a", port_a), target("b", port_b)])
+        async with RouteServer(table) as manager, daemon(tmp_path, manager) as proxy:
+            url = proxy.url + "/v1/responses"
+            for _ in range(8):  # each connection reaches one of two workers
+                async with (
+                    aiohttp.ClientSession(headers=AUTH) as session,
+                    session.post(url, json=CREATE) as response,
+                ):
+                    made = (await response.json())["id"]
+                for _ in range(3):
+                    async with (
+                        aiohttp.ClientSession(headers=AUTH) as session,
+                        session.get(f"{url}/{made}") as response,
+                    ):
+                        assert (await response.json())["seen"]["replica"] == made[5]
