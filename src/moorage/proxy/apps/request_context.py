@@ -17,12 +17,13 @@ class RequestContext:
 
     ``started_at``: monotonic seconds. ``response_started``: the head was sent, so the proxy can no longer
     send an error response. ``open_stream``: an event stream that began before a replica had the request.
-    ``is_for_app``: it is for an app, not for a model.
+    ``is_for_app``: it is for an app, not for a model. ``relayed``: the replica's response, once it has begun;
+    ``tail``: the end of what was sent of it, None if no event can be added to it.
     """
 
     __slots__ = (
-        "expects_continue", "is_for_app", "open_stream", "request", "request_id", "response_started",
-        "started_at", "status",
+        "expects_continue", "is_for_app", "open_stream", "relayed", "request", "request_id",
+        "response_started", "started_at", "status", "tail",
     )  # fmt: skip
 
     def __init__(self, request: web.BaseRequest, clock: Clock) -> None:
@@ -31,6 +32,8 @@ class RequestContext:
         self.status = CLIENT_CLOSED_REQUEST
         self.response_started = self.is_for_app = False
         self.open_stream: web.StreamResponse | None = None
+        self.relayed: web.StreamResponse | None = None
+        self.tail: bytes | None = None
         self.expects_continue = (
             request.headers.get("Expect", "").lower() == "100-continue" and request.version >= HttpVersion11
         )

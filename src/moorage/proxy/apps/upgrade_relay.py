@@ -10,6 +10,7 @@ from aiohttp import web
 from aiohttp.http import StreamWriter
 
 from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.proxy.core.limiter import Observer
 
 _BUFFER_LIMIT = 256 * 1024
 
@@ -57,11 +58,14 @@ class _ReceiveBuffer:
 
 
 async def relay_upgrade(
-    request: web.BaseRequest, app_response: aiohttp.ClientResponse, response: web.StreamResponse
+    request: web.BaseRequest,
+    app_response: aiohttp.ClientResponse,
+    response: web.StreamResponse,
+    observe: Observer | None = None,
 ) -> web.StreamResponse:
     """Accept the client's upgrade with ``response``, and copy bytes until either side closes.
 
-    ``app_response``: the app's response with status 101.
+    ``app_response``: the app's response with status 101. ``observe`` sees what the app sends.
     """
     connection = app_response.connection
     if connection is None or connection.protocol is None:
@@ -76,7 +80,7 @@ async def relay_upgrade(
     to_app = StreamWriter(app, asyncio.get_running_loop())
     directions = [
         spawn("proxy.upgrade.up", _copy(up, to_app)),
-        spawn("proxy.upgrade.down", _copy(down, response)),
+        spawn("proxy.upgrade.down", _copy(down, response, observe)),
     ]
     try:
         # A direction that ends has sent all that it read. The other direction has no receiver any more.
@@ -88,9 +92,11 @@ async def relay_upgrade(
             request.transport.close()
 
 
-async def _copy(source: _ReceiveBuffer, sink: StreamWriter | web.StreamResponse) -> None:
+async def _copy(
+    source: _ReceiveBuffer, sink: StreamWriter | web.StreamResponse, observe: Observer | None = None
+) -> None:
     try:
         while chunk := await source.read():
-            await sink.write(chunk)
+            await sink.write(chunk if observe is None else observe(chunk))
     except OSError:
         pass

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from json.scanner import make_scanner
+from urllib.parse import parse_qs
 
 from moorage.common.link.messages import KeyGrant, ModelRoute
 from moorage.common.model.kernel import ENGINES as _ENGINES
@@ -18,6 +19,7 @@ from moorage.proxy.core import error_response
 from moorage.proxy.core.apis import (
     APIS,
     MODELS,
+    REALTIME,
     RESPONSES,
     SERVED,
     engines_of,
@@ -28,6 +30,7 @@ from moorage.proxy.core.apis import (
 )
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.forms import text_fields
+from moorage.proxy.core.headers import key_in_protocols
 from moorage.proxy.core.model_list import list_models, show_model
 from moorage.proxy.core.response_homes import Home
 from moorage.proxy.core.routes import IndexedTable
@@ -60,7 +63,8 @@ class BodyRequired:
     """The head is admitted. Read the body and call ``admit_body``. ``key``: None if no key is required.
     ``project``: whose address it is; "": that of all. ``wants_progress``: the client asks for comments while
     a stream waits for its model. ``content_type``: of a form, else "". ``response_id``: of the stored
-    response that is asked for, else "". ``is_anthropic``: errors are to be in Anthropic's format."""
+    response that is asked for, else "". ``is_anthropic``: errors are to be in Anthropic's format.
+    ``upgrades``: the request becomes a WebSocket. ``model``: the one that its address names, else ""."""
 
     path: str
     key: KeyGrant | None = None
@@ -70,6 +74,8 @@ class BodyRequired:
     method: str = "POST"
     response_id: str = ""
     is_anthropic: bool = False
+    upgrades: bool = False
+    model: str = ""
 
     @property
     def reads_answer(self) -> bool:
@@ -126,11 +132,10 @@ def admit_head(
     is_anthropic = speaks_anthropic(path, headers)
     if path.startswith(MODELS):
         return _models(path, query, table, Caller(key, project), is_anthropic)
-    if size is not None and size > policy.max_body_bytes:
-        return error_response.body_too_large(policy.max_body_bytes)
-    encoding = headers.get("Content-Encoding", "identity").strip().lower()
-    if encoding not in ("", "identity"):
-        return error_response.unsupported_encoding(encoding)
+    if path == REALTIME:
+        return _admit_realtime(BodyRequired(path, key, project, method=method), headers, query)
+    if error := _check_body(headers, size, policy):
+        return error
     wants_progress = headers.get("X-Moorage-Progress") == "1"
     api = APIS.get(path)
     content_type = headers.get("Content-Type", "") if api is not None and api.in_form else ""
@@ -139,10 +144,35 @@ def admit_head(
     )
 
 
+def _check_body(
+    headers: Mapping[str, str], size: int | None, policy: AdmissionPolicy
+) -> ErrorResponse | None:
+    if size is not None and size > policy.max_body_bytes:
+        return error_response.body_too_large(policy.max_body_bytes)
+    encoding = headers.get("Content-Encoding", "identity").strip().lower()
+    return None if encoding in ("", "identity") else error_response.unsupported_encoding(encoding)
+
+
+def _admit_realtime(
+    head: BodyRequired, headers: Mapping[str, str], query: str
+) -> ErrorResponse | BodyRequired:
+    if headers.get("Upgrade", "").lower() != "websocket":
+        return error_response.needs_websocket(head.path)
+    names = parse_qs(query).get("model", [])
+    if len(names) != 1:
+        return error_response.no_model_in_query(head.path, len(names))
+    return replace(head, upgrades=True, model=names[0])
+
+
 def admit_body(head: BodyRequired, body: bytes, table: IndexedTable) -> ErrorResponse | Forward:
     """Find the model that ``body`` names, if the caller may ask it. The body is neither changed nor kept."""
-    api = APIS[head.path]
-    document = _read_form(body, head.content_type) if api.in_form else _read_json(body, head.path)
+    document: ErrorResponse | Mapping[str, object]
+    if head.model:
+        document = {"model": head.model}
+    elif APIS[head.path].in_form:
+        document = _read_form(body, head.content_type)
+    else:
+        document = _read_json(body, head.path)
     if isinstance(document, ErrorResponse):
         return document
     name = document.get("model")
@@ -289,11 +319,14 @@ def _visible(table: IndexedTable, caller: Caller) -> Iterator[str]:
 
 
 def _find_key(headers: Mapping[str, str], table: IndexedTable, unix_now: float) -> KeyGrant | ErrorResponse:
-    """The key in Authorization, or in X-Api-Key as Anthropic's clients send it."""
+    """The key in Authorization, in X-Api-Key as Anthropic's clients send it, or among the protocols of a
+    WebSocket, as OpenAI's clients send it from a browser."""
     scheme, _, secret = headers.get("Authorization", "").partition(" ")
     secret = secret.strip() if scheme.lower() == "bearer" else ""
     if not scheme:
-        secret = headers.get("X-Api-Key", "").strip()
+        secret = headers.get("X-Api-Key", "").strip() or key_in_protocols(
+            headers.get("Sec-WebSocket-Protocol", "")
+        )
     if not secret:
         return error_response.invalid_key(given=False)
     # Lookup by digest: its timing reveals nothing about a secret that is almost right.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 _ALL = frozenset({"vllm", "llamacpp"})
 _VLLM, _LLAMACPP, _OWN = frozenset({"vllm"}), frozenset({"llamacpp"}), frozenset[str]()
-PROJECTS, MODELS, RESPONSES = "/p/", "/v1/models", "/v1/responses"
+PROJECTS, MODELS, RESPONSES, REALTIME = "/p/", "/v1/models", "/v1/responses", "/v1/realtime"
 # What follows the id of a stored response: the methods, and the engines that have them.
 _STORED: Mapping[str, Mapping[str, frozenset[str]]] = {
     "": {"GET": _VLLM, "DELETE": _OWN},
@@ -65,6 +65,7 @@ def split_project(path: str) -> tuple[str, str]:
 
 SERVED = (
     f"GET {MODELS}",
+    f"GET {REALTIME}",
     *(f"POST {path}" for path in APIS),
     *(f"{method} {RESPONSES}/ID{rest}" for rest, methods in _STORED.items() for method in methods),
 )
@@ -76,6 +77,8 @@ def methods_of(path: str) -> Sequence[str]:
         return ("POST",)
     if path == MODELS or (path.startswith(f"{MODELS}/") and path != f"{MODELS}/"):
         return ("GET", "HEAD")
+    if path == REALTIME:
+        return ("GET",)
     stored = _STORED_PATH.fullmatch(path)
     return tuple(_STORED[stored[2]]) if stored is not None else ()
 
@@ -90,8 +93,15 @@ def engines_of(method: str, path: str) -> frozenset[str]:
     """The engines that have an API, beside ``custom``."""
     if (api := APIS.get(path)) is not None:
         return api.engines
+    if path == REALTIME:
+        return _VLLM
     stored = _STORED_PATH.fullmatch(path)
     return _STORED[stored[2]][method] if stored is not None else _OWN
+
+
+def is_realtime(path: str) -> bool:
+    """Whether requests of this path become WebSockets. ``path``: it may name a project."""
+    return split_project(path)[1] == REALTIME
 
 
 def speaks_anthropic(path: str, fields: Mapping[str, str]) -> bool:

@@ -79,6 +79,18 @@ def method_not_allowed(method: str, path: str, allowed: str) -> ErrorResponse:
     return ErrorResponse(405, INVALID, "method_not_allowed", message, headers={"Allow": allowed})
 
 
+def needs_websocket(path: str) -> ErrorResponse:
+    message = f"{path} needs a WebSocket: send Connection: Upgrade and Upgrade: websocket."
+    return ErrorResponse(426, INVALID, "needs_websocket", message, headers={"Upgrade": "websocket"})
+
+
+def no_model_in_query(path: str, found: int) -> ErrorResponse:
+    message = (
+        f"The address has {found or 'no'} `model`. Ask for {path}?model=NAME; GET /v1/models lists them."
+    )
+    return ErrorResponse(400, INVALID, None, message, param="model")
+
+
 def no_table() -> ErrorResponse:
     return ErrorResponse(
         503,

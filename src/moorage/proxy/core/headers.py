@@ -68,6 +68,9 @@ NOT_FROM_A_KERNEL = frozenset(
 """Response headers of a program in a session that have an effect beyond its own responses. In lower case."""
 _NOT_DOWNSTREAM = _HOP_BY_HOP | NOT_FROM_A_KERNEL | {"set-cookie"}
 
+# A protocol that OpenAI's clients offer in browsers, which can set no header: a key follows.
+_KEY_PROTOCOL = "openai-insecure-api-key."
+_PROTOCOLS = "sec-websocket-protocol"
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 
 
@@ -113,6 +116,30 @@ def kept_for_client(replica: HeaderPairs) -> list[tuple[str, str]]:
         if "cache-control" not in values:
             kept.append(("Cache-Control", "no-cache"))
     return kept
+
+
+def key_in_protocols(protocols: str) -> str:
+    """The key among the protocols that a WebSocket's client offers; "" if there is none."""
+    offered = (protocol.strip() for protocol in protocols.split(","))
+    return next((p.removeprefix(_KEY_PROTOCOL) for p in offered if p.startswith(_KEY_PROTOCOL)), "")
+
+
+def upgrade_for_replica(client: HeaderPairs) -> list[tuple[str, str]]:
+    """The client's headers for a replica that is to switch to a WebSocket: without its key, and without an
+    offer to compress, so that the tokens in its messages can be counted."""
+    kept = [("Connection", "Upgrade"), ("Upgrade", "websocket")]
+    for name, value in kept_for_replica(client):
+        if name.lower() == _PROTOCOLS:
+            offered = (protocol.strip() for protocol in value.split(","))
+            value = ", ".join(p for p in offered if not p.startswith(_KEY_PROTOCOL))
+        if value and name.lower() != "sec-websocket-extensions":
+            kept.append((name, value))
+    return kept
+
+
+def upgrade_for_client(replica: HeaderPairs) -> list[tuple[str, str]]:
+    """The headers of a replica that has switched to a WebSocket, for the client."""
+    return [("Connection", "Upgrade"), ("Upgrade", "websocket"), *kept_for_client(replica)]
 
 
 def for_client(kernel_id: str, overhead_s: float, request_id: str) -> list[tuple[str, str]]:

@@ -20,7 +20,7 @@ from moorage.proxy.core.limits import (
     subjects_of,
 )
 from moorage.proxy.core.priority import DEFAULT, PRIORITIZED_PATHS, priority_of, with_priority
-from moorage.proxy.core.token_meter import TokenMeter, Tokens
+from moorage.proxy.core.token_meter import SessionMeter, TokenMeter, Tokens
 from moorage.proxy.core.usage_book import NO_TOKENS, UsageBook
 
 CLIENT_LEFT = 499
@@ -127,7 +127,7 @@ class HeldRequest:
         self.prompt = 0  # tokens of the prompt, estimated
         self.repeats = False  # the answer tells of tokens that were counted before
         self._reservation: Reservation | None = None
-        self._meter: TokenMeter | None = None
+        self._meter: TokenMeter | SessionMeter | None = None
         self._began = False
 
     def hold(self, reservation: Reservation) -> None:
@@ -141,7 +141,7 @@ class HeldRequest:
         self._limiter.begin_answer(self._model, self._began_at)
         if self.repeats or not self._limiter.counts_tokens(self._reservation):
             return None
-        self._meter = TokenMeter(is_stream=is_event_stream(content_type))
+        self._meter = SessionMeter() if status == 101 else TokenMeter(is_stream=is_event_stream(content_type))
         return self._meter.feed
 
     def settle(self, status: int, now: float) -> None:

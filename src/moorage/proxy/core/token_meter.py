@@ -11,8 +11,9 @@ import re
 from collections import deque
 from typing import NamedTuple
 
-# An object with at most one level of objects in it, as the details of OpenAI's are.
-_USAGE = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
+# An object with at most two levels of objects in it, as the details of OpenAI's are.
+_INNER = rb"\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}"
+_USAGE = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:%b[^{}]*)*\})' % _INNER)
 _COUNT = re.compile(
     rb'"((?:prompt|input|completion|output|cached|cache_read_input)_tokens)"\s*:\s*([0-9]{1,40})(?![0-9.eE])'
 )
@@ -66,6 +67,29 @@ class TokenMeter:
         """The tokens of an answer that states none: one for each event of a stream, and ``prompt``, the
         estimate of the request."""
         return self.read() or Tokens(prompt, max(0, self._events - 1))
+
+
+class SessionMeter:
+    """The messages of a WebSocket, each of which may state what it used. They are read as they are sent, in
+    their frames, so a statement that is torn apart by a frame's head is missed."""
+
+    __slots__ = ("_rest", "_sum")
+
+    def __init__(self) -> None:
+        self._rest, self._sum = b"", Tokens()
+
+    def feed(self, chunk: bytes) -> bytes:
+        data = self._rest + chunk
+        end = 0
+        for found in _USAGE.finditer(data):
+            end, tokens = found.end(), _tokens(dict(_COUNT.findall(found[1])))
+            self._sum = Tokens(*(a + b for a, b in zip(self._sum, tokens, strict=True)))
+        self._rest = data[max(end, len(data) - _TAIL_BYTES) :]
+        return chunk
+
+    def estimate(self, prompt: int) -> Tokens:
+        """The tokens that were stated. ``prompt`` is of no use: there is no request with a size."""
+        return self._sum
 
 
 def _last_usage(data: bytes) -> Tokens | None:

@@ -182,7 +182,7 @@ class ClientConnection(asyncio.Protocol):
         except BadHead as error:
             self._refuse_head(error.status, error.detail)
             return
-        if plane.is_for_apps(head):
+        if plane.is_for_other(head):
             self._hand_over(data)
             return
         self._ahead, self._is_head_timed = data[end:], False
@@ -330,7 +330,7 @@ class ClientConnection(asyncio.Protocol):
             self.close()
 
     def _hand_over(self, data: bytes) -> None:
-        """Let the other plane serve this connection from here on: it has the apps."""
+        """Let the other plane serve this connection from here on: it has the apps and WebSockets."""
         self._mode, self.deadline = _CLOSED, _NEVER
         self._plane.disconnected(self)
         handler = self._plane.handler()

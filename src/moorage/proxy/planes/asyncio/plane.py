@@ -14,6 +14,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.config.settings import ProxySettings
 from moorage.common.http.server import listen_at
 from moorage.proxy.apps import is_for_apps
+from moorage.proxy.core.apis import is_realtime
 from moorage.proxy.core.flow import resume_held
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.routes import IndexedTable
@@ -30,8 +31,8 @@ RETIRE_S, _LOOK_S = 2.0, 0.05
 
 
 class AsyncioPlane:
-    """``DataPlane`` whose protocol lists its guarantees. Requests for apps are served by ``SimplePlane``,
-    which takes over their connections."""
+    """``DataPlane`` whose protocol lists its guarantees. Requests for apps and WebSockets are served by
+    ``SimplePlane``, which takes over their connections."""
 
     def __init__(
         self,
@@ -135,11 +136,14 @@ class AsyncioPlane:
             upstream.tick(self._idle_ticks, self._silent_ticks)
 
     def handler(self) -> asyncio.Protocol:
-        """A handler for a connection with requests for apps."""
+        """A handler for a connection with requests for apps, or with a WebSocket."""
         return self._apps.connection()
 
-    def is_for_apps(self, head: RequestHead) -> bool:
-        return is_for_apps(head.fields.get("Host", ""), head.target, self._settings.apps_domain)
+    def is_for_other(self, head: RequestHead) -> bool:
+        """Whether the other plane serves it: apps, and what becomes a WebSocket."""
+        return is_for_apps(
+            head.fields.get("Host", ""), head.target, self._settings.apps_domain
+        ) or is_realtime(head.path)
 
     def disconnected(self, client: ClientConnection) -> None:
         self.clients.discard(client)

@@ -25,7 +25,7 @@ from moorage.proxy.apps import AppHandler, RequestContext
 from moorage.proxy.control.table_watch import TableWatch
 from moorage.proxy.core import error_response
 from moorage.proxy.core.admission import LocalResponse
-from moorage.proxy.core.error_response import ErrorResponse
+from moorage.proxy.core.error_response import ErrorResponse, invalid_key
 from moorage.proxy.core.flow import (
     CLIENT_CLOSED_REQUEST,
     Break,
@@ -39,7 +39,7 @@ from moorage.proxy.core.flow import (
 )
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.routes import IndexedTable
-from moorage.proxy.planes.simple.relay import relay
+from moorage.proxy.planes.simple.relay import break_off, join, relay
 from moorage.proxy.planes.simple.upstream import Attempt, Failed, UpstreamClient
 from moorage.proxy.timeouts import Timeouts
 
@@ -80,6 +80,8 @@ class SimplePlane:
         router.on_table = self._table_changed
         self._runner: web.ServerRunner | None = None
         self._running: set[asyncio.Task[object]] = set()
+        self._admitted: dict[RequestFlow, asyncio.Timeout] = {}  # what ends each request
+        self._credentials = 0  # revision of those by which all of these are admitted
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -143,9 +145,15 @@ class SimplePlane:
         await self._upstream.__aexit__()
 
     def table_changed(self, table: IndexedTable) -> None:
-        """Tell requests for apps about a new table."""
+        """Tell requests about a new table, and end those whose key was revoked."""
         self._table_watch.notify()
         self._apps.close_revoked(table)
+        if self._credentials != self._router.credentials_revision:
+            self._credentials, unix_now = self._router.credentials_revision, self._clock.now().timestamp()
+            for flow, scope in self._admitted.items():
+                key = flow.identity
+                if key is not None and table.find_key(key.sha256, unix_now) is None:
+                    scope.reschedule(0)
 
     def _table_changed(self, table: IndexedTable) -> None:
         self.table_changed(table)
@@ -159,7 +167,7 @@ class SimplePlane:
         context = RequestContext(request, self._clock)
         flow = RequestFlow(self._router, context.request_id, context.started_at)
         try:
-            return await self._respond(context, flow)
+            return await self._respond_while_admitted(context, flow)
         except ConnectionError:
             context.status = CLIENT_CLOSED_REQUEST
             raise
@@ -179,6 +187,23 @@ class SimplePlane:
                 self._router.record_request("", context.status, now - context.started_at)
             else:
                 flow.client_gone(now)  # unless it has ended
+
+    async def _respond_while_admitted(self, context: RequestContext, flow: RequestFlow) -> web.StreamResponse:
+        scope = asyncio.timeout(None)
+        try:
+            async with scope:
+                self._admitted[flow] = scope
+                try:
+                    return await self._respond(context, flow)
+                finally:
+                    del self._admitted[flow]
+        except TimeoutError:
+            if not scope.expired():
+                raise
+        now = self._clock.monotonic()
+        if context.relayed is not None:
+            return await break_off(context, flow.key_revoked(context.tail, now))
+        return await self._follow(context, flow, flow.refuse(invalid_key(given=True), now))
 
     async def _respond(self, context: RequestContext, flow: RequestFlow) -> web.StreamResponse:
         request = context.request
@@ -233,7 +258,8 @@ class SimplePlane:
                     case Start():
                         assert attempt is not None
                         context.response_started = True
-                        return await relay(context, attempt, command, flow, self._clock)
+                        answer = join if attempt.status == 101 else relay
+                        return await answer(context, attempt, command, flow, self._clock)
                     case LocalResponse() | ErrorResponse():
                         return await self._send(context, command, anthropic=flow.is_anthropic)
                     case _:
@@ -280,8 +306,8 @@ class SimplePlane:
         context.status = response.status
         error = _json_response(response.status, response.body(anthropic=anthropic), context.request_id)
         error.headers.update(response.headers)
-        if response.close:
-            error.force_close()
+        if response.close or context.request.headers.get("Upgrade"):
+            error.force_close()  # behind an offer of a WebSocket there may be no request, but frames
         if context.expects_continue:
             # The client may or may not send its body now, so the next bytes are ambiguous: close at once.
             error.force_close()

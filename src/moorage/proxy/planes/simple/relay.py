@@ -1,4 +1,4 @@
-"""Relay: copies a replica's response to the client, byte for byte."""
+"""Relay: copies a replica's response to the client, byte for byte, and what follows if it is a WebSocket."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from moorage.common.aio.clock import Clock
-from moorage.proxy.apps import RequestContext, abort_connection
+from moorage.proxy.apps import RequestContext, abort_connection, relay_upgrade
 from moorage.proxy.core import headers
-from moorage.proxy.core.flow import RequestFlow, Start
+from moorage.proxy.core.flow import Break, RequestFlow, Start
 from moorage.proxy.core.retry import Failure
 from moorage.proxy.core.stream_end import TAIL_BYTES
 from moorage.proxy.planes.failure_log import log_failure
@@ -36,12 +36,14 @@ async def relay(
     if (response := context.open_stream) is None:
         response = web.StreamResponse(status=replica.status, reason=reason, headers=head)
         await response.prepare(request)
+    context.relayed, context.tail = response, b"" if _takes_event(response) else None
     observe = start.observe or _unchanged
-    piece, tail, failure = attempt.first_piece, b"", None
+    piece, failure = attempt.first_piece, None
     while piece:
         if shown := observe(piece):
             await response.write(shown)
-            tail = (tail + shown[-TAIL_BYTES:])[-TAIL_BYTES:]
+            if context.tail is not None:
+                context.tail = (context.tail + shown[-TAIL_BYTES:])[-TAIL_BYTES:]
         try:
             piece = await replica.content.readany()
         except aiohttp.ServerTimeoutError:
@@ -56,30 +58,44 @@ async def relay(
         await response.write_eof()
         flow.upstream_end(clock.monotonic())
     else:
-        await _break(request, response, failure, tail, flow, clock.monotonic())
+        log_failure(flow, failure, "in the middle of a response")
+        await break_off(context, flow.upstream_lost(failure, context.tail, clock.monotonic()))
     return response
 
 
-async def _break(
-    request: web.BaseRequest,
-    response: web.StreamResponse,
-    failure: Failure,
-    tail: bytes,
-    flow: RequestFlow,
-    now: float,
-) -> None:
-    log_failure(flow, failure, "in the middle of a response")
-    takes_event = (
+async def break_off(context: RequestContext, command: Break) -> web.StreamResponse:
+    """End a replica's response that stays incomplete."""
+    response = context.relayed
+    assert response is not None
+    if command.event is None:
+        abort_connection(context.request, response)
+    else:
+        await response.write(command.event)
+        await response.write_eof()
+    return response
+
+
+async def join(
+    context: RequestContext, attempt: Attempt, start: Start, flow: RequestFlow, clock: Clock
+) -> web.StreamResponse:
+    """Switch to the WebSocket that a replica has switched to, and relay it until either side closes it."""
+    replica = attempt.response
+    assert flow.target is not None
+    own = headers.for_client(flow.target.kernel_id, start.overhead_s, flow.request_id)
+    head = CIMultiDict([*headers.upgrade_for_client(replica.headers.items()), *own, *start.more])
+    context.relayed = web.StreamResponse(status=101, headers=head)
+    try:
+        return await relay_upgrade(context.request, replica, context.relayed, start.observe)
+    finally:
+        flow.upstream_end(clock.monotonic())
+
+
+def _takes_event(response: web.StreamResponse) -> bool:
+    return (
         headers.is_event_stream(response.headers.get("Content-Type", ""))
         and "Content-Length" not in response.headers
         and "Content-Encoding" not in response.headers
     )
-    command = flow.upstream_lost(failure, tail if takes_event else None, now)
-    if command.event is None:
-        abort_connection(request, response)
-    else:
-        await response.write(command.event)
-        await response.write_eof()
 
 
 def _unchanged(piece: bytes) -> bytes:

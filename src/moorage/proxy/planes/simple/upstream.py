@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
+from moorage.common.aio.sockets import keep_alive_socket
 from moorage.common.config.settings import ProxySettings
 from moorage.common.http.exclusive import ExclusiveConnector
 from moorage.common.link.messages import Target
@@ -53,41 +55,64 @@ class UpstreamClient:
     def __init__(self, settings: ProxySettings) -> None:
         self._settings = settings
         self._session: aiohttp.ClientSession | None = None
+        self._upgrades: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> UpstreamClient:
-        self._session = aiohttp.ClientSession(
+        self._session = self._open(upgrades=False)
+        self._upgrades = self._open(upgrades=True)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        for session in (self._session, self._upgrades):
+            if session is not None:
+                await session.close()
+
+    def _open(self, *, upgrades: bool) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
             # aiohttp's default limit of 100 connections would stall every stream beyond the hundredth.
-            connector=ExclusiveConnector(limit=0, keepalive_timeout=_KEEPALIVE_S),
+            connector=ExclusiveConnector(
+                allow_upgrade=upgrades,
+                limit=0,
+                keepalive_timeout=_KEEPALIVE_S,
+                socket_factory=keep_alive_socket,
+            ),
             timeout=aiohttp.ClientTimeout(
                 total=None,
                 sock_connect=self._settings.connect_timeout_s,
-                sock_read=self._settings.read_idle_timeout_s,
+                # A WebSocket may be silent for as long as it likes.
+                sock_read=None if upgrades else self._settings.read_idle_timeout_s,
             ),
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=_AUTO_HEADERS,
         )
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        if self._session is not None:
-            await self._session.close()
 
     async def attempt(self, target: Target, flow: RequestFlow, request: web.BaseRequest) -> Attempt | Failed:
         assert self._session is not None
+        assert self._upgrades is not None
         assert flow.admitted is not None
-        pairs = headers.kept_for_replica(request.headers.items(), uncompressed=flow.admitted.reads_answer)
+        upgrades = flow.admitted.upgrades
+        if upgrades:
+            pairs = headers.upgrade_for_replica(request.headers.items())
+        else:
+            pairs = headers.kept_for_replica(request.headers.items(), uncompressed=flow.admitted.reads_answer)
         pairs += [*headers.for_replica(target.key), ("X-Request-Id", flow.request_id)]
         body, response = flow.payload, None
         try:
-            response = await self._session.request(
-                flow.admitted.method,
-                _url(target, flow.path, request.rel_url.raw_query_string),
-                data=io.BytesIO(body) if len(body) > _STREAMED_ABOVE_BYTES else body,
-                headers=CIMultiDict(pairs),
-                allow_redirects=False,
-            )
-            attempt = Attempt(response, await response.content.readany())
+            async with asyncio.timeout(self._settings.read_idle_timeout_s if upgrades else None):
+                response = await (self._upgrades if upgrades else self._session).request(
+                    flow.admitted.method,
+                    _url(target, flow.path, request.rel_url.raw_query_string),
+                    data=None
+                    if upgrades
+                    else io.BytesIO(body)
+                    if len(body) > _STREAMED_ABOVE_BYTES
+                    else body,
+                    headers=CIMultiDict(pairs),
+                    allow_redirects=False,
+                )
+                first_piece = b"" if response.status == 101 else await response.content.readany()
+            attempt = Attempt(response, first_piece)
             if response.status == 401:
                 log_failure(flow, Failure.KEY_REJECTED, "it rejected the proxy's own key with 401")
             return attempt
@@ -97,6 +122,9 @@ class UpstreamClient:
             failure = _failure_of(error)
             log_failure(flow, failure, str(error) or type(error).__name__)
             return Failed(failure)
+        except TimeoutError:
+            log_failure(flow, Failure.IDLE_TIMEOUT, "it does not answer the offer of a WebSocket")
+            return Failed(Failure.IDLE_TIMEOUT)
         except BaseException:
             if response is not None:
                 response.close()

@@ -1,0 +1,69 @@
+"""Bodies: the model is found wherever it is, and what names none, two or no text is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.conformance.planes.harness import MakePlane, head, post, serving_one
+from tests.conformance.planes.replica import answer, chunk
+
+MIB = 1 << 20
+LATE = b'{"prompt":"%b","stream":false,"model":"tiny"}' % (b"x" * (4 * MIB))
+
+
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+async def test_model_behind_four_megabytes(plane: MakePlane, framing: str) -> None:
+    pieces = [LATE[at : at + 65_536] for at in range(0, len(LATE), 65_536)]
+    chunked = head("Transfer-Encoding: chunked") + b"".join(map(chunk, pieces)) + b"0\r\n\r\n"
+    async with serving_one(plane, answer) as (served, replica):
+        for _ in range(2):
+            response = await served.ask(post(LATE) if framing == "length" else chunked)
+            assert (response.status, response.body) == (200, b"{}")
+        assert [request.body == LATE for request in replica.requests] == [True, True]
+
+
+@pytest.mark.parametrize("padding", [0, 4 * MIB], ids=["", "behind 4 MiB"])
+@pytest.mark.parametrize(
+    ("members", "status", "param"),
+    [
+        (b'"model":"tiny","model":"tiny"', 400, "model"),
+        (b'"model":"other","m\\u006fdel":"tiny"', 400, "model"),
+        (b'"model":"tiny","prompt":"","model":"other"', 400, "model"),
+        (b'"model":7', 400, "model"),
+        (b'"model":null', 400, "model"),
+        (b'"model":["tiny"]', 400, "model"),
+        (b'"model":{"model":"tiny"}', 400, "model"),
+        (b'"model":""', 400, "model"),
+        (b'"prompt":"\\"model\\":\\"tiny\\""', 400, "model"),
+        (b'"model":"nope"', 404, "model"),
+        (b'"model":"tiny"', 400, None),
+    ],
+    ids=[
+        "twice",
+        "escaped",
+        "apart",
+        "number",
+        "null",
+        "list",
+        "object",
+        "empty",
+        "none",
+        "unknown",
+        "broken",
+    ],
+)
+async def test_body_without_a_model_of_ours(
+    plane: MakePlane, members: bytes, status: int, param: str | None, padding: int
+) -> None:
+    end = b"]}" if members == b'"model":"tiny"' else b"}"
+    body = b'{"input":"%b",%b%b' % (b"x" * padding, members, end)
+    async with serving_one(plane, answer) as (served, replica):
+        client = await served.connect()
+        response = await client.ask(post(body))
+        error = json.loads(response.body)["error"]
+        assert (response.status, error["param"]) == (status, param)
+        # The connection goes on, or says that it does not.
+        if not response.closes:
+            assert (await client.ask(post())).status == 200
+        assert all(request.body == b'{"model":"tiny"}' for request in replica.requests)

@@ -1,0 +1,137 @@
+"""Keys that are revoked while their request runs: it ends within moments, and so does the replica's work."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from dataclasses import replace
+
+import pytest
+from tests.conformance.planes.client import Incomplete
+from tests.conformance.planes.harness import (
+    MakePlane,
+    Served,
+    post,
+    serving,
+    serving_one,
+    table,
+    target,
+    until,
+)
+from tests.conformance.planes.replica import CHUNKED, SSE, Visit, chunk, event
+
+from moorage.common.link.messages import KeyGrant, RouteTable
+
+STREAM = post(b'{"model":"tiny","stream":true}')
+OTHER = KeyGrant(hashlib.sha256(b"other-key").hexdigest())
+
+
+def revoke(served: Served, routes: RouteTable) -> None:
+    """Replace the harness's key by another."""
+    served.router.update_table(replace(routes, generation=routes.generation + 1, keys=(OTHER,)))
+
+
+async def test_stream_ends_with_an_error(plane: MakePlane) -> None:
+    async def stream(visit: Visit) -> None:
+        await visit.request()
+        await visit.send(SSE, chunk(event("1")))
+        await visit.left()
+
+    async with serving_one(plane, stream) as (served, started):
+        client = await served.connect()
+        client.send(STREAM)
+        body = client.body(await client.head())
+        assert await anext(body) == event("1")
+        revoke(served, table(target("k", started.port)))
+        rest = b"".join([piece async for piece in body])
+        assert json.loads(rest.removeprefix(b"data: "))["error"]["code"] == "invalid_api_key"
+        assert b"[DONE]" not in rest
+        await until(lambda: not served.in_flight and not started.open)
+        assert (await served.ask()).status == 401
+
+
+async def test_other_bodies_break_off(plane: MakePlane) -> None:
+    async def begin(visit: Visit) -> None:
+        await visit.request()
+        await visit.send(CHUNKED, chunk(b'{"id":'))
+        await visit.left()
+
+    async with serving_one(plane, begin) as (served, started):
+        client = await served.connect()
+        client.send(post())
+        body = client.body(await client.head())
+        assert await anext(body) == b'{"id":'
+        revoke(served, table(target("k", started.port)))
+        with pytest.raises(Incomplete):
+            assert not [piece async for piece in body]
+        await until(lambda: not started.open)
+
+
+async def test_request_without_a_response_yet_gets_401(plane: MakePlane) -> None:
+    async def think(visit: Visit) -> None:
+        await visit.request()
+        await visit.left()
+
+    async with serving_one(plane, think) as (served, started):
+        client = await served.connect()
+        client.send(post())
+        await until(lambda: started.requests)
+        revoke(served, table(target("k", started.port)))
+        response = await client.response()
+        assert (response.status, json.loads(response.body)["error"]["code"]) == (401, "invalid_api_key")
+        await until(lambda: not served.in_flight and not started.open)
+
+
+@pytest.mark.parametrize("tells", [False, True], ids=["", "told its place"])
+async def test_held_request(plane: MakePlane, tells: bool) -> None:
+    routes = table()
+    loading = replace(routes, models=(replace(routes.models[0], holds=True),))
+    async with serving(plane, loading) as served:
+        client = await served.connect()
+        line = ("X-Moorage-Progress: 1",) if tells else ()
+        client.send(post(b'{"model":"tiny","stream":true}', *line))
+        await until(lambda: served.router.held)
+        if tells:
+            body = client.body(await client.head())
+            assert b"queued" in await anext(body)
+        revoke(served, loading)
+        if tells:
+            assert b"invalid_api_key" in await anext(body)
+        else:
+            assert (await client.response()).status == 401
+        await until(lambda: not served.router.held)
+
+
+async def test_requests_of_other_keys_go_on(plane: MakePlane) -> None:
+    go = asyncio.Event()
+
+    async def stream(visit: Visit) -> None:
+        await visit.request()
+        await visit.send(SSE, chunk(event("1")))
+        await go.wait()
+        await visit.send(chunk(event("2")), b"0\r\n\r\n")
+
+    async with serving_one(plane, stream) as (served, started):
+        both = replace(table(target("k", started.port), generation=2))
+        served.router.update_table(replace(both, keys=(*both.keys, OTHER)))
+        client = await served.connect()
+        client.send(STREAM.replace(b"client-key", b"other-key"))
+        body = client.body(await client.head())
+        assert await anext(body) == event("1")
+        revoke(served, both)
+        go.set()
+        assert await anext(body) == event("2")
+
+
+@pytest.mark.parametrize("how", ["fin", "rst"])
+async def test_client_that_leaves_while_it_is_held(plane: MakePlane, how: str) -> None:
+    routes = table()
+    loading = replace(routes, models=(replace(routes.models[0], holds=True),))
+    async with serving(plane, loading) as served:
+        for line in ((), ("X-Moorage-Progress: 1",)):
+            client = await served.connect()
+            client.send(post(b'{"model":"tiny","stream":true}', *line))
+            await until(lambda: served.router.held)
+            client.leave(how)
+            await until(lambda: not served.router.held)
