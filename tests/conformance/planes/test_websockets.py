@@ -1,7 +1,8 @@
 """WebSockets of apps: after the handshake both directions pass byte for byte, until either side ends.
 
-Autobahn's test suite cannot be used for this: it runs on Python 2 only. What it tests of an endpoint
-(fragmentation, control frames in between, close codes, UTF-8, sizes) a relay must leave alone.
+Autobahn's test suite cannot be used for this: its newest version, 25.10.1, still needs Python 2.7. What it
+tests of an endpoint (fragmentation, control frames in between, close codes, UTF-8, sizes) a relay must leave
+alone.
 """
 
 from __future__ import annotations
