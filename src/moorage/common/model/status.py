@@ -66,7 +66,7 @@ class ObservedState(StrEnum):
 class EndpointStatus(StrEnum):
     """Status of an endpoint, computed from its replicas and never stored."""
 
-    NOT_LOADED = "not_loaded"  # no replica desired, none present
+    NOT_LOADED = "not_loaded"  # no replica desired, and none serves; the last one may drain
     QUEUED = "queued"  # replicas are waiting for the scheduler
     LOADING = "loading"  # replicas are starting
     READY = "ready"
