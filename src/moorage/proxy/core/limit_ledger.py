@@ -120,19 +120,21 @@ class Ledger:
         for subject in subjects:
             with self._lock(self._sets_of([subject])):
                 slot = self._find(subject.name)
-                if slot is None:
-                    continue
-                limits, used, wanted, held = _limits_of(subject.limits), [0] * 3, [0] * 3, [0] * 3
-                for kind, limit in enumerate(limits):
-                    if limit is None:
-                        continue
-                    used[kind] = self._used(slot, kind, second)
-                    held[kind] = self._share(slot, kind, limit, second)
-                    # An eighth ahead, so that the next request need not wait for the next share.
-                    ahead = max(-(-limit // 8), self._cells[slot + _UNMET + kind])
-                    wanted[kind] = min(limit, used[kind] + ahead)
-            found.append(LimitNeed(subject.name, *(limit or 0 for limit in limits), *used, *wanted, *held))
+                if slot is not None:
+                    found.append(self._need(slot, subject, second))
         return tuple(found)
+
+    def _need(self, slot: int, subject: Subject, second: int) -> LimitNeed:
+        limits, used, wanted, held = _limits_of(subject.limits), [0] * 3, [0] * 3, [0] * 3
+        for kind, limit in enumerate(limits):
+            if limit is None:
+                continue
+            used[kind] = self._used(slot, kind, second)
+            held[kind] = self._share(slot, kind, limit, second)
+            # An eighth ahead, so that the next request need not wait for the next share.
+            ahead = max(-(-limit // 8), self._cells[slot + _UNMET + kind])
+            wanted[kind] = min(limit, used[kind] + ahead)
+        return LimitNeed(subject.name, *(limit or 0 for limit in limits), *used, *wanted, *held)
 
     def adopt(self, share: LimitShare, until: float) -> None:
         """Grant no more than ``share`` until then."""

@@ -57,7 +57,7 @@ class RequestLimiter:
         project = self._limits_of(key.project) if key is not None else None
         subjects = subjects_of(key, route, project)
         priority = priority_of(key)
-        splices = accepts_priority(route, ask.path) and (priority != DEFAULT or "priority" in ask.document)
+        splices = (priority != DEFAULT or "priority" in ask.document) and accepts_priority(route, ask.path)
         if not subjects and self._usage is None and priority == DEFAULT and not splices:
             return None
         body = with_priority(ask.body, priority) if splices else ask.body

@@ -7,16 +7,21 @@ like it.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import deque
+from collections.abc import Mapping
+from json.scanner import make_scanner
 from typing import NamedTuple
 
-# An object with at most two levels of objects in it, as the details of OpenAI's are.
-_INNER = rb"\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}"
-_USAGE = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:%b[^{}]*)*\})' % _INNER)
-_COUNT = re.compile(
-    rb'"((?:prompt|input|completion|output|cached|cache_read_input)_tokens)"\s*:\s*([0-9]{1,40})(?![0-9.eE])'
-)
+# Reads one JSON value at a place in a text: ``raw_decode`` without its wrapper.
+_scan = make_scanner(json.JSONDecoder())  # type: ignore[arg-type]  # it wants a decoder
+_NAME = b'"usage"'
+_BEGINS = re.compile(rb"\s*:\s*\{")
+# Objects of that name that are looked at, the last one first: most often it is the one.
+_MOST = 16
+# As OpenAI's chat, its responses and its realtime sessions name it.
+_DETAILS = ("prompt_tokens_details", "input_tokens_details", "input_token_details")
 _TAIL_BYTES, _TAIL_CHUNKS = 4096, 8
 # Anthropic's streams state the tokens of the prompt in their first event.
 _HEAD_BYTES = 4096
@@ -80,10 +85,13 @@ class SessionMeter:
 
     def feed(self, chunk: bytes) -> bytes:
         data = self._rest + chunk
-        end = 0
-        for found in _USAGE.finditer(data):
-            end, tokens = found.end(), _tokens(dict(_COUNT.findall(found[1])))
-            self._sum = Tokens(*(a + b for a, b in zip(self._sum, tokens, strict=True)))
+        start = end = 0
+        while (start := data.find(_NAME, start)) >= 0:
+            start += len(_NAME)
+            if (found := _usage_at(data, start)) is not None:
+                tokens, end = found
+                self._sum = Tokens(*(a + b for a, b in zip(self._sum, tokens, strict=True)))
+                start = end
         self._rest = data[max(end, len(data) - _TAIL_BYTES) :]
         return chunk
 
@@ -94,25 +102,40 @@ class SessionMeter:
 
 def _last_usage(data: bytes) -> Tokens | None:
     end = len(data)
-    while (start := data.rfind(b'"usage"', 0, end)) >= 0:
-        end = start
-        if (found := _USAGE.match(data, start)) is None:
-            continue
-        tokens = _tokens(dict(_COUNT.findall(found[1])))
-        if tokens.prompt or tokens.answer:
-            return tokens
+    for _ in range(_MOST):
+        if (end := data.rfind(_NAME, 0, end)) < 0:
+            break
+        found = _usage_at(data, end + len(_NAME))
+        if found is not None and (found[0].prompt or found[0].answer):
+            return found[0]
     return None
 
 
-def _tokens(counts: dict[bytes, bytes]) -> Tokens:
+def _usage_at(data: bytes, at: int) -> tuple[Tokens, int] | None:
+    """The tokens in the object whose name ends at ``at``, and where it ends. None if none is there, whole."""
+    if (begins := _BEGINS.match(data, at)) is None:
+        return None
+    at = begins.end() - 1
+    try:
+        # A byte for a character, whatever it means: names and numbers are ASCII.
+        stated, size = _scan(data[at : at + _TAIL_BYTES].decode("latin-1"), 0)
+    except (ValueError, StopIteration, RecursionError):
+        return None
+    return _tokens(stated), at + size
+
+
+def _tokens(usage: Mapping[str, object]) -> Tokens:
     """Of OpenAI's chat and completions (``prompt_tokens``), its responses and Anthropic's messages
     (``input_tokens``)."""
-    prompt = _count(counts, b"prompt_tokens") or _count(counts, b"input_tokens")
-    answer = _count(counts, b"completion_tokens") or _count(counts, b"output_tokens")
-    cached = _count(counts, b"cache_read_input_tokens") or _count(counts, b"cached_tokens")
+    prompt = _count(usage, "prompt_tokens") or _count(usage, "input_tokens")
+    answer = _count(usage, "completion_tokens") or _count(usage, "output_tokens")
+    cached = _count(usage, "cache_read_input_tokens")
+    for name in _DETAILS:
+        if isinstance(details := usage.get(name), dict):
+            cached = cached or _count(details, "cached_tokens")
     return Tokens(prompt, answer, min(cached, prompt) if prompt else cached)
 
 
-def _count(counts: dict[bytes, bytes], name: bytes) -> int:
-    found = counts.get(name)
-    return 0 if found is None else min(int(found), _LARGEST)
+def _count(counts: Mapping[str, object], name: str) -> int:
+    count = counts.get(name)
+    return min(count, _LARGEST) if isinstance(count, int) and count > 0 else 0

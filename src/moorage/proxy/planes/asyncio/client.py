@@ -39,8 +39,10 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _HEAD, _BODY, _RESPONSE, _SKIP, _LINGER, _CLOSED = range(6)
 
 
-class ClientConnection(asyncio.Protocol):
-    """``deadline``: the monotonic second by which what it waits for must have come."""
+class ClientConnection:
+    """An ``asyncio.Protocol`` but by inheritance, which would keep it from being compiled.
+
+    ``deadline``: the monotonic second by which what it waits for must have come."""
 
     def __init__(self, plane: AsyncioPlane) -> None:
         self._plane = plane
@@ -112,6 +114,9 @@ class ClientConnection(asyncio.Protocol):
             self._is_reading_paused = True
             self._transport.pause_reading()
 
+    def eof_received(self) -> None:
+        """Nothing more will come: asyncio closes the connection."""
+
     def pause_writing(self) -> None:
         self._exchange.pause()
 
@@ -165,13 +170,21 @@ class ClientConnection(asyncio.Protocol):
 
     def _begin_known(self, known: KnownHead, length: int, end: int) -> None:
         """A request whose head equals one that was admitted. ``end``: of its head."""
-        plane = self._plane
+        plane, data = self._plane, self._ahead
         now = plane.monotonic()
-        self._ahead, self._left, self._is_head_timed = self._ahead[end:], length, False
         flow = RequestFlow(plane.router, plane.new_id(), now)
         self._exchange.begin(flow)
         unix_now = plane.clock.now().timestamp() if known.expires else 0.0
-        self._go_on(flow.head_again(known.admitted, now, unix_now), known, now)
+        command = flow.head_again(known.admitted, now, unix_now)
+        self._is_head_timed = False
+        if command is READ_BODY and len(data) - end == length:
+            # The whole request is here, and nothing else: the rule.
+            self._ahead = b""
+            self._exchange.know(known)
+            self._complete(data[end:], now)
+            return
+        self._ahead, self._left = data[end:], length
+        self._go_on(command, known, now)
 
     def _begin(self, data: bytes, end: int, key: bytes | None) -> None:
         """A request whose head is not known. ``key``: under which it can be remembered, None if it cannot."""
@@ -268,7 +281,9 @@ class ClientConnection(asyncio.Protocol):
             self.deadline += size / self._plane.timeouts.body_bytes_per_s
 
     def _complete(self, body: bytes, now: float) -> None:
-        self._left, self._decoder, self._body = 0, None, []
+        self._left, self._decoder = 0, None
+        if self._body:
+            self._body = []
         self._mode, self.deadline = _RESPONSE, _NEVER
         flow = self._exchange.flow
         assert flow is not None
@@ -304,15 +319,14 @@ class ClientConnection(asyncio.Protocol):
 
     def _respond_early(self, command: Command) -> None:
         """Respond before the body has arrived."""
+        self._decoder, self._body = None, []
         if not 0 <= self._left <= _SMALL_BODY:
             self._exchange.keeps_alive = False
         self._exchange.do(command)
 
-    def _ended(self) -> None:
+    def _ended(self, now: float) -> None:
         """The response is complete."""
-        self._decoder, self._body = None, []
         plane, left = self._plane, self._left
-        now = plane.monotonic()
         if self._exchange.keeps_alive and not plane.is_stopping:
             self._mode = _SKIP if left else _HEAD
             self.deadline = now + (plane.timeouts.body_s if left else plane.timeouts.idle_s)

@@ -39,7 +39,9 @@ class Exchange:
     the connection can go on if it ``keeps_alive``. A response that breaks off closes the connection instead.
     """
 
-    def __init__(self, plane: AsyncioPlane, transport: asyncio.Transport, on_end: Callable[[], None]) -> None:
+    def __init__(
+        self, plane: AsyncioPlane, transport: asyncio.Transport, on_end: Callable[[float], None]
+    ) -> None:
         self._plane, self._transport, self._on_end = plane, transport, on_end
         self._timer: asyncio.TimerHandle | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -182,7 +184,7 @@ class Exchange:
             self.keeps_alive = False
             pairs.append(("Connection", "close"))
         self._transport.write(own_response(response.status, pairs, body, with_body=self._wants_body))
-        self._end()
+        self._end(plane.monotonic())
 
     def _open_stream(self) -> None:
         """Begin an event stream of the proxy, which the replica's response is to go on with."""
@@ -290,13 +292,13 @@ class Exchange:
         if self._sends_chunks:
             event = (chunks.encode(event) if event else b"") + chunks.LAST
         self._transport.write(event)
-        self._end()
+        self._end(self._plane.monotonic())
 
     def _complete(self, now: float) -> None:
         assert self.flow is not None
         self.flow.upstream_end(now)
-        self._end()
+        self._end(now)
 
-    def _end(self) -> None:
+    def _end(self, now: float) -> None:
         self.flow = self._known = self._observe = None
-        self._on_end()
+        self._on_end(now)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from http import HTTPStatus
+from typing import ClassVar
 from urllib.parse import unquote
 
 import httptools
@@ -227,7 +228,7 @@ class ResponseHead:
 class ResponseHeads:
     """Parses heads of responses, and remembers those that differ in their length only."""
 
-    LIMIT = 512
+    LIMIT: ClassVar = 512
 
     def __init__(self) -> None:
         self._known: dict[bytes, ResponseHead] = {}

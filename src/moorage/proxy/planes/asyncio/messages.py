@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 from moorage.common.link.messages import Target
 from moorage.proxy.core import headers
@@ -14,7 +15,7 @@ from moorage.proxy.planes.asyncio.heads import REASONS, RequestHead
 class KnownHead:
     """What was decided about a head: who asks, and what a replica gets of it. ``expires``: the key does."""
 
-    LIMIT = 64
+    LIMIT: ClassVar = 64
 
     def __init__(self, head: RequestHead, admitted: BodyRequired) -> None:
         self._kept = lines(headers.kept_for_replica(head.pairs, uncompressed=admitted.reads_answer))
@@ -40,7 +41,8 @@ class KnownHead:
 class KnownHeads:
     """Decisions about heads, by their bytes without the length. They hold for one revision of credentials."""
 
-    LIMIT, LONGEST = 1024, 4096
+    LIMIT: ClassVar = 1024
+    LONGEST: ClassVar = 4096
 
     def __init__(self) -> None:
         self._revision = -1

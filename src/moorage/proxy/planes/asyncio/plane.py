@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections.abc import Sequence
 from email.utils import formatdate
 from itertools import count
+from typing import Any, cast
 
 import structlog
 
@@ -70,7 +72,7 @@ class AsyncioPlane:
         await self._apps.open(self.guard)
         try:
             self._server = await loop.create_server(
-                lambda: ClientConnection(self),
+                lambda: cast(asyncio.Protocol, ClientConnection(self)),
                 **listen_at(host, port, listening),
                 ssl=self._tls,
                 ssl_handshake_timeout=self.timeouts.head_s if self._tls else None,
@@ -80,7 +82,8 @@ class AsyncioPlane:
             await self.stop(0)
             raise
         self._sweeper = loop.call_later(self._tick_s, self._sweep)
-        bound = self._server.sockets[0].getsockname()
+        sockets: Sequence[Any] = cast(Any, self._server).sockets  # a list with uvloop
+        bound = sockets[0].getsockname()
         return str(bound[0]), int(bound[1])
 
     async def retire(self, grace_s: float) -> None:

@@ -35,8 +35,9 @@ class Requester(Protocol):
         ...
 
 
-class UpstreamConnection(asyncio.Protocol):
-    """A connection to a replica. ``silent_ticks``: sweeps since it last received something."""
+class UpstreamConnection:
+    """A connection to a replica: an ``asyncio.Protocol`` but by inheritance, which would keep it from being
+    compiled. ``silent_ticks``: sweeps since it last received something."""
 
     def __init__(self, pool: UpstreamPool, address: Address) -> None:
         self._pool, self.address = pool, address
@@ -107,6 +108,15 @@ class UpstreamConnection(asyncio.Protocol):
             self._fail(Failure.INTERRUPTED, "connection lost in the middle of the response")
         else:
             self._fail(Failure.DISCONNECT, str(exc or "it closed the connection"))
+
+    def eof_received(self) -> None:
+        """Nothing more will come: asyncio closes the connection."""
+
+    def pause_writing(self) -> None:
+        """The replica reads slowly. All of the request is buffered, and nothing follows it."""
+
+    def resume_writing(self) -> None:
+        pass
 
     def data_received(self, data: bytes) -> None:
         self.silent_ticks = 0
@@ -239,7 +249,8 @@ class UpstreamPool:
         """Raises ``OSError`` and ``TimeoutError``."""
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(self._connect_timeout_s):
-            _, connection = await loop.create_connection(lambda: UpstreamConnection(self, address), *address)
+            connection = UpstreamConnection(self, address)
+            await loop.create_connection(lambda: cast(asyncio.Protocol, connection), *address)
         return connection
 
     def put(self, connection: UpstreamConnection) -> None:
