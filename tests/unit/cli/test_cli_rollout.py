@@ -1,13 +1,15 @@
 """``moorage rollout``, ``endpoints set``, and scaling options of ``serve``."""
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 from fake_manager import FakeManager
 from invoke import Run
 
 from moorage.common.model.reasons import Reason
-from moorage.common.views.endpoints import RolloutView
+from moorage.common.views.endpoints import RolloutView, ScalingDecision
+from moorage.common.views.resources import Page
 
 
 def served(moorage: Run) -> None:
@@ -66,3 +68,17 @@ def test_serve_with_autoscaling(manager: FakeManager, moorage: Run) -> None:
     assert spec.rollout.max_surge == 2
     result = moorage("serve", "org/big", "--scale-on", "mood=2")
     assert (result.exit_code, "rules are waiting, running" in result.stderr) == (2, True)
+
+
+def test_describe_shows_the_decisions_about_an_endpoint_that_sleeps(
+    manager: FakeManager, moorage: Run
+) -> None:
+    assert moorage("serve", "org/big", "--min", "0", "--max", "1", "--replicas", "0").exit_code == 0
+    decided = ScalingDecision(
+        at=datetime(2026, 1, 1, tzinfo=UTC), from_replicas=1, to_replicas=0, rule="idle",
+        detail="no request for 600 s", inputs={"idle_s": 600.0},
+    )  # fmt: skip
+    manager.can("GET", "/v1/endpoints/big/decisions", 200, Page[ScalingDecision](items=[decided], next=None))
+    shown = moorage("describe", "big").stdout
+    assert "no request for 600 s" in shown
+    assert "idle_s=600" in shown

@@ -192,6 +192,10 @@ def print_endpoint(
         *_reason(view.reason, view.detail),
     ]
     print_facts(out, facts)
+    if decisions:
+        print_heading(out, "scaling decisions")
+        shown = [_decision_row(one, now) for one in decisions[:_DECISIONS]]
+        print_table(out, ("AGO", "REPLICAS", "RULE", "WHY", "LOAD"), shown)
     if not view.sessions:
         return
     newest = max(view.sessions, key=lambda replica: replica.session_id)
@@ -217,10 +221,6 @@ def print_endpoint(
         "DETAIL",
     )
     print_table(out, columns, rows)
-    if decisions:
-        print_heading(out, "scaling decisions")
-        shown = [_decision_row(one, now) for one in decisions[:_DECISIONS]]
-        print_table(out, ("AGO", "REPLICAS", "RULE", "WHY", "LOAD"), shown)
     _history(out, histories.get(newest.session_id, []), f"history of {newest.name}")
     _log(out, newest.log_tail, f"moorage logs {view.name}")
 
