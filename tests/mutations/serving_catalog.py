@@ -65,4 +65,25 @@ MUTATIONS = (
         "works = False",
         HEALTH,
     ),
+    Mutation(
+        "a request fails while its replicas are replaced",
+        "proxy/core/flow.py",
+        "if failure is Failure.CONNECT and self._home is None and self._router.holds(self.model):",
+        "if False:",
+        ("tests/unit/proxy/test_flow.py", "-k", "dead"),
+    ),
+    Mutation(
+        "a request that kills replicas is sent to more of them",
+        "proxy/core/flow.py",
+        "self._failures = tuple(f for f in self._failures if f is Failure.DISCONNECT)",
+        "self._failures = ()",
+        ("tests/unit/proxy/test_flow.py", "-k", "losses"),
+    ),
+    Mutation(
+        "the lowest priority goes before none in vLLM",
+        "proxy/core/priority.py",
+        "DEFAULT - priority",
+        "-priority",
+        ("tests/unit/proxy/test_request_limiter.py", "-k", "priority"),
+    ),
 )

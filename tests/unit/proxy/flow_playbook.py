@@ -37,9 +37,13 @@ def target(name: str) -> Target:
 
 
 def table(generation: int, names: str) -> RouteTable:
-    """Routes with the model ``tiny``. ``names``: its replicas, ``-`` for none, ``loading`` for none yet."""
-    targets = () if names in ("-", "loading") else tuple(target(name) for name in names.split())
-    route = ModelRoute("tiny", 7, targets, "p", holds=names == "loading", expected_s=12)
+    """Routes with the model ``tiny``. ``names``: its replicas, ``-`` for none, ``loading`` for none yet.
+    After ``kept``, they are those of an endpoint, which replaces them."""
+    first, *others = names.split()
+    replicas = others if first in ("-", "loading", "kept") else (first, *others)
+    route = ModelRoute(
+        "tiny", 7, tuple(map(target, replicas)), "p", holds=first in ("loading", "kept"), expected_s=12
+    )
     return RouteTable(generation, (route,), (KEY,))
 
 

@@ -84,6 +84,70 @@ PLAYBOOKS: dict[str, tuple[str, list[str], str]] = {
         ["request > read", "body > hold 60", "after 9", "routes - > 503 model_loading"],
         "tiny 503",
     ),
+    "all are dead: held until another is ready": (
+        "kept a b",
+        [
+            *SENT,
+            "refused > send b",
+            "refused > hold 5",
+            "routes kept a b >",
+            "routes loading >",
+            "after 5",
+            "timer > hold 60",
+            "after 20",
+            "routes kept c > send c",
+            "response 200 > start",
+            "end",
+        ],
+        "tiny 200",
+    ),
+    "unreachable for a while": (
+        "kept a",
+        [*SENT, "refused > hold 5", "after 5", "timer > send a", "response 200 > start", "end"],
+        "tiny 200",
+    ),
+    "unreachable for too long": (
+        "kept a",
+        [
+            *SENT,
+            "refused > hold 5",
+            "after 58",
+            "timer > send a",
+            "refused > hold 60",
+            "after 2",
+            "timer > 502 upstream_error",
+        ],
+        "tiny 502",
+    ),
+    "refused at the end of its time": (
+        "kept a",
+        [*SENT, "refused > hold 5", "after 59", "timer > send a", "after 1", "refused > 502 upstream_error"],
+        "tiny 502",
+    ),
+    "held between two losses: it may be the request": (
+        "kept a b",
+        [
+            *SENT,
+            "lost > send b",
+            "refused > hold 5",
+            "routes kept c d > send c",
+            "lost > 502 upstream_error",
+        ],
+        "tiny 502",
+    ),
+    "unreachable, and then removed": (
+        "kept a", [*SENT, "refused > hold 5", "after 1", "routes - > 503 model_loading"], "tiny 503"
+    ),
+    "told while its replica is replaced": (
+        "kept a",
+        [
+            "telling > read",
+            'body {"model":"tiny","stream":true} > send a',
+            "refused > hold 5 : queued position=1 eta=12s",
+            "leaves",
+        ],
+        "tiny 499",
+    ),
     "told while it waits": (
         "loading",
         [
@@ -231,18 +295,23 @@ def test_error_of_a_replica_within_an_open_stream_becomes_an_event() -> None:
 
 WORDS = (
     "refused", "lost", "silent", "response 200", "response 503", "response 401", "routes a b", "routes -",
-    "after 0.5",
+    "after 0.5", "timer", "routes kept a b", "routes kept",
 )  # fmt: skip
 
 
-@given(st.lists(st.sampled_from(WORDS), max_size=12), st.sampled_from(["-", "a", "a b", "a b c d"]))
+@given(
+    st.lists(st.sampled_from(WORDS), max_size=12),
+    st.sampled_from(["-", "a", "a b", "a b c d", "loading", "kept a", "kept a b"]),
+)
 def test_nothing_is_left_whatever_happens(words: list[str], replicas: str) -> None:
     limiter = Counting()
     playbook = Playbook(replicas, limiter)
     playbook.event("request")
     state = playbook.event("body")
     for word in words:
-        if word.startswith(("routes", "after")) or state.startswith("send"):
+        if word == "timer" and not state.startswith("hold"):
+            continue
+        if word.startswith(("routes", "after", "timer")) or state.startswith("send"):
             state = playbook.event(word) or state
         assert sum(playbook.router.in_flight.values()) == state.startswith(("send", "start"))
         assert sum(playbook.router.held.values()) == (state.startswith("hold"))

@@ -107,13 +107,15 @@ def test_answer_by_its_bound():
 def test_priority_reaches_engines_that_read_it():
     important = KeyGrant("x", priority=40)
     request = held(limiter().reserve(ask(important, vllm(), vllm()), 0.0))
-    assert json.loads(request.body)["priority"] == -40
+    assert json.loads(request.body)["priority"] == -30
     assert request.priority == 40
     mixed = held(limiter().reserve(ask(important, vllm(), vllm(accepts_priority=False)), 0.0))
     assert json.loads(mixed.body) == {"model": "m"}
     assert mixed.priority == 40
     own = held(limiter().reserve(ask(None, vllm(), priority=-99), 0.0))
-    assert json.loads(own.body)["priority"] == -10, "no client goes before its class"
+    assert json.loads(own.body)["priority"] == 0, "no client goes before its class"
+    lowly = held(limiter().reserve(ask(KeyGrant("x", priority=3), vllm()), 0.0))
+    assert json.loads(lowly.body)["priority"] > 0, "after requests that name none"
     assert limiter().reserve(ask(None, vllm()), 0.0) is None
 
 

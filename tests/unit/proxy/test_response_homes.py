@@ -163,7 +163,7 @@ class Proxy:
     def routes(self, replicas: str) -> None:
         self.generation += 1
         models = (
-            ModelRoute("tiny", 1, targets(replicas, self.engine), "", ("*",)),
+            ModelRoute("tiny", 1, targets(replicas, self.engine), "", ("*",), holds=True),
             ModelRoute("other", 1, targets("o", self.engine), "", ("*",)),
         )
         keys = (grant("mine", "p"), grant("ours", "p"), grant("theirs", "q"))

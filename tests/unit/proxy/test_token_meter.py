@@ -98,7 +98,7 @@ def test_priority_is_spliced(document: dict[str, Any], priority: int):
     for indent in (None, 1):
         body = json.dumps(document, indent=indent).encode() + b" \n"
         spliced = with_priority(body, priority)
-        assert json.loads(spliced) == document | {"priority": -priority}
+        assert json.loads(spliced) == document | {"priority": 10 - priority}
         end = body.rindex(b"}")
         tail = body[end:]
         assert (spliced[:end], spliced[-len(tail) :]) == (body[:end], tail), "the other bytes are unchanged"

@@ -8,6 +8,8 @@ of bodies itself: the flow sees the head of a response, whether it ended, and no
                             │   └────┴─ upstream_failed, or a status that means "elsewhere"
                             └─ Hold ─ routes_changed or timer ─ Send
 
+A request that reaches no replica of a model that is kept running is held, too: another replica is on its way.
+
 Wherever it ends otherwise, the command is a response of the proxy itself: ``LocalResponse`` or
 ``ErrorResponse``. A client that leaves ends it anywhere, with ``client_gone``. In-flight counts, the
 reservation and the metrics are settled at the end, once, however it comes.
@@ -34,6 +36,8 @@ from moorage.proxy.core.retry import BUSY, Failure, should_retry
 
 PROGRESS_S = 5.0
 """Time between two comments to a client that waits."""
+UNREACHABLE_S = 5.0
+"""Time after which a held request is sent once more to the replicas that it could not reach."""
 CLIENT_CLOSED_REQUEST = 499
 """Status in logs and metrics for a client that disconnected first (nginx's code)."""
 
@@ -92,15 +96,16 @@ class RequestFlow:
     """
 
     __slots__ = (
-        "_asked_at", "_failures", "_hold_until", "_home", "_is_background", "_is_over", "_is_stream_open",
-        "_reads_id", "_reservation", "_router", "_sent_at", "_started_at", "_status", "_tells", "_tried",
-        "_waited_s", "admitted", "is_anthropic", "model", "path", "payload", "request_id", "resume", "target",
+        "_asked_at", "_failures", "_held_since", "_hold_until", "_home", "_is_background", "_is_over",
+        "_is_stream_open", "_reads_id", "_reservation", "_router", "_sent_at", "_started_at", "_status",
+        "_tells", "_tried", "_waited_s", "admitted", "is_anthropic", "model", "path", "payload",
+        "request_id", "resume", "target",
     )  # fmt: skip
 
     def __init__(self, router: RequestRouter, request_id: str, now: float) -> None:
         self._router, self.request_id = router, request_id
         self._started_at = self._asked_at = self._sent_at = now
-        self._waited_s = self._hold_until = 0.0
+        self._waited_s = self._held_since = self._hold_until = 0.0
         self._failures: tuple[Failure, ...] = ()
         self._tried: set[KernelId] | None = None
         self._is_over = self._tells = self._is_stream_open = self.is_anthropic = False
@@ -168,51 +173,61 @@ class RequestFlow:
         self._reservation = granted
         self.payload = body if granted is None else granted.body
         self.path, self.model = forward.path, forward.route.name
-        target = self._pick((), now)
-        if target is not None:
-            return self._send(target, now)
         self._tells = self.admitted.wants_progress and forward.document.get("stream") is True
-        return self._hold(now)
+        target = self._pick((), now)
+        return self._send(target, now) if target is not None else self._hold(now)
 
-    # While no replica is ready
+    # While no replica is ready, or none can be reached
 
     def _hold(self, now: float) -> Command:
         router = self._router
+        self._release()
+        self._held_since = self._held_since or now
+        self._hold_until = self._held_since + router.hold_s(self.model)
+        if now >= self._hold_until:
+            return self._answer(self._no_replica(), now)
         priority = DEFAULT if self._reservation is None else self._reservation.priority
         if not router.waiting.add(self, priority, len(self.payload)):
             return self._answer(error_response.too_many_held(self.model, router.expected_s(self.model)), now)
-        self._hold_until = now + router.hold_s(self.model)
         self._asked_at = now
         return self._wait(now)
 
     def _wait(self, now: float) -> Hold:
+        until = min(self._hold_until, now + UNREACHABLE_S) if self._tried else self._hold_until
         if not self._tells:
-            return Hold(self._hold_until)
+            return Hold(until)
         self._is_stream_open = True
         expected_s = self._router.expected_s(self.model) - (now - self._asked_at)
         eta = f" eta={expected_s:.0f}s" if expected_s >= 1 else ""
         comment = f": queued position={self._router.waiting.position(self)}{eta}\n\n"
-        return Hold(min(self._hold_until, now + PROGRESS_S), comment.encode())
+        return Hold(min(until, now + PROGRESS_S), comment.encode())
 
     def routes_changed(self, now: float) -> Command | None:
         """None: the request waits on as before."""
         router = self._router
-        target = self._pick((), now)
+        target = self._pick(self._tried or (), now)
         error = router.check_model(self.model) if target is None else None
         before = self._hold_until
         if target is None:  # a model may begin to load, or cease to
-            self._hold_until = self._asked_at + router.hold_s(self.model)
-        if target is None and error_response.may_resolve(error) and now < self._hold_until:
-            return None if self._hold_until == before else self._wait(now)
+            self._hold_until = self._held_since + router.hold_s(self.model)
+            waits = bool(self._tried) if error is None else error_response.may_resolve(error)
+            if waits and now < self._hold_until:
+                return None if self._hold_until == before else self._wait(now)
         router.waiting.remove(self)
         self._waited_s += now - self._asked_at
-        if target is not None:
-            return self._send(target, now)
-        return self._answer(error or error_response.model_loading(self.model), now)
+        if target is None:
+            return self._answer(error or self._no_replica(), now)
+        self._failures = tuple(f for f in self._failures if f is Failure.DISCONNECT)
+        return self._send(target, now)
 
     def timer(self, now: float) -> Command:
         """The time of a ``Hold`` is over."""
+        if now < self._hold_until:
+            self._tried = None
         return self.routes_changed(now) or self._wait(now)
+
+    def _no_replica(self) -> ErrorResponse:
+        return self._error(Failure.CONNECT) if self._tried else error_response.model_loading(self.model)
 
     # At a replica
 
@@ -223,7 +238,11 @@ class RequestFlow:
     def upstream_failed(self, failure: Failure, now: float) -> Command:
         """The replica could not be reached, or broke off before the first byte of a body."""
         target = self._next_target(failure, now)
-        return self._send(target, now) if target is not None else self._answer(self._error(failure), now)
+        if target is not None:
+            return self._send(target, now)
+        if failure is Failure.CONNECT and self._home is None and self._router.holds(self.model):
+            return self._hold(now)
+        return self._answer(self._error(failure), now)
 
     def upstream_head(self, status: int, content_type: str, now: float) -> Command:
         """The replica has responded, and the first byte of the body or its end is here, too."""

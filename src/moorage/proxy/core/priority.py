@@ -1,6 +1,7 @@
 """Priority of requests: the class of the key, and how an engine learns it. Pure.
 
-A higher number goes first, as for sessions. vLLM serves lower numbers first, so it gets the negated one.
+A higher number goes first, as for sessions. vLLM serves lower numbers first, and takes 0 for a request that
+names none, so it gets the distance below the default.
 """
 
 from __future__ import annotations
@@ -23,4 +24,4 @@ def with_priority(body: bytes, priority: int) -> bytes:
     the last one counts for vLLM, as for every reader on Python's json.
     """
     end = body.rindex(b"}")
-    return b'%b,"priority":%d%b' % (body[:end], -priority, body[end:])
+    return b'%b,"priority":%d%b' % (body[:end], DEFAULT - priority, body[end:])

@@ -147,11 +147,14 @@ class RequestRouter:
         """None if the model has a ready replica."""
         return no_table() if self.table is None else admission.check_model(name, self.table)
 
+    def holds(self, model: str) -> bool:
+        """Whether a replica of a model that has none is on its way."""
+        route = self.table.model(model) if self.table is not None else None
+        return route is not None and route.holds
+
     def hold_s(self, model: str) -> float:
         """How long a request may wait for a replica of a model that has none."""
-        route = self.table.model(model) if self.table is not None else None
-        holds = route is not None and route.holds
-        return max(self._table_wait_s, self.settings.max_hold_s) if holds else self._table_wait_s
+        return max(self._table_wait_s, self.settings.max_hold_s if self.holds(model) else 0.0)
 
     def expected_s(self, model: str) -> int:
         """The time until a replica of a model is ready, as the manager expects it; 0: unknown."""
