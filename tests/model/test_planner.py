@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any, Literal
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from planner_snapshots import NOW, PLANS, REQUESTS, USERS, policies
 
-from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
+from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, plan
 from moorage.manager.scheduling.core.demand import in_shares
-from moorage.manager.scheduling.core.model import Quota, Running
+from moorage.manager.scheduling.core.model import Allocation, KernelRequest, Quota, Running
 from moorage.manager.scheduling.core.results import UnmetCondition
 from moorage.manager.scheduling.incremental.planner import IncrementalPlanner
 from moorage.manager.scheduling.incremental.planner_cache import PlannerCache
 
+Kernels = list[tuple[AgentId, Running]]
 
-def agent(
-    number: int, running: dict[SessionId, tuple[AgentId, Running]], available: bool = True
-) -> AgentState:
+
+def agent(number: int, running: dict[SessionId, Kernels], available: bool = True) -> AgentState:
     name = AgentId(f"a{number}")
-    mine = tuple(kernel for where, kernel in running.values() if where == name)
+    mine = tuple(kernel for kernels in running.values() for where, kernel in kernels if where == name)
     taken: dict[tuple[str, str], int] = {}
     for kernel in mine:
         for take in kernel.allocations:
@@ -34,6 +36,32 @@ def agent(
     free = {"cpu": 4000 - taken.get(("cpu", ""), 0)}
     serves = frozenset({"process"}), frozenset({"custom"})
     return AgentState(name, *serves, free, {"cpu": 4000}, devices, available, running=mine)
+
+
+def cluster(
+    number: int, mode: Literal["single-node", "multi-node"], *slots: dict[str, int]
+) -> dict[str, Any]:
+    subs = [KernelRequest(KernelId(f"k{number:03}-{n}"), one) for n, one in enumerate(slots)]
+    return {"sub_kernels": tuple(subs), "mode": mode}
+
+
+def constraints(number: int) -> st.SearchStrategy[dict[str, Any]]:
+    """What makes a session another one than those of its shape and owner."""
+    return st.sampled_from(
+        [
+            *[{}] * 6,
+            *[{"endpoint_id": EndpointId(name)} for name in "eef"],
+            {"avoid": frozenset({AgentId("a0")})},
+            {"designated": frozenset({AgentId("a1")})},
+            {"designated": frozenset({AgentId("a9")})},
+            cluster(number, "single-node", {"cuda.device": 1}),
+            cluster(number, "multi-node", {"cuda.device": 1}),
+            cluster(number, "multi-node", {"cpu": 1000}, {"cpu": 1000}),
+            {"dependencies": "unmet", "waits_on": (SessionId("s001"),)},
+            {"earlier_agents": (AgentId("a0"),)},
+            {"starts_at": NOW + 10},
+        ]
+    )
 
 
 @st.composite
@@ -53,6 +81,7 @@ def session(draw: st.DrawFn, number: int, simple: bool) -> Pending:
         time_limit=draw(st.sampled_from([None, 3, 40] if simple else [None, None, 3, 8, 40])),
         not_before=draw(st.sampled_from([None] * 12 + [NOW])) if not simple else None,
         bypassed=draw(st.sampled_from([0, 0, 100])),
+        **(draw(constraints(number)) if simple else {}),
     )
 
 
@@ -73,7 +102,7 @@ class History:
     def __init__(self, policy: Policy, agents: int, limit: int, gpus: int, all_gpus: int | None) -> None:
         self.policy, self.planner, self.now = policy, IncrementalPlanner("g", policy), NOW
         self.cache = PlannerCache()
-        self.running: dict[SessionId, tuple[AgentId, Running]] = {}
+        self.running: dict[SessionId, Kernels] = {}
         self.user_of: dict[SessionId, str] = {}
         self.limit, self.agents, self.gpus, self.all_gpus = limit, agents, gpus, all_gpus
         self.new: set[SessionId] = set()
@@ -92,7 +121,8 @@ class History:
         self.planner.update_quotas(quotas)
 
     def gpus_of(self, name: SessionId) -> int:
-        return sum(take.amount for take in self.running[name][1].allocations if take.device_id)
+        takes = [take for _, kernel in self.running[name] for take in kernel.allocations]
+        return sum(take.amount for take in takes if take.device_id)
 
     def report_agent(self, name: AgentId) -> None:
         self.planner.update_agents([agent(int(name[1:]), self.running, name not in self.silent)])
@@ -104,17 +134,30 @@ class History:
         for place in answer.places[:keep]:
             item = pending[place.session_id]
             ends = None if item.time_limit is None else self.now + item.time_limit
-            kernel = Running(place.session_id, place.kernel_id, place.allocations, ends, user=item.user)
-            self.running[place.session_id] = (place.agent_id, kernel)
+            self.running[place.session_id] = [
+                (
+                    kernel.agent_id,
+                    Running(
+                        place.session_id,
+                        kernel.kernel_id,
+                        kernel.allocations,
+                        ends,
+                        user=item.user,
+                        endpoint_id=item.endpoint_id,
+                    ),
+                )
+                for kernel in place.kernels
+            ]
             self.user_of[place.session_id] = item.user
             self.planner.update_sessions((), [place.session_id])
-            self.report_agent(place.agent_id)
+            for kernel in place.kernels:
+                self.report_agent(kernel.agent_id)
 
     def end(self, number: int) -> None:
         if self.running:
             name = sorted(self.running)[number % len(self.running)]
-            where, _ = self.running.pop(name)
-            self.report_agent(where)
+            for where, _ in self.running.pop(name):
+                self.report_agent(where)
 
     def toggle_agent(self, number: int) -> None:
         """An agent becomes unavailable, or available again."""
@@ -129,6 +172,18 @@ class History:
             name = waiting[number % len(waiting)]
             self.planner.update_sessions((), [name])
             self.new.discard(name)
+
+    def meet(self, number: int) -> None:
+        """What a session waited for has ended."""
+        waiting = [
+            item
+            for item in self.planner.snapshot().pending
+            if item.dependencies != "met" or item.earlier_agents
+        ]
+        if waiting:
+            item = waiting[number % len(waiting)]
+            self.new.add(item.session_id)
+            self.planner.update_sessions([replace(item, dependencies="met", waits_on=(), earlier_agents=())])
 
     def plan(self) -> Plan:
         full = plan(self.planner.snapshot(), self.policy, self.now)
@@ -181,6 +236,8 @@ def run_history(data: st.DataObject, policy: Policy, steps: int, simple: bool) -
             history.end(data.draw(st.integers(0, 20)))
         if data.draw(st.integers(0, 3)) == 3:
             history.cancel(data.draw(st.integers(0, 20)))
+        if data.draw(st.integers(0, 3)) == 3:
+            history.meet(data.draw(st.integers(0, 20)))
         if data.draw(st.integers(0, 5)) == 5:
             history.toggle_agent(data.draw(st.integers(0, 2)))
         answer = history.plan()
@@ -222,6 +279,37 @@ def test_overdue_sessions_that_a_reserved_node_refuses_get_reservations_in_turn(
     answer = history.plan()
     assert [place.session_id for place in answer.places] == ["s0", "s2", "s3"]
     assert [one.session_id for one in answer.reservations] == ["s1", "s4", "s5"]
+
+
+CONSTRAINTS: dict[str, dict[str, Any]] = {
+    "a replica": {"endpoint_id": EndpointId("e")},
+    "a retry": {"avoid": frozenset({AgentId("a0")})},
+    "a named agent": {"designated": frozenset({AgentId("a1")})},
+    "a cluster": cluster(0, "multi-node", {"cuda.device": 1}),
+    "a dependency": {"dependencies": "unmet", "waits_on": (SessionId("s001"),)},
+    "an earlier attempt": {"earlier_agents": (AgentId("a0"),)},
+}
+
+
+@pytest.mark.parametrize("one", CONSTRAINTS)
+def test_pass_without_changes_examines_few_sessions_whatever_one_of_them_waits_for(one: str) -> None:
+    def waiting(number: int, **constraints: Any) -> Pending:
+        name, kernel = SessionId(f"s{number:03}"), KernelId(f"k{number:03}")
+        gpu = {"cuda.device": 1}
+        return Pending(name, kernel, 1, 10, number, 0, "process", "custom", gpu, **constraints)
+
+    taken = {SessionId(f"r{n}"): busy(n) for n in range(2)}
+    planner = IncrementalPlanner("g", Policy())
+    planner.update_agents(agent(n, taken) for n in range(2))
+    planner.update_sessions([waiting(0, **CONSTRAINTS[one]), *map(waiting, range(1, 200))])
+    assert len(planner.plan(NOW).holds) == 200
+    assert len(planner.plan(NOW + 1).holds) <= 3
+
+
+def busy(number: int) -> Kernels:
+    """All devices of an agent are in use."""
+    held = tuple(Allocation("cuda.device", DeviceId(f"g{n}"), 1000) for n in range(1 + number))
+    return [(AgentId(f"a{number}"), Running(SessionId(f"r{number}"), KernelId(f"rk{number}"), held))]
 
 
 def test_quota_hold_shows_shares_once_a_fraction_is_used() -> None:

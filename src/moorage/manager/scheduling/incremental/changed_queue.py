@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 
@@ -31,13 +32,20 @@ class ChangedQueue:
 
     Merges two heaps of shape queues by their next session. ``_open_heap``: shapes that may be placed.
     ``_blocked_heap``: shapes that capacity refused, needed only until enough overdue sessions have
-    reservations and the pass has a head: the first refused session that is not overdue.
+    reservations and the pass has a head: the first refused session that is not overdue. ``individual``: by
+    key, the sessions that share no answer with others; each has its turn.
     """
 
     def __init__(
-        self, index: PendingIndex, opened: Collection[Shape], pool: NodePool, refusals: RefusalCache
+        self,
+        index: PendingIndex,
+        opened: Collection[Shape],
+        individual: Sequence[tuple[QueueKey, Pending]],
+        pool: NodePool,
+        refusals: RefusalCache,
     ) -> None:
         self._index, self._opened, self._pool, self._refusals = index, opened, pool, refusals
+        self._individual = deque(individual)
         self._live = set(opened)  # the opened shapes that may still be placed
         queues = [queue for shape in opened for queue in index.queues_of[shape]]
         self._open_heap: list[_Entry] = [(queue.head, queue) for queue in queues if queue.head is not None]
@@ -59,33 +67,48 @@ class ChangedQueue:
         denied: list[ShapeCursor] = []  # those that guards refused: a changed reservation may admit others
         while True:
             blocked = self._find_blocked(scheduling_pass)
-            if not blocked and not self._is_wanted(scheduling_pass):
-                return
-            blocked_first = blocked and (not self._open_heap or blocked[0] < self._open_heap[0])
-            heap = self._blocked_heap if blocked_first else self._open_heap
-            key, queue = heappop(heap)
-            if heap is self._open_heap and queue.shape not in self._live:
-                refusal = self._refusals.get(queue.shape)
-                if refusal is None or refusal.is_capacity:
-                    if not scheduling_pass.blocks_nobody(queue.shape):
-                        heappush(self._blocked_heap, (key, queue))
-                    continue
-            cursor = self._cursors.get(queue)
-            if cursor is None:
-                cursor = self._cursors[queue] = ShapeCursor(queue)
+            heaps = (blocked, self._open_heap) if blocked or self._is_wanted(scheduling_pass) else ()
+            first = min((heap[0][0] for heap in heaps if heap), default=None)
             version, self._was_placed = scheduling_pass.reserved.version, False
-            yield cursor.item
+            if self._individual and (first is None or self._individual[0][0] < first):
+                key, item = self._individual.popleft()
+                yield item
+            elif first is None:
+                return
+            else:
+                heap = self._blocked_heap if blocked and blocked[0][0] == first else self._open_heap
+                key, queue = heappop(heap)
+                cursor = self._cursor(scheduling_pass, key, queue, heap)
+                if cursor is None:
+                    continue
+                yield cursor.item
+                if self._was_placed:
+                    cursor.advance()
+                    self._push(heap, cursor)
+                elif self._after_hold(scheduling_pass, cursor, heap):
+                    denied.append(cursor)
             if self._was_placed:
-                cursor.advance()
-                self._push(heap, cursor)
                 self._close_shapes()
-            elif self._after_hold(scheduling_pass, cursor, heap):
-                denied.append(cursor)
             if scheduling_pass.reserved.version != version:
                 for cursor in denied:
                     cursor.skip_to(key)
                     self._push(self._open_heap, cursor)
                 denied = []
+
+    def _cursor(
+        self, scheduling_pass: SchedulingPass, key: QueueKey, queue: ShapeQueue, heap: list[_Entry]
+    ) -> ShapeCursor | None:
+        """None: its shape has been refused since, and is only needed to find out who is blocked."""
+        if heap is self._open_heap and queue.shape not in self._live:
+            refusal = self._refusals.get(queue.shape)
+            if refusal is None or refusal.is_capacity:
+                if not scheduling_pass.blocks_nobody(queue.shape):
+                    heappush(self._blocked_heap, (key, queue))
+                return None
+        cursor = self._cursors.get(queue)
+        if cursor is None:
+            cursor = self._cursors[queue] = ShapeCursor(queue)
+        return cursor
 
     def _after_hold(self, scheduling_pass: SchedulingPass, cursor: ShapeCursor, heap: list[_Entry]) -> bool:
         """Move on from a session that was not placed. Returns whether guards refused it."""

@@ -23,13 +23,13 @@ from moorage.common.model.reasons import Reason
 from moorage.manager.scheduling.backfill.earliest_fit_index import EarliestFits
 from moorage.manager.scheduling.core import predicates
 from moorage.manager.scheduling.core.model import AgentState, Pending, Quota, Snapshot
-from moorage.manager.scheduling.core.order import is_overdue
+from moorage.manager.scheduling.core.order import is_overdue, overdue_key
 from moorage.manager.scheduling.core.policy import Policy
 from moorage.manager.scheduling.core.quotas import Quotas
 from moorage.manager.scheduling.core.results import HoldDetails, Plan
 from moorage.manager.scheduling.core.shape import OwnedShape, Shape
 from moorage.manager.scheduling.incremental.changed_queue import ChangedQueue
-from moorage.manager.scheduling.incremental.pending_index import OwnerQueue, PendingIndex
+from moorage.manager.scheduling.incremental.pending_index import OwnerQueue, PendingIndex, QueueKey
 from moorage.manager.scheduling.placement.node_pool import NodePool
 from moorage.manager.scheduling.placement.selector_plugin import Selector
 from moorage.manager.scheduling.planning.plan import plan
@@ -48,8 +48,8 @@ class IncrementalPlanner:
     an earlier pass. Planning changes none of the reported state: the results of a place (an agent with less
     capacity, a session that is not pending any more) must be reported too.
 
-    Sessions that wait for more than capacity and quotas, clusters and replicas, and policies other than fifo
-    with backfill are planned from scratch each time.
+    Sessions with constraints of their own and clusters are examined in each pass, one by one. Policies other
+    than fifo with backfill are planned from scratch each time.
     """
 
     def __init__(self, group: str, policy: Policy, selectors: Mapping[str, Selector] | None = None) -> None:
@@ -59,8 +59,8 @@ class IncrementalPlanner:
         self._quotas: dict[tuple[str, str], Quota] = {}
         self._cursors: Mapping[str, AgentId] = {}
         self._usage: Mapping[str, Mapping[str, int]] | None = None
-        self._not_indexed: set[SessionId] = set()  # sessions that require a plan from scratch
         self._index = PendingIndex()
+        self._individual: set[SessionId] = set()  # those that each pass examines
         self._open: set[Shape] = set()  # shapes that may be placed; all others stay refused
         self._changed: set[AgentId] = set()
         self._new: set[SessionId] = set()
@@ -101,10 +101,11 @@ class IncrementalPlanner:
         for item in pending:
             self._pending[item.session_id] = item
             self._new.add(item.session_id)
-            if item.fast_path:
+            if _is_indexed(item):
                 self._add_to_index(item, is_overdue(item, self._policy, self._now))
-            else:
-                self._not_indexed.add(item.session_id)
+            elif item.dependencies == "met" and not item.earlier_agents:
+                self._individual.add(item.session_id)
+            # The others cannot start until they change: they get a hold, and no further look.
 
     def update_quotas(self, changed: Iterable[Quota]) -> None:
         changed = list(changed)
@@ -134,13 +135,13 @@ class IncrementalPlanner:
         """``now``: unix microseconds, not before that of the last call."""
         self._now = now
         self._move_overdue(now)
-        if self._not_indexed or not self._incremental:
+        if not self._incremental:
             self._new.clear()
             return plan(self.snapshot(), self._policy, now, self._selectors)
         pool = self._update_pool()
         self._index.sort_added()
         opened = self._opened_shapes()
-        queue = ChangedQueue(self._index, opened, pool, self._refusals)
+        queue = ChangedQueue(self._index, opened, self._sort_individual(), pool, self._refusals)
         scheduling_pass = SchedulingPass(
             self._policy, now, pool, self._balances, self._refusals, self._earliest_fits
         )
@@ -171,6 +172,14 @@ class IncrementalPlanner:
         self._changed.clear()
         return pool
 
+    def _sort_individual(self) -> list[tuple[QueueKey, Pending]]:
+        """In the order of the queue."""
+        items = [self._pending[name] for name in self._individual]
+        return sorted(
+            (overdue_key(item) if is_overdue(item, self._policy, self._now) else item.queue_key, item)
+            for item in items
+        )
+
     def _opened_shapes(self) -> set[Shape]:
         """The shapes with pending sessions that may be placed in this pass."""
         opened = set()
@@ -185,11 +194,11 @@ class IncrementalPlanner:
     ) -> None:
         """Add holds for new sessions and for those over quota that the pass has skipped.
 
-        They get the hold of their equivalence class as it is after the pass.
+        They get the hold of their equivalence class as it is after the pass, or that of what they wait for.
         """
         holds, places = scheduling_pass.holds, scheduling_pass.places
         examined = set(holds.ids).union([place.session_id for place in places])
-        details_of: dict[OwnedShape, HoldDetails | None] = {}
+        details_of: dict[OwnedShape | SessionId, HoldDetails | None] = {}
         for owner, (item, *rest) in over_quota:
             details = details_of[item.owned_shape] = self._current_hold(scheduling_pass, item)
             if details is not None and details != owner.last_hold:
@@ -200,15 +209,16 @@ class IncrementalPlanner:
                 owner.last_hold = details
         for session_id in self._new - examined:
             item = self._pending[session_id]
-            if item.owned_shape not in details_of:
-                details_of[item.owned_shape] = self._current_hold(scheduling_pass, item)
-            details = details_of[item.owned_shape]
+            name = item.equivalence_class or session_id
+            if name not in details_of:
+                details_of[name] = self._current_hold(scheduling_pass, item)
+            details = details_of[name]
             if details is not None:
                 holds.add(session_id, details)
         self._new.clear()
 
     def _current_hold(self, scheduling_pass: SchedulingPass, item: Pending) -> HoldDetails | None:
-        unmet = self._balances.check(item)
+        unmet = predicates.unmet_conditions(item, self._policy, self._balances, self._now)
         if unmet:
             return predicates.hold_for_unmet(unmet)
         refusal = self._refusals.get(item.shape)
@@ -230,6 +240,7 @@ class IncrementalPlanner:
         # Places that are committed are reported later; until then these agents are as they were.
         self._changed |= {node.agent.agent_id for node in pool.allocated_nodes}
         pool.allocated_nodes.clear()
+        self._refusals.forget_constrained()
         self._balances.undo_charges()
         for owner, _ in over_quota:
             # Do not park sessions that are over quota only if all places of this plan are committed.
@@ -241,9 +252,8 @@ class IncrementalPlanner:
         self._new.discard(session_id)
         if item is None:
             return
-        if session_id in self._not_indexed:
-            self._not_indexed.remove(session_id)
-        else:
+        self._individual.discard(session_id)
+        if _is_indexed(item):
             self._index.remove(item, session_id in self._overdue)
             self._overdue.discard(session_id)
 
@@ -261,16 +271,25 @@ class IncrementalPlanner:
         while self._due and self._due[0][0] <= now:
             _, session_id = heappop(self._due)
             item = self._pending.get(session_id)
-            if item is None or session_id in self._overdue or not item.fast_path:
+            if item is None or session_id in self._overdue or not _is_indexed(item):
                 continue
             if is_overdue(item, self._policy, now):
                 self._index.remove(item, False)
                 self._add_to_index(item, True)
         if len(self._due) > 2 * len(self._pending) + _MIN_DUE:  # most of them have started long ago
             patience = self._policy.max_skip_age or 0
-            waiting = self._pending.keys() - self._overdue - self._not_indexed
-            self._due = [(self._pending[name].queued_since + patience, name) for name in waiting]
+            waiting = [item for item in self._pending.values() if _is_indexed(item)]
+            self._due = [
+                (item.queued_since + patience, item.session_id)
+                for item in waiting
+                if item.session_id not in self._overdue
+            ]
             heapify(self._due)
+
+
+def _is_indexed(item: Pending) -> bool:
+    """Whether capacity and quotas decide alike about it and all others of its shape and owner."""
+    return item.unconstrained and item.shape.single_kernel
 
 
 def _same_node(old: AgentState, new: AgentState) -> bool:

@@ -81,14 +81,16 @@ class NodePool:
             return self._by_replicas(item.endpoint_id, found)
         return found
 
-    def best_among(
-        self, nodes: list[NodeState], request: ResourceRequest, families: frozenset[str]
-    ) -> NodeState | None:
+    def best_among(self, nodes: list[NodeState], request: ResourceRequest, item: Pending) -> NodeState | None:
         """The choice for an unconstrained session that fits on no other node than ``nodes``."""
         able = [n for n in nodes if not n.reserved and n.rank in request.ranks and n.fits(request.demand)]
         if len(able) < 2:
             return able[0] if able else None
-        return min(able, key=lambda node: (len(node.families - families), request.view.key(node)))
+        families = item.shape.families
+        able.sort(key=lambda node: (len(node.families - families), request.view.key(node)))
+        if item.endpoint_id and self._policy.replicas != "none":
+            return next(self._by_replicas(item.endpoint_id, iter(able)))
+        return able[0]
 
     def best(self, request: ResourceRequest) -> NodeState | None:
         """The choice for a session on the fast path, in a pool with ``fast_path``."""

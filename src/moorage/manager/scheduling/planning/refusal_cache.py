@@ -62,10 +62,10 @@ class RefusalCache:
     """``quantized`` (see ``NodePool``): a smaller fraction may be refused where a larger one is not, so
     fractions must match for the dominance check.
 
-    The incremental planner keeps one cache for all passes over unconstrained sessions and invalidates what
-    changed agents may have changed. Entries then move between three states: refused (in ``_by_key``), open
-    (absent: any node may take it), and open on the changed nodes only (in ``_only_changed``), because all
-    other nodes refused it and have not changed.
+    The incremental planner keeps one cache for all passes, forgets sessions with constraints, and invalidates
+    what changed agents may have changed for the others. Entries then move between three states: refused (in
+    ``_by_key``), open (absent: any node may take it), and open on the changed nodes only (in
+    ``_only_changed``), because all other nodes refused it and have not changed.
     """
 
     def __init__(self, quantized: bool) -> None:
@@ -81,6 +81,7 @@ class RefusalCache:
         self._invalidated: dict[Shape, CachedRefusal] = {}
         self._changed_nodes: list[NodeState] = []
         self._only_changed: set[Shape] = set()
+        self._constrained: list[tuple[object, object]] = []  # the keys of sessions with constraints
 
     def find(self, item: Pending, demand: Demand) -> CachedRefusal | None:
         """The refusal of ``item``, or of a smaller request that refuses it too."""
@@ -118,7 +119,14 @@ class RefusalCache:
         """The refusal of unconstrained sessions of this shape."""
         return self._by_key.get(shape)
 
-    # --- between the passes of the incremental planner, which has unconstrained sessions only
+    # --- between the passes of the incremental planner, which keeps the refusals of unconstrained sessions
+
+    def forget_constrained(self) -> None:
+        """End a pass: forget the refusals of sessions with constraints."""
+        for key, dominance_key in self._constrained:
+            self._by_key.pop(key, None)
+            self._smallest.pop(dominance_key, None)
+        self._constrained.clear()
 
     def invalidate(self, changed: list[NodeState], pool: NodePool) -> list[Shape]:
         """Begin a pass in which these nodes have changed. Returns the shapes that fit on one of them now.
@@ -163,8 +171,10 @@ class RefusalCache:
         return old
 
     def _put(self, item: Pending, demand: Demand, infeasibility: Infeasibility) -> CachedRefusal:
-        refusal = CachedRefusal(infeasibility, infeasibility.refusals(demand))
-        self._by_key[self._key(item)] = refusal
+        refusal, key = CachedRefusal(infeasibility, infeasibility.refusals(demand)), self._key(item)
+        self._by_key[key] = refusal
+        if key is not item.shape:
+            self._constrained.append((key, self._dominance_key(item)))
         return refusal
 
     def _key(self, item: Pending) -> object:

@@ -198,9 +198,7 @@ class SchedulingPass:
         if known is not None and known.unchecked <= self.reserved.guards_of.keys():
             return self._try_reserved(item, known)
         changed = self.refusals.nodes_to_try(item.shape)
-        node = (
-            pool.best(request) if changed is None else pool.best_among(changed, request, item.shape.families)
-        )
+        node = pool.best(request) if changed is None else pool.best_among(changed, request, item)
         if node is None:
             return self._try_reserved(item, self._refuse(item, request.demand))
         allocations = pool.allocate_request(
@@ -237,11 +235,11 @@ class SchedulingPass:
         demand = pool.with_kernels(shape.total)
         known = self.refusals.find(item, demand)
         if known is None or not known.unchecked <= self.reserved.guards_of.keys():
-            changed = self.refusals.nodes_to_try(shape)
+            changed = self.refusals.nodes_to_try(shape) if item.unconstrained else None
             if changed is None:
                 node = pool.choose(item, demand)
             else:
-                node = pool.best_among(changed, pool.request(shape), shape.families)
+                node = pool.best_among(changed, pool.request(shape), item)
             if node is not None:
                 allocations = pool.allocate(node, demand, self._ends_at(item))
                 pool.record_choice(item, node)
