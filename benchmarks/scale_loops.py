@@ -30,7 +30,9 @@ from moorage.manager.loops import (
     UsageWriter,
     session_controller,
 )
+from moorage.manager.loops.autoscaler import Autoscaler
 from moorage.manager.loops.lease_controller import LeaseController
+from moorage.manager.loops.load_writer import LoadWriter
 from moorage.manager.loops.presence import Presence
 from moorage.manager.metrics import Metrics
 from moorage.manager.rpc import AgentLinks, RouteFeed
@@ -93,6 +95,8 @@ class Loops:
             DrainController(store, leader, clock, grace_s).loop,
             StartCalibrator(store, leader, metrics, clock, 90 * DAY_S).loop,
             LeaseController(store, leader, clock).loop,
+            Autoscaler(store, leader, metrics, clock).loop,
+            LoadWriter(store, clock).loop,
             UsageWriter(store, metrics, clock).loop,
             AgentLinks(store, metrics, clock).loop,
             *self.feed.loops,
@@ -165,7 +169,7 @@ class Sessions(Loops):
 
 
 class Endpoints(Loops):
-    """By the number of endpoints with 20 ready replicas each."""
+    """By the number of endpoints with 20 ready replicas each, all of them autoscaled."""
 
     def __init__(self, dsn: str, size: int) -> None:
         super().__init__(dsn, World(endpoints=size))
@@ -176,6 +180,10 @@ class Endpoints(Loops):
         for _ in range(CHANGES):
             await self.change(meter, "feed: a replica stops", self._stop_replica, self.feed.routes.loop)
             await self.change(meter, "replicas: a replica stops", self._stop_replica, self.replicas.loop)
+            await self.change(meter, "scheduler: a replica starts", self._notice, self.scheduler.loop)
+
+    async def _notice(self) -> None:
+        """The replica controller has created it."""
 
     async def _stop_replica(self) -> None:
         self._next += 1
@@ -184,11 +192,26 @@ class Endpoints(Loops):
         await self.terminator.stop(scope, SessionId(rows[0]["id"]), reason=Reason.USER_REQUESTED)
 
 
-class Pending(Loops):
-    """By the number of sessions that wait, on agents without free capacity."""
+class Waiting(Loops):
+    """By the number of endpoints, while a few replicas wait for capacity."""
 
     def __init__(self, dsn: str, size: int) -> None:
-        super().__init__(dsn, World(pending=size, running=2_000, full=True))
+        super().__init__(dsn, World(endpoints=size, full=True, waiting=5))
+
+    async def round(self, meter: Meter) -> None:
+        await super().round(meter)
+        for _ in range(CHANGES):
+            await self.change(meter, "scheduler: too little is freed", self._free, self.scheduler.loop)
+
+    async def _free(self) -> None:
+        self.store.notifier.notify_capacity([AgentId("node-1")])
+
+
+class Pending(Loops):
+    """By the number of sessions that wait, on agents without free capacity. A few of them name theirs."""
+
+    def __init__(self, dsn: str, size: int) -> None:
+        super().__init__(dsn, World(pending=size, running=2_000, full=True, named=3))
 
     async def round(self, meter: Meter) -> None:
         await super().round(meter)
@@ -221,10 +244,18 @@ class Quotas(Loops):
 
 
 class Agents(Loops):
-    """By the number of agents."""
+    """By the number of agents, while a few sessions wait for capacity."""
 
     def __init__(self, dsn: str, size: int) -> None:
-        super().__init__(dsn, World(agents=size, running=10_000))
+        super().__init__(dsn, World(agents=size, running=10_000, pending=100, full=True))
+
+    async def round(self, meter: Meter) -> None:
+        await super().round(meter)
+        for _ in range(CHANGES):
+            await self.change(meter, "scheduler: too little is freed", self._free, self.scheduler.loop)
+
+    async def _free(self) -> None:
+        self.store.notifier.notify_capacity([AgentId("node-1")])
 
 
 def _unit(step: str) -> str:
@@ -234,6 +265,7 @@ def _unit(step: str) -> str:
 CASES = {
     "sessions": Case(Sessions, (3_000, 30_000, 300_000), (5_000, 50_000), _unit, has_leader=True),
     "endpoints": Case(Endpoints, (10, 100, 1_000), (30, 300), _unit, has_leader=True),
+    "waiting": Case(Waiting, (10, 100, 1_000), (30, 300), _unit),
     "pending": Case(Pending, (500, 5_000, 50_000), (1_000, 10_000), _unit, has_leader=True),
     "quotas": Case(Quotas, (3_000, 30_000, 300_000), (5_000, 50_000), _unit),
     "agents": Case(Agents, (100, 1_000, 10_000), (200, 2_000), _unit),

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import asyncpg
 
+from moorage.common.model.serving import Autoscale
 from moorage.common.model.spec import EndpointSpec, SessionSpec
+from moorage.manager.store.endpoint_rows import spec_columns
 
-MIB = 1 << 20
 _USERS = 100
 _SHAPES = 20  # different requests of the pending sessions
 _SPEC = SessionSpec(name="scale", command=["sleep", "1000000"])
@@ -18,7 +19,8 @@ _SPEC = SessionSpec(name="scale", command=["sleep", "1000000"])
 @dataclass(frozen=True)
 class World:
     """``full``: the agents have no capacity left, so that nothing that is pending can start. ``quotas``:
-    those of all users are used up."""
+    those of all users are used up. ``named``: so many of the pending sessions name their agent. ``waiting``:
+    so many replicas have no place yet."""
 
     agents: int = 100
     running: int = 0
@@ -27,6 +29,8 @@ class World:
     pending: int = 0
     full: bool = False
     quotas: bool = False
+    named: int = 0
+    waiting: int = 0
 
 
 # Ids are ordered by age, as those of a manager are.
@@ -42,16 +46,36 @@ SELECT 'node-' || n, 'default', 'ALIVE', 'i', 'i', 1, '127.0.0.1', '1', 'x86_64'
 FROM generate_series(1, $1) n
 """
 ENDPOINTS = """
-INSERT INTO endpoints (id, name, spec, replicas, created_by, owner)
+INSERT INTO endpoints (id, name, spec, replicas, created_by, owner, serving)
 SELECT scale_id('e', n), 'model-' || n, $2::jsonb || jsonb_build_object('name', 'model-' || n), $3,
-       'scale', 'user-' || n % 100
+       'scale', 'user-' || n % 100, $4::jsonb
 FROM generate_series(1, $1) n
+"""
+# A trigger writes the first revision, but does not run here.
+REVISIONS = """
+INSERT INTO endpoint_revisions (endpoint_id, revision, spec, created_by, completed_at)
+SELECT id, 1, (spec || serving) - 'name' - 'replicas' - 'autoscale' - 'rollout', created_by, now()
+FROM endpoints
+"""
+# A proxy reports, and nobody has a request.
+PROXY = """
+INSERT INTO proxy_reports (proxy_id, incarnation, routes_generation, at)
+VALUES ('proxy-1', 'i', 1, now() + interval '1 hour')
+"""
+MODEL_LOADS = """
+INSERT INTO model_loads (proxy_id, model, in_flight, waiting, requests, active_at, changed_at)
+SELECT 'proxy-1', name, 0, 0, 1000, now(), now() - interval '1 hour' FROM endpoints
+"""
+ENGINE_LOADS = """
+INSERT INTO engine_loads (kernel_id, running, waiting, kv_cache, changed_at)
+SELECT k.id, 0, 0, 0, now() - interval '1 hour' FROM kernels k JOIN sessions s ON s.id = k.session_id
+WHERE s.endpoint_id IS NOT NULL
 """
 # $1: a prefix, $2: how many, $3: type, $4: the spec, $5: replicas per endpoint, or NULL.
 RUNNING = """
 INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots, endpoint_id, created_by,
                       owner, deadline_at, ready_at, revision)
-SELECT scale_id($1, n), $1 || n, $3, 'RUNNING', 'default', 10, $4::jsonb, '{"cpu": 1000, "mem": 1048576}',
+SELECT scale_id($1, n), $1 || n, $3, 'RUNNING', 'default', 10, $4::jsonb, '{"cpu": 1000, "mem": 1073741824}',
        scale_id('e', (n - 1) / $5 + 1), 'scale', 'user-' || n % 100,
        CASE WHEN n % 2 = 0 THEN now() + interval '1 day' END, now(), 5
 FROM generate_series(1, $2) n
@@ -62,11 +86,19 @@ SELECT scale_id('k' || $1, n), scale_id($1, n), 1, 'RUNNING', 'node-' || n % $3 
        CASE WHEN $4 THEN 20000 + n / $3 ELSE 0 END, 'RUNNING'
 FROM generate_series(1, $2) n
 """
+WAITING = """
+WITH waiting AS (SELECT scale_id($1, n) AS id FROM generate_series(1, $2) n), moved AS (
+    UPDATE sessions s SET status = 'PENDING', ready_at = NULL, deadline_at = NULL
+    FROM waiting w WHERE s.id = w.id
+)
+UPDATE kernels k SET status = 'PENDING', agent_id = NULL, host = '', port = 0, observed = NULL
+FROM waiting w WHERE k.session_id = w.id
+"""
 # After the slots: these refer to them.
 ALLOCATIONS = """
 INSERT INTO allocations (kernel_id, agent_id, slot, device_id, amount)
 SELECT k.id, k.agent_id, s.slot, '', s.amount
-FROM kernels k, (VALUES ('cpu', 1000), ('mem', 1048576)) s(slot, amount)
+FROM kernels k, (VALUES ('cpu', 1000), ('mem', 1073741824)) s(slot, amount)
 WHERE k.status = 'RUNNING'
 """
 USAGE = """
@@ -75,9 +107,9 @@ SELECT id, now() + interval '1 hour', 100, 1048576 FROM kernels WHERE status = '
 """
 SLOTS = """
 INSERT INTO agent_slots (agent_id, slot, offered, capacity, used)
-SELECT 'node-' || n, s.slot, greatest(u.used, CASE WHEN $2 THEN 0 ELSE 1 << 50 END),
-       greatest(u.used, CASE WHEN $2 THEN 0 ELSE 1 << 50 END), u.used
-FROM generate_series(1, $1) n, (VALUES ('cpu', 1000), ('mem', 1048576)) s(slot, amount),
+SELECT 'node-' || n, s.slot, greatest(u.used, CASE WHEN $2 THEN 0 ELSE 1::bigint << 50 END),
+       greatest(u.used, CASE WHEN $2 THEN 0 ELSE 1::bigint << 50 END), u.used
+FROM generate_series(1, $1) n, (VALUES ('cpu', 1000), ('mem', 1073741824)) s(slot, amount),
      LATERAL (SELECT count(*) * s.amount AS used FROM kernels k
               WHERE k.agent_id = 'node-' || n AND k.status = 'RUNNING') u
 """
@@ -85,8 +117,9 @@ FROM generate_series(1, $1) n, (VALUES ('cpu', 1000), ('mem', 1048576)) s(slot, 
 PENDING = """
 INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots, created_by, owner,
                       created_at, status_since, not_before)
-SELECT scale_id('p', n), 'p' || n, 'batch', 'PENDING', 'default', n % 10, $2::jsonb,
-       jsonb_build_object('cpu', 1000 * (n % $3 + 1), 'mem', 1048576), 'scale', 'user-' || n % 100,
+SELECT scale_id('p', n), 'p' || n, 'batch', 'PENDING', 'default', n % 10,
+       CASE WHEN n <= $4 THEN $2::jsonb || '{"agents": ["node-1"]}' ELSE $2::jsonb END,
+       jsonb_build_object('cpu', 1000 * (n % $3 + 1), 'mem', 1073741824), 'scale', 'user-' || n % 100,
        now() - n * interval '1 ms', now() - n * interval '1 ms',
        CASE WHEN n % 10 = 0 THEN now() + interval '1 hour' END
 FROM generate_series(1, $1) n
@@ -118,13 +151,21 @@ async def fill(dsn: str, world: World, *, vacuum: bool = True) -> None:
         await connection.execute(AGENTS, world.agents)
         await _running(connection, "r", world.running, "batch", _SPEC.model_dump_json(), world.agents)
         if world.endpoints:
-            spec = EndpointSpec(name="model", model="scale/model", engine="vllm", replicas=world.replicas)
-            await connection.execute(ENDPOINTS, world.endpoints, spec.model_dump_json(), world.replicas)
+            scale = Autoscale(min=world.replicas, max=2 * world.replicas, running=8)
+            spec = EndpointSpec(
+                name="model", model="scale/model", engine="vllm", replicas=world.replicas, autoscale=scale
+            )
+            stored, serving = map(json.dumps, spec_columns(spec))
+            await connection.execute(ENDPOINTS, world.endpoints, stored, world.replicas, serving)
+            for statement in (REVISIONS, PROXY, MODEL_LOADS):
+                await connection.execute(statement)
             count = world.endpoints * world.replicas
             one = json.dumps(spec.session("replica").model_dump(mode="json"))
             await _running(connection, "s", count, "inference", one, world.agents, world.replicas)
+            await connection.execute(WAITING, "s", world.waiting)
+            await connection.execute(ENGINE_LOADS)
         if world.pending:
-            await connection.execute(PENDING, world.pending, _SPEC.model_dump_json(), _SHAPES)
+            await connection.execute(PENDING, world.pending, _SPEC.model_dump_json(), _SHAPES, world.named)
             await connection.execute(PENDING_KERNELS, world.pending)
             await connection.execute(EXPECTED, world.pending)
         if world.quotas:

@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from moorage.manager.loops import integrity_checks, leader, replica_controller, session_controller
+from moorage.manager.loops import (
+    autoscaler,
+    integrity_checks,
+    leader,
+    replica_controller,
+    session_controller,
+)
 from moorage.manager.store import agent_cache, database, expected_starts, held_slots, pending_cache, routes
 from moorage.manager.store.queries import SQL
 from scale_loops import Loops
@@ -55,6 +61,8 @@ class Reads:
 CHUNKS = [
     (session_controller, "SWEPT", 20),
     (replica_controller, "SWEPT", 2),
+    (autoscaler, "SWEPT", 2),
+    (autoscaler, "LOOK_S", 1.0),
     (held_slots, "SWEPT", 20),
     (pending_cache, "COMPARED", 20),
     (agent_cache, "REREAD_PER_S", 0.5),
@@ -95,7 +103,10 @@ async def test_idle_loops_read_the_same_at_ten_times_the_size(
     for module, name, size in CHUNKS:
         monkeypatch.setattr(module, name, size)
     small = await idle(migrated_database, CASES[case](1), monkeypatch)
-    await execute(migrated_database, "TRUNCATE agents, sessions, endpoints, quotas, leases, managers CASCADE")
+    await execute(
+        migrated_database,
+        "TRUNCATE agents, sessions, endpoints, quotas, leases, managers, proxy_reports CASCADE",
+    )
     large = await idle(migrated_database, CASES[case](10), monkeypatch)
     assert small.statements.total() > 100, "the loops did not run"
     grown = {

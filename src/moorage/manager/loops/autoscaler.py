@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import islice
 
 import structlog
 
@@ -26,17 +27,19 @@ from moorage.manager.store.loads import ScaledEndpoint
 log = structlog.get_logger("moorage.autoscale")
 _SCOPE = Scope.system("autoscaler")
 INTERVAL_S, AT_ONCE = 2.0, 100
-# An endpoint is looked at this often at least: what nobody reports may have changed, such as the age of a
-# report.
-LOOK_S = 30.0
+# An endpoint is looked at this often if nothing changes: what nobody reports may have, such as the age of a
+# report. So many in each run, those that were not looked at for longest; with more endpoints it takes longer.
+LOOK_S, SWEPT = 30.0, 20
 # Samples closer to each other than this replace the one before.
 _RESOLUTION_S = 1.0
 
 
 @dataclass
 class _Watched:
-    """What is remembered of one endpoint: samples, oldest first, and the last counters of requests."""
+    """What is remembered of one endpoint: samples, oldest first, and the last counters of requests.
+    ``looked_at``: when the last sample was taken, in monotonic seconds."""
 
+    looked_at: float = 0.0
     samples: list[LoadSample] = field(default_factory=list)
     counted: tuple[datetime, Mapping[str, int]] | None = None
 
@@ -58,7 +61,7 @@ class _Watched:
 
 class Autoscaler:
     def __init__(self, store: Store, leader: Leader, metrics: Metrics, clock: Clock) -> None:
-        self._store, self._leader, self._metrics = store, leader, metrics
+        self._store, self._leader, self._metrics, self._clock = store, leader, metrics, clock
         self._watched: dict[EndpointId, _Watched] = {}
         self._look_at: dict[EndpointId, datetime] = {}
         self._changed: set[EndpointId] = set()
@@ -87,11 +90,16 @@ class Autoscaler:
             changed.update(await self._store.loads.autoscaled(_SCOPE))
             self._since = now
         found, self._since = await self._store.loads.changed(_SCOPE, self._since)
-        changed.update(found, (one for one, at in self._look_at.items() if at <= now))
+        changed.update(found, self._due(now))
         remaining = sorted(changed)
         while remaining and self._leader.term == term:
             await self._look(remaining[:AT_ONCE], term)
             del remaining[:AT_ONCE]
+
+    def _due(self, now: datetime) -> list[EndpointId]:
+        planned = [one for one, at in self._look_at.items() if at <= now]
+        oldest, late = islice(self._watched.items(), SWEPT), self._clock.monotonic() - LOOK_S
+        return planned + [one for one, watched in oldest if watched.looked_at <= late]
 
     async def _look(self, among: list[EndpointId], term: int) -> None:
         endpoints = await self._store.loads.of_endpoints(_SCOPE, among)
@@ -102,12 +110,14 @@ class Autoscaler:
             await self._scale(endpoint, term)
 
     async def _scale(self, endpoint: ScaledEndpoint, term: int) -> None:
-        watched = self._watched.setdefault(endpoint.endpoint_id, _Watched())
+        watched = self._watched.pop(endpoint.endpoint_id, None) or _Watched()
+        self._watched[endpoint.endpoint_id], watched.looked_at = watched, self._clock.monotonic()
         watched.add(endpoint)
         now, load = endpoint.load.at, watched.samples[-1]
         decision = autoscale(endpoint.scaling, watched.samples, now)
-        latest = now + timedelta(seconds=LOOK_S)
-        self._look_at[endpoint.endpoint_id] = min(decision.look_at or latest, latest)
+        self._look_at.pop(endpoint.endpoint_id, None)
+        if decision.look_at is not None:
+            self._look_at[endpoint.endpoint_id] = decision.look_at
         if decision.replicas == endpoint.scaling.wanted:
             return
         inputs = {name: value for name, value in asdict(load).items() if name != "at" and value is not None}
