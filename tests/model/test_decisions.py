@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import fields, replace
 from typing import Any
 
@@ -268,6 +269,24 @@ def test_log_covers_every_field_of_the_planner_input() -> None:
     passed = Writer("g").note(world, policy, Plan((), ()), NOW, 0, 0)
     assert passed is not None
     assert [one.policy for one in read([b"".join(Writer("g").write([passed], {}))])] == [policy]
+
+
+def test_no_line_is_longer_because_more_agents_have_many_kernels() -> None:
+    def longest(count: int) -> int:
+        agents = [
+            replace(
+                AGENT,
+                agent_id=AgentId(f"a{n}"),
+                running=tuple(replace(RUNS, kernel_id=KernelId(f"k{n}-{k}")) for k in range(150)),
+            )
+            for n in range(count)
+        ]
+        writer = Writer("g")
+        passed = writer.note(Snapshot("g", tuple(agents), ()), Policy(), Plan((), ()), NOW, 0, 0)
+        assert passed is not None
+        return max(map(len, zlib.decompress(b"".join(writer.write([passed], {}))).split(b"\n")))
+
+    assert longest(20) < 1.5 * longest(1)
 
 
 def test_missing_segment_is_detected() -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,10 +24,12 @@ from moorage.manager.scheduling.core.model import Allocation, Quota, Running
 from moorage.manager.scheduling.core.results import KernelPlace
 
 FORMAT = 2
-# Items per line, so that encoding a line takes a few milliseconds at most.
+# Items per line, so that encoding a line takes a few milliseconds at most: sessions, or agents and the
+# kernels that run there.
 _SESSIONS, _AGENTS = 1_000, 200
 
 Usage = Mapping[str, Mapping[str, int]] | None
+_Change = tuple[AgentState | None, AgentState]  # before, now
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -54,7 +56,7 @@ class PassDelta:
     at: int
     took: int
     whole: bool
-    agents: list[tuple[AgentState | None, AgentState]]
+    agents: list[_Change]
     gone_agents: list[AgentId]
     changed: list[Pending]  # new sessions and those that differ
     gone: list[SessionId]
@@ -175,12 +177,9 @@ class Writer:
 
     def _lines(self, passed: PassDelta, base: int) -> Iterator[dict[str, Any]]:
         numbers = self._numbers
-        for start in range(0, len(passed.agents), _AGENTS):
+        for some in _in_lines(passed.agents):
             line: dict[str, Any] = {}
-            rows = [
-                self._encode_agent(line, old, new, base)
-                for old, new in passed.agents[start : start + _AGENTS]
-            ]
+            rows = [self._encode_agent(line, old, new, base) for old, new in some]
             yield line | {"agents": rows}
         for start in range(0, len(passed.changed), _SESSIONS):
             line = {}
@@ -304,9 +303,22 @@ class Writer:
         return counts if passed.whole or held != before else None
 
 
+def _in_lines(agents: Sequence[_Change]) -> Iterator[list[_Change]]:
+    some: list[_Change] = []
+    count = 0
+    for old, new in agents:
+        count += 1 + len(new.running)
+        if some and count > _AGENTS:
+            yield some
+            some, count = [], 1 + len(new.running)
+        some.append((old, new))
+    if some:
+        yield some
+
+
 def _changed_agents(
     known: tuple[AgentState, ...], now: tuple[AgentState, ...]
-) -> tuple[list[tuple[AgentState | None, AgentState]], list[AgentId]]:
+) -> tuple[list[_Change], list[AgentId]]:
     """The changed agents as (before, now), and those that are gone.
 
     Fast if most are the same objects as before, in the same order.
