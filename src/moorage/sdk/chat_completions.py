@@ -46,7 +46,7 @@ async def chat(
             aiohttp.ClientSession(
                 timeout=timeout,
                 headers=headers,
-                connector=aiohttp.TCPConnector(ssl=verification(url, ca_file)),
+                connector=aiohttp.TCPConnector(ssl=verification(url, ca_file) or True),
             ) as http,
             http.post(url, json=request) as answer,
         ):
@@ -66,7 +66,7 @@ async def chat(
             f"{url} was silent for {idle_timeout:g} s", next_step="read the model's log with `moorage logs`"
         ) from error
     except aiohttp.ClientConnectorCertificateError as error:
-        raise untrusted(url, error) from error
+        raise untrusted(url, error.certificate_error) from error
     except aiohttp.ClientPayloadError as error:
         raise _cut_off(url) from error
     except (aiohttp.ClientError, OSError, ValueError) as error:

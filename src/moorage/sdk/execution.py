@@ -25,6 +25,7 @@ from moorage.common.model.commands import (
     unframe,
 )
 from moorage.sdk.errors import ApiError, Unreachable
+from moorage.sdk.streams import errors_of
 from moorage.sdk.transport import not_moorage, problem_of
 
 _CLOSE_S = 3.0
@@ -88,7 +89,7 @@ async def run_command(
 ) -> AsyncIterator[RunningCommand]:
     """Leaving disconnects, which ends a command that still runs. Raises ``ApiError`` and ``Unreachable``."""
     manager = str(url.origin())
-    try:
+    with errors_of(unreachable):
         async with asyncio.timeout(timeout_s):
             try:
                 ws = await http.ws_connect(url, protocols=(PROTOCOL,), max_msg_size=2 * MAX_MESSAGE_BYTES)
@@ -97,8 +98,6 @@ async def run_command(
                 async with http.get(url) as answer:
                     body = await answer.read()
                 raise ApiError(answer.status, problem_of(manager, answer.status, body)) from None
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise unreachable(error) from error
     try:
         if ws.protocol != PROTOCOL:
             raise ApiError(502, not_moorage(manager, 101, b""))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import AbstractAsyncContextManager
-
-import aiohttp
+from typing import TYPE_CHECKING
 
 from moorage.common.model.commands import ExecSpec
 from moorage.common.model.spec import SessionSpec
@@ -13,9 +12,10 @@ from moorage.common.model.status import SessionType, Status
 from moorage.common.views.pending import PlanView, WhyView
 from moorage.common.views.resources import HistoryEntry, Page, SessionView, View, WorkspaceList
 from moorage.common.views.usage import SessionStats, SessionUsage
-from moorage.sdk.errors import ApiError
-from moorage.sdk.execution import RunningCommand, run_command
-from moorage.sdk.transport import Transport, problem_of, segment
+from moorage.sdk.transport import Transport, segment
+
+if TYPE_CHECKING:
+    from moorage.sdk.execution import RunningCommand
 
 
 class _History(View):
@@ -82,7 +82,7 @@ class SessionCalls(Transport):
         """Every change of status, oldest first."""
         return (await self.call(_History, "GET", f"/v1/sessions/{segment(ref)}/history")).items
 
-    async def logs(
+    def logs(
         self,
         ref: str,
         *,
@@ -101,25 +101,23 @@ class SessionCalls(Transport):
             "attempt": None if attempt is None else str(attempt),
             "kernel": kernel,
         }
-        timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=self.timeout, sock_read=None if follow else self.timeout
+        from moorage.sdk.streams import read_stream
+
+        return read_stream(
+            self.http,
+            self.address(f"/v1/sessions/{segment(ref)}/logs", query),
+            timeout_s=self.timeout,
+            idle_s=None if follow else self.timeout,
+            unreachable=self.unreachable,
         )
-        url = self.address(f"/v1/sessions/{segment(ref)}/logs", query)
-        try:
-            async with self.http.get(url, timeout=timeout) as answer:
-                if answer.status >= 300:
-                    body = await answer.read()
-                    raise ApiError(answer.status, problem_of(self.url, answer.status, body))
-                async for piece in answer.content.iter_any():
-                    yield piece
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise self.unreachable(error) from error
 
     def exec(self, ref: str, spec: ExecSpec) -> AbstractAsyncContextManager[RunningCommand]:
         """Run a command in a running session: ``async with client.exec(...) as command``.
 
         Leaving the block disconnects, which ends a command that still runs.
         """
+        from moorage.sdk.execution import run_command
+
         url = self.address(f"/v1/sessions/{segment(ref)}/exec", {})
         return run_command(self.http, url, spec, timeout_s=self.timeout, unreachable=self.unreachable)
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import ssl
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 from urllib.parse import quote
 
-import aiohttp
 from pydantic import BaseModel, ValidationError
 from yarl import URL
 
 import moorage
-from moorage.common.aio.sockets import keep_alive_socket
 from moorage.common.model.errors import InvalidInput
 from moorage.common.views.resources import Health, Problem
+from moorage.sdk.connections import Closed, Connections
 from moorage.sdk.errors import ApiError, Unreachable, connection_error
 from moorage.sdk.verification import untrusted, verification
+
+if TYPE_CHECKING:
+    import aiohttp
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -50,20 +54,20 @@ class Transport:
         self._headers = {"User-Agent": f"moorage/{moorage.__version__}"}
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
+        self._connections: Connections | None = None
         self._http: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
-        # A followed log may be silent for long: keepalive finds out when its manager has vanished.
-        connector = aiohttp.TCPConnector(
-            socket_factory=keep_alive_socket,
-            ssl=verification(self.url, self._ca_file) if self._verify else False,
-        )
-        self._http = aiohttp.ClientSession(headers=self._headers, connector=connector)
+        self._tls = verification(self.url, self._ca_file, verify=self._verify)
+        self._connections = Connections(self._base, self._tls)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._connections is not None:
+            self._connections.close()
+            self._connections = None
         if self._http is not None:
             await self._http.close()
             self._http = None
@@ -88,18 +92,19 @@ class Transport:
 
         Raises ``ApiError`` and ``Unreachable``.
         """
-        request: dict[str, Any] = {"timeout": aiohttp.ClientTimeout(total=self.timeout)}
+        headers, data = dict(self._headers), None
         if body is not None:
-            request["data"] = body.model_dump_json(exclude_unset=True).encode()
-            request["headers"] = {"Content-Type": "application/json"}
-            if idempotency_key is not None:
-                request["headers"]["Idempotency-Key"] = idempotency_key
-            if if_match is not None:
-                request["headers"]["If-Match"] = if_match
+            data = body.model_dump_json(exclude_unset=True).encode()
+            headers["Content-Type"] = "application/json"
+        if idempotency_key is not None:
+            headers["Idempotency-Key"] = idempotency_key
+        if if_match is not None:
+            headers["If-Match"] = if_match
+        target = self.address(path, query or {}).raw_path_qs
         try:
-            async with self.http.request(method, self.address(path, query or {}), **request) as answer:
-                status, raw = answer.status, await answer.read()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            async with asyncio.timeout(self.timeout):
+                status, raw = await self._open().exchange(method, target, headers, data)
+        except OSError as error:  # TimeoutError, too
             raise self.unreachable(error) from error
         if not 200 <= status < 300 and status != also_accept:
             raise ApiError(status, problem_of(self.url, status, raw))
@@ -108,10 +113,19 @@ class Transport:
         except ValidationError as error:
             raise ApiError(status, not_moorage(self.url, status, raw)) from error
 
+    def _open(self) -> Connections:
+        if self._connections is None:
+            raise RuntimeError("use the client within `async with Client(...) as client`")
+        return self._connections
+
     @property
     def http(self) -> aiohttp.ClientSession:
+        """The session for streams and WebSockets."""
+        self._open()
         if self._http is None:
-            raise RuntimeError("use the client within `async with Client(...) as client`")
+            from moorage.sdk.streams import new_session
+
+            self._http = new_session(self._headers, self._tls)
         return self._http
 
     def address(self, path: str, query: Mapping[str, str | None]) -> URL:
@@ -127,9 +141,9 @@ class Transport:
                 f"the manager at {self.url} did not answer within {self.timeout:g} s",
                 next_step="read its log; `moorage doctor` looks for the cause",
             )
-        if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        if isinstance(error, ssl.SSLCertVerificationError):
             return untrusted(self.url, error)
-        if isinstance(error, aiohttp.ClientPayloadError | aiohttp.ServerDisconnectedError):
+        if isinstance(error, Closed):
             return Unreachable(
                 f"the manager at {self.url} closed the connection in mid-answer",
                 next_step="try again, and read its log",

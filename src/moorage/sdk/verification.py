@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import ssl
 
-import aiohttp
-
 from moorage.common.model.errors import ConfigError
 from moorage.sdk.errors import Unreachable
 
 
-def verification(url: str, ca_file: str | None) -> ssl.SSLContext | bool:
-    """The ``ssl`` argument of aiohttp for ``url``. Raises ``ConfigError`` for an unusable CA file."""
-    if ca_file is None or not url.startswith("https:"):
-        return True
-    return _trusting(ca_file)
+def verification(url: str, ca_file: str | None, *, verify: bool = True) -> ssl.SSLContext | None:
+    """Verification of the server at ``url``; None without TLS. Raises ``ConfigError`` for a bad CA file."""
+    if not url.startswith("https:"):
+        return None
+    context = ssl.create_default_context()
+    if not verify:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    elif ca_file is not None:
+        _trust(context, ca_file)
+    return context
 
 
-def untrusted(url: str, error: aiohttp.ClientConnectorCertificateError) -> Unreachable:
+def untrusted(url: str, error: Exception) -> Unreachable:
     return Unreachable(
-        f"the certificate of {url} is not trusted ({error.certificate_error})",
+        f"the certificate of {url} is not trusted ({error})",
         next_step="name its authority with --ca-file or MOORAGE_CA_FILE; `moorage up --tls` keeps its own in "
         "tls/ca.pem of the state directory",
     )
 
 
-def _trusting(ca_file: str) -> ssl.SSLContext:
-    """Trusts the system's authorities, and those in ``ca_file``."""
-    context = ssl.create_default_context()
+def _trust(context: ssl.SSLContext, ca_file: str) -> None:
+    """Trust the authorities in ``ca_file``, too."""
     # The links' CA was made without a key identifier, which Python 3.13 asks for by default.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     try:
@@ -38,4 +40,3 @@ def _trusting(ca_file: str) -> ssl.SSLContext:
             next_step="give one in PEM with --ca-file or MOORAGE_CA_FILE; `moorage up --tls` "
             "keeps its own in tls/ca.pem of the state directory",
         ) from error
-    return context

@@ -89,7 +89,7 @@ class PortForward:
         self._http = aiohttp.ClientSession(
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
             connector=aiohttp.TCPConnector(
-                socket_factory=keep_alive_socket, ssl=verification(self._url, self._ca_file)
+                socket_factory=keep_alive_socket, ssl=verification(self._url, self._ca_file) or True
             ),
         )
         return self
