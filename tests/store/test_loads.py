@@ -216,6 +216,22 @@ async def test_unhealthy_replica_is_replaced(platform: Loaded) -> None:
     assert [r.reason for r in ended] == [Reason.UNHEALTHY]
 
 
+async def test_routes_tell_the_smallest_context_of_the_replicas(platform: Loaded) -> None:
+    await platform.create(replicas=2)
+    await platform.until(complete)
+    routes = platform.store.routes
+    told: list[int] = []
+    for sizes in ((None, 4096), (2048, 4096), (2048, 4096), (8192, None)):
+        uses = [
+            (AgentId("node-1"), EngineUse(kernel, 1, 0, None, size))
+            for kernel, size in zip(platform.agent.seen, sizes, strict=True)
+        ]
+        await platform.store.loads.put_engines(uses)
+        [route] = (await routes.table()).models
+        told.append(route.max_model_len)
+    assert told == [4096, 2048, 2048, 8192]
+
+
 async def test_load_of_another_agents_kernel_is_ignored(platform: Loaded) -> None:
     await platform.create(replicas=1)
     await platform.until(complete)

@@ -204,6 +204,7 @@ ENGINE_USES = st.builds(
     running=st.integers(0, 1 << 31),
     waiting=st.integers(0, 1 << 31),
     kv_cache=st.none() | st.integers(0, 1000),
+    max_model_len=st.none() | st.integers(0, 1 << 31),
 )
 USAGE_REPORTS = st.builds(
     u.UsageReport,

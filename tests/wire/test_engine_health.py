@@ -43,6 +43,7 @@ async def test_llamacpp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         idle = await check.read_metrics()
         assert idle is not None
         assert (idle.running, idle.waiting) == (0, 0)
+        assert await check.read_max_model_len() == 2048
         headers = {"Authorization": f"Bearer {ENGINE_KEY}"}
         async with (
             aiohttp.ClientSession(headers=headers) as http,

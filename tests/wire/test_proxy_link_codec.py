@@ -45,6 +45,7 @@ ROUTES = st.builds(
     holds=st.booleans(),
     status=TEXT,
     expected_s=st.integers(0, 2**31 - 1),
+    max_model_len=st.integers(0, 2**31 - 1),
 )
 KEYS = st.builds(
     m.KeyGrant,

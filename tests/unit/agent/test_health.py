@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from moorage.agent.engines.metrics import EngineMetrics, parse_metrics
+from moorage.agent.engines.metrics import EngineMetrics, parse_max_model_len, parse_metrics
 from moorage.agent.kernel.health import FAILURES, METRICS_S, HealthMonitor
 from moorage.common.aio.clock import ManualClock
 from moorage.common.model.ids import KernelId
@@ -50,6 +50,27 @@ def test_metrics(text: str, found: EngineMetrics | None) -> None:
     assert parse_metrics(text) == found
 
 
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        (b'{"object":"list","data":[{"id":"m","max_model_len":512}]}', 512),
+        (b'{"data":[{"id":"m","meta":{"n_ctx":2048,"n_ctx_train":4096}}]}', 2048),
+        (b'{"data":[{"id":"m","max_model_len":null,"meta":{"n_ctx":8}}]}', None),
+        (b'{"data":[{"id":"m","max_model_len":true}]}', None),
+        (b'{"data":[{"id":"m","max_model_len":-1}]}', None),
+        (b'{"data":[{"id":"m","max_model_len":1e9}]}', None),
+        (b'{"data":[{"id":"m","max_model_len":99999999999}]}', None),
+        (b'{"data":[{"meta":null}]}', None),
+        (b'{"data":[]}', None),
+        (b"[]", None),
+        (b"[" * 100_000, None),
+        (b"\xff", None),
+    ],
+)
+def test_context_of_a_model(body: bytes, found: int | None) -> None:
+    assert parse_max_model_len(body) == found
+
+
 class Check:
     """``answers``: of the next probes; True without any."""
 
@@ -57,6 +78,7 @@ class Check:
         self.answers: list[bool | None] = []
         self.metrics: EngineMetrics | None = EngineMetrics(0, 0, None, 0)
         self.probes = self.reads = 0
+        self.contexts: list[int | None] = [None, 512]
         self.last_result = "no answer"
         self.pause = asyncio.Event()
         self.pause.set()
@@ -69,6 +91,9 @@ class Check:
     async def read_metrics(self) -> EngineMetrics | None:
         self.reads += 1
         return self.metrics
+
+    async def read_max_model_len(self) -> int | None:
+        return self.contexts.pop(0)
 
 
 class World:
@@ -121,7 +146,8 @@ async def test_slow_probe_delays_nothing_else() -> None:
     assert (world.check.probes, world.check.reads) == (1, 20)
     world.check.metrics = EngineMetrics(3, 1, 0.25, 0)
     await world.pass_time(2)
-    assert world.monitor.loads() == [EngineUse(KernelId("k"), 3, 1, 250)]
+    assert world.monitor.loads() == [EngineUse(KernelId("k"), 3, 1, 250, 512)]
+    assert not world.check.contexts, "it is asked until it says so, at most three times"
     await world.monitor.close()
 
 

@@ -129,7 +129,14 @@ def test_models_are_listed_whether_ready_or_not():
     listed = json.loads(answer.body)
     assert listed["object"] == "list"
     assert [m["id"] for m in listed["data"]] == ["asleep", "leaving", "org/Big-7B", "tiny"]
-    assert listed["data"][-1] == {"id": "tiny", "object": "model", "created": 7, "owned_by": "moorage"}
+    assert listed["data"][-1] == {
+        "id": "tiny",
+        "object": "model",
+        "created": 7,
+        "owned_by": "moorage",
+        "max_model_len": None,
+        "capabilities": None,
+    }
 
 
 def test_single_model_with_a_slash_in_its_name():

@@ -23,6 +23,7 @@ from moorage.proxy.core.admission import (
     admit_body,
     admit_head,
 )
+from moorage.proxy.core.apis import APIS
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.forms import text_fields
 from moorage.proxy.core.retry import Failure
@@ -38,7 +39,7 @@ def grant(secret: str, **fields: object) -> KeyGrant:
 
 def model(name: str, engine: str, project: str = "", shared_with: tuple[str, ...] = ()) -> ModelRoute:
     found = Target(SessionId("s"), KernelId(name), "127.0.0.1", 1, "key", engine)
-    return ModelRoute(name, 1, (found,), project, shared_with)
+    return ModelRoute(name, 1, (found,), project, shared_with, max_model_len=4096)
 
 
 TABLE = IndexedTable(
@@ -123,9 +124,22 @@ def test_models_as_anthropics_clients_expect_them() -> None:
             "display_name": "on-llamacpp",
             "created_at": created_at,
             "lifecycle": "active",
+            "max_input_tokens": 4096,
         }
     assert models("", Authorization="Bearer mine")["object"] == "list"
     assert models("", Authorization="Bearer mine", X_Api_Key="mine")["object"] == "list"
+
+
+def test_models_tell_their_context_and_apis() -> None:
+    found = {model["id"]: model for model in models("", Authorization="Bearer mine")["data"]}
+    assert {model["max_model_len"] for model in found.values()} == {4096}
+    for name, engine in (("on-vllm", "vllm"), ("on-llamacpp", "llamacpp")):
+        capabilities = set(found[name]["capabilities"])
+        answered = {path for path, api in APIS.items() if not api.in_form and ask(path, name)[:3] != "404"}
+        forms = {path for path, api in APIS.items() if api.in_form and engine in api.engines}
+        realtime = {"/v1/realtime"} if engine == "vllm" else set()
+        assert capabilities == answered | forms | realtime
+    assert found["on-own"]["capabilities"] is None
 
 
 @pytest.mark.parametrize(

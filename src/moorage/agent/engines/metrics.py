@@ -1,10 +1,12 @@
-"""Metrics of inference engines: what ``/metrics`` of vLLM and llama.cpp says of their load. Pure."""
+"""Metrics of inference engines: what ``/metrics`` of vLLM and llama.cpp says of their load, and
+``/v1/models`` of their context. Pure."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
-PATH = "/metrics"
+PATH, MODELS = "/metrics", "/v1/models"
 _RUNNING = ("vllm:num_requests_running", "llamacpp:requests_processing")
 _WAITING = ("vllm:num_requests_waiting", "llamacpp:requests_deferred")
 # From 0 to 1. llama.cpp has had none for some time.
@@ -51,3 +53,14 @@ def parse_metrics(text: str) -> EngineMetrics | None:
 
 def _count(value: float) -> int:
     return int(min(max(value, 0), 1e6)) if value == value else 0
+
+
+def parse_max_model_len(body: bytes) -> int | None:
+    """The most tokens of a prompt with its answer, in a list of models. None: it does not say."""
+    try:
+        card = json.loads(body)["data"][0]
+        found = card["max_model_len"] if "max_model_len" in card else card["meta"]["n_ctx"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
+    is_size = isinstance(found, int) and not isinstance(found, bool) and 0 < found < 1 << 31
+    return found if is_size else None

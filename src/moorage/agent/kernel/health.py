@@ -34,6 +34,8 @@ class KernelHealth:
         self.probed_at = float("-inf")
         self.metrics: EngineMetrics | None = None
         self.has_metrics = True  # until it says that it has none
+        self.max_model_len: int | None = None
+        self._asked = 0  # how often for that
 
     @property
     def problem(self) -> str:
@@ -55,6 +57,9 @@ class KernelHealth:
         found = await self._check.read_metrics()
         self.has_metrics = found is not None
         self.metrics = found
+        if found is not None and self.max_model_len is None and self._asked < FAILURES:
+            self._asked += 1
+            self.max_model_len = await self._check.read_max_model_len()
 
 
 class HealthMonitor:
@@ -99,6 +104,7 @@ class HealthMonitor:
                 health.metrics.running,
                 health.metrics.waiting,
                 None if health.metrics.kv_cache is None else round(1000 * health.metrics.kv_cache),
+                health.max_model_len,
             )
             for kernel_id, health in self._kernels.items()
             if health is not None and health.metrics is not None

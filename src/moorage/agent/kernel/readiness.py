@@ -7,7 +7,7 @@ import asyncio
 import aiohttp
 
 from moorage.agent.engines.base import Engine, Probe
-from moorage.agent.engines.metrics import PATH, EngineMetrics, parse_metrics
+from moorage.agent.engines.metrics import MODELS, PATH, EngineMetrics, parse_max_model_len, parse_metrics
 from moorage.agent.runtimes.base import OnProgress, ignore_progress
 from moorage.common.aio.clock import Clock
 
@@ -52,18 +52,31 @@ class ReadinessCheck:
 
     async def read_metrics(self) -> EngineMetrics | None:
         """The engine's own counters, zeros while it cannot be reached; None: it has none."""
-        headers = self._probes[0].headers if self._probes else {}
+        status, body = await self._get(PATH)
+        if status in _NO_SUCH_ROUTE:
+            return None
+        return parse_metrics(body.decode(errors="replace")) if status == 200 else UNREACHABLE
+
+    async def read_max_model_len(self) -> int | None:
+        """The most tokens of a prompt with its answer; None: the engine does not say."""
+        status, body = await self._get(MODELS)
+        return parse_max_model_len(body) if status == 200 else None
+
+    async def _get(self, path: str) -> tuple[int, bytes]:
+        """Status and body; (0, b"") if the engine cannot be reached."""
+        headers, body = self._probes[0].headers if self._probes else {}, bytearray()
         try:
             async with (
                 _session() as http,
-                http.get(self._base_url + PATH, headers=headers, timeout=CHECK_TIMEOUT) as response,
+                http.get(self._base_url + path, headers=headers, timeout=CHECK_TIMEOUT) as response,
             ):
-                if response.status in _NO_SUCH_ROUTE:
-                    return None
-                text = (await response.content.read(_METRICS_BYTES)).decode(errors="replace")
+                async for piece in response.content.iter_any():
+                    body += piece
+                    if len(body) > _METRICS_BYTES:
+                        break
         except (aiohttp.ClientError, OSError, TimeoutError):
-            return UNREACHABLE
-        return parse_metrics(text) if response.status == 200 else UNREACHABLE
+            return 0, b""
+        return response.status, bytes(body[:_METRICS_BYTES])
 
     async def _probe(self, http: aiohttp.ClientSession) -> bool:
         for probe in self._probes:

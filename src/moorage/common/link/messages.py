@@ -264,7 +264,8 @@ class ModelRoute:
 
     Keys of ``project`` ("": any) see it, and those of the projects in ``shared_with`` ("*": all).
     ``status``: as served, "" if not said. ``expected_s``: until a replica is ready, as expected when the
-    table was read; 0: unknown.
+    table was read; 0: unknown. ``max_model_len``: tokens of a prompt with its answer, at every replica; 0:
+    unknown.
     """
 
     name: str
@@ -276,6 +277,7 @@ class ModelRoute:
     holds: bool = False  # requests may be held: it is being loaded, or a request wakes it
     status: str = ""
     expected_s: int = 0
+    max_model_len: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,12 +56,14 @@ class DeviceUse:
 @dataclass(frozen=True, slots=True)
 class EngineUse:
     """Requests at the engine of one kernel, as it counts them; zeros while it cannot be reached.
-    ``kv_cache``: use of its KV cache in 1/1000."""
+    ``kv_cache``: use of its KV cache in 1/1000. ``max_model_len``: the most tokens of a prompt with its
+    answer; None: it does not say."""
 
     kernel_id: KernelId
     running: int
     waiting: int
     kv_cache: int | None = None
+    max_model_len: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,15 @@ def model_routes(rows: Iterable[Mapping[str, Any]]) -> tuple[ModelRoute, ...]:
     wins: an endpoint before a session."""
     routes: dict[str, tuple[int, int, list[Target]]] = {}
     facts: dict[str, Mapping[str, Any]] = {}
+    contexts: dict[str, list[int]] = {}
     for row in rows:
         rank, name = row["rank"], row["model"]
         if name in routes and routes[name][0] < rank:
             continue
         facts.setdefault(name, row)
         _, _, targets = routes.setdefault(name, (rank, int(row["created_at"].timestamp()), []))
+        if row["max_model_len"] is not None:
+            contexts.setdefault(name, []).append(row["max_model_len"])
         if row["kernel_id"] is not None:
             targets.append(
                 Target(
@@ -45,6 +48,7 @@ def model_routes(rows: Iterable[Mapping[str, Any]]) -> tuple[ModelRoute, ...]:
             holds=facts[name]["holds"],
             status=_status(facts[name], sum(not target.draining for target in targets)),
             expected_s=ceil(facts[name]["expected_s"].total_seconds()) if facts[name]["expected_s"] else 0,
+            max_model_len=min(contexts.get(name, (0,))),
         )
         for name, (_, created, targets) in sorted(routes.items())
     )

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from moorage.common.link.messages import LoadReport
-from moorage.common.model.ids import AgentId, EndpointId
+from moorage.common.model.ids import AgentId, EndpointId, SessionId
 from moorage.common.model.spec import EndpointSpec
 from moorage.common.model.usage import EngineUse
 from moorage.common.views.endpoints import ScalingDecision
@@ -69,14 +69,16 @@ class LoadStore:
 
     async def put_engines(self, loads: Sequence[tuple[AgentId, EngineUse]]) -> None:
         """Each with the agent that reports it; at most one per kernel."""
-        await self._connection.fetch(
+        rows = await self._connection.fetch(
             SQL["engine_loads_put"],
             [agent_id for agent_id, _ in loads],
             [one.kernel_id for _, one in loads],
             [min(one.running, _LARGEST) for _, one in loads],
             [min(one.waiting, _LARGEST) for _, one in loads],
             [None if one.kv_cache is None else min(one.kv_cache, 1000) for _, one in loads],
+            [min(one.max_model_len, _LARGEST) if one.max_model_len else None for _, one in loads],
         )
+        self._notifier.notify_routes({SessionId(row["session_id"]) for row in rows})
 
     async def forget(self, silent_s: float) -> None:
         """Proxies that have said nothing for so long."""

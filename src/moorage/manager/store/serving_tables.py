@@ -60,6 +60,7 @@ engine_loads = table(
         "waiting": Integer(),
         "kv_cache": [Integer()],
         "changed_at": TIME,
+        "max_model_len": [Integer()],
     },
 )
 

@@ -99,6 +99,13 @@ def engines_of(method: str, path: str) -> frozenset[str]:
     return _STORED[stored[2]][method] if stored is not None else _OWN
 
 
+def apis_of(engine: str) -> list[str] | None:
+    """Paths of the APIs that an engine has; None: unknown."""
+    if engine not in _ALL:
+        return None
+    return [path for path in (*APIS, REALTIME) if engine in engines_of("POST", path)]
+
+
 def is_realtime(path: str) -> bool:
     """Whether requests of this path become WebSockets. ``path``: it may name a project."""
     return split_project(path)[1] == REALTIME

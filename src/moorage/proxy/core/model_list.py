@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from urllib.parse import parse_qs
 
 from moorage.common.link.messages import ModelRoute
+from moorage.proxy.core.apis import apis_of
 
 _LIMIT, _LARGEST = 20, 1000  # models in a page of Anthropic's list
 
@@ -27,7 +28,16 @@ def show_model(route: ModelRoute, is_anthropic: bool) -> bytes:
 
 
 def _openai(route: ModelRoute) -> dict[str, object]:
-    return {"id": route.name, "object": "model", "created": route.created, "owned_by": "moorage"}
+    """``capabilities``: paths of the APIs that its engine has; null: unknown, as nothing serves it, or it is
+    custom. ``max_model_len``: null: unknown."""
+    return {
+        "id": route.name,
+        "object": "model",
+        "created": route.created,
+        "owned_by": "moorage",
+        "max_model_len": route.max_model_len or None,
+        "capabilities": apis_of(route.targets[0].engine) if route.targets else None,
+    }
 
 
 def _anthropic(route: ModelRoute) -> dict[str, object]:
@@ -38,6 +48,7 @@ def _anthropic(route: ModelRoute) -> dict[str, object]:
         "display_name": route.name,
         "created_at": created_at,
         "lifecycle": "active",
+        "max_input_tokens": route.max_model_len or None,
     }
 
 

@@ -449,16 +449,18 @@ class DeviceUse(_message.Message):
     def __init__(self, device_id: _Optional[str] = ..., memory: _Optional[int] = ..., gpu: _Optional[int] = ..., temperature: _Optional[int] = ..., power: _Optional[int] = ...) -> None: ...
 
 class EngineUse(_message.Message):
-    __slots__ = ("kernel_id", "running", "waiting", "kv_cache")
+    __slots__ = ("kernel_id", "running", "waiting", "kv_cache", "max_model_len")
     KERNEL_ID_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     KV_CACHE_FIELD_NUMBER: _ClassVar[int]
+    MAX_MODEL_LEN_FIELD_NUMBER: _ClassVar[int]
     kernel_id: str
     running: int
     waiting: int
     kv_cache: int
-    def __init__(self, kernel_id: _Optional[str] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., kv_cache: _Optional[int] = ...) -> None: ...
+    max_model_len: int
+    def __init__(self, kernel_id: _Optional[str] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., kv_cache: _Optional[int] = ..., max_model_len: _Optional[int] = ...) -> None: ...
 
 class UsageReport(_message.Message):
     __slots__ = ("agent_id", "incarnation", "cpu", "memory", "kernels", "devices", "minutes", "engines")

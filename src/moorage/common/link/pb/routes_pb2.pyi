@@ -51,7 +51,7 @@ class Target(_message.Message):
     def __init__(self, session_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., key: _Optional[str] = ..., engine: _Optional[str] = ..., draining: _Optional[bool] = ..., accepts_priority: _Optional[bool] = ...) -> None: ...
 
 class ModelRoute(_message.Message):
-    __slots__ = ("name", "created", "targets", "project", "shared_with", "limits", "holds", "status", "expected_s")
+    __slots__ = ("name", "created", "targets", "project", "shared_with", "limits", "holds", "status", "expected_s", "max_model_len")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
     TARGETS_FIELD_NUMBER: _ClassVar[int]
@@ -61,6 +61,7 @@ class ModelRoute(_message.Message):
     HOLDS_FIELD_NUMBER: _ClassVar[int]
     STATUS_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_S_FIELD_NUMBER: _ClassVar[int]
+    MAX_MODEL_LEN_FIELD_NUMBER: _ClassVar[int]
     name: str
     created: int
     targets: _containers.RepeatedCompositeFieldContainer[Target]
@@ -70,7 +71,8 @@ class ModelRoute(_message.Message):
     holds: bool
     status: str
     expected_s: int
-    def __init__(self, name: _Optional[str] = ..., created: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ..., project: _Optional[str] = ..., shared_with: _Optional[_Iterable[str]] = ..., limits: _Optional[_Union[RequestLimits, _Mapping]] = ..., holds: _Optional[bool] = ..., status: _Optional[str] = ..., expected_s: _Optional[int] = ...) -> None: ...
+    max_model_len: int
+    def __init__(self, name: _Optional[str] = ..., created: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ..., project: _Optional[str] = ..., shared_with: _Optional[_Iterable[str]] = ..., limits: _Optional[_Union[RequestLimits, _Mapping]] = ..., holds: _Optional[bool] = ..., status: _Optional[str] = ..., expected_s: _Optional[int] = ..., max_model_len: _Optional[int] = ...) -> None: ...
 
 class KeyGrant(_message.Message):
     __slots__ = ("sha256", "expires_at", "user", "project", "admin", "project_admin", "limits_models", "models", "id", "limits", "priority", "owner")

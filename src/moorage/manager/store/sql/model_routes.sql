@@ -8,7 +8,7 @@ WITH names AS MATERIALIZED (
     WHERE s.id = ANY ($1::uuid[]) AND s.type = 'inference'
 )
 SELECT n.name AS model, r.created_at, r.rank, r.session_id, r.kernel_id, r.host, r.port, r.secret, r.engine,
-       r.project, r.shared_with, r.draining, r.args, r.wanted, r.holds, r.is_starting, r.expected_s
+       r.project, r.shared_with, r.draining, r.args, r.wanted, r.holds, r.is_starting, r.expected_s, r.max_model_len
 FROM names n LEFT JOIN LATERAL (
     SELECT e.created_at, 0 AS rank, t.*, e.project, e.shared_with, e.replicas AS wanted,
            e.replicas > 0 OR coalesce((e.serving -> 'autoscale' ->> 'min')::int = 0, false) AS holds, x.is_starting, y.expected_s
@@ -22,15 +22,17 @@ FROM names n LEFT JOIN LATERAL (
         WHERE s.ready_at IS NOT NULL) y
     LEFT JOIN LATERAL (
         SELECT s.id AS session_id, k.id AS kernel_id, k.host, k.port, k.secret, s.spec ->> 'engine' AS engine,
-               s.draining_since IS NOT NULL AS draining, s.spec -> 'args' AS args
+               s.draining_since IS NOT NULL AS draining, s.spec -> 'args' AS args, l.max_model_len
         FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
+        LEFT JOIN engine_loads l ON l.kernel_id = k.id
         WHERE s.endpoint_id = e.id AND s.status = 'RUNNING' AND k.status = 'RUNNING' AND k.port > 0
           AND k.hostname = 'main1' AND k.unhealthy_since IS NULL) t ON true
     WHERE e.name = n.name AND e.deleted_at IS NULL
     UNION ALL
-    SELECT s.created_at, 1, s.id, k.id, k.host, k.port, k.secret, s.spec ->> 'engine', false, s.spec -> 'args', s.project,
-           '{}', 1, false, true, NULL::interval
+    SELECT s.created_at, 1, s.id, k.id, k.host, k.port, k.secret, s.spec ->> 'engine', false, s.spec -> 'args',
+           l.max_model_len, s.project, '{}', 1, false, true, NULL::interval
     FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
+    LEFT JOIN engine_loads l ON l.kernel_id = k.id
     WHERE s.name = n.name AND s.endpoint_id IS NULL AND s.type = 'inference' AND s.status = 'RUNNING'
       AND k.status = 'RUNNING' AND k.port > 0 AND k.hostname = 'main1') r ON true
 ORDER BY 3, 1, 5
