@@ -68,7 +68,7 @@ MUTATIONS = (
     Mutation(
         "a request fails while its replicas are replaced",
         "proxy/core/flow.py",
-        "if failure is Failure.CONNECT and self._home is None and self._router.holds(self.model):",
+        "if waits and self._router.holds(self.model):",
         "if False:",
         ("tests/unit/proxy/test_flow.py", "-k", "dead"),
     ),

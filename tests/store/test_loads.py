@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from moorage.common.link.messages import LoadReport, ModelLoad, ReplicaLoad
+from moorage.common.link.proxy_messages import LoadReport, ModelLoad, ReplicaLoad
 from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec

@@ -27,7 +27,10 @@ TARGETS = st.builds(
     engine=TEXT,
     draining=st.booleans(),
     accepts_priority=st.booleans(),
+    tls=st.booleans(),
+    prefix=TEXT,
 )
+FALLBACKS = st.builds(m.Fallback, model=TEXT, provider=st.none() | TARGETS)
 LIMITS = st.builds(
     m.RequestLimits,
     **dict.fromkeys(
@@ -46,6 +49,10 @@ ROUTES = st.builds(
     status=TEXT,
     expected_s=st.integers(0, 2**31 - 1),
     max_model_len=st.integers(0, 2**31 - 1),
+    fallbacks=st.lists(FALLBACKS, max_size=3).map(tuple),
+    fallback_after_s=st.floats(0, 1e9),
+    prefix_affinity=st.booleans(),
+    max_load=st.floats(0, 1e9),
 )
 KEYS = st.builds(
     m.KeyGrant,
@@ -92,9 +99,9 @@ TABLES = st.builds(
     removed_projects=st.lists(TEXT, max_size=3).map(tuple),
 )
 COUNTS = st.integers(0, 1 << 31)
-REPLICA_LOADS = st.builds(m.ReplicaLoad, session_id=TEXT, in_flight=COUNTS)
+REPLICA_LOADS = st.builds(p.ReplicaLoad, session_id=TEXT, in_flight=COUNTS)
 MODEL_LOADS = st.builds(
-    m.ModelLoad,
+    p.ModelLoad,
     model=TEXT,
     in_flight=COUNTS,
     waiting=COUNTS,
@@ -104,7 +111,7 @@ MODEL_LOADS = st.builds(
     replicas=st.lists(REPLICA_LOADS, max_size=3).map(tuple),
 )
 LOADS = st.builds(
-    m.LoadReport,
+    p.LoadReport,
     proxy_id=TEXT,
     incarnation=TEXT,
     routes_generation=INTEGERS,
@@ -155,7 +162,19 @@ def test_proxy_reply_round_trip(reply: p.ProxyReply) -> None:
 
 @pytest.mark.parametrize(
     "strategy",
-    [TARGETS, ROUTES, KEYS, PROJECTS, TABLES, MODEL_LOADS, LOADS, BATCHES, PROXY_REPORTS, PROXY_REPLIES],
+    [
+        TARGETS,
+        FALLBACKS,
+        ROUTES,
+        KEYS,
+        PROJECTS,
+        TABLES,
+        MODEL_LOADS,
+        LOADS,
+        BATCHES,
+        PROXY_REPORTS,
+        PROXY_REPLIES,
+    ],
 )
 @given(data=st.data())
 def test_strategies_cover_every_field(strategy: st.SearchStrategy[object], data: st.DataObject) -> None:

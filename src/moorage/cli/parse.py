@@ -105,6 +105,18 @@ def patch(given: Sequence[str]) -> dict[str, Any]:
     return made
 
 
+def fallback(given: str) -> dict[str, str]:
+    """A fallback from ``MODEL`` or ``MODEL,url=URL,secret=NAME``. Raises ``InvalidInput``."""
+    model, *rest = given.split(",")
+    fields = pairs(rest, "--fallback MODEL,", "url=https://api.example.com/v1") if rest else {}
+    if unknown := fields.keys() - {"url", "secret"}:
+        raise InvalidInput(
+            f"--fallback {given!r} has the unknown field {sorted(unknown)[0]!r}",
+            next_step="write MODEL, or MODEL,url=URL,secret=NAME",
+        )
+    return {"model": model, **fields}
+
+
 def guess_engine(model: str) -> str:
     return "llamacpp" if model.lower().endswith(".gguf") else "vllm"
 

@@ -100,6 +100,12 @@ class Metrics:
             ["model", "kind"],
             registry=registry,
         )
+        self._fallbacks = Counter(
+            "moorage_proxy_fallbacks",
+            "Requests sent to a fallback of their model, by the model there.",
+            ["model", "to"],
+            registry=registry,
+        )
         self.feed_connected = Gauge(
             "moorage_proxy_feed_connected", "1 while the manager feeds routes, else 0.", registry=registry
         )
@@ -113,6 +119,7 @@ class Metrics:
         )
         # Label values in use, by model: prometheus_client removes a series only by its full labels.
         self._kinds: dict[str, set[str]] = {}
+        self._to: dict[str, set[str]] = {}
 
     def record_request(self, model: str, code: int, duration_s: float) -> None:
         series = self._hot.models.get(model)
@@ -133,12 +140,18 @@ class Metrics:
         self._kinds.setdefault(model, set()).add(kind)
         self._failures.labels(model, kind).inc()
 
+    def record_fallback(self, model: str, to: str) -> None:
+        self._to.setdefault(model, set()).add(to)
+        self._fallbacks.labels(model, to).inc()
+
     def remove_models(self, models: Iterable[str]) -> None:
         """Remove the series of models that no longer exist. Otherwise series would accumulate."""
         for model in models:
             self._hot.models.pop(model, None)
             for kind in self._kinds.pop(model, ()):
                 self._failures.remove(model, kind)
+            for to in self._to.pop(model, ()):
+                self._fallbacks.remove(model, to)
 
     def text(self) -> bytes:
         """The registry in the Prometheus text format."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
+import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -127,8 +128,8 @@ async def serving(
 
 
 @asynccontextmanager
-async def replica(script: Script) -> AsyncIterator[Replica]:
-    async with Replica(script) as started:
+async def replica(script: Script, tls: ssl.SSLContext | None = None) -> AsyncIterator[Replica]:
+    async with Replica(script, tls) as started:
         yield started
         await until(lambda: not started.open)  # the plane has stopped, or has left
 

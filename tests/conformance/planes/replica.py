@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -136,8 +137,8 @@ class Replica:
     """``script`` runs for each connection, which is closed when it returns. ``requests``: the complete ones.
     ``open``: connections that the plane has not left."""
 
-    def __init__(self, script: Script) -> None:
-        self._script = script
+    def __init__(self, script: Script, tls: ssl.SSLContext | None = None) -> None:
+        self._script, self._tls = script, tls
         self.port = 0
         self.requests: list[Request] = []
         self.visits: list[Visit] = []
@@ -146,7 +147,7 @@ class Replica:
         self._server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Replica:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=1 << 20)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, limit=1 << 20, ssl=self._tls)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 

@@ -53,6 +53,20 @@ def test_serve_with_a_custom_engine(manager: FakeManager, moorage: Run) -> None:
     assert spec.probe.path == "/ok"
 
 
+def test_serve_with_fallbacks(manager: FakeManager, moorage: Run) -> None:
+    outside = "gpt,url=https://api.example.com/v1,secret=theirs"
+    args = ("serve", "org/big", "--fallback", "small", "--fallback", outside)
+    assert "has no secret 'theirs'" in moorage(*args).stderr
+    assert moorage("secrets", "set", "theirs", stdin="sk-1").exit_code == 0
+    assert moorage(*args).exit_code == 0
+    [small, provider] = manager.endpoints["big"].routing.fallbacks
+    assert (small.model, small.url) == ("small", None)
+    assert (provider.model, provider.url, provider.secret) == ("gpt", "https://api.example.com/v1", "theirs")
+    result = moorage("serve", "org/other", "--fallback", "gpt,key=sk-1")
+    assert result.exit_code == 2
+    assert "unknown field 'key'" in result.stderr
+
+
 def test_serve_reports_a_failed_start_and_deletes_the_endpoint(manager: FakeManager, moorage: Run) -> None:
     manager.next_session(**fails_with(Reason.OOM, "used [red]9GiB[/red]", "loading\nKilled \x1b[31m!\n"))
     result = moorage("serve", "org/big")

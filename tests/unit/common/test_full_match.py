@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from moorage.common.model import slots, spec
+from moorage.common.model import slots, spec, spec_fields
 from moorage.common.model.errors import MoorageError
 from moorage.common.model.group_options import Family, Slot
 from moorage.common.model.service_ports import ServicePort, find_problem
@@ -18,8 +18,8 @@ from moorage.proxy.apps.address import parse_address
     ("kind", "value"),
     [
         (spec.Name, "job"),
-        (spec.Word, "gpu"),
-        (spec.Image, "alpine:3"),
+        (spec_fields.Word, "gpu"),
+        (spec_fields.Image, "alpine:3"),
         (PeerName, "node-1"),
     ],
 )
@@ -33,7 +33,7 @@ def test_names(kind: object, value: str) -> None:
 
 def test_names_of_variables_slots_and_ports() -> None:
     with pytest.raises(ValidationError):
-        TypeAdapter(spec.Env).validate_python({"A\n": "1"})
+        TypeAdapter(spec_fields.Env).validate_python({"A\n": "1"})
     with pytest.raises(MoorageError):
         slots.parse_slots({"cuda.device\n": 1})
     for kind in (Slot, Family):

@@ -9,11 +9,12 @@ from multidict import CIMultiDict
 from prometheus_client.parser import text_string_to_metric_families
 
 from moorage.common.config.settings import ProxySettings
-from moorage.common.link.messages import KeyGrant, ModelRoute, RouteTable, Target
+from moorage.common.link.messages import Fallback, KeyGrant, ModelRoute, RouteTable, Target
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.proxy.core.admission import LocalResponse
+from moorage.proxy.core.commands import Break, Hold, ReadBody, Send, Start
 from moorage.proxy.core.error_response import ErrorResponse
-from moorage.proxy.core.flow import Break, Hold, ReadBody, RequestFlow, Send, Start, resume_held
+from moorage.proxy.core.flow import RequestFlow, resume_held
 from moorage.proxy.core.limiter import Ask, Observer
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.retry import Failure
@@ -32,19 +33,48 @@ FAILURES = {
 }
 
 
+PROVIDER = Target(
+    SessionId(""),
+    KernelId("outside"),
+    "api.example.com",
+    443,
+    "their-key",
+    "provider",
+    tls=True,
+    prefix="/api",
+)
+
+
 def target(name: str) -> Target:
     return Target(SessionId("s"), KernelId(name), "127.0.0.1", 1, "engine-key", "custom")
 
 
 def table(generation: int, names: str) -> RouteTable:
     """Routes with the model ``tiny``. ``names``: its replicas, ``-`` for none, ``loading`` for none yet.
-    After ``kept``, they are those of an endpoint, which replaces them."""
-    first, *others = names.split()
+    After ``kept``, they are those of an endpoint, which replaces them. After a ``|``, its fallbacks: a model
+    ``NAME=REPLICAS``, of another project if the name is ``theirs``, or a ``provider``."""
+    own, *given = names.split("|")
+    fallbacks: list[Fallback] = []
+    models: list[ModelRoute] = []
+    for text in given:
+        name, _, targets = text.strip().partition("=")
+        fallbacks.append(Fallback(name, PROVIDER if name == "provider" else None))
+        if name != "provider":
+            project = "q" if name == "theirs" else "p"
+            models.append(ModelRoute(name, 7, tuple(map(target, targets.split())), project))
+    first, *others = own.split()
     replicas = others if first in ("-", "loading", "kept") else (first, *others)
     route = ModelRoute(
-        "tiny", 7, tuple(map(target, replicas)), "p", holds=first in ("loading", "kept"), expected_s=12
+        "tiny",
+        7,
+        tuple(map(target, replicas)),
+        "p",
+        holds=first in ("loading", "kept"),
+        expected_s=12,
+        fallbacks=tuple(fallbacks),
+        fallback_after_s=5,
     )
-    return RouteTable(generation, (route,), (KEY,))
+    return RouteTable(generation, (route, *models), (KEY,))
 
 
 @dataclass

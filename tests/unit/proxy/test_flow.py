@@ -13,7 +13,8 @@ from multidict import CIMultiDict
 
 from moorage.common.link.messages import KeyGrant, RouteTable
 from moorage.proxy.core.admission import BodyRequired
-from moorage.proxy.core.flow import RequestFlow, Start, resume_held
+from moorage.proxy.core.commands import Start
+from moorage.proxy.core.flow import RequestFlow, resume_held
 
 SENT = ("request > read", "body > send a")
 HELD = ("request > read", "body > hold 1")

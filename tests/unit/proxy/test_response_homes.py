@@ -15,8 +15,9 @@ from moorage.common.config.settings import ProxySettings
 from moorage.common.link.messages import KeyGrant, ModelRoute, RouteTable, Target
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.proxy.core.admission import BodyRequired
+from moorage.proxy.core.commands import Start
 from moorage.proxy.core.error_response import ErrorResponse
-from moorage.proxy.core.flow import RequestFlow, Start
+from moorage.proxy.core.flow import RequestFlow
 from moorage.proxy.core.limit_ledger import Ledger, cells_needed
 from moorage.proxy.core.request_limiter import RequestLimiter
 from moorage.proxy.core.request_router import RequestRouter

@@ -111,6 +111,7 @@ def set_endpoint(
       moorage endpoints set tiny args='["--ctx-size","8192"]' env.LOG=debug
       moorage endpoints set tiny autoscale.min=0 autoscale.max=4 autoscale.waiting=2
       moorage endpoints set tiny rollout.max_surge=2 rollout.drain_timeout_s=300
+      moorage endpoints set tiny routing.fallbacks='[{"model":"small"}]'
     """
     from moorage.common.views.endpoints import EndpointPatch
 

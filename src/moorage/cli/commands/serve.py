@@ -61,6 +61,17 @@ ScaleOn = Annotated[
 IdleTimeout = Annotated[
     float | None, duration_option("With --min 0: stop after this time without a request. Default: 10m.")
 ]
+Fallbacks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fallback",
+        metavar="MODEL",
+        help="Where requests go that it cannot serve: an endpoint, or MODEL,url=URL,secret=NAME at an "
+        "outside provider; repeatable.",
+    ),
+]
+Least = Annotated[int | None, typer.Option("--min", help="Least replicas; 0: stop when idle.")]
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is ready.")]
 Share = Annotated[
     list[str] | None,
     typer.Option(metavar="PROJECT", help="Another project that may use it; repeatable. `*`: all."),
@@ -75,10 +86,11 @@ def serve(
     engine: EngineName = None,
     name: ServedName = None,
     replicas: Annotated[int | None, typer.Option(help="Number of replicas. Default: 1.")] = None,
-    least: Annotated[int | None, typer.Option("--min", help="Least replicas; 0: stop when idle.")] = None,
+    least: Least = None,
     most: Annotated[int | None, typer.Option("--max", help="Greatest number of replicas.")] = None,
     scale_on: ScaleOn = None,
     idle_timeout: IdleTimeout = None,
+    fallback: Fallbacks = None,
     max_surge: Annotated[int | None, typer.Option(help="Rolling update: replicas beyond the number.")] = None,
     resources: Resources = None,
     gpus: Gpus = None,
@@ -94,7 +106,7 @@ def serve(
     on: Agents = None,
     priority: Priority = None,
     timeout: Timeout = None,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is ready.")] = True,
+    wait: Wait = True,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the endpoint when its start fails.")] = False,
     share: Share = None,
 ) -> None:
@@ -110,13 +122,12 @@ def serve(
     fields: dict[str, Any] = {
         "replicas": replicas,
         "autoscale": _autoscale(least, most, scale_on or [], idle_timeout),
-        "rollout": _given({"max_surge": max_surge}) or None,
+        **_serving(max_surge, fallback or [], share),
         "resources": parse.resources(resources or [], gpus),
         "resource_group": group,
         "args": arg,
         "env": parse.pairs(env, "--env", "HF_HOME=/models") if env else None,
         "secret_env": parse.secret_env(secret),
-        "shared_with": share or None,
         **placement_fields(arch, label, on, priority, image, runtime),
     }
     spec = _spec(model, name, engine, command or [], probe, fields)
@@ -137,6 +148,14 @@ def _note_missing(cli: Cli, spec: EndpointSpec) -> None:
 
 def _given(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _serving(max_surge: int | None, fallbacks: list[str], share: list[str] | None) -> dict[str, Any]:
+    return {
+        "shared_with": share or None,
+        "rollout": _given({"max_surge": max_surge}) or None,
+        "routing": {"fallbacks": list(map(parse.fallback, fallbacks))} if fallbacks else None,
+    }
 
 
 def _autoscale(

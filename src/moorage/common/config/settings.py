@@ -354,6 +354,11 @@ class ProxySettings(Section):
     """Timeout for connecting to a replica."""
     read_idle_timeout_s: Annotated[float, Field(gt=0)] = 300
     """Maximum silence of a replica within a response."""
+    provider_hosts: tuple[str, ...] = ()
+    """Host names and networks (CIDR) of outside providers that endpoints may fall back to although their
+    addresses are not public. A name that starts with a dot stands for its subdomains."""
+    provider_ca: Path | None = None
+    """Certificates of authorities in PEM that are trusted for providers, beside those of the system."""
     apps_domain: Annotated[str, Field(pattern=r"^([a-z0-9-]+(\.[a-z0-9-]+)*)?$")] = ""
     """Domain for apps at their own host names, NAME--SESSION.DOMAIN; its wildcard must resolve to this
     proxy. On a local machine use ``localhost``. Empty: apps are served below /apps/, which is one origin to

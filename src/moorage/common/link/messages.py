@@ -233,7 +233,8 @@ class WorkspaceRequest:
 class Target:
     """One replica that the proxy may send requests to.
 
-    ``draining``: it gets no new requests, and finishes those that it has.
+    ``draining``: it gets no new requests, and finishes those that it has. ``tls``: it is no replica, but an
+    outside provider, which has a certificate for ``host``, and ``prefix`` in its paths in place of /v1.
     """
 
     session_id: SessionId
@@ -244,6 +245,17 @@ class Target:
     engine: str
     draining: bool = False
     accepts_priority: bool = False  # its engine reads ``priority`` in the body
+    tls: bool = False
+    prefix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """Where requests for a model go that it cannot serve: to the model of this name, or to a ``provider``
+    that calls it so."""
+
+    model: str
+    provider: Target | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +290,10 @@ class ModelRoute:
     status: str = ""
     expected_s: int = 0
     max_model_len: int = 0
+    fallbacks: tuple[Fallback, ...] = ()  # in their order; those of other models are not followed
+    fallback_after_s: float = 0.0  # how long a request waits for a replica before
+    prefix_affinity: bool = False  # requests that begin alike go to the same replica
+    max_load: float = 0.0  # of its share of the requests that a replica may get so; 0: not said
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,36 +371,3 @@ class RouteTable:
     removed_access_tokens: tuple[str, ...] = ()
     projects: tuple[ProjectGrant, ...] = ()
     removed_projects: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaLoad:
-    session_id: SessionId
-    in_flight: int  # requests sent to it and not answered in full, streams included
-
-
-@dataclass(frozen=True, slots=True)
-class ModelLoad:
-    """Load of one model at one proxy: the sum over its workers. State, not events; a lost one costs only
-    time."""
-
-    model: str  # ModelRoute.name
-    in_flight: int = 0  # with a replica
-    waiting: int = 0  # held by the proxy: no replica is ready, or all are full
-    requests: int = 0  # counter since the start of the proxy process, never reset
-    idle_s: float = 0.0  # since the last request began or ended, at sending; 0 while in_flight or waiting
-    first_token_ms: int | None = None  # p90 over the requests of the last minute; None: no request
-    replicas: tuple[ReplicaLoad, ...] = ()  # those with in_flight > 0, draining ones included
-
-
-@dataclass(frozen=True, slots=True)
-class LoadReport:
-    """Proxy → manager. ``incarnation``: random per start of the proxy process. ``routes_generation``: of the
-    table that the proxy picked by when it took this report. ``whole``: all models with a request since the
-    start of the proxy, as in the first report on each stream; else: those that changed since the last."""
-
-    proxy_id: str
-    incarnation: str
-    routes_generation: int
-    models: tuple[ModelLoad, ...]
-    whole: bool = False

@@ -4,7 +4,40 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from moorage.common.link.messages import LoadReport
+from moorage.common.model.ids import SessionId
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaLoad:
+    session_id: SessionId
+    in_flight: int  # requests sent to it and not answered in full, streams included
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLoad:
+    """Load of one model at one proxy: the sum over its workers. State, not events; a lost one costs only
+    time."""
+
+    model: str  # ModelRoute.name
+    in_flight: int = 0  # with a replica
+    waiting: int = 0  # held by the proxy: no replica is ready, or all are full
+    requests: int = 0  # counter since the start of the proxy process, never reset
+    idle_s: float = 0.0  # since the last request began or ended, at sending; 0 while in_flight or waiting
+    first_token_ms: int | None = None  # p90 over the requests of the last minute; None: no request
+    replicas: tuple[ReplicaLoad, ...] = ()  # those with in_flight > 0, draining ones included
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """Proxy → manager. ``incarnation``: random per start of the proxy process. ``routes_generation``: of the
+    table that the proxy picked by when it took this report. ``whole``: all models with a request since the
+    start of the proxy, as in the first report on each stream; else: those that changed since the last."""
+
+    proxy_id: str
+    incarnation: str
+    routes_generation: int
+    models: tuple[ModelLoad, ...]
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)

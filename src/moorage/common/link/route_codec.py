@@ -10,7 +10,12 @@ from moorage.common.link.pb import routes_pb2 as r
 
 _limits = codec(m.RequestLimits, r.RequestLimits)
 _target = codec(m.Target, r.Target)
-_model = codec(m.ModelRoute, r.ModelRoute, {m.Target: _target, m.RequestLimits: _limits})
+_fallback = codec(m.Fallback, r.Fallback, {m.Target: _target})
+_model = codec(
+    m.ModelRoute,
+    r.ModelRoute,
+    {m.Target: _target, m.RequestLimits: _limits, m.Fallback: _fallback},
+)
 _key = codec(m.KeyGrant, r.KeyGrant, {m.RequestLimits: _limits})
 _project = codec(m.ProjectGrant, r.ProjectGrant, {m.RequestLimits: _limits})
 _app = codec(m.AppRoute, r.AppRoute, unknown=UNKNOWN)
@@ -26,18 +31,18 @@ _table = codec(
         m.ProjectGrant: _project,
     },
 )
-_replica = codec(m.ReplicaLoad, r.ReplicaLoad)
+_replica = codec(p.ReplicaLoad, r.ReplicaLoad)
 _load = codec(
-    m.LoadReport,
+    p.LoadReport,
     r.LoadReport,
-    {m.ModelLoad: codec(m.ModelLoad, r.ModelLoad, {m.ReplicaLoad: _replica})},
+    {p.ModelLoad: codec(p.ModelLoad, r.ModelLoad, {p.ReplicaLoad: _replica})},
 )
 _record = codec(p.UsageRecord, r.UsageRecord)
 _report = codec(
     p.ProxyReport,
     r.ProxyReport,
     {
-        m.LoadReport: _load,
+        p.LoadReport: _load,
         p.UsageBatch: codec(p.UsageBatch, r.UsageBatch, {p.UsageRecord: _record}),
         p.LimitNeed: codec(p.LimitNeed, r.LimitNeed),
     },

@@ -11,7 +11,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from moorage.common.model.spec import Env, Model, NoNul
+from moorage.common.model.base import Model
+from moorage.common.model.spec_fields import Env, NoNul
 
 PROTOCOL = "exec.v1.moorage"
 MAX_MESSAGE_BYTES = 1024 * 1024

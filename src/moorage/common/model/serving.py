@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from moorage.common.model.base import Model, Seconds
+from moorage.common.model.base import Model, Name, Seconds
+from moorage.common.model.errors import MoorageError
 
 IDLE_TIMEOUT_S = 600.0
 _Count = Annotated[int, Field(ge=0, le=1000)]
@@ -41,6 +42,60 @@ class Autoscale(Model):
         if self.min > self.max:
             raise ValueError(f"`min` is {self.min}, greater than `max`, which is {self.max}")
         return self
+
+
+class Fallback(Model):
+    """Where requests go that an endpoint cannot serve: to another model, or to an outside provider."""
+
+    model: Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]*$")] = Field(
+        description="Another endpoint; with `url`, what the provider calls the model."
+    )
+    url: Annotated[str, Field(max_length=2048)] | None = Field(
+        None,
+        description="Base URL of an outside provider of OpenAI's API, such as https://api.example.com/v1.",
+    )
+    secret: Name | None = Field(None, description="Stored secret of the project with the provider's API key.")
+
+    @property
+    def shown(self) -> str:
+        return f"{self.model} at {self.url}" if self.url else self.model
+
+    @model_validator(mode="after")
+    def _check_provider(self) -> Self:
+        if self.url is None:
+            if self.secret is not None:
+                raise ValueError("`secret` is the API key of a provider; it requires `url`")
+            return self
+        # Imported here: the command line reads specs without it.
+        from moorage.common.http.destinations import DestinationPolicy, parse
+
+        try:
+            parsed = parse(self.url, DestinationPolicy())
+        except MoorageError as error:
+            raise ValueError(f"`url`: {error}") from None
+        if parsed.query_string or parsed.fragment:
+            raise ValueError(f"`url` is {self.url!r}; it must be a base URL without a query")
+        return self
+
+
+class Routing(Model):
+    """How the proxies route requests for an endpoint. A change needs no new replicas."""
+
+    fallbacks: Annotated[list[Fallback], Field(max_length=8)] = Field(
+        [],
+        description="Where a request goes when no replica is ready, can be reached or has room: each once, "
+        "in this order. Those of another model are not followed.",
+    )
+    fallback_after_s: Annotated[float, Field(ge=0, le=86_400)] = Field(
+        5, description="How long a request waits for a ready replica before it falls back."
+    )
+    affinity: Literal["none", "prefix"] = Field(
+        "none", description="prefix: requests that begin alike go to the same replica, which has them cached."
+    )
+    max_load: Annotated[float, Field(ge=1, le=100)] = Field(
+        1.25,
+        description="Affinity: how many times its share of the requests in flight a replica gets at most.",
+    )
 
 
 class Rollout(Model):

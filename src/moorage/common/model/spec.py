@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -14,52 +13,17 @@ from moorage.common.model import service_ports
 from moorage.common.model.base import Model as Model
 from moorage.common.model.base import Name as Name
 from moorage.common.model.base import Seconds as Seconds
-from moorage.common.model.errors import MoorageError
 from moorage.common.model.kernel import IMAGED, WITH_DEFAULT_IMAGE
 from moorage.common.model.service_ports import ServicePort
-from moorage.common.model.serving import Autoscale, Rollout
-from moorage.common.model.slots import parse_slots
+from moorage.common.model.serving import Autoscale, Rollout, Routing
+from moorage.common.model.spec_fields import Env, Image, Resources, check_env
+from moorage.common.model.spec_fields import NoNul as NoNul
+from moorage.common.model.spec_fields import Word as Word
 from moorage.common.model.status import SessionType
 from moorage.common.model.timestamps import Timestamp
 
 # Default of ``lease_s``; session_place.sql repeats it.
 LEASE_S = 600.0
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-def _check_env(value: dict[str, str]) -> dict[str, str]:
-    for name, text in value.items():
-        if not _ENV_NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is not an environment variable name")
-        if name.startswith("MOORAGE_"):
-            raise ValueError(f"{name!r} is reserved: the agent sets variables that start with MOORAGE_")
-        if "\0" in text:
-            raise ValueError(f"the value of {name!r} contains a NUL character")
-    return value
-
-
-def _check_slots(value: Any) -> Any:
-    if not isinstance(value, dict):
-        raise ValueError("resources must be an object such as {'cpu': 2, 'mem': '4GiB', 'cuda.device': 1}")
-    try:
-        parse_slots(value)
-    except MoorageError as error:
-        raise ValueError(str(error)) from None
-    return value
-
-
-Env = Annotated[dict[str, str], AfterValidator(_check_env)]
-Resources = Annotated[dict[str, str | int | float], BeforeValidator(_check_slots)]
-NoNul = Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=32_768)]
-
-
-Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9._/-]{0,126}[A-Za-z0-9])?$")]
-
-
-# Wider than the OCI grammar of image references; the container engine has the final say.
-Image = Annotated[
-    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/-]*(@sha256:[0-9a-f]{64})?$", max_length=512)
-]
 
 
 class Probe(Model):
@@ -110,7 +74,7 @@ class Workload(Model):
     )
     probe: Probe | None = Field(None, description="Readiness probe of custom engines that serve requests.")
     env: Env = Field({})
-    secret_env: Annotated[dict[str, Name], AfterValidator(_check_env)] = Field(
+    secret_env: Annotated[dict[str, Name], AfterValidator(check_env)] = Field(
         {}, description="Variables whose values are stored secrets of the project: {variable: secret}."
     )
     runtime: Literal["process", "docker", "fake"] = Field(
@@ -155,6 +119,11 @@ class Workload(Model):
     def _may_run_idle(self) -> bool:
         """Return whether the kernel may run without a program (interactive sessions)."""
         return False
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """Stored secrets that it refers to."""
+        return frozenset(self.secret_env.values())
 
     @model_validator(mode="after")
     def _check_secret_env(self) -> Self:
@@ -363,6 +332,7 @@ class EndpointSpec(Workload):
     )
     autoscale: Autoscale | None = Field(None, description="null: the number of replicas is fixed.")
     rollout: Rollout = Rollout()
+    routing: Routing = Routing()
     max_lifetime_s: Seconds | None = Field(
         None, description="Maximum runtime of a replica; a successor serves before it ends."
     )
@@ -384,12 +354,20 @@ class EndpointSpec(Workload):
             raise ValueError(
                 f"`replicas` is {self.replicas}, but `autoscale` allows {scale.min} to {scale.max}"
             )
+        if any(one.url is None and one.model == self.name for one in self.routing.fallbacks):
+            raise ValueError(f"`routing.fallbacks` names {self.name!r} itself; name another model")
         return self
 
     def session(self, name: str) -> SessionSpec:
         """Return the specification of one replica."""
         return SessionSpec(**self.template(), name=name, type=SessionType.INFERENCE)
 
+    @property
+    def secrets(self) -> frozenset[str]:
+        """Stored secrets that it refers to."""
+        keys = (one.secret for one in self.routing.fallbacks if one.secret is not None)
+        return frozenset((*super().secrets, *keys))
+
     def template(self) -> dict[str, Any]:
         """What a replica runs: a change of it makes a new revision."""
-        return self.model_dump(mode="json", exclude={"name", "replicas", "autoscale", "rollout"})
+        return self.model_dump(mode="json", exclude={"name", "replicas", "autoscale", "rollout", "routing"})

@@ -51,7 +51,7 @@ async def update_endpoint(call: Call[EndpointPatch, NoQuery]) -> EndpointView:
     name, if_match = await _controlled(call), _if_match(call)
 
     async def check(spec: EndpointSpec) -> None:
-        if call.body.env or call.body.secret_env:
+        if call.body.env or call.body.secret_env or call.body.routing:
             await check_secrets(call, spec)
         await authorization.check_limits(call, spec)
 

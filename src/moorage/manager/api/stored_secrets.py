@@ -37,4 +37,4 @@ async def check_secrets(call: Call[Any, Any], spec: Workload) -> None:
             f"env.{masked[0]} is {MASK!r}, the mask of a value that is not shown",
             next_step="give the value, or a stored secret in `secret_env`",
         )
-    await call.deps.store.secrets.check_exist(call.scope, set(spec.secret_env.values()))
+    await call.deps.store.secrets.check_exist(call.scope, spec.secrets)

@@ -12,7 +12,7 @@ import structlog
 
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
-from moorage.common.link.messages import LoadReport
+from moorage.common.link.proxy_messages import LoadReport
 from moorage.common.model.errors import StoreUnavailable
 from moorage.manager.store import Store
 

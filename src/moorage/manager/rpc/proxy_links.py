@@ -9,9 +9,8 @@ from typing import Any
 import grpc
 
 from moorage.common.aio.clock import Clock
-from moorage.common.link.messages import LoadReport
 from moorage.common.link.pb import routes_pb2
-from moorage.common.link.proxy_messages import LimitNeed, LimitShare, ProxyReply
+from moorage.common.link.proxy_messages import LimitNeed, LimitShare, LoadReport, ProxyReply
 from moorage.common.link.route_codec import reply_to_wire, report_from_wire
 from moorage.manager.rpc.authentication import Caller
 from moorage.manager.serving.limit_shares import StoredShares, share_of

@@ -6,14 +6,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from typing import Any
 
-from moorage.common.link.messages import AppRoute, ModelRoute, Target
+from yarl import URL
+
+from moorage.common.link.messages import AppRoute, Fallback, ModelRoute, Target
 from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.model.serving import Routing
 from moorage.common.model.status import EndpointStatus
 
+_NO_KEYS: Mapping[str, Mapping[str, str]] = {}
 
-def model_routes(rows: Iterable[Mapping[str, Any]]) -> tuple[ModelRoute, ...]:
+
+def model_routes(
+    rows: Iterable[Mapping[str, Any]], keys: Mapping[str, Mapping[str, str]] = _NO_KEYS
+) -> tuple[ModelRoute, ...]:
     """One route per model name, ordered by name. For a name that several rows share, the lowest ``rank``
-    wins: an endpoint before a session."""
+    wins: an endpoint before a session. ``keys``: by model, the keys of providers by the name of their
+    secret."""
     routes: dict[str, tuple[int, int, list[Target]]] = {}
     facts: dict[str, Mapping[str, Any]] = {}
     contexts: dict[str, list[int]] = {}
@@ -49,9 +57,37 @@ def model_routes(rows: Iterable[Mapping[str, Any]]) -> tuple[ModelRoute, ...]:
             status=_status(facts[name], sum(not target.draining for target in targets)),
             expected_s=ceil(facts[name]["expected_s"].total_seconds()) if facts[name]["expected_s"] else 0,
             max_model_len=min(contexts.get(name, (0,))),
+            **_routing(name, facts[name]["routing"], keys.get(name, {})),
         )
         for name, (_, created, targets) in sorted(routes.items())
     )
+
+
+def _routing(name: str, stored: Mapping[str, Any] | None, keys: Mapping[str, str]) -> dict[str, Any]:
+    """The fields of a route that say how to route. A provider whose key is not known is left out."""
+    if stored is None:
+        return {}
+    routing = Routing.model_validate(stored)
+    fallbacks = tuple(
+        Fallback(one.model, _provider(name, number, one.url, keys[one.secret] if one.secret else ""))
+        for number, one in enumerate(routing.fallbacks)
+        if one.secret is None or one.secret in keys
+    )
+    return {
+        "fallbacks": fallbacks,
+        "fallback_after_s": routing.fallback_after_s,
+        "prefix_affinity": routing.affinity == "prefix",
+        "max_load": routing.max_load,
+    }
+
+
+def _provider(name: str, number: int, base: str | None, key: str) -> Target | None:
+    if base is None:
+        return None
+    url = URL(base)
+    identity = KernelId(f"provider-{number}/{name}")
+    host, port, prefix = url.raw_host or "", url.port or 443, url.raw_path.rstrip("/")
+    return Target(SessionId(""), identity, host, port, key, "provider", tls=True, prefix=prefix)
 
 
 def _status(row: Mapping[str, Any], ready: int) -> EndpointStatus:

@@ -10,6 +10,7 @@ from typing import Any
 
 from moorage.common.model.ids import EndpointId, SessionId
 from moorage.common.model.reasons import REASONS, Reason
+from moorage.common.model.serving import Routing
 from moorage.common.model.spec import EndpointSpec
 from moorage.common.model.status import Status
 from moorage.common.views.endpoints import ReplicaView
@@ -22,7 +23,7 @@ from moorage.manager.store.rows import Row
 # A proxy that has reported nothing for so long does not count. It reports every 5 s at least.
 FRESH_S = 15.0
 # What ``endpoints.spec`` lacks, because the release before does not know it.
-_SERVING = frozenset({"autoscale", "rollout", "max_lifetime_s"})
+_SERVING = frozenset({"autoscale", "rollout", "max_lifetime_s", "routing"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ class EndpointRecord:
 def spec_columns(spec: EndpointSpec) -> tuple[dict[str, Any], dict[str, Any]]:
     """``spec`` and ``serving`` of a row."""
     serving = spec.model_dump(mode="json", include=set(_SERVING), exclude_none=True)
+    if spec.routing == Routing():
+        del serving["routing"]  # as most have it: the routes are read without it
     return spec.model_dump(mode="json", exclude=set(_SERVING)), serving
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from moorage.common.link.messages import LoadReport
+from moorage.common.link.proxy_messages import LoadReport
 from moorage.common.model.ids import AgentId, EndpointId, SessionId
 from moorage.common.model.spec import EndpointSpec
 from moorage.common.model.usage import EngineUse

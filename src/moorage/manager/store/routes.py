@@ -13,16 +13,21 @@ from dataclasses import replace
 from itertools import chain
 from typing import TypeVar
 
+import structlog
+
 from moorage.common.link.messages import AccessTokenGrant, AppRoute, ModelRoute, RouteTable
-from moorage.common.model.errors import StoreUnavailable
+from moorage.common.model.errors import ConfigError, StoreUnavailable
 from moorage.common.model.ids import EndpointId, SessionId
 from moorage.manager.lifecycle.sweep import Sweep
+from moorage.manager.secrets.keyring import Keyring, SealedSecret
 from moorage.manager.serving.routes import app_routes, model_routes
 from moorage.manager.store.database import Database
 from moorage.manager.store.keys import KeyStore
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
+from moorage.manager.store.rows import Row
 
+log = structlog.get_logger("moorage.routes")
 # Models, and service ports, that are reread with each table, and announced ones that are read together.
 SWEPT, BATCH = 20, 500
 _FIRST = "00000000-0000-0000-0000-000000000000"
@@ -30,8 +35,8 @@ _Key = TypeVar("_Key")
 
 
 class RouteStore:
-    def __init__(self, db: Database, keys: KeyStore, notifier: Notifier) -> None:
-        self._db, self._keys = db, keys
+    def __init__(self, db: Database, keys: KeyStore, keyring: Keyring, notifier: Notifier) -> None:
+        self._db, self._keys, self._keyring = db, keys, keyring
         self._connection = db.dedicated_connection()
         self._models: dict[str, ModelRoute] = {}
         self._apps: dict[SessionId, tuple[AppRoute, ...]] = {}
@@ -99,13 +104,26 @@ class RouteStore:
 
     async def _read_models(self, ids: Collection[str], names: Collection[str]) -> None:
         rows = await self._connection.fetch(SQL["model_routes"], list(ids), list(names))
-        found = {route.name: route for route in model_routes(row for row in rows if row["rank"] is not None)}
+        routed = [row for row in rows if row["rank"] is not None]
+        keys = {row["model"]: self._provider_keys(row) for row in routed if row["secrets"]}
+        found = {route.name: route for route in model_routes(routed, keys)}
         for name in {row["model"] for row in rows}:
             if name not in found:
                 if self._models.pop(name, None) is not None:
                     self._untold_models[name] = None
             elif self._models.get(name) != found[name]:
                 self._models[name] = self._untold_models[name] = found[name]
+
+    def _provider_keys(self, row: Row) -> dict[str, str]:
+        """The values of the secrets that the fallbacks of an endpoint name."""
+        values: dict[str, str] = {}
+        for name, (key_id, data) in row["secrets"].items():
+            try:
+                sealed = SealedSecret(key_id, bytes.fromhex(data))
+                values[name] = self._keyring.open(sealed, row["project"], name)
+            except ConfigError as error:
+                log.error("a fallback is left out", endpoint=row["model"], secret=name, error=str(error))
+        return values
 
     async def _read_apps(self, ids: Collection[str]) -> None:
         found: dict[SessionId, list[AppRoute]] = {}

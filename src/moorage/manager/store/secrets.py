@@ -9,20 +9,23 @@ from collections.abc import Collection
 from typing import Any
 
 from moorage.common.model.errors import Conflict, InvalidInput, NotFound
+from moorage.common.model.ids import EndpointId
 from moorage.common.views.secrets import SecretView
 from moorage.manager.identity.scope import Scope
 from moorage.manager.secrets.keyring import Keyring, SealedSecret, missing_keys
 from moorage.manager.store.database import Database
+from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 
 
 class SecretStore:
-    def __init__(self, db: Database, keyring: Keyring) -> None:
-        self._db, self._keyring = db, keyring
+    def __init__(self, db: Database, keyring: Keyring, notifier: Notifier) -> None:
+        self._db, self._keyring, self._notifier = db, keyring, notifier
         self._connection = db.dedicated_connection()
 
     async def put(self, scope: Scope, name: str, value: str) -> SecretView:
-        """Set a secret of the owner's project. Sessions that start later receive the new value.
+        """Set a secret of the owner's project. Sessions that start later receive the new value, and the
+        proxies at once, where it is the key of a provider.
 
         Raises ``Conflict`` if the keyring lacks a key with which stored secrets are encrypted: other managers
         could not read what this one encrypts.
@@ -36,6 +39,8 @@ class SecretStore:
                 "this manager does not have the key with which the stored secrets are encrypted",
                 next_step=f"copy the file secrets-keys of the other managers to {self._keyring.path}",
             )
+        using = await self._connection.fetch(SQL["secret_endpoints"], project, name)
+        self._notifier.notify_routes([EndpointId(row["id"]) for row in using])
         return SecretView.model_validate(dict(rows[0]))
 
     async def all(self, scope: Scope) -> list[SecretView]:
@@ -60,7 +65,7 @@ class SecretStore:
         known = {view.name for view in await self.all(scope)}
         if missing := sorted(set(names) - known):
             raise InvalidInput(
-                f"secret_env: project {scope.owner.project!r} has no secret {', '.join(map(repr, missing))}",
+                f"project {scope.owner.project!r} has no secret {', '.join(map(repr, missing))}",
                 next_step=f"create it with `moorage secrets set {missing[0]}`",
             )
 

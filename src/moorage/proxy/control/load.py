@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moorage.common.link.messages import LoadReport, ModelLoad, ReplicaLoad
+from moorage.common.link.proxy_messages import LoadReport, ModelLoad, ReplicaLoad
 from moorage.proxy.core.request_limiter import RequestLimiter
 from moorage.proxy.core.request_router import RequestRouter
 

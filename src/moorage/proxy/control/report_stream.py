@@ -14,8 +14,7 @@ import grpc
 import structlog
 
 from moorage.common.aio.clock import Clock
-from moorage.common.link.messages import LoadReport
-from moorage.common.link.proxy_messages import LimitNeed, ProxyReport, UsageBatch
+from moorage.common.link.proxy_messages import LimitNeed, LoadReport, ProxyReport, UsageBatch
 from moorage.common.link.route_codec import reply_from_wire, report_to_wire
 from moorage.proxy.control.load import LoadMeter
 from moorage.proxy.control.usage_spool import UsageSpool

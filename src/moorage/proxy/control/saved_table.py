@@ -14,6 +14,7 @@ import structlog
 from moorage.common.link.messages import (
     AccessTokenGrant,
     AppRoute,
+    Fallback,
     KeyGrant,
     ModelRoute,
     ProjectGrant,
@@ -124,7 +125,11 @@ def _decode(document: dict[str, Any]) -> RouteTable:
 
 def _model(fields: dict[str, Any]) -> ModelRoute:
     targets = tuple(_made(Target, target) for target in fields["targets"])
-    return _made(ModelRoute, fields | {"targets": targets, "limits": _limits(fields)})
+    fallbacks = tuple(
+        Fallback(one["model"], None if one["provider"] is None else _made(Target, one["provider"]))
+        for one in fields.get("fallbacks", ())
+    )
+    return _made(ModelRoute, fields | {"targets": targets, "limits": _limits(fields), "fallbacks": fallbacks})
 
 
 def _key(fields: dict[str, Any]) -> KeyGrant:

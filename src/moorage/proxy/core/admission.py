@@ -16,6 +16,7 @@ from urllib.parse import parse_qs
 from moorage.common.link.messages import KeyGrant, ModelRoute
 from moorage.common.model.kernel import ENGINES as _ENGINES
 from moorage.proxy.core import error_response
+from moorage.proxy.core.affinity import SESSION
 from moorage.proxy.core.apis import (
     APIS,
     MODELS,
@@ -64,7 +65,8 @@ class BodyRequired:
     ``project``: whose address it is; "": that of all. ``wants_progress``: the client asks for comments while
     a stream waits for its model. ``content_type``: of a form, else "". ``response_id``: of the stored
     response that is asked for, else "". ``is_anthropic``: errors are to be in Anthropic's format.
-    ``upgrades``: the request becomes a WebSocket. ``model``: the one that its address names, else ""."""
+    ``upgrades``: the request becomes a WebSocket. ``model``: the one that its address names, else "".
+    ``session``: which the client names, so that its requests go to one replica."""
 
     path: str
     key: KeyGrant | None = None
@@ -76,6 +78,7 @@ class BodyRequired:
     is_anthropic: bool = False
     upgrades: bool = False
     model: str = ""
+    session: str = ""
 
     @property
     def reads_answer(self) -> bool:
@@ -140,7 +143,15 @@ def admit_head(
     api = APIS.get(path)
     content_type = headers.get("Content-Type", "") if api is not None and api.in_form else ""
     return BodyRequired(
-        path, key, project, wants_progress, content_type, method, stored_id(path), is_anthropic
+        path,
+        key,
+        project,
+        wants_progress,
+        content_type,
+        method,
+        stored_id(path),
+        is_anthropic,
+        session=headers.get(SESSION, "")[:256],
     )
 
 
@@ -182,10 +193,11 @@ def admit_body(head: BodyRequired, body: bytes, table: IndexedTable) -> ErrorRes
     route = table.model(name)
     if route is None or not may_ask(caller, route):
         return error_response.unknown_model(name, _visible(table, caller))
-    return _missing_in_engine(head, route) or Forward(route, head.path, document)
+    return missing_in_engine(head, route) or Forward(route, head.path, document)
 
 
-def _missing_in_engine(head: BodyRequired, route: ModelRoute) -> ErrorResponse | None:
+def missing_in_engine(head: BodyRequired, route: ModelRoute) -> ErrorResponse | None:
+    """None unless the engine of a model is known not to have the API."""
     engine = route.targets[0].engine if route.targets else ""
     if engine not in ENGINES or engine in engines_of(head.method, head.path):
         return None
@@ -200,7 +212,7 @@ def admit_stored(head: BodyRequired, home: Home | None, table: IndexedTable) -> 
         return error_response.unknown_response(head.response_id)
     if not _has(route, home):
         return error_response.response_gone(head.response_id)
-    return _missing_in_engine(head, route) or Forward(route, head.path, {}, home)
+    return missing_in_engine(head, route) or Forward(route, head.path, {}, home)
 
 
 def previous_response(forward: Forward) -> str | ErrorResponse | None:

@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 
+from moorage.proxy.core.retry import Failure
+
 INVALID = "invalid_request_error"
 UNAVAILABLE = "service_unavailable_error"
 SERVER = "server_error"
@@ -279,10 +281,28 @@ def key_rejected() -> ErrorResponse:
     )
 
 
+def provider_refused() -> ErrorResponse:
+    return upstream_error(
+        "The outside provider to which this model falls back refused the request of the proxy. Your key is "
+        "not the cause. Retry, or contact the owner of the endpoint."
+    )
+
+
 def unreachable(connecting: bool, tried: int) -> ErrorResponse:
     """No replica responded. ``connecting``: the last one could not even be reached."""
     problem = "could not be reached" if connecting else "closed the connection before it responded"
     return upstream_error(f"The replica {problem} ({tried} tried). Retry; a lost replica is replaced.")
+
+
+def upstream_failure(failure: Failure, read_idle_timeout_s: float, tried: int) -> ErrorResponse:
+    """What a failed attempt, the last one, means to the client. ``tried``: replicas."""
+    if failure is Failure.IDLE_TIMEOUT:
+        return upstream_timeout(read_idle_timeout_s)
+    if failure is Failure.KEY_REJECTED:
+        return key_rejected()
+    if failure is Failure.REFUSED:
+        return provider_refused()
+    return unreachable(failure is Failure.CONNECT, tried)
 
 
 def internal_error(request_id: str) -> ErrorResponse:

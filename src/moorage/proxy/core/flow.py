@@ -8,6 +8,7 @@ of bodies itself: the flow sees the head of a response, whether it ended, and no
                             │   └────┴─ upstream_failed, or a status that means "elsewhere"
                             └─ Hold ─ routes_changed or timer ─ Send
 
+``Send`` is to a replica of the model, or to one of its fallbacks (``fallback``).
 A request that reaches no replica of a model that is kept running is held, too: another replica is on its way.
 
 Wherever it ends otherwise, the command is a response of the proxy itself: ``LocalResponse`` or
@@ -18,15 +19,16 @@ reservation and the metrics are settled at the end, once, however it comes.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
 
 from moorage.common.link.messages import KeyGrant, Target
 from moorage.common.model.ids import KernelId
 from moorage.proxy.core import error_response, stream_end
 from moorage.proxy.core.admission import BodyRequired, Forward, LocalResponse
+from moorage.proxy.core.affinity import key_of
 from moorage.proxy.core.apis import RESPONSES, speaks_anthropic, split_project
+from moorage.proxy.core.commands import READ_BODY, Break, Command, Hold, Send, Start
 from moorage.proxy.core.error_response import ErrorResponse
+from moorage.proxy.core.fallback import FALLS_BACK, FallbackChain, is_refused
 from moorage.proxy.core.headers import is_event_stream
 from moorage.proxy.core.limiter import Ask, Observer, Reservation
 from moorage.proxy.core.priority import DEFAULT
@@ -42,50 +44,6 @@ CLIENT_CLOSED_REQUEST = 499
 """Status in logs and metrics for a client that disconnected first (nginx's code)."""
 
 
-@dataclass(slots=True)
-class ReadBody:
-    """Read the body of the request, and report it with ``body``, or what is wrong with ``refuse``."""
-
-
-@dataclass(slots=True)
-class Send:
-    """Send the request to ``target``, on a connection of this request alone. An earlier one is closed."""
-
-    target: Target
-
-
-@dataclass(slots=True)
-class Hold:
-    """Wait until the monotonic second ``until``, which is an event, as is every change of the routes before.
-    Send the client ``comment`` first, if there is one: with the first, its response begins as an event
-    stream with the status 200, and stays one."""
-
-    until: float
-    comment: bytes = b""
-
-
-@dataclass(slots=True)
-class Start:
-    """Send the client the response of the replica: its head, with the proxy's own headers and ``more`` added,
-    and then its body as it comes, through ``observe`` if there is one. ``overhead_s``: time in the proxy."""
-
-    overhead_s: float
-    more: Sequence[tuple[str, str]] = ()
-    observe: Observer | None = None
-
-
-@dataclass(slots=True)
-class Break:
-    """The response stays incomplete. Send ``event`` and end it; None: nothing can be said within it, so
-    close the connection in a way that the client cannot take for its end."""
-
-    event: bytes | None
-
-
-Command: TypeAlias = ReadBody | Send | Hold | Start | Break | LocalResponse | ErrorResponse
-READ_BODY = ReadBody()
-
-
 class RequestFlow:
     """One request. Times named ``now`` are monotonic seconds, ``unix_now`` is in seconds since the epoch.
 
@@ -96,23 +54,26 @@ class RequestFlow:
     """
 
     __slots__ = (
-        "_asked_at", "_failures", "_held_since", "_hold_until", "_home", "_is_background", "_is_over",
-        "_is_stream_open", "_reads_id", "_reservation", "_router", "_sent_at", "_started_at", "_status",
-        "_tells", "_tried", "_waited_s", "admitted", "is_anthropic", "model", "path", "payload",
+        "_affinity", "_asked_at", "_chain", "_failures", "_fall_at", "_held_since", "_hold_until", "_home",
+        "_is_background", "_is_over", "_is_stream_open", "_reads_id", "_reservation", "_router", "_sent_at",
+        "_served_by", "_started_at", "_status", "_tells", "_tried", "_waited_s", "admitted", "is_anthropic",
+        "model", "path", "payload",
         "request_id", "resume", "target",
     )  # fmt: skip
 
     def __init__(self, router: RequestRouter, request_id: str, now: float) -> None:
         self._router, self.request_id = router, request_id
         self._started_at = self._asked_at = self._sent_at = now
-        self._waited_s = self._held_since = self._hold_until = 0.0
+        self._waited_s = self._held_since = self._hold_until = self._fall_at = 0.0
         self._failures: tuple[Failure, ...] = ()
         self._tried: set[KernelId] | None = None
         self._is_over = self._tells = self._is_stream_open = self.is_anthropic = False
         self._home: Home | None = None  # of a stored response: no other replica has it
         self._reads_id = self._is_background = False
-        self._status = 0
+        self._status = self._affinity = 0
         self._reservation: Reservation | None = None
+        self._chain: FallbackChain | None = None
+        self._served_by = ""  # the model of a fallback
         self.admitted: BodyRequired | None = None
         self.model, self.path, self.payload = "", "", b""
         self.target: Target | None = None
@@ -173,6 +134,10 @@ class RequestFlow:
         self._reservation = granted
         self.payload = body if granted is None else granted.body
         self.path, self.model = forward.path, forward.route.name
+        if forward.route.fallbacks and forward.home is None and not self.admitted.upgrades:
+            self._chain = FallbackChain(self.admitted, forward, body)
+        if forward.route.prefix_affinity or self.admitted.session:
+            self._affinity = key_of(self.admitted.session, forward.document)
         self._tells = self.admitted.wants_progress and forward.document.get("stream") is True
         target = self._pick((), now)
         return self._send(target, now) if target is not None else self._hold(now)
@@ -180,20 +145,28 @@ class RequestFlow:
     # While no replica is ready, or none can be reached
 
     def _hold(self, now: float) -> Command:
-        router = self._router
+        router, chain = self._router, self._chain
         self._release()
         self._held_since = self._held_since or now
-        self._hold_until = self._held_since + router.hold_s(self.model)
+        hold_s = router.hold_s(self.model)
+        if chain is not None:
+            self._fall_at = self._held_since + (0 if self._tried else min(chain.after_s, hold_s))
+            if self._fall_at <= now and (command := self._fall_back(now)) is not None:
+                return command
+        self._hold_until = self._held_since + hold_s
         if now >= self._hold_until:
             return self._answer(self._no_replica(), now)
         priority = DEFAULT if self._reservation is None else self._reservation.priority
         if not router.waiting.add(self, priority, len(self.payload)):
-            return self._answer(error_response.too_many_held(self.model, router.expected_s(self.model)), now)
+            error = error_response.too_many_held(self.model, router.expected_s(self.model))
+            return self._fall_back(now) or self._answer(error, now)
         self._asked_at = now
         return self._wait(now)
 
     def _wait(self, now: float) -> Hold:
         until = min(self._hold_until, now + UNREACHABLE_S) if self._tried else self._hold_until
+        if now < self._fall_at:
+            until = min(until, self._fall_at)
         if not self._tells:
             return Hold(until)
         self._is_stream_open = True
@@ -209,6 +182,8 @@ class RequestFlow:
         error = router.check_model(self.model) if target is None else None
         before = self._hold_until
         if target is None:  # a model may begin to load, or cease to
+            if now >= self._fall_at and (command := self._fall_back(now)) is not None:
+                return command
             self._hold_until = self._held_since + router.hold_s(self.model)
             waits = bool(self._tried) if error is None else error_response.may_resolve(error)
             if waits and now < self._hold_until:
@@ -219,6 +194,31 @@ class RequestFlow:
             return self._answer(error or self._no_replica(), now)
         self._failures = tuple(f for f in self._failures if f is Failure.DISCONNECT)
         return self._send(target, now)
+
+    def _fall_back(self, now: float) -> Command | None:
+        """Send the request to the next fallback that can serve it; None: there is none."""
+        chain, router, refusal = self._chain, self._router, None
+        while chain is not None and (hop := router.next_fallback(chain, now)) is not None:
+            if router.waiting.remove(self):
+                self._waited_s += now - self._asked_at
+            self._release()
+            forward, route, payload = chain.forward, hop.route, hop.body
+            if route.name != self.model:
+                self._settle(503, now)
+                ask = Ask(self.identity, route, forward.path, payload, forward.document, self.request_id)
+                granted = router.reserve(ask, now)
+                if isinstance(granted, ErrorResponse):
+                    refusal = granted
+                    continue
+                self._reservation, self.model = granted, route.name
+                if granted is not None and not hop.target.tls:
+                    payload = granted.body  # with what our engines read, and others may refuse
+            router.metrics.record_fallback(forward.model, hop.name)
+            self.path, self.payload, self._served_by, self._tried = hop.path, payload, hop.name, None
+            # A request that has lost a connection is still not sent to one replica after the other.
+            self._failures = tuple(one for one in self._failures if one is Failure.DISCONNECT)
+            return self._send(hop.target, now)
+        return None if refusal is None else self._answer(refusal, now)
 
     def timer(self, now: float) -> Command:
         """The time of a ``Hold`` is over."""
@@ -237,10 +237,12 @@ class RequestFlow:
 
     def upstream_failed(self, failure: Failure, now: float) -> Command:
         """The replica could not be reached, or broke off before the first byte of a body."""
-        target = self._next_target(failure, now)
-        if target is not None:
+        if (target := self._next_target(failure, now)) is not None:
             return self._send(target, now)
-        if failure is Failure.CONNECT and self._home is None and self._router.holds(self.model):
+        if failure in FALLS_BACK and (command := self._fall_back(now)) is not None:
+            return command
+        waits = failure is Failure.CONNECT and self._home is None and not self._served_by
+        if waits and self._router.holds(self.model):
             return self._hold(now)
         return self._answer(self._error(failure), now)
 
@@ -251,17 +253,24 @@ class RequestFlow:
         router.record_response(target)
         if status == 401:
             return self.upstream_failed(Failure.KEY_REJECTED, now)
-        if status in BUSY and (elsewhere := self._next_target(Failure.BUSY, now)) is not None:
-            return self._send(elsewhere, now)
-        self._status, self.payload = status, b""
+        if target.tls and is_refused(status):
+            return self.upstream_failed(Failure.REFUSED, now)
+        if status in BUSY:
+            if (elsewhere := self._next_target(Failure.BUSY, now)) is not None:
+                return self._send(elsewhere, now)
+            if (command := self._fall_back(now)) is not None:
+                return command
+        self._status, self.payload, self._chain = status, b"", None
         overhead_s = self._sent_at - self._started_at - self._waited_s
         router.metrics.record_first_byte(now - self._started_at, overhead_s)
         observe: Observer | None = None
         more: Sequence[tuple[str, str]] = ()
         if (reservation := self._reservation) is not None:
             observe, more = reservation.observe(status, content_type), reservation.headers
-        if self._reads_id and status == 200:
+        if self._reads_id and status == 200 and not target.tls:
             observe = self._read_id(target, is_event_stream(content_type), observe, now)
+        if self._served_by:
+            more = (*more, ("x-moorage-model", self._served_by))
         if self._is_stream_open and not (status == 200 and is_event_stream(content_type)):
             observe = stream_end.as_event(observe)
         return Start(overhead_s, more, observe)
@@ -297,7 +306,7 @@ class RequestFlow:
     def _pick(self, tried: Container[KernelId], now: float) -> Target | None:
         if self._home is not None:
             return self._router.target_at(self._home, tried)
-        return self._router.pick_target(self.model, tried, now)
+        return self._router.pick_target(self.model, tried, now, self._affinity)
 
     def _prepare_response(self, forward: Forward, ask: Ask) -> None:
         """The request makes a response that may be stored, or is for one."""
@@ -338,18 +347,15 @@ class RequestFlow:
         self._failures += (failure,)
         if not retry:
             return None
-        elsewhere = self._pick(tried, now)
+        elsewhere = None if target.tls else self._pick(tried, now)
         if elsewhere is None and failure is Failure.DISCONNECT:
             # The only replica. Most often it had just closed an idle connection, so try it once more.
             return target
         return elsewhere
 
     def _error(self, failure: Failure) -> ErrorResponse:
-        if failure is Failure.IDLE_TIMEOUT:
-            return error_response.upstream_timeout(self._router.settings.read_idle_timeout_s)
-        if failure is Failure.KEY_REJECTED:
-            return error_response.key_rejected()
-        return error_response.unreachable(failure is Failure.CONNECT, len(self._tried or ()))
+        idle_s = self._router.settings.read_idle_timeout_s
+        return error_response.upstream_failure(failure, idle_s, len(self._tried or ()))
 
     # The end
 
@@ -373,9 +379,13 @@ class RequestFlow:
         if self._hold_until:
             self._router.waiting.remove(self)
         self._release()
-        if (reservation := self._reservation) is not None:
-            reservation.settle(status, now)
+        self._settle(status, now)
         self._router.record_request(self.model, status, now - self._started_at)
+
+    def _settle(self, status: int, now: float) -> None:
+        if (reservation := self._reservation) is not None:
+            self._reservation = None
+            reservation.settle(status, now)
 
 
 def resume_held(router: RequestRouter, now: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from email.message import Message
 
 _MAX_FIELDS, _MAX_VALUE = 64, 4096
@@ -9,13 +10,21 @@ _MAX_FIELDS, _MAX_VALUE = 64, 4096
 
 def text_fields(body: bytes, content_type: str) -> list[tuple[str, str]]:
     """Names and values of fields that are no files and no longer than 4 KiB. Raises ``ValueError``."""
+    return [(name, body[begin:end].decode()) for name, begin, end in _text_spans(body, content_type)]
+
+
+def field_span(body: bytes, content_type: str, name: str) -> tuple[int, int]:
+    """Where the value of a field is that ``text_fields`` has found."""
+    return next((begin, end) for found, begin, end in _text_spans(body, content_type) if found == name)
+
+
+def _text_spans(body: bytes, content_type: str) -> Iterator[tuple[str, int, int]]:
     boundary = _parameter("Content-Type", content_type, "boundary")
     if not boundary or not content_type.lower().startswith("multipart/form-data"):
         raise ValueError("Content-Type must be multipart/form-data with a boundary")
     delimiter = b"--" + boundary.encode("latin-1", "replace")
     if not body.startswith(delimiter + b"\r\n"):
         raise ValueError("the form does not begin with its boundary")
-    fields: list[tuple[str, str]] = []
     at = len(delimiter) + 2
     for _ in range(_MAX_FIELDS):
         begin, end = body.find(b"\r\n\r\n", at), body.find(b"\r\n" + delimiter, at)
@@ -25,10 +34,10 @@ def text_fields(body: bytes, content_type: str) -> list[tuple[str, str]]:
         name = _parameter("Content-Disposition", disposition, "name")
         is_file = _parameter("Content-Disposition", disposition, "filename") is not None
         if name and not is_file and end - begin - 4 <= _MAX_VALUE:
-            fields.append((name, body[begin + 4 : end].decode()))
+            yield name, begin + 4, end
         at = end + 2 + len(delimiter)
         if body.startswith(b"--", at):
-            return fields
+            return
         at += 2
     raise ValueError(f"the form has more than {_MAX_FIELDS} parts")
 

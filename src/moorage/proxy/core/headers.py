@@ -60,13 +60,25 @@ NOT_FROM_A_KERNEL = frozenset(
         "x-sendfile",
         # Those of the proxy itself.
         "x-moorage-error",
+        "x-moorage-model",
         "x-moorage-overhead-ms",
         "x-moorage-replica",
         "x-request-id",
     }
 )
 """Response headers of a program in a session that have an effect beyond its own responses. In lower case."""
-_NOT_DOWNSTREAM = _HOP_BY_HOP | NOT_FROM_A_KERNEL | {"set-cookie"}
+# Of outside providers: whose account it is, and its limits, which are not the client's.
+_OF_ACCOUNT = frozenset(
+    {"openai-organization", "openai-project"}
+    | {
+        f"x-ratelimit-{of}-{kind}"
+        for of in ("limit", "remaining", "reset")
+        for kind in ("requests", "tokens")
+    }
+)
+_NOT_DOWNSTREAM = _HOP_BY_HOP | NOT_FROM_A_KERNEL | _OF_ACCOUNT | {"set-cookie"}
+# All that an outside provider learns of a client's head.
+_TO_PROVIDER = frozenset({"accept", "accept-encoding", "content-type"})
 
 # A protocol that OpenAI's clients offer in browsers, which can set no header: a key follows.
 _KEY_PROTOCOL = "openai-insecure-api-key."
@@ -95,6 +107,12 @@ def kept_for_replica(client: HeaderPairs, *, uncompressed: bool = False) -> list
     if uncompressed:
         dropped |= {"accept-encoding"}
     return [(name, value) for name, value in pairs if name.lower() not in dropped]
+
+
+def kept_for_provider(client: HeaderPairs, *, uncompressed: bool = False) -> list[tuple[str, str]]:
+    """The client's headers that an outside provider gets."""
+    kept = kept_for_replica(client, uncompressed=uncompressed)
+    return [pair for pair in kept if pair[0].lower() in _TO_PROVIDER] + [("User-Agent", "moorage")]
 
 
 def for_replica(key: str) -> list[tuple[str, str]]:

@@ -15,9 +15,11 @@ from moorage.common.link.messages import RouteTable, Target
 from moorage.common.model.ids import KernelId
 from moorage.proxy.core import admission
 from moorage.proxy.core.admission import AdmissionPolicy, BodyRequired, Forward, LocalResponse
+from moorage.proxy.core.affinity import MAX_LOAD, pick_affine
 from moorage.proxy.core.balancer import Ejections, RandRange, pick_target
 from moorage.proxy.core.credentials_age import CredentialsAge
 from moorage.proxy.core.error_response import ErrorResponse, invalid_key, no_table, stale_credentials
+from moorage.proxy.core.fallback import FallbackChain, Hop
 from moorage.proxy.core.limiter import Ask, Limiter, Reservation, Unlimited
 from moorage.proxy.core.response_homes import Home, ResponseHomes, bytes_needed, owner_of
 from moorage.proxy.core.retry import Failure
@@ -167,13 +169,28 @@ class RequestRouter:
         targets = () if route is None or home.kernel_id in tried else route.targets
         return next((target for target in targets if target.kernel_id == home.kernel_id), None)
 
-    def pick_target(self, model: str, tried: Container[KernelId], now: float) -> Target | None:
-        """A replica of ``model`` that is not in ``tried``. None if there is none left."""
+    def pick_target(
+        self, model: str, tried: Container[KernelId], now: float, affinity: int = 0
+    ) -> Target | None:
+        """A replica of ``model`` that is not in ``tried``. None if there is none left. ``affinity``: the key
+        by which it is picked; 0: by load alone."""
         route = self.table.model(model) if self.table is not None else None
         if route is None:
             return None
         targets = [t for t in route.targets if t.kernel_id not in tried] if tried else route.targets
+        if affinity:
+            max_load, ejected = route.max_load or MAX_LOAD, self._ejections.until
+            target = pick_affine(targets, affinity, max_load, self._in_flight, ejected, now)
+            if target is not None:
+                return target
         return pick_target(targets, self._in_flight, self._ejections.until, now, self._randrange)
+
+    def next_fallback(self, chain: FallbackChain, now: float) -> Hop | None:
+        """The first fallback that is left and can serve now."""
+        table = self.table
+        return (
+            None if table is None else chain.next(table.model, lambda name: self.pick_target(name, (), now))
+        )
 
     def record_failure(self, model: str, target: Target, failure: Failure, now: float) -> None:
         """Record a failed attempt. Only a replica that cannot be reached is ejected."""

@@ -20,6 +20,7 @@ class Failure(StrEnum):
     IDLE_TIMEOUT = "idle-timeout"  # no data within read_idle_timeout_s
     KEY_REJECTED = "key-rejected"  # the replica rejected the key that the manager gave us
     INTERRUPTED = "interrupted"  # connection lost in the middle of the response
+    REFUSED = "refused"  # an outside provider refused our key, or sent us elsewhere
     KEY_REVOKED = "key-revoked"  # the client's key was revoked in the middle of the response
 
 
@@ -30,7 +31,7 @@ def should_retry(failure: Failure, earlier: tuple[Failure, ...], elapsed_s: floa
     most often the engine just closed an idle connection, but a request that crashes an engine must not crash
     one replica after the other.
     """
-    if failure in (Failure.IDLE_TIMEOUT, Failure.KEY_REJECTED, Failure.INTERRUPTED, Failure.KEY_REVOKED):
+    if failure not in (Failure.CONNECT, Failure.DISCONNECT, Failure.BUSY):
         return False
     if failure is Failure.DISCONNECT and failure in earlier:
         return False

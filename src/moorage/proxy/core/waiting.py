@@ -38,14 +38,16 @@ class WaitingRoom:
         insort(self._by_model.setdefault(request.model, []), place)
         return True
 
-    def remove(self, request: Held) -> None:
-        """Does nothing if the request is not held."""
-        if (place := self._places.pop(request, None)) is not None:
-            self._bytes -= place[3]
-            queue = self._by_model[request.model]
-            del queue[bisect_left(queue, place)]
-            if not queue:
-                del self._by_model[request.model]
+    def remove(self, request: Held) -> bool:
+        """False if the request is not held."""
+        if (place := self._places.pop(request, None)) is None:
+            return False
+        self._bytes -= place[3]
+        queue = self._by_model[request.model]
+        del queue[bisect_left(queue, place)]
+        if not queue:
+            del self._by_model[request.model]
+        return True
 
     def position(self, request: Held) -> int:
         """The place of a held request in the queue of its model, from 1."""

@@ -49,4 +49,4 @@ class MemorySecrets:
         project = scope.owner.project
         for name in names:
             if (project, name) not in self._views:
-                raise InvalidInput(f"secret_env: project {project!r} has no secret {name!r}")
+                raise InvalidInput(f"project {project!r} has no secret {name!r}")

@@ -31,7 +31,7 @@ class RequestLimits(_message.Message):
     def __init__(self, requests_per_minute: _Optional[int] = ..., tokens_per_minute: _Optional[int] = ..., concurrent_requests: _Optional[int] = ...) -> None: ...
 
 class Target(_message.Message):
-    __slots__ = ("session_id", "kernel_id", "host", "port", "key", "engine", "draining", "accepts_priority")
+    __slots__ = ("session_id", "kernel_id", "host", "port", "key", "engine", "draining", "accepts_priority", "tls", "prefix")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     KERNEL_ID_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
@@ -40,6 +40,8 @@ class Target(_message.Message):
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     ACCEPTS_PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    TLS_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     kernel_id: str
     host: str
@@ -48,10 +50,20 @@ class Target(_message.Message):
     engine: str
     draining: bool
     accepts_priority: bool
-    def __init__(self, session_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., key: _Optional[str] = ..., engine: _Optional[str] = ..., draining: _Optional[bool] = ..., accepts_priority: _Optional[bool] = ...) -> None: ...
+    tls: bool
+    prefix: str
+    def __init__(self, session_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., key: _Optional[str] = ..., engine: _Optional[str] = ..., draining: _Optional[bool] = ..., accepts_priority: _Optional[bool] = ..., tls: _Optional[bool] = ..., prefix: _Optional[str] = ...) -> None: ...
+
+class Fallback(_message.Message):
+    __slots__ = ("model", "provider")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    PROVIDER_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    provider: Target
+    def __init__(self, model: _Optional[str] = ..., provider: _Optional[_Union[Target, _Mapping]] = ...) -> None: ...
 
 class ModelRoute(_message.Message):
-    __slots__ = ("name", "created", "targets", "project", "shared_with", "limits", "holds", "status", "expected_s", "max_model_len")
+    __slots__ = ("name", "created", "targets", "project", "shared_with", "limits", "holds", "status", "expected_s", "max_model_len", "fallbacks", "fallback_after_s", "prefix_affinity", "max_load")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
     TARGETS_FIELD_NUMBER: _ClassVar[int]
@@ -62,6 +74,10 @@ class ModelRoute(_message.Message):
     STATUS_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_S_FIELD_NUMBER: _ClassVar[int]
     MAX_MODEL_LEN_FIELD_NUMBER: _ClassVar[int]
+    FALLBACKS_FIELD_NUMBER: _ClassVar[int]
+    FALLBACK_AFTER_S_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_AFFINITY_FIELD_NUMBER: _ClassVar[int]
+    MAX_LOAD_FIELD_NUMBER: _ClassVar[int]
     name: str
     created: int
     targets: _containers.RepeatedCompositeFieldContainer[Target]
@@ -72,7 +88,11 @@ class ModelRoute(_message.Message):
     status: str
     expected_s: int
     max_model_len: int
-    def __init__(self, name: _Optional[str] = ..., created: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ..., project: _Optional[str] = ..., shared_with: _Optional[_Iterable[str]] = ..., limits: _Optional[_Union[RequestLimits, _Mapping]] = ..., holds: _Optional[bool] = ..., status: _Optional[str] = ..., expected_s: _Optional[int] = ..., max_model_len: _Optional[int] = ...) -> None: ...
+    fallbacks: _containers.RepeatedCompositeFieldContainer[Fallback]
+    fallback_after_s: float
+    prefix_affinity: bool
+    max_load: float
+    def __init__(self, name: _Optional[str] = ..., created: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ..., project: _Optional[str] = ..., shared_with: _Optional[_Iterable[str]] = ..., limits: _Optional[_Union[RequestLimits, _Mapping]] = ..., holds: _Optional[bool] = ..., status: _Optional[str] = ..., expected_s: _Optional[int] = ..., max_model_len: _Optional[int] = ..., fallbacks: _Optional[_Iterable[_Union[Fallback, _Mapping]]] = ..., fallback_after_s: _Optional[float] = ..., prefix_affinity: _Optional[bool] = ..., max_load: _Optional[float] = ...) -> None: ...
 
 class KeyGrant(_message.Message):
     __slots__ = ("sha256", "expires_at", "user", "project", "admin", "project_admin", "limits_models", "models", "id", "limits", "priority", "owner")

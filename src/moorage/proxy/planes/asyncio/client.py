@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, cast
 
 from moorage.common.aio.sockets import keep_alive, limit_unread
 from moorage.proxy.core import error_response
+from moorage.proxy.core.commands import READ_BODY, Command
 from moorage.proxy.core.error_response import ErrorResponse
-from moorage.proxy.core.flow import READ_BODY, Command, RequestFlow
+from moorage.proxy.core.flow import RequestFlow
 from moorage.proxy.core.headers import valid_request_id
 from moorage.proxy.planes.asyncio.chunks import BadChunks, ChunkDecoder
 from moorage.proxy.planes.asyncio.exchange import Exchange

@@ -10,8 +10,9 @@ from moorage.common.aio.sockets import reset
 from moorage.common.aio.tasks import spawn
 from moorage.common.link.messages import Target
 from moorage.proxy.core.admission import LocalResponse
+from moorage.proxy.core.commands import Break, Command, Hold, Send, Start
 from moorage.proxy.core.error_response import ErrorResponse, invalid_key
-from moorage.proxy.core.flow import Break, Command, Hold, RequestFlow, Send, Start
+from moorage.proxy.core.flow import RequestFlow
 from moorage.proxy.core.limiter import Observer
 from moorage.proxy.core.retry import Failure
 from moorage.proxy.core.stream_end import TAIL_BYTES
@@ -20,6 +21,7 @@ from moorage.proxy.planes.asyncio.heads import ResponseHead
 from moorage.proxy.planes.asyncio.messages import KnownHead, own_lines, own_response
 from moorage.proxy.planes.asyncio.upstream import UpstreamConnection
 from moorage.proxy.planes.failure_log import log_failure
+from moorage.proxy.planes.providers import pool_address
 
 if TYPE_CHECKING:
     from moorage.proxy.planes.asyncio.plane import AsyncioPlane
@@ -140,7 +142,7 @@ class Exchange:
     def _send(self, target: Target) -> None:
         flow, plane = self.flow, self._plane
         assert flow is not None
-        upstream = plane.upstreams.take((target.host, target.port))
+        upstream = plane.upstreams.take(pool_address(target) if target.tls else (target.host, target.port))
         if upstream is not None:
             self._forward(upstream, target)
             flow.sent(plane.monotonic())
@@ -149,8 +151,12 @@ class Exchange:
             self._connecting = spawn("proxy.connect", self._connect(target))
 
     async def _connect(self, target: Target) -> None:
+        pool = self._plane.upstreams
         try:
-            upstream = await self._plane.upstreams.connect((target.host, target.port))
+            if target.tls:
+                upstream = await pool.connect_to_provider(target)
+            else:
+                upstream = await pool.connect((target.host, target.port))
         except (OSError, TimeoutError) as error:
             self._connecting = None
             self.response_failed(Failure.CONNECT, str(error) or type(error).__name__)

@@ -8,7 +8,8 @@ from typing import ClassVar
 from moorage.common.link.messages import Target
 from moorage.proxy.core import headers
 from moorage.proxy.core.admission import BodyRequired
-from moorage.proxy.core.flow import RequestFlow, Start
+from moorage.proxy.core.commands import Start
+from moorage.proxy.core.flow import RequestFlow
 from moorage.proxy.planes.asyncio.heads import REASONS, RequestHead
 
 
@@ -18,6 +19,7 @@ class KnownHead:
     LIMIT: ClassVar = 64
 
     def __init__(self, head: RequestHead, admitted: BodyRequired) -> None:
+        self._pairs = head.pairs
         self._kept = lines(headers.kept_for_replica(head.pairs, uncompressed=admitted.reads_answer))
         query = headers.query_to_replica(head.query)
         self._query = f"?{query}" if query else ""
@@ -30,8 +32,12 @@ class KnownHead:
         known = self._lines.get(target.kernel_id)
         if known is None or known[0] is not target:
             host = f"[{target.host}]" if ":" in target.host else target.host
-            first = f"{self.admitted.method} {path}{self._query} HTTP/1.1\r\nHost: {host}:{target.port}\r\n"
-            known = target, first.encode("latin-1") + self._kept + lines(headers.for_replica(target.key))
+            query, kept = self._query, self._kept
+            if target.tls:
+                uncompressed = self.admitted.reads_answer
+                query, kept = "", lines(headers.kept_for_provider(self._pairs, uncompressed=uncompressed))
+            first = f"{self.admitted.method} {path}{query} HTTP/1.1\r\nHost: {host}:{target.port}\r\n"
+            known = target, first.encode("latin-1") + kept + lines(headers.for_replica(target.key))
             if len(self._lines) >= self.LIMIT:
                 self._lines.clear()
             self._lines[target.kernel_id] = known

@@ -24,6 +24,7 @@ from moorage.proxy.planes.asyncio.client import ClientConnection
 from moorage.proxy.planes.asyncio.heads import RequestHead
 from moorage.proxy.planes.asyncio.messages import KnownHeads
 from moorage.proxy.planes.asyncio.upstream import KEEPALIVE_S, UpstreamPool
+from moorage.proxy.planes.providers import Providers
 from moorage.proxy.planes.simple import SimplePlane
 from moorage.proxy.timeouts import Timeouts
 
@@ -47,7 +48,7 @@ class AsyncioPlane:
         self.router, self.clock, self.timeouts = router, clock, timeouts
         self.monotonic = clock.monotonic
         self.max_body = settings.max_body_bytes
-        self.upstreams = UpstreamPool(settings.connect_timeout_s)
+        self.upstreams = UpstreamPool(settings.connect_timeout_s, Providers(settings))
         self.heads = KnownHeads()
         self.clients: set[ClientConnection] = set()
         self.is_stopping = self.is_retiring = (

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from typing import Protocol, cast
 
 from moorage.common.aio.sockets import keep_alive
+from moorage.common.link.messages import Target
 from moorage.proxy.core.retry import Failure
 from moorage.proxy.planes.asyncio.chunks import BadChunks, ChunkDecoder
 from moorage.proxy.planes.asyncio.heads import MAX_HEAD, BadHead, Pattern, ResponseHead, ResponseHeads
+from moorage.proxy.planes.providers import Providers, pool_address
 
 # Engines close idle connections after 5 s (uvicorn, cpp-httplib). Close ours before they do.
 KEEPALIVE_S = 4.0
@@ -227,10 +229,10 @@ class UpstreamConnection:
 
 
 class UpstreamPool:
-    """Connections to all replicas. ``heads``: what is known about heads of responses."""
+    """Connections to all replicas and providers. ``heads``: what is known about heads of responses."""
 
-    def __init__(self, connect_timeout_s: float) -> None:
-        self._connect_timeout_s = connect_timeout_s
+    def __init__(self, connect_timeout_s: float, providers: Providers) -> None:
+        self._connect_timeout_s, self._providers = connect_timeout_s, providers
         self._idle: dict[Address, list[UpstreamConnection]] = {}
         self.connections: set[UpstreamConnection] = set()
         self.heads = ResponseHeads()
@@ -252,6 +254,28 @@ class UpstreamPool:
             connection = UpstreamConnection(self, address)
             await loop.create_connection(lambda: cast(asyncio.Protocol, connection), *address)
         return connection
+
+    async def connect_to_provider(self, target: Target) -> UpstreamConnection:
+        """As ``connect``. The first address that answers is taken."""
+        loop, providers, address = asyncio.get_running_loop(), self._providers, pool_address(target)
+        last: OSError = OSError(f"{target.host} has no address")
+        async with asyncio.timeout(self._connect_timeout_s):
+            for host in await providers.addresses(target.host, target.port):
+                connection = UpstreamConnection(self, address)
+                protocol = cast(asyncio.Protocol, connection)
+                try:
+                    await loop.create_connection(
+                        lambda made=protocol: made,  # type: ignore[misc]
+                        host,
+                        target.port,
+                        ssl=providers.tls,
+                        server_hostname=target.host,
+                    )
+                except OSError as error:
+                    last = error
+                else:
+                    return connection
+        raise last
 
     def put(self, connection: UpstreamConnection) -> None:
         """Keep a connection for the next request."""

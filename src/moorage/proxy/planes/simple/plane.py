@@ -25,18 +25,9 @@ from moorage.proxy.apps import AppHandler, RequestContext
 from moorage.proxy.control.table_watch import TableWatch
 from moorage.proxy.core import error_response
 from moorage.proxy.core.admission import LocalResponse
+from moorage.proxy.core.commands import Break, Command, Hold, ReadBody, Send, Start
 from moorage.proxy.core.error_response import ErrorResponse, invalid_key
-from moorage.proxy.core.flow import (
-    CLIENT_CLOSED_REQUEST,
-    Break,
-    Command,
-    Hold,
-    ReadBody,
-    RequestFlow,
-    Send,
-    Start,
-    resume_held,
-)
+from moorage.proxy.core.flow import CLIENT_CLOSED_REQUEST, RequestFlow, resume_held
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.routes import IndexedTable
 from moorage.proxy.planes.simple.relay import break_off, join, relay

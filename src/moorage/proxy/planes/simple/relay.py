@@ -9,7 +9,8 @@ from multidict import CIMultiDict
 from moorage.common.aio.clock import Clock
 from moorage.proxy.apps import RequestContext, abort_connection, relay_upgrade
 from moorage.proxy.core import headers
-from moorage.proxy.core.flow import Break, RequestFlow, Start
+from moorage.proxy.core.commands import Break, Start
+from moorage.proxy.core.flow import RequestFlow
 from moorage.proxy.core.retry import Failure
 from moorage.proxy.core.stream_end import TAIL_BYTES
 from moorage.proxy.planes.failure_log import log_failure

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import io
+import socket
+import ssl
 from dataclasses import dataclass
+from typing import Any
 
 import aiohttp
 from aiohttp import web
+from aiohttp.abc import AbstractResolver, ResolveResult
 from multidict import CIMultiDict
 from yarl import URL
 
@@ -19,6 +23,7 @@ from moorage.proxy.core import headers
 from moorage.proxy.core.flow import RequestFlow
 from moorage.proxy.core.retry import Failure
 from moorage.proxy.planes.failure_log import log_failure
+from moorage.proxy.planes.providers import Providers
 
 # Engines close idle connections after 5 s (uvicorn, cpp-httplib). Close ours before they do.
 _KEEPALIVE_S = 4.0
@@ -53,34 +58,33 @@ class UpstreamClient:
     """Connections to replicas. An async context manager."""
 
     def __init__(self, settings: ProxySettings) -> None:
-        self._settings = settings
+        self._settings, self._providers = settings, Providers(settings)
         self._session: aiohttp.ClientSession | None = None
         self._upgrades: aiohttp.ClientSession | None = None
+        self._to_providers: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> UpstreamClient:
-        self._session = self._open(upgrades=False)
-        self._upgrades = self._open(upgrades=True)
+        self._session = self._open()
+        self._upgrades = self._open(allow_upgrade=True)
+        self._to_providers = self._open(resolver=_ProviderResolver(self._providers), use_dns_cache=False)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        for session in (self._session, self._upgrades):
+        for session in (self._session, self._upgrades, self._to_providers):
             if session is not None:
                 await session.close()
 
-    def _open(self, *, upgrades: bool) -> aiohttp.ClientSession:
+    def _open(self, **options: Any) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
             # aiohttp's default limit of 100 connections would stall every stream beyond the hundredth.
             connector=ExclusiveConnector(
-                allow_upgrade=upgrades,
-                limit=0,
-                keepalive_timeout=_KEEPALIVE_S,
-                socket_factory=keep_alive_socket,
+                limit=0, keepalive_timeout=_KEEPALIVE_S, socket_factory=keep_alive_socket, **options
             ),
             timeout=aiohttp.ClientTimeout(
                 total=None,
                 sock_connect=self._settings.connect_timeout_s,
                 # A WebSocket may be silent for as long as it likes.
-                sock_read=None if upgrades else self._settings.read_idle_timeout_s,
+                sock_read=None if options.get("allow_upgrade") else self._settings.read_idle_timeout_s,
             ),
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -88,21 +92,25 @@ class UpstreamClient:
         )
 
     async def attempt(self, target: Target, flow: RequestFlow, request: web.BaseRequest) -> Attempt | Failed:
-        assert self._session is not None
-        assert self._upgrades is not None
         assert flow.admitted is not None
         upgrades = flow.admitted.upgrades
+        session = self._to_providers if target.tls else self._upgrades if upgrades else self._session
+        assert session is not None
         if upgrades:
             pairs = headers.upgrade_for_replica(request.headers.items())
         else:
-            pairs = headers.kept_for_replica(request.headers.items(), uncompressed=flow.admitted.reads_answer)
+            kept = headers.kept_for_provider if target.tls else headers.kept_for_replica
+            pairs = kept(request.headers.items(), uncompressed=flow.admitted.reads_answer)
         pairs += [*headers.for_replica(target.key), ("X-Request-Id", flow.request_id)]
         body, response = flow.payload, None
+        options: dict[str, Any] = {}
         try:
+            if target.tls:
+                options["ssl"] = await self._check(target)
             async with asyncio.timeout(self._settings.read_idle_timeout_s if upgrades else None):
-                response = await (self._upgrades if upgrades else self._session).request(
+                response = await session.request(
                     flow.admitted.method,
-                    _url(target, flow.path, request.rel_url.raw_query_string),
+                    _url(target, flow.path, "" if target.tls else request.rel_url.raw_query_string),
                     data=None
                     if upgrades
                     else io.BytesIO(body)
@@ -110,6 +118,7 @@ class UpstreamClient:
                     else body,
                     headers=CIMultiDict(pairs),
                     allow_redirects=False,
+                    **options,
                 )
                 first_piece = b"" if response.status == 101 else await response.content.readany()
             attempt = Attempt(response, first_piece)
@@ -130,12 +139,46 @@ class UpstreamClient:
                 response.close()
             raise
 
+    async def _check(self, provider: Target) -> ssl.SSLContext:
+        """Raises ``InvalidURL`` for one that may not be reached. A literal address is not resolved, so it is
+        checked nowhere else."""
+        try:
+            await self._providers.addresses(provider.host, provider.port)
+            return self._providers.tls
+        except OSError as error:
+            raise aiohttp.InvalidURL(provider.host, str(error)) from error
+
+
+class _ProviderResolver(AbstractResolver):
+    """Resolves names to addresses that may be reached."""
+
+    def __init__(self, providers: Providers) -> None:
+        self._providers = providers
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        return [
+            ResolveResult(
+                hostname=host,
+                host=address,
+                port=port,
+                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+                proto=0,
+                flags=int(socket.AI_NUMERICHOST),
+            )
+            for address in await self._providers.addresses(host, port)
+        ]
+
+    async def close(self) -> None:
+        pass
+
 
 def _url(target: Target, path: str, query: str) -> URL:
     host = f"[{target.host}]" if ":" in target.host else target.host
     query = headers.query_to_replica(query)
     query = f"?{query}" if query else ""
-    return URL(f"http://{host}:{target.port}{path}{query}", encoded=True)
+    return URL(f"{'https' if target.tls else 'http'}://{host}:{target.port}{path}{query}", encoded=True)
 
 
 def _failure_of(error: aiohttp.ClientError) -> Failure:

@@ -1,0 +1,56 @@
+"""Commands of the request flow: what a data plane does next. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from moorage.common.link.messages import Target
+from moorage.proxy.core.admission import LocalResponse
+from moorage.proxy.core.error_response import ErrorResponse
+from moorage.proxy.core.limiter import Observer
+
+
+@dataclass(slots=True)
+class ReadBody:
+    """Read the body of the request, and report it with ``body``, or what is wrong with ``refuse``."""
+
+
+@dataclass(slots=True)
+class Send:
+    """Send the request to ``target``, on a connection of this request alone. An earlier one is closed."""
+
+    target: Target
+
+
+@dataclass(slots=True)
+class Hold:
+    """Wait until the monotonic second ``until``, which is an event, as is every change of the routes before.
+    Send the client ``comment`` first, if there is one: with the first, its response begins as an event
+    stream with the status 200, and stays one."""
+
+    until: float
+    comment: bytes = b""
+
+
+@dataclass(slots=True)
+class Start:
+    """Send the client the response of the replica: its head, with the proxy's own headers and ``more`` added,
+    and then its body as it comes, through ``observe`` if there is one. ``overhead_s``: time in the proxy."""
+
+    overhead_s: float
+    more: Sequence[tuple[str, str]] = ()
+    observe: Observer | None = None
+
+
+@dataclass(slots=True)
+class Break:
+    """The response stays incomplete. Send ``event`` and end it; None: nothing can be said within it, so
+    close the connection in a way that the client cannot take for its end."""
+
+    event: bytes | None
+
+
+Command: TypeAlias = ReadBody | Send | Hold | Start | Break | LocalResponse | ErrorResponse
+READ_BODY = ReadBody()

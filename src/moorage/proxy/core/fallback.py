@@ -1,0 +1,99 @@
+"""Fallbacks: where a request goes that its model cannot serve, to another model or an outside provider. Pure.
+
+The fallbacks of the model that the request names are tried in their order, each once. Those of another model
+are not followed, so a chain has an end and no loops. A caller gets another model only if it may ask for it
+itself, and that model only while it has a ready replica; a provider gets the request without anything of the
+client but its body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from moorage.common.link.messages import Fallback, ModelRoute, Target
+from moorage.proxy.core.admission import BodyRequired, Caller, Forward, may_ask, missing_in_engine
+from moorage.proxy.core.body_model import with_model
+from moorage.proxy.core.retry import Failure
+
+FALLS_BACK = frozenset(
+    {Failure.CONNECT, Failure.DISCONNECT, Failure.BUSY, Failure.KEY_REJECTED, Failure.REFUSED}
+)
+"""Failures before the first byte after which the request may go to a fallback. A replica that fell silent may
+still work on it."""
+# What providers of OpenAI's API have. Each also has the rest of its own path in place of /v1.
+_PROVIDED = frozenset(
+    f"/v1/{api}"
+    for api in (
+        "chat/completions",
+        "completions",
+        "embeddings",
+        "responses",
+        "audio/transcriptions",
+        "audio/translations",
+        "audio/speech",
+    )
+)
+
+
+@dataclass(slots=True)
+class Hop:
+    """The next place for a request, with the body and the path for it. ``route``: of the model whose limits
+    count: another one, or for a provider the one that was asked for. ``name``: of the model there."""
+
+    name: str
+    route: ModelRoute
+    target: Target
+    path: str
+    body: bytes
+
+
+class FallbackChain:
+    """The fallbacks that are left for one request. ``forward``, ``body``: as the client has sent it."""
+
+    __slots__ = ("_body", "_head", "_left", "after_s", "forward")
+
+    def __init__(self, head: BodyRequired, forward: Forward, body: bytes) -> None:
+        self._head, self.forward, self._body = head, forward, body
+        self._left = list(forward.route.fallbacks)
+        self.after_s = forward.route.fallback_after_s
+
+    def next(
+        self, find: Callable[[str], ModelRoute | None], pick: Callable[[str], Target | None]
+    ) -> Hop | None:
+        """The first one that can serve now; it is not returned again. ``find`` returns the route of a model,
+        ``pick`` a ready replica of it."""
+        for fallback in list(self._left):
+            if (hop := self._hop(fallback, find, pick)) is not None:
+                self._left.remove(fallback)
+                return hop
+        return None
+
+    def _hop(
+        self,
+        fallback: Fallback,
+        find: Callable[[str], ModelRoute | None],
+        pick: Callable[[str], Target | None],
+    ) -> Hop | None:
+        head, path = self._head, self.forward.path
+        route, target = self.forward.route, fallback.provider
+        if target is not None:
+            if path not in _PROVIDED:
+                return None
+            path = target.prefix + path.removeprefix("/v1")
+        else:
+            found = find(fallback.model)
+            if found is None or not may_ask(Caller(head.key, head.project), found):
+                return None
+            if missing_in_engine(head, found) is not None:
+                return None
+            route, target = found, pick(fallback.model)
+        if target is None or (body := with_model(self._body, head.content_type, fallback.model)) is None:
+            return None
+        return Hop(fallback.model, route, target, path, body)
+
+
+def is_refused(status: int) -> bool:
+    """Whether a provider did not take the request as ours: its answer may say whose key it is, or send the
+    client elsewhere."""
+    return status in (401, 403) or 300 <= status < 400

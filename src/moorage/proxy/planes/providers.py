@@ -1,0 +1,42 @@
+"""Outside providers: which addresses a data plane may reach for them, and how it knows them."""
+
+from __future__ import annotations
+
+import ssl
+from functools import cached_property
+
+from moorage.common.config.settings import ProxySettings
+from moorage.common.http.destinations import DestinationPolicy
+from moorage.common.http.guarded_session import DestinationGuard
+from moorage.common.link.messages import Target
+from moorage.common.model.errors import InvalidInput
+
+
+class Providers:
+    """The addresses of a provider are decided on when a connection is made, whatever its name led to when its
+    endpoint was created."""
+
+    def __init__(self, settings: ProxySettings) -> None:
+        self._guard = DestinationGuard(DestinationPolicy(settings.provider_hosts))
+        self._ca = settings.provider_ca
+
+    @cached_property
+    def tls(self) -> ssl.SSLContext:
+        """Raises ``OSError`` if ``proxy.provider_ca`` cannot be read."""
+        context = ssl.create_default_context()
+        if self._ca is not None:
+            context.load_verify_locations(self._ca)
+        return context
+
+    async def addresses(self, host: str, port: int) -> tuple[str, ...]:
+        """Raises ``OSError``, also if the proxy may not reach them."""
+        shown = f"[{host}]" if ":" in host else host
+        try:
+            return (await self._guard.check(f"https://{shown}:{port}/")).addresses
+        except InvalidInput as error:
+            raise OSError(str(error)) from error
+
+
+def pool_address(target: Target) -> tuple[str, int]:
+    """Under which connections to a provider are kept: never used for a replica at the same address."""
+    return f"tls/{target.host}", target.port

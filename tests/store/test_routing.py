@@ -1,0 +1,104 @@
+"""Routing of endpoints in Postgres: what the proxies are told, and the keys of outside providers in it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from moorage.common.aio.clock import SystemClock
+from moorage.common.link.messages import Fallback, ModelRoute, Target
+from moorage.common.model.ids import KernelId, SessionId
+from moorage.manager.secrets import Keyring
+from moorage.manager.store import Store
+
+from .test_rollouts import SYSTEM, Platform
+
+PROVIDER = {"model": "gpt", "url": "https://api.example.com/openai/v1/", "secret": "their-key"}
+
+
+@pytest.fixture
+async def platform(migrated_database: str, tmp_path: Path) -> AsyncIterator[Platform]:
+    keyring = Keyring(tmp_path / "secrets-keys", SystemClock())
+    async with Store(migrated_database, SystemClock(), keyring=keyring) as store:
+        yield Platform(store)
+
+
+async def route(platform: Platform) -> ModelRoute:
+    [one] = (await platform.store.routes.table()).models
+    return one
+
+
+async def told(platform: Platform) -> tuple[ModelRoute, ...]:
+    return (await platform.store.routes.changes()).models
+
+
+def fallbacks(*given: dict[str, str], **more: object) -> dict[str, object]:
+    return {"routing": {"fallbacks": list(given), **more}}
+
+
+async def test_fallbacks_reach_the_proxies_with_the_keys_of_providers(platform: Platform) -> None:
+    await platform.store.secrets.put(SYSTEM, "their-key", "sk-1")
+    await platform.create(**fallbacks({"model": "small"}, PROVIDER, fallback_after_s=2))
+    found = await route(platform)
+    outside = Target(
+        SessionId(""),
+        KernelId("provider-1/m"),
+        "api.example.com",
+        443,
+        "sk-1",
+        "provider",
+        tls=True,
+        prefix="/openai/v1",
+    )
+    assert found.fallbacks == (Fallback("small"), Fallback("gpt", outside))
+    assert found.fallback_after_s == 2
+    rows = await platform.store.database.fetch("SELECT spec::text, serving::text FROM endpoints")
+    assert "sk-1" not in str([dict(row) for row in rows])
+
+
+async def test_a_new_value_of_a_secret_reaches_them_at_once(platform: Platform) -> None:
+    await platform.store.secrets.put(SYSTEM, "their-key", "sk-1")
+    await platform.create(**fallbacks(PROVIDER))
+    await platform.create(name="other")
+    await told(platform)
+    assert await told(platform) == ()
+    await platform.store.secrets.put(SYSTEM, "their-key", "sk-2")
+    [changed] = await told(platform)
+    [fallback] = changed.fallbacks
+    assert fallback.provider is not None
+    assert (changed.name, fallback.provider.key) == ("m", "sk-2")
+
+
+async def test_a_secret_stays_for_the_endpoint_that_refers_to_it(platform: Platform) -> None:
+    store = platform.store
+    await store.secrets.put(SYSTEM, "their-key", "sk-1")
+    await platform.create(**fallbacks(PROVIDER))
+    await store.secrets.delete(SYSTEM, "their-key")
+    await store.database.fetch("UPDATE secrets SET deleted_at = deleted_at - interval '2 hours'")
+    assert await store.secrets.delete_unused() == 0
+    assert (await route(platform)).fallbacks
+    await platform.update(fallbacks())
+    assert await store.secrets.delete_unused() == 1
+
+
+async def test_a_provider_whose_key_is_lost_is_left_out(platform: Platform) -> None:
+    await platform.store.secrets.put(SYSTEM, "their-key", "sk-1")
+    await platform.create(**fallbacks(PROVIDER, {"model": "small"}))
+    await platform.store.database.fetch("UPDATE secrets SET sealed = decode(repeat('00', 40), 'hex')")
+    assert (await route(platform)).fallbacks == (Fallback("small"),)
+
+
+async def test_routing_is_no_part_of_a_revision(platform: Platform) -> None:
+    await platform.create(**fallbacks({"model": "small"}))
+    assert (await platform.update(fallbacks({"model": "other"}))).revision == 1
+    assert (await route(platform)).fallbacks == (Fallback("other"),)
+    await platform.update({"model": "two"})
+    for revision in await platform.service.revisions(SYSTEM, "m"):
+        assert "routing" not in revision.spec
+    view = await platform.service.undo(SYSTEM, "m", 1)
+    assert view.spec is not None
+    assert (view.spec.model, view.spec.routing.fallbacks[0].model) == ("one", "other")
+    await platform.update({"routing": None})
+    assert (await route(platform)).fallbacks == ()

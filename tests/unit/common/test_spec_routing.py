@@ -1,0 +1,41 @@
+"""Routing in the specification of endpoints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from moorage.common.model.spec import EndpointSpec
+
+
+def spec(**routing: Any) -> EndpointSpec:
+    fields = {"name": "m", "engine": "vllm", "model": "org/model", "routing": routing}
+    return EndpointSpec.model_validate(fields)
+
+
+def test_the_keys_of_providers_are_secrets_of_the_endpoint() -> None:
+    provider = {"model": "gpt", "url": "https://api.example.com/v1", "secret": "theirs"}
+    made = spec(fallbacks=[{"model": "small"}, provider])
+    made = made.model_copy(update={"secret_env": {"HF_TOKEN": "hf"}})
+    assert made.secrets == {"theirs", "hf"}
+    assert "routing" not in made.template()
+
+
+@pytest.mark.parametrize(
+    ("fallback", "problem"),
+    [
+        ({"model": "m"}, "names 'm' itself"),
+        ({"model": ""}, "at least 1 character"),
+        ({"model": "small", "secret": "theirs"}, "it requires `url`"),
+        ({"model": "gpt", "url": "http://api.example.com/v1"}, "not encrypted"),
+        ({"model": "gpt", "url": "https://ann:pw@api.example.com/v1"}, "password"),
+        ({"model": "gpt", "url": "https://api.example.com/v1?key=1"}, "without a query"),
+        ({"model": "gpt", "url": "ftp://api.example.com"}, "not an http or https URL"),
+    ],
+)
+def test_what_is_no_fallback(fallback: dict[str, str], problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        spec(fallbacks=[fallback])
+    spec(fallbacks=[{"model": "m", "url": "https://api.example.com/v1"}])
