@@ -1,7 +1,7 @@
 """The proxy against its peers, all on one core, before one upstream that is no bottleneck.
 
     python benchmarks/proxy.py [--only json streams latency memory routes] [--peers litellm] [--check]
-    python benchmarks/proxy.py --soak 3600
+    python benchmarks/proxy.py --soak 3600 [--per-s 80]
 
 Starts Postgres, a manager, an agent with the upstream as its kernel, a proxy with all features on, and the
 peers that are installed: nginx, HAProxy, a relay on aiohttp, and with ``--peers`` those from PyPI
@@ -166,6 +166,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=4, help="of each turn (4)")
     parser.add_argument("--streams", type=int, default=5000, help="open streams of the memory part (5000)")
     parser.add_argument("--soak", type=float, metavar="SECONDS", help="churn, and look for leaks")
+    parser.add_argument("--per-s", type=float, default=0, help="requests a second of the soak (0: no limit)")
     parser.add_argument("--check", action="store_true", help="short form; fails beyond twice the goals")
     parser.add_argument("--json", type=Path, default=HERE / "results" / "proxy.json")
     options = parser.parse_args()
@@ -184,7 +185,7 @@ async def main() -> None:
         install(name)
     about = machine()
     if options.soak:
-        result = await soak(options.soak)
+        result = await soak(options.soak, options.per_s)
     else:
         result = await measure(options)
     options.json.parent.mkdir(parents=True, exist_ok=True)

@@ -25,14 +25,15 @@ CLIENTS, REPLICAS, KILL_EVERY_S, SAMPLE_S = 64, 3, 20.0, 5.0
 MAX_GROWTH, MAX_GROWN_MB, MAX_DESCRIPTORS = 0.10, 16.0, 30
 
 
-async def client(proxy: Proxy, counts: dict[str, int], stopping: asyncio.Event) -> None:
-    """Asks on one connection after the other, and leaves as it likes."""
+async def client(proxy: Proxy, counts: dict[str, int], per_s: float, stopping: asyncio.Event) -> None:
+    """Asks on one connection after the other, and leaves as it likes. ``per_s``: 0, as often as it can."""
     while not stopping.is_set():
         try:
             async with asyncio.timeout(30):
                 reader, writer = await asyncio.open_connection(*proxy.address)
                 try:
                     for _ in range(random.randrange(1, 20)):
+                        await asyncio.sleep(random.expovariate(per_s) if per_s else 0)
                         await ask(reader, writer, proxy.key, counts)
                 finally:
                     writer.transport.abort()
@@ -91,12 +92,15 @@ def _counts_requests(line: str) -> bool:
     return line.startswith("moorage_proxy_in_flight{")
 
 
-async def soak(seconds: float) -> dict[str, Any]:
+async def soak(seconds: float, per_s: float) -> dict[str, Any]:
+    """``per_s``: requests of all clients; 0: as many as they can."""
     async with site(REPLICAS) as started, proxies(started, ["moorage"]) as running:
         proxy, counts, stopping = running["moorage"], dict[str, int](), asyncio.Event()
         await asyncio.sleep(2)
         before = descriptors(proxy.pid)
-        clients = [asyncio.create_task(client(proxy, counts, stopping)) for _ in range(CLIENTS)]
+        clients = [
+            asyncio.create_task(client(proxy, counts, per_s / CLIENTS, stopping)) for _ in range(CLIENTS)
+        ]
         killing = asyncio.create_task(kill_replicas(started, stopping))
         memory: list[float] = []
         for _ in range(round(seconds / SAMPLE_S)):
@@ -126,7 +130,7 @@ async def soak(seconds: float) -> dict[str, Any]:
     grown = late - early
     if grown > max(MAX_GROWN_MB, MAX_GROWTH * early) or found["in_flight"]:
         sys.exit("the proxy leaks")
-    if descriptors_grown := found["descriptors"][1] - before > MAX_DESCRIPTORS:
+    if (descriptors_grown := found["descriptors"][1] - before) > MAX_DESCRIPTORS:
         sys.exit(f"the proxy leaks descriptors: {descriptors_grown}")
     return found
 

@@ -91,4 +91,47 @@ MUTATIONS = (
         "        if False:\n",
         _tests("test_hostile_requests", "header"),
     ),
+    Mutation(
+        "a head may go on as it likes behind its length",
+        f"{PLANE}/heads.py",
+        "            if data.startswith(self._after, at) and digits.isdigit()",
+        "            if digits.isdigit()",
+        _tests("test_like_heads", "more_header"),
+    ),
+    Mutation(
+        "a length of known heads is any number of Python's",
+        f"{PLANE}/heads.py",
+        " and digits.isdigit() and len(digits) <= _MAX_DIGITS:",
+        ":",
+        _tests("test_like_heads", "no_number"),
+    ),
+    Mutation(
+        "a known head outlives its key on a connection",
+        f"{PLANE}/client.py",
+        "if last is not None and last[0] == plane.router.credentials_revision:",
+        "if last is not None:",
+        _tests("test_like_heads", "revoked"),
+    ),
+    Mutation(
+        "a known head outlives its key in the plane",
+        f"{PLANE}/messages.py",
+        "        if revision != self._revision:\n",
+        "        if False:\n",
+        _tests("test_like_heads", "revoked"),
+    ),
+    Mutation(
+        "a request whose client left stays in flight",
+        "proxy/core/flow.py",
+        "        self._is_over = True\n        if self._hold_until:",
+        "        self._is_over = True\n        if status == CLIENT_CLOSED_REQUEST:\n            return\n"
+        "        if self._hold_until:",
+        _tests("test_churn", "nothing"),
+    ),
+    Mutation(
+        "idle connections to replicas stay open",
+        f"{PLANE}/upstream.py",
+        "            if self.silent_ticks > idle_ticks:\n",
+        "            if False:\n",
+        _tests("test_churn", "nothing"),
+    ),
 )
