@@ -9,6 +9,7 @@ from tests.mutations import (
     client_catalog,
     http_catalog,
     proxy_catalog,
+    routing_catalog,
     sandbox_catalog,
     scheduler_catalog,
     serving_catalog,
@@ -29,6 +30,7 @@ MUTATIONS = (
     *http_catalog.MUTATIONS,
     *client_catalog.MUTATIONS,
     *proxy_catalog.MUTATIONS,
+    *routing_catalog.MUTATIONS,
     *serving_catalog.MUTATIONS,
     Mutation(
         "a cluster runs when one kernel runs",

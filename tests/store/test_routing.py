@@ -9,11 +9,14 @@ import pytest
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.link.messages import Fallback, ModelRoute, Target
+from moorage.common.model.errors import Conflict
 from moorage.common.model.ids import KernelId, SessionId
+from moorage.manager.identity.keys import Owner
+from moorage.manager.identity.scope import Scope
 from moorage.manager.secrets import Keyring
 from moorage.manager.store import Store
 
-from .test_rollouts import SYSTEM, Platform
+from .test_rollouts import SYSTEM, Platform, complete, spec
 
 PROVIDER = {"model": "gpt", "url": "https://api.example.com/openai/v1/", "secret": "their-key"}
 
@@ -102,3 +105,43 @@ async def test_routing_is_no_part_of_a_revision(platform: Platform) -> None:
     assert (view.spec.model, view.spec.routing.fallbacks[0].model) == ("one", "other")
     await platform.update({"routing": None})
     assert (await route(platform)).fallbacks == ()
+
+
+ADAPTERS = [{"name": "sql", "source": "/loras/sql"}]
+
+
+async def test_adapters_are_part_of_a_revision(platform: Platform) -> None:
+    await platform.agent.report()
+    await platform.create(adapters=ADAPTERS)
+    await platform.until(complete)
+    found = await route(platform)
+    assert found.adapters == ("m:sql",)
+    assert {target.adapters for target in found.targets} == {("m:sql",)}
+    view = await platform.update({"adapters": [*ADAPTERS, {"name": "chat", "source": "/loras/chat"}]})
+    assert view.revision == 2
+    await platform.until(complete)
+    assert {target.adapters for target in (await route(platform)).targets} == {("m:sql", "m:chat")}
+    view = await platform.service.undo(SYSTEM, "m", 1)
+    assert view.spec is not None
+    assert [one.name for one in view.spec.adapters] == ["sql"]
+    assert (await platform.update({"adapters": None})).revision == 3
+    assert (await route(platform)).adapters == ()
+
+
+async def test_the_name_of_an_adapter_belongs_to_its_project(platform: Platform) -> None:
+    other = Scope.system("t", Owner("bob", "other"))
+    await platform.create(adapters=ADAPTERS)
+    for name in ("m:sql", "m"):
+        with pytest.raises(Conflict, match=rf"'{name}'.* belongs to another project"):
+            await platform.service.create(other, spec(name=name))
+    await platform.service.create(other, spec(name="m:chat"))
+    with pytest.raises(Conflict, match=r"'m:chat'.* belongs to another project"):
+        await platform.update({"adapters": [{"name": "chat", "source": "x"}]})
+    assert (await route_of(platform, "m")).adapters == ("m:sql",)
+    await platform.update({"adapters": None})
+    await platform.store.database.fetch("UPDATE model_names SET used_at = used_at - interval '31 days'")
+    await platform.service.create(other, spec(name="m:sql"))
+
+
+async def route_of(platform: Platform, name: str) -> ModelRoute:
+    return next(one for one in (await platform.store.routes.table()).models if one.name == name)

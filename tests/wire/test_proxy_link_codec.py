@@ -29,6 +29,7 @@ TARGETS = st.builds(
     accepts_priority=st.booleans(),
     tls=st.booleans(),
     prefix=TEXT,
+    adapters=st.lists(TEXT, max_size=3).map(tuple),
 )
 FALLBACKS = st.builds(m.Fallback, model=TEXT, provider=st.none() | TARGETS)
 LIMITS = st.builds(
@@ -53,6 +54,7 @@ ROUTES = st.builds(
     fallback_after_s=st.floats(0, 1e9),
     prefix_affinity=st.booleans(),
     max_load=st.floats(0, 1e9),
+    adapters=st.lists(TEXT, max_size=3).map(tuple),
 )
 KEYS = st.builds(
     m.KeyGrant,

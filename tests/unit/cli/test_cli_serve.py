@@ -53,6 +53,12 @@ def test_serve_with_a_custom_engine(manager: FakeManager, moorage: Run) -> None:
     assert spec.probe.path == "/ok"
 
 
+def test_serve_with_adapters(manager: FakeManager, moorage: Run) -> None:
+    assert moorage("serve", "org/big", "--adapter", "sql=/loras/sql", "--adapter", "chat=a/b").exit_code == 0
+    found = [(one.name, one.source) for one in manager.endpoints["big"].adapters]
+    assert found == [("sql", "/loras/sql"), ("chat", "a/b")]
+
+
 def test_serve_with_fallbacks(manager: FakeManager, moorage: Run) -> None:
     outside = "gpt,url=https://api.example.com/v1,secret=theirs"
     args = ("serve", "org/big", "--fallback", "small", "--fallback", outside)

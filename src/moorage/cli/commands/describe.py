@@ -157,6 +157,7 @@ def _endpoint_spec(spec: EndpointSpec) -> list[tuple[str, str]]:
         ("group", f"{spec.resource_group}, priority {spec.priority}"),
         ("slots", ", ".join(f"{slot}={amount}" for slot, amount in spec.resources.items())),
         ("scaling", _scaling(spec)),
+        ("adapters", ", ".join(f"{one.name} ({one.source})" for one in spec.adapters)),
         ("falls back to", ", ".join(one.shown for one in spec.routing.fallbacks)),
         *_workload(spec),
     ]

@@ -61,6 +61,13 @@ ScaleOn = Annotated[
 IdleTimeout = Annotated[
     float | None, duration_option("With --min 0: stop after this time without a request. Default: 10m.")
 ]
+Adapters = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=SOURCE",
+        help="A LoRA adapter for vllm: a path on the node or a hub id, served as ENDPOINT:NAME; repeatable.",
+    ),
+]
 Fallbacks = Annotated[
     list[str] | None,
     typer.Option(
@@ -90,6 +97,7 @@ def serve(
     most: Annotated[int | None, typer.Option("--max", help="Greatest number of replicas.")] = None,
     scale_on: ScaleOn = None,
     idle_timeout: IdleTimeout = None,
+    adapter: Adapters = None,
     fallback: Fallbacks = None,
     max_surge: Annotated[int | None, typer.Option(help="Rolling update: replicas beyond the number.")] = None,
     resources: Resources = None,
@@ -122,7 +130,7 @@ def serve(
     fields: dict[str, Any] = {
         "replicas": replicas,
         "autoscale": _autoscale(least, most, scale_on or [], idle_timeout),
-        **_serving(max_surge, fallback or [], share),
+        **_serving(max_surge, fallback or [], adapter or [], share),
         "resources": parse.resources(resources or [], gpus),
         "resource_group": group,
         "args": arg,
@@ -131,8 +139,12 @@ def serve(
         **placement_fields(arch, label, on, priority, image, runtime),
     }
     spec = _spec(model, name, engine, command or [], probe, fields)
+    _run(cli, spec, timeout, wait and spec.replicas > 0, keep)
+
+
+def _run(cli: Cli, spec: EndpointSpec, timeout_s: float | None, wait: bool, keep: bool) -> None:
     try:
-        outcome = cli.run(lambda client: _serve(cli, client, spec, timeout, wait and spec.replicas > 0, keep))
+        outcome = cli.run(lambda client: _serve(cli, client, spec, timeout_s, wait, keep))
     except KeyboardInterrupt:
         cli.note(f"moorage: {spec.name} keeps starting; `moorage stop {spec.name}` ends it")
         raise typer.Exit(INTERRUPTED) from None
@@ -150,9 +162,13 @@ def _given(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _serving(max_surge: int | None, fallbacks: list[str], share: list[str] | None) -> dict[str, Any]:
+def _serving(
+    max_surge: int | None, fallbacks: list[str], adapters: list[str], share: list[str] | None
+) -> dict[str, Any]:
+    named = parse.pairs(adapters, "--adapter", "sql=/models/sql-lora")
     return {
         "shared_with": share or None,
+        "adapters": [{"name": name, "source": source} for name, source in named.items()] or None,
         "rollout": _given({"max_surge": max_surge}) or None,
         "routing": {"fallbacks": list(map(parse.fallback, fallbacks))} if fallbacks else None,
     }

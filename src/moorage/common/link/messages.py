@@ -247,6 +247,7 @@ class Target:
     accepts_priority: bool = False  # its engine reads ``priority`` in the body
     tls: bool = False
     prefix: str = ""
+    adapters: tuple[str, ...] = ()  # models that it serves as adapters of its own
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +295,12 @@ class ModelRoute:
     fallback_after_s: float = 0.0  # how long a request waits for a replica before
     prefix_affinity: bool = False  # requests that begin alike go to the same replica
     max_load: float = 0.0  # of its share of the requests that a replica may get so; 0: not said
+    adapters: tuple[str, ...] = ()  # models that the endpoint serves as adapters of its own
+
+    @property
+    def endpoint(self) -> str:
+        """The endpoint whose replicas serve it."""
+        return self.name
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,17 @@ class Autoscale(Model):
         return self
 
 
+class Adapter(Model):
+    """LoRA adapter that the replicas of an endpoint load beside their model."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?$")] = Field(
+        description="Clients send ENDPOINT:NAME as `model`."
+    )
+    source: Annotated[str, Field(min_length=1, max_length=4096, pattern=r"^[^\x00]*$")] = Field(
+        description="A path on the node, or a hub id."
+    )
+
+
 class Fallback(Model):
     """Where requests go that an endpoint cannot serve: to another model, or to an outside provider."""
 

@@ -10,12 +10,13 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from moorage.common.model import service_ports
+from moorage.common.model.adapters import adapter_args
 from moorage.common.model.base import Model as Model
 from moorage.common.model.base import Name as Name
 from moorage.common.model.base import Seconds as Seconds
 from moorage.common.model.kernel import IMAGED, WITH_DEFAULT_IMAGE
 from moorage.common.model.service_ports import ServicePort
-from moorage.common.model.serving import Autoscale, Rollout, Routing
+from moorage.common.model.serving import Adapter, Autoscale, Rollout, Routing
 from moorage.common.model.spec_fields import Env, Image, Resources, check_env
 from moorage.common.model.spec_fields import NoNul as NoNul
 from moorage.common.model.spec_fields import Word as Word
@@ -333,6 +334,9 @@ class EndpointSpec(Workload):
     autoscale: Autoscale | None = Field(None, description="null: the number of replicas is fixed.")
     rollout: Rollout = Rollout()
     routing: Routing = Routing()
+    adapters: Annotated[list[Adapter], Field(max_length=256)] = Field(
+        [], description="LoRA adapters, served as ENDPOINT:NAME. A change rolls out. vllm only."
+    )
     max_lifetime_s: Seconds | None = Field(
         None, description="Maximum runtime of a replica; a successor serves before it ends."
     )
@@ -354,13 +358,21 @@ class EndpointSpec(Workload):
             raise ValueError(
                 f"`replicas` is {self.replicas}, but `autoscale` allows {scale.min} to {scale.max}"
             )
+        names = [one.name for one in self.adapters]
+        if names and self.engine != "vllm":
+            raise ValueError(f"`adapters` requires engine 'vllm', not {self.engine!r}")
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"`adapters` has two of the name {twice[0]!r}")
         if any(one.url is None and one.model == self.name for one in self.routing.fallbacks):
             raise ValueError(f"`routing.fallbacks` names {self.name!r} itself; name another model")
         return self
 
     def session(self, name: str) -> SessionSpec:
         """Return the specification of one replica."""
-        return SessionSpec(**self.template(), name=name, type=SessionType.INFERENCE)
+        fields = self.template()
+        fields.pop("adapters", None)
+        fields["args"] += adapter_args(self.name, self.adapters)
+        return SessionSpec(**fields, name=name, type=SessionType.INFERENCE)
 
     @property
     def secrets(self) -> frozenset[str]:
@@ -370,4 +382,5 @@ class EndpointSpec(Workload):
 
     def template(self) -> dict[str, Any]:
         """What a replica runs: a change of it makes a new revision."""
-        return self.model_dump(mode="json", exclude={"name", "replicas", "autoscale", "rollout", "routing"})
+        left_out = {"name", "replicas", "autoscale", "rollout", "routing"}
+        return self.model_dump(mode="json", exclude=left_out if self.adapters else left_out | {"adapters"})

@@ -158,6 +158,7 @@ class EndpointPatch(Model):
     autoscale: _Patch | None = None
     rollout: _Patch | None = None
     routing: _Patch | None = None
+    adapters: list[_Patch] | None = None
     shared_with: Annotated[list[Name | Literal["*"]], Field(max_length=1000)] | None = None
 
     def merged(self, spec: EndpointSpec, replicas: int) -> EndpointSpec:

@@ -9,6 +9,7 @@ from typing import Any
 from yarl import URL
 
 from moorage.common.link.messages import AppRoute, Fallback, ModelRoute, Target
+from moorage.common.model.adapters import adapter_model, adapters_in
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.serving import Routing
 from moorage.common.model.status import EndpointStatus
@@ -44,6 +45,7 @@ def model_routes(
                     row["engine"],
                     row["draining"],
                     accepts_priority=reads_priority(row["engine"], row["args"] or ()),
+                    adapters=adapters_in(row["args"] or ()),
                 )
             )
     return tuple(
@@ -57,6 +59,7 @@ def model_routes(
             status=_status(facts[name], sum(not target.draining for target in targets)),
             expected_s=ceil(facts[name]["expected_s"].total_seconds()) if facts[name]["expected_s"] else 0,
             max_model_len=min(contexts.get(name, (0,))),
+            adapters=tuple(adapter_model(name, one["name"]) for one in facts[name]["adapters"] or ()),
             **_routing(name, facts[name]["routing"], keys.get(name, {})),
         )
         for name, (_, created, targets) in sorted(routes.items())

@@ -23,7 +23,7 @@ from moorage.manager.store.rows import Row
 # A proxy that has reported nothing for so long does not count. It reports every 5 s at least.
 FRESH_S = 15.0
 # What ``endpoints.spec`` lacks, because the release before does not know it.
-_SERVING = frozenset({"autoscale", "rollout", "max_lifetime_s", "routing"})
+_SERVING = frozenset({"autoscale", "rollout", "max_lifetime_s", "routing", "adapters"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,8 @@ def spec_columns(spec: EndpointSpec) -> tuple[dict[str, Any], dict[str, Any]]:
     serving = spec.model_dump(mode="json", include=set(_SERVING), exclude_none=True)
     if spec.routing == Routing():
         del serving["routing"]  # as most have it: the routes are read without it
+    if not spec.adapters:
+        del serving["adapters"]
     return spec.model_dump(mode="json", exclude=set(_SERVING)), serving
 
 

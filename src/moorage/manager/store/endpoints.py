@@ -81,10 +81,7 @@ class EndpointStore:
             if (used := await self._db.fetchrow(SQL["endpoint_key_find"], *columns)) is not None:
                 return await self._repeated(scope, spec.name, used, digest, idempotency_key), True
         if not row["created"] and row["reserved"]:
-            raise Conflict(
-                f"the name {spec.name!r} belongs to another project, and for 30 days after its last use",
-                next_step="choose another name",
-            )
+            raise _reserved(spec.name)
         if not row["created"]:
             raise Conflict(
                 f"an endpoint is already called {spec.name!r}",
@@ -128,6 +125,8 @@ class EndpointStore:
             return await self._repeated(scope, spec.name, row, digest, idempotency_key), True
         if not row["group_known"]:
             raise _unknown_group(spec)
+        if not row["changed"] and row["reserved"] is not None:
+            raise _reserved(row["reserved"])
         if not row["changed"]:
             return None
         self._announce(snapshot.endpoint_id)
@@ -230,6 +229,14 @@ def _visible(scope: Scope) -> list[Any]:
 
 def _not_found(name: str) -> NotFound:
     return NotFound(f"no endpoint {name!r}", next_step="`moorage ps` lists them")
+
+
+def _reserved(name: str) -> Conflict:
+    return Conflict(
+        f"the name {name!r}, or that of one of its adapters, belongs to another project, and for 30 days "
+        "after its last use",
+        next_step="choose another name",
+    )
 
 
 def _unknown_group(spec: EndpointSpec) -> NotFound:

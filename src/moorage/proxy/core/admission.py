@@ -299,7 +299,7 @@ def check_model(name: str, table: IndexedTable) -> ErrorResponse | None:
     """None if the model has a ready replica. If it has none, a newer table may change that."""
     route = table.model(name)
     if route is None:
-        return error_response.unknown_model(name, table.models)
+        return error_response.unknown_model(name, table.names())
     is_ready = any(not target.draining for target in route.targets)
     return None if is_ready else error_response.model_loading(name, route.expected_s)
 
@@ -315,7 +315,7 @@ class Caller:
 def may_ask(caller: Caller, route: ModelRoute) -> bool:
     """Whether a caller sees a model, and may send requests to it. Without a key: no key is required."""
     key = caller.key
-    if key is not None and key.limits_models and route.name not in key.models:
+    if key is not None and key.limits_models and not {route.name, route.endpoint} & set(key.models):
         return False
     if key is None or key.admin:
         project = caller.project
@@ -327,7 +327,7 @@ def may_ask(caller: Caller, route: ModelRoute) -> bool:
 
 
 def _visible(table: IndexedTable, caller: Caller) -> Iterator[str]:
-    return (route.name for route in table.models.values() if may_ask(caller, route))
+    return (name for name in table.names() if (route := table.model(name)) and may_ask(caller, route))
 
 
 def _find_key(headers: Mapping[str, str], table: IndexedTable, unix_now: float) -> KeyGrant | ErrorResponse:
@@ -350,7 +350,7 @@ def _models(
     path: str, query: str, table: IndexedTable, caller: Caller, is_anthropic: bool
 ) -> LocalResponse | ErrorResponse:
     if path == MODELS:
-        routes = (table.models[name] for name in sorted(table.models))
+        routes = filter(None, map(table.model, sorted(table.names())))
         return LocalResponse(list_models((r for r in routes if may_ask(caller, r)), query, is_anthropic))
     name = path[len(MODELS) + 1 :]
     route = table.model(name)

@@ -54,11 +54,10 @@ class RequestFlow:
     """
 
     __slots__ = (
-        "_affinity", "_asked_at", "_chain", "_failures", "_fall_at", "_held_since", "_hold_until", "_home",
-        "_is_background", "_is_over", "_is_stream_open", "_reads_id", "_reservation", "_router", "_sent_at",
-        "_served_by", "_started_at", "_status", "_tells", "_tried", "_waited_s", "admitted", "is_anthropic",
-        "model", "path", "payload",
-        "request_id", "resume", "target",
+        "_affinity", "_asked", "_asked_at", "_chain", "_failures", "_fall_at", "_held_since", "_hold_until",
+        "_home", "_is_background", "_is_over", "_is_stream_open", "_reads_id", "_reservation", "_router",
+        "_sent_at", "_served_by", "_started_at", "_status", "_tells", "_tried", "_waited_s", "admitted",
+        "is_anthropic", "model", "path", "payload", "request_id", "resume", "target",
     )  # fmt: skip
 
     def __init__(self, router: RequestRouter, request_id: str, now: float) -> None:
@@ -76,6 +75,7 @@ class RequestFlow:
         self._served_by = ""  # the model of a fallback
         self.admitted: BodyRequired | None = None
         self.model, self.path, self.payload = "", "", b""
+        self._asked = ""  # the model, or an adapter of it
         self.target: Target | None = None
         self.resume: Callable[[Command], None] | None = None
 
@@ -133,7 +133,7 @@ class RequestFlow:
             return self._answer(granted, now)
         self._reservation = granted
         self.payload = body if granted is None else granted.body
-        self.path, self.model = forward.path, forward.route.name
+        self.path, self.model, self._asked = forward.path, forward.route.endpoint, forward.route.name
         if forward.route.fallbacks and forward.home is None and not self.admitted.upgrades:
             self._chain = FallbackChain(self.admitted, forward, body)
         if forward.route.prefix_affinity or self.admitted.session:
@@ -179,7 +179,7 @@ class RequestFlow:
         """None: the request waits on as before."""
         router = self._router
         target = self._pick(self._tried or (), now)
-        error = router.check_model(self.model) if target is None else None
+        error = router.check_model(self._asked) if target is None else None
         before = self._hold_until
         if target is None:  # a model may begin to load, or cease to
             if now >= self._fall_at and (command := self._fall_back(now)) is not None:
@@ -203,14 +203,14 @@ class RequestFlow:
                 self._waited_s += now - self._asked_at
             self._release()
             forward, route, payload = chain.forward, hop.route, hop.body
-            if route.name != self.model:
+            if route.name != self._asked:
                 self._settle(503, now)
                 ask = Ask(self.identity, route, forward.path, payload, forward.document, self.request_id)
                 granted = router.reserve(ask, now)
                 if isinstance(granted, ErrorResponse):
                     refusal = granted
                     continue
-                self._reservation, self.model = granted, route.name
+                self._reservation, self.model, self._asked = granted, route.endpoint, route.name
                 if granted is not None and not hop.target.tls:
                     payload = granted.body  # with what our engines read, and others may refuse
             router.metrics.record_fallback(forward.model, hop.name)
@@ -227,7 +227,7 @@ class RequestFlow:
         return self.routes_changed(now) or self._wait(now)
 
     def _no_replica(self) -> ErrorResponse:
-        return self._error(Failure.CONNECT) if self._tried else error_response.model_loading(self.model)
+        return self._error(Failure.CONNECT) if self._tried else error_response.model_loading(self._asked)
 
     # At a replica
 
@@ -306,7 +306,7 @@ class RequestFlow:
     def _pick(self, tried: Container[KernelId], now: float) -> Target | None:
         if self._home is not None:
             return self._router.target_at(self._home, tried)
-        return self._router.pick_target(self.model, tried, now, self._affinity)
+        return self._router.pick_target(self._asked, tried, now, self._affinity)
 
     def _prepare_response(self, forward: Forward, ask: Ask) -> None:
         """The request makes a response that may be stored, or is for one."""

@@ -65,7 +65,7 @@ def subjects_of(
         return ()
     limited = [] if key is None else [(f"key/{key.id}", key.limits), (f"project/{key.project}", project)]
     if route is not None:
-        limited.append((f"model/{route.name}", model))
+        limited.append((f"model/{route.endpoint}", model))
     return tuple(Subject(name, limits) for name, limits in limited if limits is not None and limits)
 
 

@@ -29,8 +29,8 @@ def show_model(route: ModelRoute, is_anthropic: bool) -> bytes:
 
 def _openai(route: ModelRoute) -> dict[str, object]:
     """``capabilities``: paths of the APIs that its engine has; null: unknown, as nothing serves it, or it is
-    custom. ``max_model_len``: null: unknown."""
-    return {
+    custom. ``max_model_len``: null: unknown. ``parent``: of an adapter, as vLLM has it."""
+    shown = {
         "id": route.name,
         "object": "model",
         "created": route.created,
@@ -38,6 +38,7 @@ def _openai(route: ModelRoute) -> dict[str, object]:
         "max_model_len": route.max_model_len or None,
         "capabilities": apis_of(route.targets[0].engine) if route.targets else None,
     }
+    return shown if route.endpoint == route.name else shown | {"parent": route.endpoint}
 
 
 def _anthropic(route: ModelRoute) -> dict[str, object]:

@@ -52,7 +52,7 @@ class RequestLimiter:
 
     def reserve(self, ask: Ask, now: float) -> HeldRequest | ErrorResponse | None:
         key, route = ask.identity, ask.route
-        activity = self.activity.touch(route.name, now)
+        activity = self.activity.touch(route.endpoint, now)
         activity.requests += 1
         project = self._limits_of(key.project) if key is not None else None
         subjects = subjects_of(key, route, project)
@@ -61,7 +61,7 @@ class RequestLimiter:
         if not subjects and self._usage is None and priority == DEFAULT and not splices:
             return None
         body = with_priority(ask.body, priority) if splices else ask.body
-        held = HeldRequest(self, key, route.name, body, priority, now)
+        held = HeldRequest(self, key, route.endpoint, body, priority, now)
         held.prompt, held.repeats = estimate_tokens(len(ask.body), 0), ask.repeats
         if subjects:
             answer = max_tokens(ask.document) if ask.path.endswith(_GENERATING) else 0

@@ -142,7 +142,7 @@ class RequestRouter:
 
     def reserve(self, ask: Ask, now: float) -> Reservation | ErrorResponse | None:
         """Ask the limiter about a request. ``admit_body`` has found its model."""
-        self.last_request[ask.route.name] = now
+        self.last_request[ask.route.endpoint] = now
         return self.limiter.reserve(ask, now)
 
     def check_model(self, name: str) -> ErrorResponse | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from moorage.common.link.messages import (
     AccessTokenGrant,
@@ -25,14 +25,29 @@ class StaleTable:
     offered: int
 
 
+@dataclass(frozen=True, slots=True)
+class AdapterRoute(ModelRoute):
+    """A model that is an adapter of an endpoint: the same, but for its name and the replicas that have it."""
+
+    parent: str = ""
+
+    @property
+    def endpoint(self) -> str:
+        return self.parent
+
+
 class IndexedTable:
     """One generation of the route table, indexed by model name, key digest, kernel, session and app, and
-    project."""
+    project. ``adapters``: models that follow from those of the table."""
 
-    __slots__ = ("_keys", "_projects", "access_tokens", "apps", "draining", "generation", "kernels", "models")
+    __slots__ = (
+        "_keys", "_projects", "access_tokens", "adapters", "apps", "draining", "generation", "kernels",
+        "models",
+    )  # fmt: skip
 
     def __init__(self, source: RouteTable) -> None:
         self.models: dict[str, ModelRoute] = {}
+        self.adapters: dict[str, AdapterRoute] = {}
         self.kernels: set[KernelId] = set()
         self.draining: set[KernelId] = set()
         self._keys: dict[str, KeyGrant] = {}
@@ -48,10 +63,14 @@ class IndexedTable:
             if (before := self.models.get(name)) is not None:
                 self.kernels.difference_update(target.kernel_id for target in before.targets)
                 self.draining.difference_update(target.kernel_id for target in before.targets)
+                for adapter in before.adapters:
+                    self.adapters.pop(adapter, None)
         for name in changes.removed_models:
             self.models.pop(name, None)
         for route in changes.models:
             self.models[route.name] = route
+            for name in route.adapters:
+                self.adapters[name] = _adapter(route, name)
             self.kernels.update(target.kernel_id for target in route.targets)
             self.draining.update(target.kernel_id for target in route.targets if target.draining)
         for sha256 in changes.removed_keys:
@@ -80,7 +99,13 @@ class IndexedTable:
         )
 
     def model(self, name: str) -> ModelRoute | None:
-        return self.models.get(name)
+        """An endpoint or a session before an adapter of the same name."""
+        route = self.models.get(name)
+        return self.adapters.get(name) if route is None else route
+
+    def names(self) -> list[str]:
+        """Of all models."""
+        return [*self.models, *(name for name in self.adapters if name not in self.models)]
 
     def limits_of_project(self, name: str) -> RequestLimits | None:
         """None: it has none."""
@@ -91,6 +116,14 @@ class IndexedTable:
         """The key with this lower-case hex digest, unless it is unknown or has expired at ``unix_now``."""
         grant = self._keys.get(sha256)
         return grant if grant is not None and (not grant.expires_at or unix_now < grant.expires_at) else None
+
+
+def _adapter(route: ModelRoute, name: str) -> AdapterRoute:
+    of_parent = {one.name: getattr(route, one.name) for one in fields(route)}
+    targets = tuple(target for target in route.targets if name in target.adapters)
+    return AdapterRoute(
+        **of_parent | {"name": name, "targets": targets, "adapters": (), "parent": route.name}
+    )
 
 
 def newest_table(held: IndexedTable | None, new: RouteTable) -> IndexedTable | StaleTable:

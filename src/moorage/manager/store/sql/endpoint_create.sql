@@ -14,5 +14,5 @@ WITH repeated AS (
 )
 SELECT (SELECT id FROM created) AS id, (SELECT id FROM created) IS NOT NULL AS created,
        EXISTS (SELECT FROM resource_groups WHERE name = $6) AS group_known,
-       EXISTS (SELECT FROM model_names WHERE name = $2 AND project <> $8) AS reserved,
+       EXISTS (SELECT FROM model_names WHERE name = ANY ($2::text || adapter_names($2, $11::jsonb)) AND project <> $8) AS reserved,
        (SELECT endpoint_id FROM repeated) AS repeated, (SELECT request_digest FROM repeated) AS request_digest

@@ -7,9 +7,9 @@ WITH lease AS (
     SELECT r.spec FROM endpoint_revisions r WHERE r.endpoint_id = $1::uuid AND r.revision = $3
 ), changed AS (
     UPDATE endpoints e SET target_revision = $3, revision = e.revision + 1, changed_at = now(),
-        spec = (r.spec - 'max_lifetime_s') || jsonb_build_object('name', e.name, 'replicas', e.spec -> 'replicas'),
-        serving = (e.serving - 'max_lifetime_s') || CASE WHEN r.spec ->> 'max_lifetime_s' IS NULL THEN '{}'::jsonb
-            ELSE jsonb_build_object('max_lifetime_s', r.spec -> 'max_lifetime_s') END
+        spec = (r.spec - '{max_lifetime_s,adapters}'::text[]) || jsonb_build_object('name', e.name, 'replicas', e.spec -> 'replicas'),
+        serving = (e.serving - '{max_lifetime_s,adapters}'::text[]) || jsonb_strip_nulls(jsonb_build_object(
+            'max_lifetime_s', r.spec -> 'max_lifetime_s', 'adapters', r.spec -> 'adapters'))
     FROM earlier r
     WHERE e.id = $1::uuid AND e.target_revision = $2 AND e.deleted_at IS NULL AND ($4::bigint IS NULL OR EXISTS (SELECT FROM lease))
     RETURNING e.id

@@ -20,4 +20,6 @@ WITH repeated AS (
 )
 SELECT EXISTS (SELECT FROM changed) AS changed, (SELECT endpoint_id FROM repeated) AS repeated,
        (SELECT request_digest FROM repeated) AS request_digest,
-       EXISTS (SELECT FROM resource_groups WHERE name = $3::jsonb ->> 'resource_group') AS group_known
+       EXISTS (SELECT FROM resource_groups WHERE name = $3::jsonb ->> 'resource_group') AS group_known,
+       (SELECT min(m.name) FROM endpoints e JOIN model_names m ON m.name = ANY (adapter_names(e.name, $4::jsonb))
+        WHERE e.id = $1::uuid AND m.project <> e.project) AS reserved

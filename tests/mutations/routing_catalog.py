@@ -1,0 +1,76 @@
+"""Faults in routing: fallbacks, affinity, adapters. A part of the catalog."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+FLOW, CHAIN = "proxy/core/flow.py", "proxy/core/fallback.py"
+FALLBACKS = ("tests/unit/proxy/test_fallback.py",)
+PLANES = ("tests/conformance/planes/test_fallbacks.py",)
+STORE = ("tests/store/test_routing.py",)
+
+MUTATIONS = (
+    Mutation(
+        "a caller gets a model as a fallback that it may not ask",
+        CHAIN,
+        "if found is None or not may_ask(Caller(head.key, head.project), found):",
+        "if found is None:",
+        FALLBACKS,
+    ),
+    Mutation(
+        "a fallback is tried more than once",
+        CHAIN,
+        "                self._left.remove(fallback)\n",
+        "",
+        FALLBACKS,
+    ),
+    Mutation(
+        "a provider's refusal of our key reaches the client",
+        FLOW,
+        "if target.tls and is_refused(status):",
+        "if False:",
+        PLANES,
+    ),
+    Mutation(
+        "a provider gets all headers of the client",
+        "proxy/core/headers.py",
+        "    return [pair for pair in kept if pair[0].lower() in _TO_PROVIDER] +",
+        "    return kept +",
+        PLANES,
+    ),
+    Mutation(
+        "a provider may be at any address",
+        "proxy/planes/providers.py",
+        '            return (await self._guard.check(f"https://{shown}:{port}/")).addresses',
+        "            return (host,)",
+        PLANES,
+    ),
+    Mutation(
+        "a request counts for the model that could not serve it",
+        FLOW,
+        "            if route.name != self._asked:\n                self._settle(503, now)\n",
+        "            if route.name != self._asked:\n",
+        FALLBACKS,
+    ),
+    Mutation(
+        "affinity overloads a replica",
+        "proxy/core/affinity.py",
+        "if load < most]",
+        "if load < most + 9]",
+        ("tests/unit/proxy/test_affinity.py",),
+    ),
+    Mutation(
+        "a request for an adapter goes to a replica without it",
+        "proxy/core/routes.py",
+        "    targets = tuple(target for target in route.targets if name in target.adapters)\n",
+        "    targets = route.targets\n",
+        ("tests/unit/proxy/test_adapters.py",),
+    ),
+    Mutation(
+        "an adapter takes the name of another project's model",
+        "manager/store/migrations/versions/0038_adapters.py",
+        "    IF taken < cardinality(names) THEN",
+        "    IF false THEN",
+        STORE,
+    ),
+)
