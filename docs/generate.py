@@ -21,6 +21,7 @@ from moorage.__main__ import app
 from moorage.agent.metrics import AgentMetrics
 from moorage.common.config.settings import Settings
 from moorage.common.model.reasons import REASONS
+from moorage.manager.api.exposition import exposition
 from moorage.manager.lifecycle.diagram import render_document
 from moorage.manager.metrics import Metrics as ManagerMetrics
 from moorage.proxy.metrics import Metrics as ProxyMetrics
@@ -60,7 +61,7 @@ def metrics() -> Iterator[tuple[str, str]]:
     usage: Any = SimpleNamespace(latest=SimpleNamespace(devices={}, kernels={}, node=(0, 0)), dropped=0)
     agent = AgentMetrics(sampler=usage, offers=list, kernels=dict, connected=bool)
     found: dict[str, str] = {}
-    for text in (ManagerMetrics().render(), agent.text(), ProxyMetrics().text()):
+    for text in (ManagerMetrics().render(), agent.text(), ProxyMetrics().text(), exposition([])):
         found |= re.findall(r"^# HELP (moorage_\S+) (.*)$", text.decode(), re.MULTILINE)
     # The client library adds the creation time of every counter and histogram.
     yield from ((name, meaning) for name, meaning in found.items() if not name.endswith("_created"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import re
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from typing_extensions import is_protocol
 
 from moorage.common.aio.clock import SystemClock
+from moorage.common.link.proxy_messages import UsageBatch, UsageRecord
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.views.identity import ProjectSpec
 from moorage.common.views.keys import KeySpec
@@ -37,6 +39,7 @@ ANN, BOB = Scope.system("ann", Owner("ann", "vision")), Scope.system("bob", Owne
 
 # Routes about what belongs to a project, by the first part of their path; the others are about the platform.
 TENANT = {"secrets", "sessions", "endpoints", "workspaces", "quotas", "keys", "projects", "stats"}
+TENANT |= {"usage", "limits", "metrics"}
 PLATFORM = {"agents", "groups", "scheduler", "users", "join-tokens", "join", "peers", "ca"}
 
 BODIES: dict[str, Any] = {
@@ -72,7 +75,7 @@ def session_spec(name: str) -> SessionSpec:
 
 def endpoint_spec(name: str) -> EndpointSpec:
     given = {"name": name, "engine": "custom", "command": [CANARY], "probe": {}, "env": {"TOKEN": CANARY}}
-    return EndpointSpec.model_validate(given | {"replicas": 0})
+    return EndpointSpec.model_validate(given | {"replicas": 0, "limits": {"requests_per_minute": 9}})
 
 
 @pytest.fixture
@@ -100,8 +103,9 @@ class World:
         record = await self.store.endpoints.create(ANN, endpoint_spec(endpoint))
         changed = endpoint_spec(endpoint).model_copy(update={"priority": 1})
         await self.store.endpoints.update(ANN, record, changed, [], "", None)
-        key = KeySpec(name=f"{CANARY}-key-{self.made}", user="ann", project="vision")
+        key = KeySpec(name=f"{CANARY}-key-{self.made}", user="ann", project="vision", requests_per_minute=5)
         await self.store.keys.create(ROOT, key)
+        await self._use(endpoint)
         await self.store.projects.set_member(ROOT, "vision", "ann", "member")
         kept = await self.store.sessions.create(ANN, session_spec(f"{CANARY}-kept-{self.made}"))
         await self.store.database.fetch("UPDATE sessions SET status = 'TERMINATED' WHERE id = $1", kept.id)
@@ -122,6 +126,12 @@ class World:
             "{user}": "ann",
             "peers/{kind}/{name}": "agent/node-1",
         }
+
+    async def _use(self, model: str) -> None:
+        """Ann has sent it a request a moment ago."""
+        now_ms = round(time.time() * 1000)
+        record = UsageRecord(self.made, now_ms, now_ms, "vision", "ann", CANARY, model, 1, 1, 1, 0)
+        await self.store.usage_records.put("proxy", [UsageBatch("epoch", (record,))])
 
     def path(self, route: Route) -> str:
         path = re.sub(r":\.\+}", "}", route.path)

@@ -233,8 +233,20 @@ async def test_readyz_lists_its_checks(tmp_path):
         assert response.status == 200
         assert await response.json() == {
             "status": "ok",
-            "checks": {"route_table": "generation 1", "manager_feed": "connected"},
+            "checks": {"route_table": "generation 1, current", "manager_feed": "connected"},
         }
+
+
+async def test_age_of_the_table_is_told(tmp_path):
+    async with serving_one(tmp_path, fine) as client:
+        assert await client.metric("moorage_proxy_table_age_seconds") == 0
+        await client.manager.stop()
+        await until(lambda: has_value(client, "moorage_proxy_feed_connected", 0))
+        async with client.session.get(client.internal + "/readyz") as response:
+            assert (await response.json())["checks"]["route_table"] == "generation 1, 0 s old"
+        assert await client.metric("moorage_proxy_table_age_seconds") > 0
+        await client.manager.start()
+        await until(lambda: has_value(client, "moorage_proxy_table_age_seconds", 0), 10)
 
 
 async def test_credentials_are_honoured_for_a_limited_time_without_the_manager(tmp_path):

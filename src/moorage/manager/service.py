@@ -208,6 +208,7 @@ class Manager:
                 retention,
                 settings.stats_kept_days * 86_400,
                 settings.sessions_kept_days * 86_400,
+                settings.usage_kept_days * 86_400,
             ).loop,
             DrainController(store, leader, clock, settings.lost_grace_s).loop,
             StartCalibrator(store, leader, metrics, clock, settings.expected_starts_kept_days * 86_400).loop,

@@ -5,36 +5,21 @@ Labels hold model names of the route table, never user input.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from moorage.proxy.core.activity import ModelActivity
+from moorage.proxy.core.histogram import Histogram
+
 NO_MODEL = "-"
 """Label of requests that named no model of the table. It is not a valid model name."""
 
 _DURATION = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _OVERHEAD = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5)
-
-
-class _Histogram:
-    """A histogram that costs a bisection and two additions per value."""
-
-    __slots__ = ("_bounds", "_counts", "_sum")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self._bounds, self._counts, self._sum = bounds, [0] * (len(bounds) + 1), 0.0
-
-    def observe(self, value: float) -> None:
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
-
-    def add_to(self, family: HistogramMetricFamily, labels: Sequence[str]) -> None:
-        names = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
-        family.add_metric(labels, list(zip(names, accumulate(self._counts), strict=True)), self._sum)
 
 
 class _Model:
@@ -44,7 +29,7 @@ class _Model:
 
     def __init__(self) -> None:
         self.codes: dict[int, int] = {}
-        self.duration = _Histogram(_DURATION)
+        self.duration = Histogram(_DURATION)
 
 
 class _Requests(Collector):
@@ -53,7 +38,9 @@ class _Requests(Collector):
     def __init__(self) -> None:
         self.models: dict[str, _Model] = {}
         self.in_flight: Mapping[str, int] = {}
-        self.first_byte, self.overhead = _Histogram(_DURATION), _Histogram(_OVERHEAD)
+        self.waiting: Callable[[], Mapping[str, int]] = dict
+        self.activity: Mapping[str, ModelActivity] = {}
+        self.first_byte, self.overhead = Histogram(_DURATION), Histogram(_OVERHEAD)
 
     def collect(self) -> Iterator[Metric]:
         requests = CounterMetricFamily(
@@ -72,7 +59,7 @@ class _Requests(Collector):
         for name, model in self.models.items():
             for code, count in model.codes.items():
                 requests.add_metric([name, str(code)], count)
-            model.duration.add_to(duration, [name])
+            _add(duration, [name], model.duration)
         for name in self.models.keys() | self.in_flight.keys():
             if name != NO_MODEL:
                 in_flight.add_metric([name], self.in_flight.get(name, 0))
@@ -80,13 +67,44 @@ class _Requests(Collector):
             "moorage_proxy_time_to_first_byte_seconds",
             "Time from the request's head to the first byte of a replica's response.",
         )
-        self.first_byte.add_to(first_byte, [])
+        _add(first_byte, [], self.first_byte)
         overhead = HistogramMetricFamily(
             "moorage_proxy_overhead_seconds",
             "Part of the time to first byte spent in the proxy and with replicas that failed.",
         )
-        self.overhead.add_to(overhead, [])
-        yield from (requests, duration, first_byte, overhead, in_flight)
+        _add(overhead, [], self.overhead)
+        waiting = GaugeMetricFamily(
+            "moorage_proxy_waiting", "Requests that wait for a replica.", labels=["model"]
+        )
+        for name, count in self.waiting().items():
+            waiting.add_metric([name], count)
+        yield from (requests, duration, first_byte, overhead, in_flight, waiting, *self._answers())
+
+    def _answers(self) -> Iterator[Metric]:
+        tokens = CounterMetricFamily(
+            "moorage_proxy_tokens",
+            "Tokens of answered requests, with proxy.metering. cached: those of `in` that a cache had.",
+            labels=["model", "direction"],
+        )
+        first_token = HistogramMetricFamily(
+            "moorage_proxy_time_to_first_token_seconds",
+            "Time from the request to the first byte of a stream, with proxy.metering.",
+            labels=["model"],
+        )
+        for name, activity in self.activity.items():
+            if name not in self.models:
+                continue  # it is gone, or none of its requests has ended
+            tokens.add_metric([name, "in"], activity.tokens_in)
+            tokens.add_metric([name, "out"], activity.tokens_out)
+            tokens.add_metric([name, "cached"], activity.tokens_cached)
+            _add(first_token, [name], activity.first_token)
+        yield from (tokens, first_token)
+
+
+def _add(family: HistogramMetricFamily, labels: Sequence[str], histogram: Histogram) -> None:
+    names = [*(str(float(bound)) for bound in histogram.bounds), "+Inf"]
+    buckets = list(zip(names, accumulate(histogram.counts), strict=True))
+    family.add_metric(labels, buckets, histogram.total)
 
 
 class Metrics:
@@ -117,6 +135,11 @@ class Metrics:
             "Time since a manager confirmed the credentials; 0 while connected.",
             registry=registry,
         )
+        self.table_age = Gauge(
+            "moorage_proxy_table_age_seconds",
+            "Time since a manager confirmed the route table; 0 while connected.",
+            registry=registry,
+        )
         # Label values in use, by model: prometheus_client removes a series only by its full labels.
         self._kinds: dict[str, set[str]] = {}
         self._to: dict[str, set[str]] = {}
@@ -132,9 +155,13 @@ class Metrics:
         self._hot.first_byte.observe(after_s)
         self._hot.overhead.observe(overhead_s)
 
-    def show_in_flight(self, by_model: Mapping[str, int]) -> None:
-        """Read requests in flight from ``by_model`` when metrics are asked for."""
-        self._hot.in_flight = by_model
+    def show_requests(self, in_flight: Mapping[str, int], waiting: Callable[[], Mapping[str, int]]) -> None:
+        """Read requests in flight and waiting ones, by model, when metrics are asked for."""
+        self._hot.in_flight, self._hot.waiting = in_flight, waiting
+
+    def show_activity(self, models: Mapping[str, ModelActivity]) -> None:
+        """Read tokens and times to the first token when metrics are asked for."""
+        self._hot.activity = models
 
     def record_upstream_failure(self, model: str, kind: str) -> None:
         self._kinds.setdefault(model, set()).add(kind)

@@ -73,8 +73,9 @@ class Proxy:
         metrics.registry.register(TaskCollector())
         table_wait_s = self._timeouts.table_update_s
         self._router = RequestRouter(settings, metrics, randrange=randrange, table_wait_s=table_wait_s)
-        credentials = self._router.credentials
+        credentials, routes = self._router.credentials, self._router.routes_age
         metrics.credentials_age.set_function(lambda: credentials.age_s(clock.monotonic()))
+        metrics.table_age.set_function(lambda: routes.age_s(clock.monotonic()))
         tls = server_tls("proxy", settings.tls_certificate, settings.tls_key, common.tls, self._home)
         self.scheme = "https" if tls else "http"
         context = tls.context if tls else None
@@ -85,6 +86,7 @@ class Proxy:
         )
         self._slot = slot
         self._router.limiter, self._router.homes = self._accounting.limiter, self._accounting.homes
+        metrics.show_activity(self._accounting.limiter.activity.models)
         self._stack = AsyncExitStack()
 
     @property
@@ -114,7 +116,8 @@ class Proxy:
         if (table := self._saved_table.load()) is not None:
             self._router.update_table(table)
             age_s = self._clock.now().timestamp() - self._saved_table.confirmed_at
-            self._router.credentials.confirmed(self._clock.monotonic(), age_s)
+            for part in (self._router.routes_age, self._router.credentials):
+                part.confirmed(self._clock.monotonic(), age_s)
             log.info(
                 "serving by the saved route table until the manager responds", generation=table.generation
             )

@@ -8,6 +8,7 @@ from moorage.sdk.endpoints import EndpointCalls
 from moorage.sdk.groups import GroupCalls
 from moorage.sdk.identity import IdentityCalls
 from moorage.sdk.keys import KeyCalls
+from moorage.sdk.metering import MeteringCalls
 from moorage.sdk.peers import PeerCalls
 from moorage.sdk.scheduler import SchedulerCalls
 from moorage.sdk.secrets import SecretCalls
@@ -25,6 +26,7 @@ class Client(
     SchedulerCalls,
     SecretCalls,
     IdentityCalls,
+    MeteringCalls,
 ):
     """Typed calls to one manager: ``async with Client(url, key) as client``.
 

@@ -16,8 +16,9 @@ from moorage.cli import app
 
 # Act on sessions and endpoints, or run the platform.
 ROOT_VERBS = {
-    "chat", "cp", "demo", "describe", "doctor", "exec", "logs", "open", "plan", "port-forward", "ps", "run",
-    "scale", "serve", "simulate", "start", "stop", "top", "up", "version", "why",
+    "bench", "chat", "cp", "demo", "describe", "doctor", "exec", "logs", "open", "plan", "port-forward", "ps",
+    "run", "scale", "serve", "simulate", "start", "stop", "top", "up", "usage", "version",
+    "why",
 }  # fmt: skip
 # Daemons, and what sets them up on their node.
 DAEMONS = {"manager": set[str](), "agent": {"join", "doctor"}, "proxy": {"join"}}
@@ -29,8 +30,8 @@ SINGULAR = {
     "rollout": {"status", "history", "undo"},
 }
 NOUNS = {
-    "agents", "endpoints", "groups", "join-tokens", "keys", "peers", "projects", "quotas", "secrets",
-    "sessions", "users", "workspaces",
+    "agents", "endpoints", "groups", "join-tokens", "keys", "limits", "peers", "projects", "quotas",
+    "secrets", "sessions", "users", "workspaces",
 }  # fmt: skip
 NOUN_VERBS = {
     "cordon", "create", "delete", "describe", "drain", "forget", "history", "list", "members",

@@ -86,12 +86,14 @@ class Granted:
     priority: int = 0
     observer: Observer | None = None
     settled: list[int] = field(default_factory=list)
+    session_id: str | None = None
 
     def observe(self, status: int, content_type: str) -> Observer | None:
         return self.observer
 
-    def settle(self, status: int, now: float) -> None:
+    def settle(self, status: int, now: float, session_id: str = "") -> None:
         self.settled.append(status)
+        self.session_id = session_id
 
 
 class Counting:

@@ -13,6 +13,7 @@ from moorage.proxy.core.limit_ledger import Ledger, cells_needed
 from moorage.proxy.core.limiter import Ask
 from moorage.proxy.core.request_limiter import HeldRequest, RequestLimiter
 from moorage.proxy.core.usage_book import Amounts, Payer, UsageBook
+from moorage.proxy.metrics import Metrics
 
 CHAT = "/v1/chat/completions"
 JSON = "application/json"
@@ -66,12 +67,12 @@ def test_settled_tokens(began: bool, status: int, body: bytes, used: int):
         assert (observer is None) == (status >= 400)
         if observer is not None:
             assert (observer(body), observer(b"")) == (body, b"")
-    request.settle(status, 1.0)
+    request.settle(status, 1.0, "s")
     following = held(limits.reserve(ask(pad=""), 1.0))
     assert dict(following.headers)["x-ratelimit-remaining-tokens"] == str(1000 - used - 7 - 256)
     counted = usage.take()
     assert bool(counted) == (began or status == 499)
-    assert all(payer == Payer("p", "ada", "k", "m") for payer in counted)
+    assert all(payer == Payer("p", "ada", "k", "m", "s") for payer in counted)
 
 
 def test_refusal_and_headers():
@@ -144,3 +145,24 @@ def test_activity():
     limits.activity.touched.clear()
     requests[0].settle(200, 7.0)
     assert (activity.last, limits.activity.touched) == (7.0, {"m"})
+
+
+def test_metrics_have_tokens_and_the_first_tokens_of_streams():
+    limits, metrics = limiter(UsageBook()), Metrics()
+    metrics.show_activity(limits.activity.models)
+    for content_type in (JSON, "text/event-stream"):
+        request = held(limits.reserve(ask(), 0.0))
+        observer = request.observe(200, content_type)
+        assert observer is not None
+        observer(USAGE)
+        request.settle(200, 1.0)
+        metrics.record_request("m", 200, 1.0)
+    shown = metrics.text().decode()
+    for series in (
+        'tokens_total{direction="in",model="m"} 6.0',
+        'tokens_total{direction="out",model="m"} 8.0',
+        'time_to_first_token_seconds_bucket{le="0.25",model="m"} 0.0',
+        'time_to_first_token_seconds_bucket{le="0.5",model="m"} 1.0',
+        'time_to_first_token_seconds_count{model="m"} 1.0',
+    ):
+        assert f"moorage_proxy_{series}" in shown

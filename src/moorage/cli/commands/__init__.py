@@ -6,6 +6,10 @@ COMMANDS = {
         "Agents: what their nodes offer, and whether they take new work.",
         "moorage.cli.commands.agents",
     ),
+    "bench": (
+        "Send prompts to a served model, and measure its answers: first token, tokens, throughput, errors.",
+        "moorage.cli.commands.bench",
+    ),
     "chat": ("Ask a served model.", "moorage.cli.commands.chat"),
     "cp": (
         "Copy a file or directory into or out of a running session: completely, or not at all.",
@@ -20,6 +24,10 @@ COMMANDS = {
     "groups": ("Resource groups and their scheduling options.", "moorage.cli.commands.groups"),
     "join-tokens": ("Tokens by which agents and proxies join.", "moorage.cli.commands.join_tokens"),
     "keys": ("API keys, their users and projects.", "moorage.cli.commands.keys"),
+    "limits": (
+        "Limits on requests for models: of keys, projects and models.",
+        "moorage.cli.commands.limits",
+    ),
     "logs": (
         "Print the log of a session, or of the newest replica of an endpoint.",
         "moorage.cli.commands.logs",
@@ -61,6 +69,10 @@ COMMANDS = {
     "start": ("Start an interactive session, which runs until it is stopped.", "moorage.cli.commands.start"),
     "stop": ("Stop a session, or delete an endpoint with all its replicas.", "moorage.cli.commands.stop"),
     "top": ("Show what sessions use now: processors, memory, GPUs, network.", "moorage.cli.commands.top"),
+    "usage": (
+        "Show what requests for models used: requests and tokens, in full hours.",
+        "moorage.cli.commands.usage",
+    ),
     "users": ("People and robots, and their roles on the platform.", "moorage.cli.commands.users"),
     "why": (
         "Explain why a session waits: its conditions, what agents lack, its place in the queue.",

@@ -178,6 +178,8 @@ class ManagerSettings(Section):
     continue, and their agents get no new kernels until they have ended. end: their agents end them."""
     stats_kept_days: Annotated[float, Field(gt=0, le=3650, allow_inf_nan=False)] = 7
     """Retention of hourly usage of sessions. Usage per minute is kept for two hours."""
+    usage_kept_days: Annotated[float, Field(gt=0, le=3650, allow_inf_nan=False)] = 400
+    """Retention of what requests for models used (`moorage usage`). After a day, it is kept by the hour."""
     sessions_kept_days: Annotated[float, Field(gt=0, le=3650, allow_inf_nan=False)] = 30
     """Retention of sessions that have ended, with their history and the last lines of their logs."""
     decisions_kept_days: Annotated[float, Field(ge=0, le=3650, allow_inf_nan=False)] = 7

@@ -42,8 +42,9 @@ class LoadReport:
 
 @dataclass(frozen=True, slots=True)
 class UsageRecord:
-    """What requests used in an interval (unix milliseconds), summed by key and model. ``sequence``: its
-    number within its epoch, from 1. ``tokens_cached``: those of ``tokens_in`` that a cache had."""
+    """What requests used in an interval (unix milliseconds), summed by key, model and replica.
+    ``sequence``: its number within its epoch, from 1. ``tokens_cached``: those of ``tokens_in`` that a cache
+    had. ``session_id``: of the replica, "" if none had the requests."""
 
     sequence: int
     began_ms: int
@@ -56,6 +57,7 @@ class UsageRecord:
     tokens_in: int
     tokens_out: int
     tokens_cached: int
+    session_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

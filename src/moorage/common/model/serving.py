@@ -1,4 +1,5 @@
-"""Serving options of endpoints: how many replicas, and how a new revision replaces an old one."""
+"""Serving options of endpoints: how many replicas, how a new revision replaces an old one, and limits of
+requests."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from moorage.common.model.errors import MoorageError
 
 IDLE_TIMEOUT_S = 600.0
 _Count = Annotated[int, Field(ge=0, le=1000)]
+Rate = Annotated[int, Field(ge=0, le=1_000_000_000)]
 _Target = Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)]
 
 
@@ -107,6 +109,14 @@ class Routing(Model):
         1.25,
         description="Affinity: how many times its share of the requests in flight a replica gets at most.",
     )
+
+
+class ModelLimits(Model):
+    """Limits of all requests for the model together, in any 60 seconds and at one time; null: no limit."""
+
+    requests_per_minute: Rate | None = None
+    tokens_per_minute: Rate | None = None
+    concurrent_requests: Rate | None = None
 
 
 class Rollout(Model):

@@ -16,7 +16,7 @@ from moorage.common.model.base import Name as Name
 from moorage.common.model.base import Seconds as Seconds
 from moorage.common.model.kernel import IMAGED, WITH_DEFAULT_IMAGE
 from moorage.common.model.service_ports import ServicePort
-from moorage.common.model.serving import Adapter, Autoscale, Rollout, Routing
+from moorage.common.model.serving import Adapter, Autoscale, ModelLimits, Rollout, Routing
 from moorage.common.model.spec_fields import Env, Image, Resources, check_env
 from moorage.common.model.spec_fields import NoNul as NoNul
 from moorage.common.model.spec_fields import Word as Word
@@ -337,6 +337,7 @@ class EndpointSpec(Workload):
     adapters: Annotated[list[Adapter], Field(max_length=256)] = Field(
         [], description="LoRA adapters, served as ENDPOINT:NAME. A change rolls out. vllm only."
     )
+    limits: ModelLimits | None = Field(None, description="Of all requests for it; null: none.")
     max_lifetime_s: Seconds | None = Field(
         None, description="Maximum runtime of a replica; a successor serves before it ends."
     )
@@ -382,5 +383,5 @@ class EndpointSpec(Workload):
 
     def template(self) -> dict[str, Any]:
         """What a replica runs: a change of it makes a new revision."""
-        left_out = {"name", "replicas", "autoscale", "rollout", "routing"}
+        left_out = {"name", "replicas", "autoscale", "rollout", "routing", "limits"}
         return self.model_dump(mode="json", exclude=left_out if self.adapters else left_out | {"adapters"})

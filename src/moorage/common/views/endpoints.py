@@ -99,6 +99,7 @@ class EndpointView(View):
     running: int = Field(0, description="Requests that run at the engines of its replicas.")
     waiting: int = Field(0, description="Requests that wait there, and that proxies hold for a replica.")
     kv_cache: float | None = Field(None, description="Mean use of the KV caches, 0 to 1. null: unknown.")
+    scalings: int = Field(0, description="Changes of the number of replicas by autoscaling so far.")
     sessions: list[ReplicaView] = Field([], description="Live replicas, and the last ones that ended.")
 
 
@@ -159,6 +160,7 @@ class EndpointPatch(Model):
     rollout: _Patch | None = None
     routing: _Patch | None = None
     adapters: list[_Patch] | None = None
+    limits: _Patch | None = None
     shared_with: Annotated[list[Name | Literal["*"]], Field(max_length=1000)] | None = None
 
     def merged(self, spec: EndpointSpec, replicas: int) -> EndpointSpec:

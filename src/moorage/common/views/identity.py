@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from moorage.common.model.roles import MemberRole, PlatformRole
+from moorage.common.model.serving import Rate
 from moorage.common.model.spec import Model, Name
-from moorage.common.views.keys import Rate
 from moorage.common.views.resources import View
 
 Email = Annotated[str, Field(pattern=r"^([^\s@\x00-\x1f\x7f]+@[^\s@\x00-\x1f\x7f]+)?$", max_length=254)]

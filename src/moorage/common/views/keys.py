@@ -8,10 +8,10 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from moorage.common.model.roles import KeyScope, Role
+from moorage.common.model.serving import Rate
 from moorage.common.model.spec import Model, Name
 from moorage.common.model.timestamps import Timestamp
 
-Rate = Annotated[int, Field(ge=0, le=1_000_000_000)]
 Names = Annotated[list[Name], Field(max_length=1000)]
 
 

@@ -89,16 +89,3 @@ class AgentStats(View):
     offered_cpu: int
     offered_memory: int
     devices: list[DeviceStats]
-
-
-class ModelUsage(View):
-    """Use of a model with one key. All names are "" where the proxy requires no keys."""
-
-    project: str
-    user: str
-    key_id: str
-    model: str
-    requests: int
-    tokens_in: int
-    tokens_out: int
-    tokens_cached: int = Field(description="Those of tokens_in that a cache had.")

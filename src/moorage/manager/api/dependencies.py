@@ -29,6 +29,7 @@ from moorage.common.views.identity import (
     UserView,
 )
 from moorage.common.views.keys import KeyLimits, KeySpec, KeyView, NewKeyView
+from moorage.common.views.metering import LimitView, ModelUsage, UsageSplit
 from moorage.common.views.peers import (
     CaView,
     JoinReply,
@@ -112,6 +113,23 @@ class Usage(Protocol):
     async def of_agent(self, agent_id: str) -> AgentStats: ...
     async def top_sessions(self, scope: Scope, *, sort: str, limit: int) -> list[SessionUsage]: ...
     async def top_agents(self) -> list[AgentStats]: ...
+
+
+class UsageRecords(Protocol):
+    async def page(
+        self,
+        scope: Scope,
+        since: datetime,
+        until: datetime,
+        split: UsageSplit,
+        *,
+        cursor: str | None,
+        limit: int,
+    ) -> Page[ModelUsage]: ...
+
+
+class LimitShares(Protocol):
+    async def in_use(self, scope: Scope) -> list[LimitView]: ...
 
 
 class Groups(Protocol):
@@ -210,6 +228,10 @@ class ApiStore(Protocol):
     def agents(self) -> Agents: ...
     @property
     def usage(self) -> Usage: ...
+    @property
+    def usage_records(self) -> UsageRecords: ...
+    @property
+    def limit_shares(self) -> LimitShares: ...
     @property
     def groups(self) -> Groups: ...
     @property

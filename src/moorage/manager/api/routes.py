@@ -39,6 +39,7 @@ from moorage.manager.api import (
 )
 from moorage.manager.api.endpoint_routes import ENDPOINT_ROUTES
 from moorage.manager.api.identity_routes import IDENTITY_ROUTES
+from moorage.manager.api.metering_routes import METERING_ROUTES
 from moorage.manager.api.route import Items, Route, route
 
 _SESSION = "/v1/sessions/{ref:.+}"
@@ -299,6 +300,7 @@ ROUTES: tuple[Route, ...] = (
         query=decisions.TimeRangeQuery,
         access="auditor",
     ),
+    *METERING_ROUTES,
     *IDENTITY_ROUTES,
     route("GET", "/livez", health.livez, "Liveness: the process responds", Health, access="open"),
     route(

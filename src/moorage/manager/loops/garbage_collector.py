@@ -37,11 +37,14 @@ class GarbageCollector:
         decisions: tuple[float, int] | None = None,
         usage_s: float = 7 * DAY_S,
         sessions_s: float = 30 * DAY_S,
+        records_s: float = 400 * DAY_S,
     ) -> None:
-        """``decisions``: retention of decision records in seconds and in bytes; None: unlimited. ``usage_s``
-        and ``sessions_s``: retention of usage records and of ended sessions in seconds."""
+        """``decisions``: retention of decision records in seconds and in bytes; None: unlimited. ``usage_s``,
+        ``sessions_s`` and ``records_s``: retention of the usage of sessions, of ended sessions, and of usage
+        records of models, in seconds."""
         self._store, self._leader, self._metrics, self._clock = store, leader, metrics, clock
         self._decisions, self._usage_s, self._sessions_s = decisions, usage_s, sessions_s
+        self._records_s = records_s
         now = clock.monotonic()
         self._deleted_at = self._deleted_others_at = self._compacted_at = self._shrank_at = now
         self._checks = IntegrityChecks(store, metrics, clock)
@@ -57,6 +60,9 @@ class GarbageCollector:
             self._compacted_at = now
             while await self._store.usage.compact(self._usage_s):
                 if self._clock.monotonic() >= now + DELETE_FOR_S:
+                    break
+            while await self._store.usage_records.compact(self._records_s):
+                if self._clock.monotonic() >= now + 2 * DELETE_FOR_S:
                     break
         if now - self._shrank_at >= SHRINK_EVERY_S:
             self._shrank_at = now

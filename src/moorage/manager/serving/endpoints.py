@@ -191,6 +191,7 @@ def endpoint_view(record: EndpointRecord, now: datetime) -> EndpointView:
         running=sum(load.running for load in loads),
         waiting=sum(load.waiting for load in loads) + snapshot.waiting,
         kv_cache=round(sum(caches) / len(caches), 3) if caches else None,
+        scalings=record.scalings,
         sessions=[view for view in replicas if view.status not in TERMINAL] + ended[:_ENDED_SHOWN],
     )
 

@@ -58,14 +58,15 @@ def share_of(
     """
     shares = {name: held for name, held in stored.shares.items() if held["until"] > stored.now}
     others = [held for name, held in shares.items() if name != proxy]
-    granted, kept, wants = [], [], []
+    granted, kept, wants, uses = [], [], [], []
     for kind, (limit, used, wanted, held) in enumerate(_kinds(need)):
         holdings = (Holding(other["held"][kind], other["wanted"][kind]) for other in others)
         grant = divide(limit, used, wanted, holdings, proxies)
         granted.append(grant)
         kept.append(max(grant, held, used))
         wants.append(wanted)
-    shares[proxy] = {"held": kept, "wanted": wants, "until": stored.now + SHARE_S}
+        uses.append(used)
+    shares[proxy] = {"held": kept, "wanted": wants, "used": uses, "until": stored.now + SHARE_S}
     return LimitShare(need.subject, *granted), StoredShares(need.subject, stored.revision, shares, stored.now)
 
 

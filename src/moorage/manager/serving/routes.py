@@ -8,7 +8,7 @@ from typing import Any
 
 from yarl import URL
 
-from moorage.common.link.messages import AppRoute, Fallback, ModelRoute, Target
+from moorage.common.link.messages import AppRoute, Fallback, ModelRoute, RequestLimits, Target
 from moorage.common.model.adapters import adapter_model, adapters_in
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.serving import Routing
@@ -55,6 +55,7 @@ def model_routes(
             tuple(sorted(targets, key=lambda t: t.kernel_id)),
             facts[name]["project"],
             tuple(facts[name]["shared_with"]),
+            limits=RequestLimits(**facts[name]["limits"]) if facts[name]["limits"] else None,
             holds=facts[name]["holds"],
             status=_status(facts[name], sum(not target.draining for target in targets)),
             expected_s=ceil(facts[name]["expected_s"].total_seconds()) if facts[name]["expected_s"] else 0,

@@ -23,7 +23,7 @@ from moorage.manager.store.rows import Row
 # A proxy that has reported nothing for so long does not count. It reports every 5 s at least.
 FRESH_S = 15.0
 # What ``endpoints.spec`` lacks, because the release before does not know it.
-_SERVING = frozenset({"autoscale", "rollout", "max_lifetime_s", "routing", "adapters"})
+_SERVING = frozenset({"autoscale", "rollout", "max_lifetime_s", "routing", "adapters", "limits"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,7 @@ class EndpointRecord:
     replicas: list[ReplicaView]
     shared_with: list[str]
     newest: int = 1
+    scalings: int = 0
     newest_failed: bool = False
     rollout_reason: Reason = Reason.NONE
     rollout_detail: str = ""
@@ -85,6 +86,7 @@ def _record(row: Row, replicas: Sequence[Row]) -> EndpointRecord:
         [_view(one, snapshot) for one, snapshot in zip(replicas, snapshots, strict=True)],
         row["shared_with"],
         newest=row["newest"],
+        scalings=row["scalings"],
         newest_failed=row["newest_failed_at"] is not None,
         rollout_reason=Reason(row["rollout_reason"]),
         rollout_detail=row["rollout_detail"],

@@ -1,16 +1,24 @@
-"""Shares of limits in Postgres: how the proxies divide the limits of keys, projects and models."""
+"""Shares of limits in Postgres: how the proxies divide the limits of keys, projects and models, and what they
+have used of them."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
 
+from moorage.common.views.metering import LimitUse, LimitView
+from moorage.manager.identity.scope import Scope
 from moorage.manager.serving.limit_shares import StoredShares
 from moorage.manager.store.database import Database
 from moorage.manager.store.queries import SQL
 
 # Attempts to change shares that others change at the same time.
 _TRIES = 3
+_USES = {
+    "requests_per_minute": "requests",
+    "tokens_per_minute": "tokens",
+    "concurrent_requests": "concurrent",
+}
 
 
 class LimitShareStore:
@@ -35,6 +43,20 @@ class LimitShareStore:
         """How many are connected to any manager."""
         row = await self._db.fetchrow(SQL["proxies_count"])
         return int(row["n"])
+
+    async def in_use(self, scope: Scope) -> list[LimitView]:
+        """The limits of the keys, projects and models that the scope sees, with their use."""
+        rows = await self._db.fetch(SQL["limits_in_use"], scope.projects, scope.user)
+        return [
+            LimitView.model_validate(
+                {name: row[name] for name in ("scope", "name", "project")}
+                | {
+                    limit: None if row[limit] is None else LimitUse(limit=row[limit], used=row[used])
+                    for limit, used in _USES.items()
+                }
+            )
+            for row in rows
+        ]
 
     async def change(
         self, subjects: Sequence[str], decide: Callable[[StoredShares], StoredShares]

@@ -9,6 +9,7 @@ from sqlalchemy import BigInteger, Boolean, Float, Integer, LargeBinary, Text
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from moorage.manager.store import identity_tables as identity_tables
+from moorage.manager.store import metering_tables as metering_tables
 from moorage.manager.store import serving_tables as serving_tables
 from moorage.manager.store.schema import ID, TIME, table
 from moorage.manager.store.schema import metadata as metadata
@@ -354,18 +355,4 @@ agent_usage = table(
     ("agent_id",),
     {"agent_id": Text(), "at": TIME, "cpu": BigInteger(), "memory": BigInteger(), "devices": JSONB()}
     | {f"kernels_{name}": BigInteger() for name in ("cpu", "memory", "gpu", "gpu_memory")},
-)
-
-limit_shares = table(
-    "limit_shares", ("subject",), {"subject": Text(), "revision": BigInteger(), "shares": JSONB()}
-)
-
-_AMOUNTS = ("requests", "tokens_in", "tokens_out", "tokens_cached")
-usage_records = table(
-    "usage_records",
-    ("source", "epoch", "sequence"),
-    {"source": Text(), "epoch": Text(), "sequence": BigInteger(), "began_at": TIME, "ended_at": TIME}
-    | {name: Text() for name in ("project", "username", "key_id", "model")}
-    | {name: BigInteger() for name in _AMOUNTS}
-    | {"stored_at": TIME},
 )

@@ -130,6 +130,7 @@ class RouteFeedClient:
             finally:
                 was_connected = self.connected
                 self._set_connected(False)
+                self._router.routes_age.disconnected(self._clock.monotonic())
             if was_connected:
                 self._dialer.redial.succeeded()
             await asyncio.sleep(self._dialer.redial.next_delay_s())
@@ -166,6 +167,7 @@ class RouteFeedClient:
         request = self._request()
         async for message in stub.Watch(request, metadata=self._dialer.metadata):
             self._set_connected(True)
+            self._router.routes_age.connected()
             if not message.unchanged and not self._apply(routes_from_wire(message)):
                 return  # the next call names the newest generation, and the manager continues above it
 
@@ -177,6 +179,7 @@ class RouteFeedClient:
                 self._routes = self._router.table
             elif not self._take_routes(routes_from_wire(message)):
                 return
+            self._router.routes_age.connected()
             self._set_connected(self._credentials is not None)
 
     def _take_routes(self, new: RouteTable) -> bool:
@@ -278,8 +281,8 @@ class RouteFeedClient:
             self._logged_causes.clear()
         if connected:
             self._router.credentials.connected()
-        elif self.connected:
-            self._router.credentials.confirmed(self._clock.monotonic())
+        else:
+            self._router.credentials.disconnected(self._clock.monotonic())
         self.connected = connected
         self._router.metrics.feed_connected.set(int(connected))
 

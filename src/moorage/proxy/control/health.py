@@ -25,11 +25,11 @@ def health_app(
 
     async def readyz(request: web.Request) -> web.Response:
         table = router.table
+        now = clock.monotonic()
         checks = {
-            "route_table": f"generation {table.generation}" if table is not None else "none received yet",
+            "route_table": "none received yet" if table is None else _age(table.generation, router, now),
             "manager_feed": "connected" if feed.connected else "disconnected",
         }
-        now = clock.monotonic()
         stale = router.check_credentials(now)
         if not feed.connected and table is not None:
             honoured = "no longer honoured" if stale else "still honoured"
@@ -55,6 +55,11 @@ def health_app(
         [web.get("/livez", livez), web.get("/readyz", readyz), web.get("/metrics", metrics)],
     )
     return app
+
+
+def _age(generation: int, router: RequestRouter, now: float) -> str:
+    age_s = router.routes_age.age_s(now)
+    return f"generation {generation}, {f'{age_s:.0f} s old' if age_s else 'current'}"
 
 
 def malformed(status: int, detail: str) -> web.Response:

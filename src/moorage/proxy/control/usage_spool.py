@@ -35,11 +35,11 @@ class UsageSpool:
 
     def load(self) -> list[UsageBatch]:
         """What was not acknowledged in earlier runs, of all workers: another may send it as well, but it
-        counts once."""
+        counts once. In the order of each epoch, on which the manager relies."""
         found = []
-        for path in sorted(self._directory.glob("*.json")):
-            if not _NAME.fullmatch(path.name):
-                continue
+        paths = self._directory.glob("*.json")
+        named = ((path, match) for path in paths if (match := _NAME.fullmatch(path.name)))
+        for path, _ in sorted(named, key=lambda one: (one[1][1], int(one[1][2]))):
             try:
                 document = json.loads(path.read_bytes())
                 records = tuple(UsageRecord(**record) for record in document["records"])
@@ -69,6 +69,7 @@ class UsageSpool:
                     one.tokens_in,
                     one.tokens_out,
                     one.tokens_cached,
+                    payer.session_id,
                 )
                 for number, (payer, one) in enumerate(payers[start : start + _BATCH], 1)
             )

@@ -1,24 +1,45 @@
-"""Activity by model: requests, when the last one began or ended, and the time to the first token. Pure."""
+"""Activity by model: requests, when the last one began or ended, tokens, and the time to the first token.
+Pure."""
 
 from __future__ import annotations
 
 from collections import deque
 
+from moorage.proxy.core.histogram import Histogram
+from moorage.proxy.core.token_meter import Tokens
+
 # Times to the first token that count, of each model.
 RECENT_S, RECENT = 60.0, 256
+# vLLM's buckets of the same name, without the last ones.
+FIRST_TOKEN = (
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
+    *(1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0),
+)
 
 
 class ModelActivity:
-    """One model. ``requests``: since the start, never reset. ``last``: monotonic seconds."""
+    """One model. ``requests``, ``tokens_in``, ``tokens_out``, ``tokens_cached`` and ``first_token``, that of
+    streams in seconds: since the start, never reset. ``last``: monotonic seconds."""
 
-    __slots__ = ("_first_tokens", "last", "requests")
+    __slots__ = (
+        "_first_tokens", "first_token", "last", "requests", "tokens_cached", "tokens_in", "tokens_out",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.requests, self.last = 0, 0.0
+        self.tokens_in = self.tokens_out = self.tokens_cached = 0
+        self.first_token = Histogram(FIRST_TOKEN)
         self._first_tokens: deque[tuple[float, int]] = deque(maxlen=RECENT)
 
-    def add_first_token(self, now: float, after_s: float) -> None:
+    def add_first_token(self, now: float, after_s: float, *, is_stream: bool) -> None:
         self._first_tokens.append((now, round(after_s * 1000)))
+        if is_stream:
+            self.first_token.observe(after_s)
+
+    def add_tokens(self, tokens: Tokens) -> None:
+        self.tokens_in += tokens.prompt
+        self.tokens_out += tokens.answer
+        self.tokens_cached += tokens.cached
 
     def first_token_ms(self, now: float) -> int | None:
         """The 90th percentile of the last minute; None: no request had a first token."""

@@ -378,14 +378,15 @@ class RequestFlow:
         self._is_over = True
         if self._hold_until:
             self._router.waiting.remove(self)
+        target = self.target
         self._release()
-        self._settle(status, now)
+        self._settle(status, now, "" if target is None else target.session_id)
         self._router.record_request(self.model, status, now - self._started_at)
 
-    def _settle(self, status: int, now: float) -> None:
+    def _settle(self, status: int, now: float, session_id: str = "") -> None:
         if (reservation := self._reservation) is not None:
             self._reservation = None
-            reservation.settle(status, now)
+            reservation.settle(status, now, session_id)
 
 
 def resume_held(router: RequestRouter, now: float) -> None:

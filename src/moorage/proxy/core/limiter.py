@@ -54,9 +54,10 @@ class Reservation(Protocol):
         """Called when the response begins. None, the rule, costs nothing while it is relayed."""
         ...
 
-    def settle(self, status: int, now: float) -> None:
+    def settle(self, status: int, now: float, session_id: str = "") -> None:
         """Called exactly once, at the end. ``status``: of the response; 499 if the client left before it
-        began. The pieces that the observer saw are all that the client got."""
+        began. ``session_id``: of the replica that had the request. The pieces that the observer saw are all
+        that the client got."""
         ...
 
 

@@ -76,20 +76,26 @@ class RequestLimiter:
             held.hold(outcome)
         return held
 
-    def begin_answer(self, model: str, began_at: float) -> None:
+    def begin_answer(self, model: str, began_at: float, *, is_stream: bool) -> None:
         """A replica has answered a request that began then."""
         now = self._monotonic()
-        self.activity.touch(model, now).add_first_token(now, now - began_at)
+        self.activity.touch(model, now).add_first_token(now, now - began_at, is_stream=is_stream)
 
     def settle(
-        self, reservation: Reservation | None, key: KeyGrant | None, model: str, tokens: Tokens, now: float
+        self,
+        reservation: Reservation | None,
+        key: KeyGrant | None,
+        model: str,
+        session_id: str,
+        tokens: Tokens,
+        now: float,
     ) -> None:
         """A request has ended, and used so many tokens."""
-        self.activity.touch(model, now)
+        self.activity.touch(model, now).add_tokens(tokens)
         if reservation is not None:
             self._ledger.settle(reservation, tokens.total, now)
         if self._usage is not None:
-            self._usage.add(key, model, tokens)
+            self._usage.add(key, model, session_id, tokens)
 
     def cancel(self, reservation: Reservation | None, model: str, now: float) -> None:
         """No replica has seen the request."""
@@ -138,13 +144,14 @@ class HeldRequest:
         self._began = True
         if status >= 400:
             return None
-        self._limiter.begin_answer(self._model, self._began_at)
+        is_stream = is_event_stream(content_type)
+        self._limiter.begin_answer(self._model, self._began_at, is_stream=is_stream)
         if self.repeats or not self._limiter.counts_tokens(self._reservation):
             return None
-        self._meter = SessionMeter() if status == 101 else TokenMeter(is_stream=is_event_stream(content_type))
+        self._meter = SessionMeter() if status == 101 else TokenMeter(is_stream=is_stream)
         return self._meter.feed
 
-    def settle(self, status: int, now: float) -> None:
+    def settle(self, status: int, now: float, session_id: str = "") -> None:
         """A request that no replica answered is as if it had never been, unless its client left: then a
         replica has read the prompt."""
         reservation, self._reservation = self._reservation, None
@@ -156,7 +163,7 @@ class HeldRequest:
             tokens = self._meter.estimate(self.prompt)
         elif not self._began:
             tokens = Tokens(self.prompt)
-        self._limiter.settle(reservation, self._key, self._model, tokens, now)
+        self._limiter.settle(reservation, self._key, self._model, session_id, tokens, now)
 
 
 def accepts_priority(route: ModelRoute, path: str) -> bool:

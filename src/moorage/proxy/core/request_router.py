@@ -17,13 +17,13 @@ from moorage.proxy.core import admission
 from moorage.proxy.core.admission import AdmissionPolicy, BodyRequired, Forward, LocalResponse
 from moorage.proxy.core.affinity import MAX_LOAD, pick_affine
 from moorage.proxy.core.balancer import Ejections, RandRange, pick_target
-from moorage.proxy.core.credentials_age import CredentialsAge
 from moorage.proxy.core.error_response import ErrorResponse, invalid_key, no_table, stale_credentials
 from moorage.proxy.core.fallback import FallbackChain, Hop
 from moorage.proxy.core.limiter import Ask, Limiter, Reservation, Unlimited
 from moorage.proxy.core.response_homes import Home, ResponseHomes, bytes_needed, owner_of
 from moorage.proxy.core.retry import Failure
 from moorage.proxy.core.routes import IndexedTable, StaleTable, newest_table
+from moorage.proxy.core.table_age import TableAge
 from moorage.proxy.core.waiting import WaitingRoom
 from moorage.proxy.metrics import NO_MODEL, Metrics
 
@@ -53,12 +53,13 @@ class RequestRouter:
         self._policy = AdmissionPolicy(
             requires_key=settings.auth == "keys", max_body_bytes=settings.max_body_bytes
         )
-        self.credentials = CredentialsAge(settings.credentials_max_age_s)
+        self.routes_age = TableAge(0)
+        self.credentials = TableAge(settings.credentials_max_age_s)
         self._randrange = randrange
         self._ejections = Ejections()
         self._in_flight: dict[KernelId, int] = {}
         self._in_flight_by_model: dict[str, int] = {}
-        metrics.show_in_flight(self._in_flight_by_model)
+        metrics.show_requests(self._in_flight_by_model, self.waiting.counts)
 
     @property
     def in_flight(self) -> Mapping[KernelId, int]:

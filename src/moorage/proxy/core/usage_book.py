@@ -1,4 +1,4 @@
-"""Usage book: requests and tokens since they were last taken, summed by key and model. Pure."""
+"""Usage book: requests and tokens since they were last taken, summed by key, model and replica. Pure."""
 
 from __future__ import annotations
 
@@ -21,21 +21,26 @@ class Amounts:
 
 
 class Payer(NamedTuple):
-    """To whom and to which model usage belongs. Without a key, all but ``model`` are ""."""
+    """To whom, to which model and to which replica usage belongs. Without a key, the first three are "".
+    ``session_id``: "" if no replica had the request."""
 
     project: str
     user: str
     key_id: str
     model: str
+    session_id: str = ""
 
 
 class UsageBook:
     def __init__(self) -> None:
         self._amounts: dict[Payer, Amounts] = {}
 
-    def add(self, key: KeyGrant | None, model: str, tokens: Tokens) -> None:
+    def add(self, key: KeyGrant | None, model: str, session_id: str, tokens: Tokens) -> None:
         """Count one request."""
-        payer = Payer("", "", "", model) if key is None else Payer(key.project, key.owner, key.id, model)
+        if key is None:
+            payer = Payer("", "", "", model, session_id)
+        else:
+            payer = Payer(key.project, key.owner, key.id, model, session_id)
         self._add(payer, 1, tokens.prompt, tokens.answer, tokens.cached)
 
     def take(self) -> dict[Payer, Amounts]:

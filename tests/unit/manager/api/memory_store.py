@@ -14,7 +14,7 @@ from memory_keys import MEMBER_KEY as MEMBER_KEY
 from memory_keys import MemoryKeys
 from memory_secrets import MemorySecrets
 from memory_sessions import MemoryEndpoints, MemorySessions
-from memory_usage import MemoryUsage
+from memory_usage import MemoryLimits, MemoryUsage, MemoryUsageRecords
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import Conflict, MoorageError, NotFound, StoreUnavailable
@@ -170,6 +170,7 @@ class MemoryStore:
         self.sessions = MemorySessions(self.database.check, clock)
         self.endpoints = MemoryEndpoints(self.sessions, self.database.check, clock)
         self.usage = MemoryUsage(self.sessions)
+        self.usage_records, self.limit_shares = MemoryUsageRecords(), MemoryLimits()
         self.agents = MemoryAgents(self.database, clock)
         self.groups = MemoryGroups(self.database)
         self.quotas = MemoryQuotas(self.database, clock)

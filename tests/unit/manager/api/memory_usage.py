@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from memory_sessions import MemorySessions
 
 from moorage.common.model.status import AgentStatus, Status
+from moorage.common.views.metering import LimitView, ModelUsage, UsageSplit
+from moorage.common.views.resources import Page
 from moorage.common.views.usage import (
     AgentStats,
     DeviceStats,
@@ -65,6 +67,37 @@ class MemoryUsage:
 
     async def top_agents(self) -> list[AgentStats]:
         return [_agent("node-1", 1000), _agent("node-2", 3000)]
+
+
+class MemoryUsageRecords:
+    """``items``: on two pages. ``asked``: the interval and the split of each request."""
+
+    def __init__(self) -> None:
+        self.items: list[ModelUsage] = []
+        self.asked: list[tuple[datetime, datetime, UsageSplit]] = []
+
+    async def page(
+        self,
+        scope: Scope,
+        since: datetime,
+        until: datetime,
+        split: UsageSplit,
+        *,
+        cursor: str | None,
+        limit: int,
+    ) -> Page[ModelUsage]:
+        self.asked.append((since, until, split))
+        if cursor is None and len(self.items) > 1:
+            return Page[ModelUsage](items=self.items[:1], next="1")
+        return Page[ModelUsage](items=self.items[1:] if cursor else self.items)
+
+
+class MemoryLimits:
+    def __init__(self) -> None:
+        self.views: list[LimitView] = []
+
+    async def in_use(self, scope: Scope) -> list[LimitView]:
+        return [view for view in self.views if scope.reads(view.project)]
 
 
 def _agent(name: str, cpu: int) -> AgentStats:

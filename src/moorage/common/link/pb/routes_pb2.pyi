@@ -239,7 +239,7 @@ class LoadReport(_message.Message):
     def __init__(self, proxy_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., routes_generation: _Optional[int] = ..., models: _Optional[_Iterable[_Union[ModelLoad, _Mapping]]] = ..., whole: _Optional[bool] = ...) -> None: ...
 
 class UsageRecord(_message.Message):
-    __slots__ = ("sequence", "began_ms", "ended_ms", "project", "user", "key_id", "model", "requests", "tokens_in", "tokens_out", "tokens_cached")
+    __slots__ = ("sequence", "began_ms", "ended_ms", "project", "user", "key_id", "model", "requests", "tokens_in", "tokens_out", "tokens_cached", "session_id")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     BEGAN_MS_FIELD_NUMBER: _ClassVar[int]
     ENDED_MS_FIELD_NUMBER: _ClassVar[int]
@@ -251,6 +251,7 @@ class UsageRecord(_message.Message):
     TOKENS_IN_FIELD_NUMBER: _ClassVar[int]
     TOKENS_OUT_FIELD_NUMBER: _ClassVar[int]
     TOKENS_CACHED_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     began_ms: int
     ended_ms: int
@@ -262,7 +263,8 @@ class UsageRecord(_message.Message):
     tokens_in: int
     tokens_out: int
     tokens_cached: int
-    def __init__(self, sequence: _Optional[int] = ..., began_ms: _Optional[int] = ..., ended_ms: _Optional[int] = ..., project: _Optional[str] = ..., user: _Optional[str] = ..., key_id: _Optional[str] = ..., model: _Optional[str] = ..., requests: _Optional[int] = ..., tokens_in: _Optional[int] = ..., tokens_out: _Optional[int] = ..., tokens_cached: _Optional[int] = ...) -> None: ...
+    session_id: str
+    def __init__(self, sequence: _Optional[int] = ..., began_ms: _Optional[int] = ..., ended_ms: _Optional[int] = ..., project: _Optional[str] = ..., user: _Optional[str] = ..., key_id: _Optional[str] = ..., model: _Optional[str] = ..., requests: _Optional[int] = ..., tokens_in: _Optional[int] = ..., tokens_out: _Optional[int] = ..., tokens_cached: _Optional[int] = ..., session_id: _Optional[str] = ...) -> None: ...
 
 class UsageBatch(_message.Message):
     __slots__ = ("epoch", "records")

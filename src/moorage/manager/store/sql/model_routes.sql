@@ -9,7 +9,7 @@ WITH names AS MATERIALIZED (
 )
 SELECT n.name AS model, r.created_at, r.rank, r.session_id, r.kernel_id, r.host, r.port, r.secret, r.engine,
        r.project, r.shared_with, r.draining, r.args, r.wanted, r.holds, r.is_starting, r.expected_s, r.max_model_len,
-       r.routing, r.secrets, r.adapters
+       r.routing, r.secrets, r.adapters, r.limits
 FROM names n LEFT JOIN LATERAL (
     SELECT e.created_at, 0 AS rank, t.*, e.project, e.shared_with, e.replicas AS wanted,
            e.replicas > 0 OR coalesce((e.serving -> 'autoscale' ->> 'min')::int = 0, false) AS holds, x.is_starting, y.expected_s,
@@ -17,7 +17,8 @@ FROM names n LEFT JOIN LATERAL (
            CASE WHEN e.serving ? 'routing' THEN (
                SELECT jsonb_object_agg(z.name, jsonb_build_array(z.key_id, encode(z.sealed, 'hex')))
                FROM jsonb_array_elements(e.serving -> 'routing' -> 'fallbacks') f
-               JOIN secrets z ON z.project = e.project AND z.name = f ->> 'secret') END AS secrets
+               JOIN secrets z ON z.project = e.project AND z.name = f ->> 'secret') END AS secrets,
+           e.serving -> 'limits' AS limits
     FROM endpoints e
     CROSS JOIN LATERAL (
         SELECT coalesce(bool_or(s.status <> 'PENDING'), false) AS is_starting FROM sessions s
@@ -36,7 +37,7 @@ FROM names n LEFT JOIN LATERAL (
     WHERE e.name = n.name AND e.deleted_at IS NULL
     UNION ALL
     SELECT s.created_at, 1, s.id, k.id, k.host, k.port, k.secret, s.spec ->> 'engine', false, s.spec -> 'args',
-           l.max_model_len, s.project, '{}', 1, false, true, NULL::interval, NULL, NULL, NULL
+           l.max_model_len, s.project, '{}', 1, false, true, NULL::interval, NULL, NULL, NULL, NULL
     FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
     LEFT JOIN engine_loads l ON l.kernel_id = k.id
     WHERE s.name = n.name AND s.endpoint_id IS NULL AND s.type = 'inference' AND s.status = 'RUNNING'

@@ -1,14 +1,15 @@
-"""Age of a proxy's credentials: none while a manager is connected, and a limit without one."""
+"""Age of a proxy's routes and credentials: none while a manager is connected, and a limit without one."""
 
 from __future__ import annotations
 
-from moorage.proxy.core.credentials_age import CredentialsAge
+from moorage.proxy.core.table_age import TableAge
 
 
 def test_credentials_age_only_without_a_manager() -> None:
-    age = CredentialsAge(60)
+    age = TableAge(60)
     assert (age.age_s(1000), age.is_exceeded(1000)) == (0, False)
-    age.confirmed(1000)
+    age.disconnected(1000)
+    age.disconnected(1030)
     assert (age.age_s(1059), age.is_exceeded(1059)) == (59, False)
     assert age.is_exceeded(1060)
     age.connected()
@@ -16,7 +17,7 @@ def test_credentials_age_only_without_a_manager() -> None:
 
 
 def test_saved_credentials_bring_their_age() -> None:
-    age = CredentialsAge(60)
+    age = TableAge(60)
     age.confirmed(5, age_s=59)
     assert not age.is_exceeded(5)
     assert age.is_exceeded(6)
@@ -25,6 +26,6 @@ def test_saved_credentials_bring_their_age() -> None:
 
 
 def test_no_limit() -> None:
-    age = CredentialsAge(0)
-    age.confirmed(0)
+    age = TableAge(0)
+    age.disconnected(0)
     assert not age.is_exceeded(1e9)

@@ -1,0 +1,159 @@
+"""``moorage bench``: load on a served model, and how fast it answers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import cycle
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from moorage.cli.app import app
+from moorage.cli.bench_report import BenchProgress, check_plot, print_summary, save_plot
+from moorage.cli.context import Cli, command, duration_option
+from moorage.cli.errors import FAILURE, INTERRUPTED
+from moorage.common.model.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from moorage.sdk.benchmark import Load, Measured, Prompt, Summary, Target
+
+_APIS = ("chat", "completions")
+_CONCURRENCY, _PROMPTS = 8, 100
+
+
+Model = Annotated[str, typer.Argument(help="A served model.")]
+NumPrompts = Annotated[
+    int | None, typer.Option(min=1, max=10_000_000, help="Requests to send. Default: 100; with --for, any.")
+]
+Duration = Annotated[float | None, duration_option("Send requests for this time.", "--for", min_s=0.1)]
+Rate = Annotated[
+    float | None,
+    typer.Option(min=0.001, max=1_000_000, help="Requests per second, whatever the answers take."),
+]
+Concurrency = Annotated[
+    int | None,
+    typer.Option(min=1, max=100_000, help="Requests at a time. Default: 8; with --request-rate, any."),
+]
+Burstiness = Annotated[
+    float, typer.Option(min=0.01, max=1000, help="Of --request-rate: 1 Poisson, less bursts, more even.")
+]
+InputLen = Annotated[
+    int, typer.Option(min=1, max=1_000_000, help="Length of random prompts in tokens, about.")
+]
+OutputLen = Annotated[int, typer.Option(min=1, max=1_000_000, help="Longest answer in tokens.")]
+IgnoreEos = Annotated[
+    bool, typer.Option("--ignore-eos", help="Let the engine fill all of --output-len (vLLM, llama.cpp).")
+]
+Dataset = Annotated[
+    Path | None,
+    typer.Option(help='Prompts in place of random ones, {"prompt": …, "max_tokens": …} in each line.'),
+]
+ApiName = Annotated[str, typer.Option(help="chat or completions.")]
+Warmups = Annotated[
+    int, typer.Option(min=0, max=1000, help="Requests before the measurement, which do not count.")
+]
+Seed = Annotated[int, typer.Option(help="Of random prompts and arrivals.")]
+Plot = Annotated[Path | None, typer.Option(help="Save a plot as .svg or .png.")]
+
+
+@command(app)
+def bench(
+    cli: Cli,
+    model: Model,
+    num_prompts: NumPrompts = None,
+    duration: Duration = None,
+    request_rate: Rate = None,
+    max_concurrency: Concurrency = None,
+    burstiness: Burstiness = 1.0,
+    input_len: InputLen = 256,
+    output_len: OutputLen = 128,
+    ignore_eos: IgnoreEos = False,
+    dataset: Dataset = None,
+    api: ApiName = "chat",
+    num_warmups: Warmups = 1,
+    seed: Seed = 0,
+    plot: Plot = None,
+) -> None:
+    """Send prompts to a served model, and measure its answers: first token, tokens, throughput, errors.
+
+    With --request-rate, times count from when a request was due, also if it had to wait for others.
+
+    \b
+    Examples:
+      moorage bench tiny
+      moorage bench tiny --max-concurrency 32 --for 1m --plot tiny.svg
+      moorage bench tiny --request-rate 5 --input-len 1000 --output-len 200 --ignore-eos
+      moorage bench tiny --dataset prompts.jsonl -o json | jq .p99_ttft_ms
+    """
+    from moorage.sdk.benchmark import Load, Target, random_prompts, read_dataset
+
+    if api not in _APIS:
+        raise InvalidInput(f"--api {api!r} is unknown", next_step=f"use one of: {', '.join(_APIS)}")
+    check_plot(plot)
+    generator = random.Random(seed)
+    prompts: Iterator[Prompt] = random_prompts(generator, input_len, output_len)
+    if dataset is not None:
+        prompts = cycle(read_dataset(_lines(dataset), output_len))
+    at = cli.connection
+    extra = {"ignore_eos": True} if ignore_eos else {}
+    target = Target(at.openai_url, at.key, model, cast(Any, api), extra, at.ca_file)
+    load = Load(
+        request_rate,
+        max_concurrency if request_rate is not None else max_concurrency or _CONCURRENCY,
+        num_prompts if num_prompts is not None or duration is not None else _PROMPTS,
+        duration,
+        burstiness,
+    )
+    try:
+        measured, summary = cli.run(lambda _: _measure(cli, target, prompts, load, num_warmups, generator))
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    if plot is not None:
+        save_plot(measured, summary, plot, model)
+        cli.note(f"plot saved as {plot}")
+    if cli.json:
+        cli.print_json({"model": model, "api": api, "load": _shown(load), **summary.as_json()})
+    else:
+        print_summary(cli.out, model, summary)
+    if not summary.completed:
+        raise typer.Exit(FAILURE)
+
+
+async def _measure(
+    cli: Cli, target: Target, prompts: Iterator[Prompt], load: Load, warmups: int, generator: random.Random
+) -> tuple[list[Measured], Summary]:
+    from moorage.sdk.benchmark import Load, run, summarize
+
+    if warmups:
+        first, _ = await run(
+            target, prompts, Load(max_concurrency=1, requests=warmups), clock=cli.clock, generator=generator
+        )
+        if failed := next((one.error for one in first if one.error), ""):
+            raise InvalidInput(
+                f"a first request to {target.url} failed: {failed}",
+                next_step="`moorage ps` shows the model's state; `moorage chat` asks it once",
+            )
+    with BenchProgress(cli.err, target.model, load) as progress:
+        measured, end = await run(
+            target, prompts, load, clock=cli.clock, generator=generator, on_progress=progress.show
+        )
+    return measured, summarize(measured, end.elapsed_s, end.peak)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"cannot read --dataset {str(path)!r}: {error}") from error
+
+
+def _shown(load: Load) -> dict[str, Any]:
+    return {
+        "request_rate": load.request_rate,
+        "burstiness": load.burstiness,
+        "max_concurrency": load.max_concurrency,
+        "num_prompts": load.requests,
+        "duration_s": load.duration_s,
+    }

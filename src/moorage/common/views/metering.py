@@ -1,0 +1,74 @@
+"""REST models of what requests for models use, and of the limits on it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from moorage.common.model.spec import Model, NoNul
+from moorage.common.views.resources import View
+
+Dimension = Literal["project", "user", "key", "model", "endpoint", "session", "resource_group"]
+Bucket = Literal["none", "hour", "day", "month"]
+LimitScope = Literal["key", "project", "model"]
+
+
+def _split(value: Any) -> Any:
+    """Accepts comma-separated and repeated values."""
+    parts = [value] if isinstance(value, str) else value
+    if not isinstance(parts, list):
+        return value
+    return [name for part in parts for one in str(part).split(",") if (name := one.strip())]
+
+
+class UsageSplit(Model):
+    """What usage is split by, and whose it is."""
+
+    by: Annotated[list[Dimension], BeforeValidator(_split), Field(max_length=20)] = Field(
+        ["project", "model"],
+        description="Comma-separated or repeated: project, user, key, model, endpoint, session, "
+        "resource_group.",
+    )
+    bucket: Bucket = Field("none", description="Also split by hour, day or month, in UTC.")
+    project: NoNul | None = Field(None, description="Only of this project.")
+    user: NoNul | None = Field(None, description="Only of this user.")
+    key: NoNul | None = Field(None, description="Only of this key, by name or id.")
+    model: NoNul | None = Field(None, description="Only of this model.")
+
+
+class ModelUsage(View):
+    """What requests for models used. null: not split by that; "": not known, or no key was required."""
+
+    at: datetime | None = Field(None, description="Start of the hour, day or month.")
+    project: str | None = Field(None, description="That of the key.")
+    user: str | None = Field(None, description="That of the key.")
+    key_id: str | None = None
+    key: str | None = Field(None, description="Name of the key; null also for keys of others.")
+    model: str | None = None
+    endpoint: str | None = None
+    session_id: str | None = Field(None, description="The replica.")
+    resource_group: str | None = Field(None, description="That of the replica.")
+    requests: int
+    tokens_in: int
+    tokens_out: int
+    tokens_cached: int = Field(description="Those of tokens_in that a cache had.")
+
+
+class LimitUse(View):
+    limit: int
+    used: int = Field(description="As the proxies last reported it, a few seconds ago at most.")
+
+
+class LimitView(View):
+    """The limits of a key, a project or a model, and their use. null: no limit."""
+
+    scope: LimitScope
+    name: str
+    project: str
+    requests_per_minute: LimitUse | None = Field(None, description="Requests of the last 60 seconds.")
+    tokens_per_minute: LimitUse | None = Field(
+        None, description="Tokens of the last 60 seconds, those reserved by running requests included."
+    )
+    concurrent_requests: LimitUse | None = None

@@ -1,0 +1,22 @@
+"""Histogram that costs a bisection and two additions per value. Pure.
+
+``prometheus_client``'s own costs more than relaying a request.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+
+class Histogram:
+    """``bounds``: upper bounds of the buckets, ascending. ``counts``: values in each bucket, and beyond the
+    last bound."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds, self.counts, self.total = bounds, [0] * (len(bounds) + 1), 0.0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value

@@ -1,0 +1,11 @@
+"""Load generator for an endpoint: sends prompts at a rate, or so many at a time, and measures the answers."""
+
+from moorage.sdk.benchmark.requests import Measured, Target
+from moorage.sdk.benchmark.runner import Load, Progress, run
+from moorage.sdk.benchmark.statistics import Summary, summarize
+from moorage.sdk.benchmark.workload import Prompt, random_prompts, read_dataset
+
+__all__ = [
+    "Load", "Measured", "Progress", "Prompt", "Summary", "Target", "random_prompts", "read_dataset", "run",
+    "summarize",
+]  # fmt: skip

@@ -1,0 +1,145 @@
+"""Requests of a benchmark: one streamed request over the OpenAI API, with the times of all that arrives."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import aiohttp
+
+from moorage.common.aio.clock import Clock
+from moorage.sdk.benchmark.workload import Prompt
+from moorage.sdk.errors import connection_error
+from moorage.sdk.verification import verification
+
+Api = Literal["chat", "completions"]
+_PATHS = {"chat": "/chat/completions", "completions": "/completions"}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is measured. ``openai_url`` ends in ``/v1``. ``extra``: further fields of each request."""
+
+    openai_url: str
+    key: str
+    model: str
+    api: Api = "chat"
+    extra: dict[str, Any] = field(default_factory=dict)
+    ca_file: str | None = None
+    timeout_s: float = 600.0
+
+    @property
+    def url(self) -> str:
+        return self.openai_url.rstrip("/") + _PATHS[self.api]
+
+    def session(self) -> aiohttp.ClientSession:
+        """Without a limit on connections: waiting for one would be measured as the server's time."""
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=verification(self.url, self.ca_file) or True),
+            headers={"Authorization": f"Bearer {self.key}"} if self.key else {},
+            timeout=aiohttp.ClientTimeout(total=self.timeout_s, sock_connect=10),
+        )
+
+    def body(self, prompt: Prompt) -> dict[str, Any]:
+        made: dict[str, Any] = {
+            "model": self.model,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        made |= {"messages": prompt.messages} if self.api == "chat" else {"prompt": prompt.text}
+        if prompt.max_tokens is not None:
+            made["max_tokens"] = prompt.max_tokens
+        return made | self.extra
+
+
+@dataclass(slots=True)
+class Measured:
+    """One request. Times in seconds of one monotonic clock. ``due_at``: when it should have been sent; all of
+    its times count from then. ``token_times``: when each piece of text arrived. ``error``: why it failed; ""
+    if it did not. ``stated``: the server has stated the numbers of tokens."""
+
+    due_at: float
+    sent_at: float = 0.0
+    ended_at: float = 0.0
+    token_times: list[float] = field(default_factory=list)
+    tokens_in: int = 0
+    tokens_out: int = 0
+    stated: bool = False
+    error: str = ""
+
+
+async def measure(
+    http: aiohttp.ClientSession, target: Target, prompt: Prompt, due_at: float, clock: Clock
+) -> Measured:
+    """Send one request and read its answer. Never raises: a failure is a result."""
+    made = Measured(due_at, clock.monotonic())
+    events, done = _Events(), False
+    try:
+        async with http.post(target.url, json=target.body(prompt)) as answer:
+            if answer.status != 200:
+                made.error = _refusal(answer.status, await answer.read())
+            else:
+                async for piece in answer.content.iter_any():
+                    now = clock.monotonic()
+                    for data in events.feed(piece):
+                        done = done or data == b"[DONE]"
+                        if not done and not made.error:
+                            _take(made, data, now)
+                if not (done or made.error):
+                    made.error = "cut off"
+    except TimeoutError:
+        made.error = "timeout"
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        made.error = "cut off" if made.token_times else f"connection: {connection_error(error)}"
+    made.ended_at = clock.monotonic()
+    if not made.stated:
+        made.tokens_in, made.tokens_out = len(prompt.text.split()), len(made.token_times)
+    return made
+
+
+class _Events:
+    """The data of server-sent events, from bytes that are cut anywhere."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, piece: bytes) -> Iterator[bytes]:
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        for line in lines:
+            if line.startswith(b"data:"):
+                yield line[5:].strip()
+
+
+def _take(made: Measured, data: bytes, now: float) -> None:
+    event = json.loads(data)
+    if not isinstance(event, dict):
+        return
+    if (error := event.get("error")) is not None:
+        made.error = f"in mid-stream: {_code(error)}"
+        return
+    usage = event.get("usage")
+    if isinstance(usage, dict) and usage.get("completion_tokens"):
+        made.tokens_in, made.tokens_out = (
+            int(usage.get("prompt_tokens") or 0),
+            int(usage["completion_tokens"]),
+        )
+        made.stated = True
+    choices = event.get("choices") or [{}]
+    delta = choices[0].get("delta") or choices[0]
+    if any(delta.get(name) for name in ("content", "text", "reasoning_content", "reasoning", "tool_calls")):
+        made.token_times.append(now)
+
+
+def _refusal(status: int, body: bytes) -> str:
+    try:
+        return f"{status} {_code(json.loads(body).get('error'))}".strip()
+    except (ValueError, AttributeError):
+        return str(status)
+
+
+def _code(error: Any) -> str:
+    if not isinstance(error, dict):
+        return str(error or "")[:80]
+    return str(error.get("code") or error.get("type") or error.get("message") or "")[:80]

@@ -1,0 +1,125 @@
+"""Statistics of a benchmark, with the names that ``vllm bench serve`` gives them. Pure.
+
+ttft: time to first token. tpot: time per output token after the first, of one request. itl: inter-token
+latency, each gap between two pieces of text. e2el: end-to-end latency. All count from the time at which the
+request was due.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+from moorage.sdk.benchmark.requests import Measured
+
+METRICS = ("ttft", "tpot", "itl", "e2el")
+_PERCENTILES = (50, 90, 95, 99)
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """In milliseconds."""
+
+    mean: float
+    std: float
+    percentiles: dict[int, float]
+    largest: float
+
+    @staticmethod
+    def of(values_s: Sequence[float]) -> Distribution | None:
+        """None without values."""
+        if not values_s:
+            return None
+        values = sorted(1000 * value for value in values_s)
+        mean = sum(values) / len(values)
+        variance = sum((value - mean) ** 2 for value in values) / len(values)
+        return Distribution(
+            mean, sqrt(variance), {p: percentile(values, p) for p in _PERCENTILES}, values[-1]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """``errors``: failed requests by cause. ``send_delay``: how long requests waited in the generator after
+    they were due. ``tokens_are_stated``: by the server; else a piece of text counts as one."""
+
+    duration_s: float
+    completed: int
+    failed: int
+    errors: dict[str, int]
+    tokens_in: int
+    tokens_out: int
+    max_concurrent: int
+    tokens_are_stated: bool
+    ttft: Distribution | None
+    tpot: Distribution | None
+    itl: Distribution | None
+    e2el: Distribution | None
+    send_delay: Distribution | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Flat, with vLLM's names."""
+        rate = 1 / self.duration_s if self.duration_s else 0.0
+        shown: dict[str, Any] = {
+            "duration": self.duration_s,
+            "completed": self.completed,
+            "failed": self.failed,
+            "errors": self.errors,
+            "total_input_tokens": self.tokens_in,
+            "total_output_tokens": self.tokens_out,
+            "tokens_are_stated": self.tokens_are_stated,
+            "request_throughput": self.completed * rate,
+            "output_throughput": self.tokens_out * rate,
+            "total_token_throughput": (self.tokens_in + self.tokens_out) * rate,
+            "max_concurrent_requests": self.max_concurrent,
+        }
+        for name in (*METRICS, "send_delay"):
+            found: Distribution | None = getattr(self, name)
+            if found is not None:
+                shown |= {f"mean_{name}_ms": found.mean, f"median_{name}_ms": found.percentiles[50]}
+                shown |= {f"std_{name}_ms": found.std, f"max_{name}_ms": found.largest}
+                shown |= {f"p{p}_{name}_ms": value for p, value in found.percentiles.items()}
+        return shown
+
+
+def summarize(measured: Sequence[Measured], duration_s: float, max_concurrent: int) -> Summary:
+    """Failed requests count as errors alone."""
+    good = [one for one in measured if not one.error]
+    first = [one for one in good if one.token_times]
+    gaps = [
+        later - earlier
+        for one in first
+        for earlier, later in zip(one.token_times, one.token_times[1:], strict=False)
+    ]
+    return Summary(
+        duration_s=duration_s,
+        completed=len(good),
+        failed=len(measured) - len(good),
+        errors=dict(Counter(one.error for one in measured if one.error).most_common()),
+        tokens_in=sum(one.tokens_in for one in good),
+        tokens_out=sum(one.tokens_out for one in good),
+        max_concurrent=max_concurrent,
+        tokens_are_stated=all(one.stated for one in good),
+        ttft=Distribution.of([one.token_times[0] - one.due_at for one in first]),
+        tpot=Distribution.of(
+            [
+                (one.token_times[-1] - one.token_times[0]) / (one.tokens_out - 1)
+                for one in first
+                if one.tokens_out > 1
+            ]
+        ),
+        itl=Distribution.of(gaps),
+        e2el=Distribution.of([one.ended_at - one.due_at for one in good]),
+        send_delay=Distribution.of([one.sent_at - one.due_at for one in measured]),
+    )
+
+
+def percentile(ordered: Sequence[float], p: float) -> float:
+    """Of ascending values, with linear interpolation, as numpy has it."""
+    position = (len(ordered) - 1) * p / 100
+    below = int(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
