@@ -15,7 +15,7 @@ from tests.examples import examples
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
 from moorage.manager.decision_log import CorruptDecisionLog, Decision, Reader, Writer
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, Snapshot, plan
-from moorage.manager.scheduling.core.model import Allocation, KernelRequest, Quota, Running
+from moorage.manager.scheduling.core.model import AgentChanges, Allocation, KernelRequest, Quota, Running
 from moorage.manager.scheduling.core.policy import Preemption
 
 PLANS = examples(50)
@@ -258,8 +258,9 @@ def test_log_covers_every_field_of_the_planner_input() -> None:
     world = Snapshot(
         "g", (replace(AGENT, running=(every,)),), (), (quota,), {"": AgentId("a")}, {"ann": {"cpu": 1}}
     )
-    # ``changes`` follows from the pending sessions of two passes.
-    assert all(getattr(world, name) for name in field_names(Snapshot) - {"pending", "changes"})
+    # The changes follow from the snapshots of two passes.
+    derived = {"changes", "agent_changes"}
+    assert all(getattr(world, name) for name in field_names(Snapshot) - {"pending"} - derived)
     assert [one.snapshot for one in recorded(world)] == [world]
     policy = Policy(
         "skip", 3, "dispersed", "drf", 7, 8, "pack", "even", "project", {"p": 2}, frozenset({"batch"}),
@@ -269,6 +270,18 @@ def test_log_covers_every_field_of_the_planner_input() -> None:
     passed = Writer("g").note(world, policy, Plan((), ()), NOW, 0, 0)
     assert passed is not None
     assert [one.policy for one in read([b"".join(Writer("g").write([passed], {}))])] == [policy]
+
+
+@pytest.mark.parametrize("missed", [0, 1])
+def test_announced_changes_of_agents_are_restored_as_all_changes_are(missed: int) -> None:
+    """``missed``: passes that another reader of the announcements saw."""
+    other, changed = replace(AGENT, agent_id=AgentId("b")), replace(AGENT, free={"cpu": 1})
+    announced = () if missed else (changed,), () if missed else (other.agent_id,)
+    worlds = [
+        Snapshot("g", (AGENT, other), (ITEM,), agent_changes=AgentChanges(1, (), ())),
+        Snapshot("g", (changed,), (ITEM,), agent_changes=AgentChanges(2 + missed, *announced)),
+    ]
+    assert [sorted_rows(one.snapshot) for one in recorded(*worlds)] == worlds
 
 
 def test_no_line_is_longer_because_more_agents_have_many_kernels() -> None:

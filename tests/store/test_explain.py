@@ -224,7 +224,7 @@ async def test_questions_use_the_agent_cache_with_later_changes(store: Store, em
     assert await cache.peek("default") is None, "no pass has read running kernels"
     await add(store, "one", 2, timeout_s=60)
     await schedule(store)
-    await cache.of("default", with_running=True)
+    known = {agent.agent_id: agent for agent in (await cache.of("default", with_running=True))[0]}
 
     async def kernel_ends() -> None:
         kernel = (await store.sessions.get(SYSTEM, "one")).kernels[0]
@@ -247,9 +247,12 @@ async def test_questions_use_the_agent_cache_with_later_changes(store: Store, em
         peeked = await cache.peek("default")
         assert peeked is not None
         uncached = AgentCache(store.database, store.notifier, SystemClock())
-        expected = sorted(await uncached.of("default", with_running=True), key=lambda a: a.agent_id)
+        expected = sorted((await uncached.of("default", with_running=True))[0], key=lambda a: a.agent_id)
         assert sorted(peeked, key=lambda a: a.agent_id) == expected
-        after = await cache.of("default", with_running=True)
+        after, changes = await cache.of("default", with_running=True)
+        known |= {agent.agent_id: agent for agent in changes.changed}
+        known = {agent_id: known[agent_id] for agent_id in known.keys() - set(changes.gone)}
+        assert known == {agent.agent_id: agent for agent in after}, "the changes tell all that changed"
         assert sorted(after, key=lambda a: a.agent_id) == expected, "peeking left the stale agents stale"
 
 

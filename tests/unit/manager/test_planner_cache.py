@@ -8,7 +8,7 @@ import pytest
 
 from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.manager.scheduling import AgentState, Pending, Policy, Snapshot
-from moorage.manager.scheduling.core.model import Quota
+from moorage.manager.scheduling.core.model import AgentChanges, Quota
 from moorage.manager.scheduling.incremental.planner_cache import PlannerCache
 
 FULL = AgentState(
@@ -84,6 +84,20 @@ def test_clock_set_back_has_no_effect() -> None:
     assert planners.plan(world, POLICY, 40).places == ()
     assert len(planners.plan(world, POLICY, 60).places) == 1
     assert len(planners.plan(world, POLICY, 20).places) == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "changed", "found"),
+    [(2, (ROOMY,), ["s1"]), (2, (), []), (3, (), ["s1"])],
+    ids=["announced", "not announced", "after announcements that another snapshot had"],
+)
+def test_agents_are_compared_as_far_as_their_changes_are_not_announced(
+    number: int, changed: tuple[AgentState, ...], found: list[str]
+) -> None:
+    planners = PlannerCache()
+    assert placed(planners, replace(snapshot(1), agent_changes=AgentChanges(1, (), ()))) == []
+    later = replace(snapshot(1, agent=ROOMY), agent_changes=AgentChanges(number, changed, ()))
+    assert placed(planners, later) == found
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -76,15 +76,33 @@ class PassDelta:
 
 @dataclass(slots=True)
 class _NotedState:
-    """The state after the last noted pass. ``number``: of its pending sessions."""
+    """The state after the last noted pass. ``number``: of its pending sessions, and ``agents_number`` of its
+    agents."""
 
-    agents: tuple[AgentState, ...] = ()
+    agents: dict[AgentId, AgentState] = field(default_factory=dict)
     pending: dict[SessionId, Pending] = field(default_factory=dict)
     policy: Policy | None = None
     quotas: tuple[Quota, ...] = ()
     cursors: Mapping[str, AgentId] = field(default_factory=dict)
     usage: Usage = None
     number: int | None = None
+    agents_number: int | None = None
+
+    def update_agents(self, snapshot: Snapshot) -> tuple[list[_Change], list[AgentId]]:
+        """Returns the agents that changed or are new, and those that are gone."""
+        known, changes, number = self.agents, snapshot.agent_changes, self.agents_number
+        self.agents_number = None if changes is None else changes.number
+        if changes is not None and changes.number - 1 == number:
+            candidates = changes.changed
+            gone = [agent_id for agent_id in changes.gone if known.pop(agent_id, None) is not None]
+        else:
+            candidates, present = snapshot.agents, {agent.agent_id for agent in snapshot.agents}
+            gone = [agent_id for agent_id in known if agent_id not in present]
+            for agent_id in gone:
+                del known[agent_id]
+        found = [(known.get(agent.agent_id), agent) for agent in candidates]
+        known.update({agent.agent_id: agent for agent in candidates})
+        return [(old, new) for old, new in found if old is not new], gone
 
     def update_pending(self, snapshot: Snapshot) -> tuple[list[Pending], list[SessionId]]:
         """Returns the sessions that changed or are new, and those that are gone."""
@@ -136,7 +154,7 @@ class Writer:
         whole = noted is None
         if noted is None:
             noted = self._noted = _NotedState()
-        agents, gone_agents = _changed_agents(noted.agents, snapshot.agents)
+        agents, gone_agents = noted.update_agents(snapshot)
         sessions, gone = noted.update_pending(snapshot)
         counts = len(snapshot.agents), len(snapshot.pending)
         passed = PassDelta(
@@ -158,7 +176,6 @@ class Writer:
         for place in made.places:
             # Placed: it is not pending any more, or will be encoded again.
             noted.pending.pop(place.session_id, None)
-        noted.agents = snapshot.agents
         self._idle_passes = 0 if changed else self._idle_passes + 1
         return passed if changed else None
 
@@ -314,22 +331,6 @@ def _in_lines(agents: Sequence[_Change]) -> Iterator[list[_Change]]:
         some.append((old, new))
     if some:
         yield some
-
-
-def _changed_agents(
-    known: tuple[AgentState, ...], now: tuple[AgentState, ...]
-) -> tuple[list[_Change], list[AgentId]]:
-    """The changed agents as (before, now), and those that are gone.
-
-    Fast if most are the same objects as before, in the same order.
-    """
-    if len(known) == len(now):
-        changed = [(old, new) for old, new in zip(known, now, strict=True) if old is not new]
-        if all(old.agent_id == new.agent_id for old, new in changed):
-            return [(old, new) for old, new in changed], []
-    before = {agent.agent_id: agent for agent in known}
-    found = [(before.pop(agent.agent_id, None), agent) for agent in now]
-    return [(old, new) for old, new in found if old is not new], list(before)
 
 
 def _differs(known: Pending | None, item: Pending) -> bool:

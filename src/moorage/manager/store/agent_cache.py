@@ -17,16 +17,16 @@ from math import inf
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import AgentId
-from moorage.manager.scheduling.core.model import AgentState
+from moorage.manager.scheduling.core.model import AgentChanges, AgentState
 from moorage.manager.store import planner_rows
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 
 REREAD_S = 5.0
-# Running kernels stay cached for so long after the last pass that needed them. Otherwise a queue that
-# empties and fills again would read all of them each time.
-RUNNING_KEPT_S = 30.0
+# Running kernels stay cached for so long after the last pass that needed them. Otherwise each replica that
+# starts, and each queue that empties and fills again, would read all of them.
+RUNNING_KEPT_S = 1800.0
 SLICES = 20  # reading a thousand agents at once would block the event loop for 0.1 s
 # What a second of rereading costs at most, in agents. Running kernels that are read with an agent count as
 # agents: so many as one. More of either make the round longer.
@@ -41,7 +41,8 @@ class _Group:
 
     ``round_at``: start of the current reread round; ``to_reread``: its remaining agents; ``slice_size``: of
     them, how many are read next; ``slice_at``: when the last ones were. ``running_until``: running kernels
-    are cached until then; 0: not at all. ``used_at``: the last scheduling pass.
+    are cached until then; 0: not at all. ``used_at``: the last scheduling pass. ``touched``: the agents that
+    were read since then; ``number`` and ``values`` are those of the last pass.
     """
 
     agents: dict[AgentId, AgentState]
@@ -51,6 +52,25 @@ class _Group:
     to_reread: list[AgentId] = field(default_factory=list)
     running_until: float = 0.0
     used_at: float = 0.0
+    touched: set[AgentId] = field(default_factory=set)
+    number: int = 0
+    values: tuple[AgentState, ...] | None = None
+
+    def put(self, agent_id: AgentId, state: AgentState | None) -> None:
+        """None: it is not in the group."""
+        if state is not None:
+            self.agents[agent_id] = state
+        elif self.agents.pop(agent_id, None) is None:
+            return
+        self.touched.add(agent_id)
+
+    def take_changes(self) -> tuple[tuple[AgentState, ...], AgentChanges]:
+        if self.touched or self.values is None:
+            self.values = tuple(self.agents.values())
+        touched, self.touched, self.number = self.touched, set(), self.number + 1
+        changed = tuple(self.agents[one] for one in touched if one in self.agents)
+        gone = tuple(one for one in touched if one not in self.agents)
+        return self.values, AgentChanges(self.number, changed, gone)
 
 
 class AgentCache:
@@ -78,9 +98,11 @@ class AgentCache:
         cached = self._groups.get(group)
         return cached is not None and cached.running_until > 0
 
-    async def of(self, group: str, *, with_running: bool = False) -> tuple[AgentState, ...]:
-        """The group's agents; ``with_running``: with their running kernels. Raises ``StoreUnavailable``,
-        after which agents that could not be read stay stale."""
+    async def of(
+        self, group: str, *, with_running: bool = False
+    ) -> tuple[tuple[AgentState, ...], AgentChanges]:
+        """The group's agents, and how they differ from those of the last use; ``with_running``: with their
+        running kernels. Raises ``StoreUnavailable``, after which agents that could not be read stay stale."""
         now = self._clock.monotonic()
         cached = self._groups.get(group)
         if cached is None:
@@ -99,7 +121,7 @@ class AgentCache:
             cached.running_until = 0.0
         if self._stale:
             await self._read(self._stale)
-        return tuple(cached.agents.values())
+        return cached.take_changes()
 
     async def peek(self, group: str) -> tuple[AgentState, ...] | None:
         """Agents with their running kernels, for a question outside the passes. Stale agents are read, and
@@ -162,8 +184,5 @@ class AgentCache:
         states = {state.agent_id: state for state in planner_rows.agent_states(rows, running)}
         for name, cached in self._groups.items():
             for agent_id in stale:
-                if group_of.get(agent_id) == name:
-                    cached.agents[agent_id] = states[agent_id]
-                else:
-                    cached.agents.pop(agent_id, None)
+                cached.put(agent_id, states[agent_id] if group_of.get(agent_id) == name else None)
         return len(kernel_rows)

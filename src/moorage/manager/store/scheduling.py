@@ -73,13 +73,13 @@ class SchedulingStore:
         if with_running is None:
             has_replicas = policy.replicas != "none" and self._pending.has_replicas(group)
             with_running = has_replicas or self._holds.any_waits_for_capacity(group)
-        agents = await self._agents.of(group, with_running=with_running)
+        agents, agent_changes = await self._agents.of(group, with_running=with_running)
         cursors = await self._groups.cursors(group) if policy.agent_selection == "round-robin" else {}
         quotas: tuple[Quota, ...] = ()
         usage: Mapping[str, Mapping[str, int]] | None = None
         if self._groups.has_quotas or policy.strategy == "drf":
             quotas, usage = await self._quotas.shares(group, policy, self._held.sums)
-        return Snapshot(group, agents, pending, quotas, cursors, usage, changes)
+        return Snapshot(group, agents, pending, quotas, cursors, usage, changes, agent_changes)
 
     async def peek(self, group: str, policy: Policy, *candidates: Pending) -> Snapshot:
         """A snapshot with running kernels for a question, with ``candidates`` as if they were pending. The

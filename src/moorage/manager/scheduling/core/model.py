@@ -292,6 +292,15 @@ class PendingChanges:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentChanges:
+    """The same of the agents."""
+
+    number: int
+    changed: tuple[AgentState, ...]
+    gone: tuple[AgentId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Snapshot:
     """One resource group: its agents and its pending sessions, in any order."""
 
@@ -304,3 +313,4 @@ class Snapshot:
     # drf: what each user (or project) holds in this group, per slot; None: the sum over AgentState.running
     usage: Mapping[str, Mapping[str, int]] | None = None
     changes: PendingChanges | None = field(default=None, compare=False)
+    agent_changes: AgentChanges | None = field(default=None, compare=False)

@@ -1,7 +1,7 @@
 """Planner cache: one incremental planner per resource group, updated with the difference of two snapshots.
 
-The store says which pending sessions may have changed. Otherwise comparing snapshots costs one look at each
-agent and pending session; most are the same objects as in the pass before, so identity is compared first.
+The store says which agents and pending sessions may have changed. Otherwise comparing snapshots costs one
+look at each of them; most are the same objects as in the pass before, so identity is compared first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from moorage.manager.scheduling.placement.selector_plugin import Selector
 
 @dataclass(slots=True)
 class _CachedPlanner:
-    """A planner and the snapshot that it was updated with last. ``number``: of its pending sessions."""
+    """A planner and the snapshot that it was updated with last. ``number``: of its pending sessions, and
+    ``agents_number`` of its agents."""
 
     policy: Policy
     selectors: Mapping[str, Selector]
@@ -30,14 +31,13 @@ class _CachedPlanner:
     quotas: dict[tuple[Literal["user", "project", "group"], str], Quota] = field(default_factory=dict)
     now: int = 0
     number: int | None = None
+    agents_number: int | None = None
     # Users and projects that were charged in the last plan. Their quotas are reported even if they are equal
     # again: the charges, which may not have been committed, held other sessions back.
     charged: set[str] = field(default_factory=set)
 
     def update(self, snapshot: Snapshot) -> None:
-        agents = {agent.agent_id: agent for agent in snapshot.agents}
-        changed = [a for a in snapshot.agents if (old := self.agents.get(a.agent_id)) is not a and old != a]
-        self.planner.update_agents(changed, self.agents.keys() - agents.keys())
+        self._update_agents(snapshot)
         changes, number = snapshot.changes, self.number
         if changes is not None and changes.number - 1 == number:
             self._update_changed(changes)
@@ -53,7 +53,22 @@ class _CachedPlanner:
             or ((known := self.quotas.get(name)) is not quota and known != quota)
         )
         self.planner.update_cursors_and_usage(snapshot.cursors, snapshot.usage)
-        self.agents, self.quotas = agents, quotas
+        self.quotas = quotas
+
+    def _update_agents(self, snapshot: Snapshot) -> None:
+        known, changes, number = self.agents, snapshot.agent_changes, self.agents_number
+        self.agents_number = None if changes is None else changes.number
+        gone: Collection[AgentId]
+        if changes is not None and changes.number - 1 == number:
+            candidates, gone = changes.changed, [one for one in changes.gone if one in known]
+        else:
+            candidates = snapshot.agents
+            gone = known.keys() - {agent.agent_id for agent in snapshot.agents}
+        changed = [a for a in candidates if (old := known.get(a.agent_id)) is not a and old != a]
+        self.planner.update_agents(changed, gone)
+        for agent_id in gone:
+            del known[agent_id]
+        known.update({agent.agent_id: agent for agent in candidates})
 
     def _update_changed(self, changes: PendingChanges) -> None:
         known = self.pending
