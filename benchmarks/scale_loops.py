@@ -169,10 +169,10 @@ class Sessions(Loops):
 
 
 class Endpoints(Loops):
-    """By the number of endpoints with 20 ready replicas each, all of them autoscaled."""
+    """By the number of endpoints with 20 ready replicas each, ten on an agent, all of them autoscaled."""
 
     def __init__(self, dsn: str, size: int) -> None:
-        super().__init__(dsn, World(endpoints=size))
+        super().__init__(dsn, World(agents=2 * size, endpoints=size))
         self._next = 0
 
     async def round(self, meter: Meter) -> None:
@@ -196,7 +196,7 @@ class Waiting(Loops):
     """By the number of endpoints, while a few replicas wait for capacity."""
 
     def __init__(self, dsn: str, size: int) -> None:
-        super().__init__(dsn, World(endpoints=size, full=True, waiting=5))
+        super().__init__(dsn, World(agents=2 * size, endpoints=size, full=True, waiting=5))
 
     async def round(self, meter: Meter) -> None:
         await super().round(meter)

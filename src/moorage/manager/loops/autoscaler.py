@@ -29,7 +29,7 @@ _SCOPE = Scope.system("autoscaler")
 INTERVAL_S, AT_ONCE = 2.0, 100
 # An endpoint is looked at this often if nothing changes: what nobody reports may have, such as the age of a
 # report. So many in each run, those that were not looked at for longest; with more endpoints it takes longer.
-LOOK_S, SWEPT = 30.0, 20
+LOOK_S, SWEPT = 30.0, 8
 # Samples closer to each other than this replace the one before.
 _RESOLUTION_S = 1.0
 
