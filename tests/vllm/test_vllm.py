@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
@@ -17,31 +14,12 @@ from tests.e2e.harness import Platform, kernels_below, until
 
 pytestmark = pytest.mark.vllm
 NAME = "tiny-llama"
-ROOT = Path(__file__).parents[2]
 # For a small machine: a small KV cache, no compilation, and random weights.
 ARGS = [
     *("--load-format", "dummy", "--dtype", "float32", "--max-model-len", "512", "--enforce-eager"),
     *("--num-gpu-blocks-override", "64", "--block-size", "32", "--max-num-seqs", "4"),
 ]
 ENV = {"VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-
-
-def command() -> str:
-    found = os.environ.get("MOORAGE_TEST_VLLM") or ROOT / ".venv-vllm" / "bin" / "vllm"
-    if not shutil.which(str(found)):
-        pytest.fail(f"no vLLM at {found}: `make vllm` installs it, or set MOORAGE_TEST_VLLM")
-    return str(found)
-
-
-@pytest.fixture(scope="module")
-def platform(reachable_dir: Path) -> Iterator[Platform]:
-    home = reachable_dir / "vllm"
-    home.mkdir(mode=0o711)
-    made = Platform(home)
-    made.start("up", "--set", f"agent.vllm_command={command()}")
-    yield made
-    made.close()
-    assert kernels_below(made.home) == {}
 
 
 @pytest.mark.timeout(600)
