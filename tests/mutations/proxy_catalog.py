@@ -6,6 +6,7 @@ from tests.mutations.mutation import Mutation
 
 PLANE = "proxy/planes/asyncio"
 PLANES = "tests/conformance/planes"
+HOMES = "tests/unit/proxy/test_response_homes.py"
 
 
 def _tests(file: str, words: str) -> tuple[str, ...]:
@@ -133,5 +134,40 @@ MUTATIONS = (
         "            if self.silent_ticks > idle_ticks:\n",
         "            if False:\n",
         _tests("test_churn", "nothing"),
+    ),
+    Mutation(
+        "a stored response is everybody's",
+        "proxy/core/response_homes.py",
+        "        if whose != _digest(owner):\n",
+        "        if False:\n",
+        (HOMES,),
+    ),
+    Mutation(
+        "an id that two owners have is the first one's",
+        "proxy/core/response_homes.py",
+        "                mine = _NOBODY\n",
+        "                return\n",
+        (HOMES,),
+    ),
+    Mutation(
+        "a second previous_response_id hides",
+        "proxy/core/admission.py",
+        ' or names.count("previous_response_id") > 1',
+        "",
+        (HOMES,),
+    ),
+    Mutation(
+        "the key of a browser reaches the engine",
+        "proxy/core/headers.py",
+        "p for p in offered if not p.startswith(_KEY_PROTOCOL)",
+        "offered",
+        _tests("test_realtime", "browser"),
+    ),
+    Mutation(
+        "the simple plane serves on for a revoked key",
+        "proxy/planes/simple/plane.py",
+        "                    scope.reschedule(0)\n",
+        "                    pass\n",
+        (f"{PLANES}/test_revoked_keys.py", "-k", "simple and stream_ends", "--timeout", "60"),
     ),
 )

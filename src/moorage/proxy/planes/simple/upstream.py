@@ -83,8 +83,7 @@ class UpstreamClient:
             timeout=aiohttp.ClientTimeout(
                 total=None,
                 sock_connect=self._settings.connect_timeout_s,
-                # A WebSocket may be silent for as long as it likes.
-                sock_read=None if options.get("allow_upgrade") else self._settings.read_idle_timeout_s,
+                sock_read=self._settings.read_idle_timeout_s,  # not of a WebSocket, once it is one
             ),
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
