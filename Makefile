@@ -48,19 +48,22 @@ demo: $(STAMP) ## Serve a tiny model through every component (DEMO_ARGS=--exit: 
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 PYTEST := $(BIN)/pytest -q --durations 10 --durations-min 3
 PARALLEL := -n $(CORES) --maxprocesses 8 --dist loadgroup
-# Unit tests wait for timeouts of the product: one worker more than there are cores uses that time.
-PARALLEL_UNIT := -n $(shell echo $$(($(CORES) + 1))) --maxprocesses 8 --dist loadgroup
 FAST := tests/unit tests/tidy
+# A process for each package of unit tests, the longest first: each worker of xdist would import and rewrite all of them.
+LONGEST := $(addprefix tests/unit/,manager cli simulator common) tests/tidy
+UNITS := $(LONGEST) $(filter-out $(LONGEST) %/__pycache__,$(patsubst %/,%,$(wildcard tests/unit/*/)))
+CHECKS := check-types $(addprefix check-,$(UNITS)) check-contracts check-style
 PLATFORMS := tests/e2e
 SERIAL := tests/faults
 ANYWHERE := -m "not isolation and not docker and not vllm and not gpu and not browser"
 
-# Its parts run side by side; each prints its output when it ends.
+# Its parts run side by side; each prints its output when it ends. Tests wait for timeouts of the product: one job more
+# than there are cores uses that time.
 .PHONY: check
-check: $(STAMP) ## Format, lint, types, import contracts and unit tests; a minute or two
-	@$(MAKE) --no-print-directory --jobs $(CORES) --output-sync=target --keep-going check-style check-types check-contracts check-unit
+check: $(STAMP) ## Format, lint, types, import contracts and unit tests; a minute
+	@$(MAKE) --no-print-directory --jobs $$(($(CORES) + 1)) --output-sync=target --keep-going $(CHECKS)
 
-.PHONY: check-style check-types check-contracts check-unit
+.PHONY: $(CHECKS)
 check-style: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -71,8 +74,8 @@ check-types: $(STAMP)
 check-contracts: $(STAMP)
 	$(BIN)/lint-imports --no-logo --no-cache
 
-check-unit: $(STAMP)
-	$(PYTEST) $(PARALLEL_UNIT) $(FAST)
+$(addprefix check-,$(UNITS)): check-%: $(STAMP)
+	$(PYTEST) -p no:cacheprovider $*
 
 .PHONY: test
 test: check test-parallel test-platforms ## All tests that need no Docker, vLLM, GPU or browser

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 import pytest_asyncio
 import structlog
+from hypothesis import HealthCheck, settings
 
 from moorage.common.aio.clock import SystemClock
 from tests.databases import database_at, execute, new_database
@@ -30,6 +31,9 @@ structlog.configure(
         structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
     ]
 )
+# The machine may be busy: how long an example takes says nothing about the code.
+settings.register_profile("moorage", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("moorage")
 # What a test loses in a power cut it does not miss.
 FORGETFUL = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_connections": "100"}
 
