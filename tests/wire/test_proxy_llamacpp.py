@@ -11,9 +11,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import aiohttp
 from proxy_harness import ENGINE_KEY, Client, routes, serving, target, until
 
 from moorage.demo.model import write_tiny_gguf
+from moorage.proxy.core.apis import APIS
 
 SERVER = """
 import sys, time, xllamacpp
@@ -90,3 +92,17 @@ async def test_llamacpp_behind_the_proxy(tmp_path):
         assert b"[DONE]" not in body
         async with client.post(REQUEST) as response:
             assert (response.status, (await response.json())["error"]["code"]) == (502, "upstream_error")
+
+
+async def test_llamacpp_has_the_apis_that_the_proxy_knows_of(tmp_path):
+    """Whatever it thinks of the request: only what it does not have is an unknown file to it."""
+    body = {"model": "tiny", "input": "x", "prompt": "x", "messages": [{"role": "user", "content": "x"}]}
+    async with llamacpp(tmp_path) as (port, _):
+        headers = {"Authorization": f"Bearer {ENGINE_KEY}"}
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{port}", headers=headers) as http:
+            missing = set()
+            for path in APIS:
+                async with http.post(path, json=body | {"max_tokens": 1, "max_output_tokens": 1}) as answer:
+                    if "File Not Found" in await answer.text():
+                        missing.add(path)
+        assert missing == {path for path, api in APIS.items() if "llamacpp" not in api.engines}

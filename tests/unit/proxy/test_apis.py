@@ -23,7 +23,7 @@ from moorage.proxy.core.admission import (
     admit_body,
     admit_head,
 )
-from moorage.proxy.core.apis import APIS
+from moorage.proxy.core.apis import APIS, speaks_anthropic
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.forms import text_fields
 from moorage.proxy.core.retry import Failure
@@ -212,6 +212,23 @@ def test_end_of_a_broken_stream_in_anthropics_format() -> None:
     assert closing_event(done, Failure.INTERRUPTED, anthropic=True) == b""
 
 
+@pytest.mark.parametrize(
+    ("path", "fields", "expected"),
+    [
+        ("/v1/messages", {}, True),
+        ("/v1/messages/count_tokens", {"Authorization": "Bearer x"}, True),
+        ("/v1/models", {"X-Api-Key": "x"}, True),
+        ("/v1/models/tiny", {"anthropic-version": "2023-06-01"}, True),
+        ("/v1/nothing", {"anthropic-version": "2023-06-01"}, True),
+        ("/v1/models", {"Authorization": "Bearer x"}, False),
+        ("/v1/models", {"Authorization": "Bearer x", "X-Api-Key": "x"}, False),
+        ("/v1/chat/completions", {"X-Api-Key": "x"}, False),
+    ],
+)
+def test_who_speaks_anthropic(path: str, fields: dict[str, str], expected: bool) -> None:
+    assert speaks_anthropic(path, CIMultiDict(fields)) is expected
+
+
 def form(*parts: tuple[str, bytes], boundary: str = "b-1") -> bytes:
     """``parts``: Content-Disposition after ``form-data; `` and the value of each."""
     lines = [
@@ -241,7 +258,7 @@ FORM_TYPE = "multipart/form-data; boundary=b-1"
     ],
 )
 def test_model_of_a_form(body: bytes, expected: str) -> None:
-    head = BodyRequired("/v1/audio/transcriptions", grant("mine", project="vision"), content_type=FORM_TYPE)
+    head = BodyRequired("/v1/audio/translations", grant("mine", project="vision"), content_type=FORM_TYPE)
     outcome = admit_body(head, body, TABLE)
     if isinstance(outcome, Forward):
         assert outcome.model + (" stream" if outcome.document["stream"] else "") == expected

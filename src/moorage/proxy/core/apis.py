@@ -32,13 +32,14 @@ APIS = {
     api.path: api
     for api in (
         Api("/v1/chat/completions"),
+        Api("/v1/chat/completions/input_tokens", _LLAMACPP),
         Api("/v1/completions"),
         Api("/v1/embeddings"),
         Api("/v1/responses"),
         Api("/v1/responses/input_tokens", _LLAMACPP),
         Api("/v1/messages"),
         Api("/v1/messages/count_tokens"),
-        Api("/v1/audio/transcriptions", _VLLM, in_form=True),
+        Api("/v1/audio/transcriptions", in_form=True),
         Api("/v1/audio/translations", _VLLM, in_form=True),
         Api("/v1/audio/speech", _OWN),
         Api("/v1/rerank"),
