@@ -145,6 +145,8 @@ def endpoint_row(view: EndpointView, now: datetime, *, wide: bool) -> list[str]:
     why = str(view.reason)
     if why and view.failures > 1:
         why += f" (x{view.failures})"
+    if not why:
+        why = next((one.detail for one in view.sessions if one.state == "loading" and one.detail), "")
     spec = view.spec
     model = "" if spec is None else spec.model or " ".join(spec.command)
     if not wide and len(model) > 40:

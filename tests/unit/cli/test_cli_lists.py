@@ -1,17 +1,22 @@
 """Lists and descriptions: sessions, endpoints, agents, groups, quotas."""
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 from fake_manager import FakeManager
 from invoke import Run
 from scripted_session import CREATED_AT, batch, fails_with
 
+from moorage.cli.output import endpoint_row
 from moorage.common.model.group_options import GroupOptions, PreemptionOptions
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.spec import EndpointSpec, Probe
 from moorage.common.model.status import AgentStatus, Status
+from moorage.common.views.endpoints import EndpointView
 from moorage.common.views.resources import Hold, OfferView
+
+NOW = datetime(2026, 5, 4, tzinfo=UTC)
 
 
 def tiny() -> EndpointSpec:
@@ -252,3 +257,13 @@ def test_quotas_set_refuses_invalid_limits(
     assert refused.exit_code == 2
     assert message in refused.stderr
     assert not manager.store.quotas.views
+
+
+def test_endpoint_that_loads_shows_how_far_it_is() -> None:
+    replica = {"session_id": "s", "name": "tiny-1", "status": "CREATING", "state": "loading", "reason": ""}
+    replica |= {"detail": "loading weights: 50%", "agent_id": None, "status_since": NOW}
+    fields = {"id": "e", "name": "tiny", "status": "loading", "replicas": 1, "ready": 0, "created_at": NOW}
+    view = EndpointView.model_validate(fields | {"sessions": [replica]})
+    assert endpoint_row(view, NOW, wide=False)[-1] == "loading weights: 50%"
+    serving = view.model_copy(update={"sessions": []})
+    assert endpoint_row(serving, NOW, wide=False)[-1] == ""

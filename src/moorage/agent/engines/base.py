@@ -68,6 +68,10 @@ class Engine(Protocol):
         """Return whether this response to a probe means that the engine serves requests."""
         ...
 
+    def progress(self, log_tail: str) -> str:
+        """What it does while it loads, like ``loading weights: 50%``; "" if its log does not say."""
+        ...
+
 
 def needs_port(spec: KernelSpec) -> bool:
     """Batch kernels get a port only if their command uses one."""

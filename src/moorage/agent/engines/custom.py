@@ -22,3 +22,6 @@ class CustomEngine:
 
     def ready(self, status: int, body: bytes) -> bool:
         return 200 <= status < 300
+
+    def progress(self, log_tail: str) -> str:
+        return ""

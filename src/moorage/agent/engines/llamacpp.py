@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from moorage.agent.engines.base import Invocation, NodeInfo, embedding_probe, generation_probe
+from moorage.agent.engines.progress import LLAMACPP, read_progress
 from moorage.common.model.kernel import KernelSpec
 
 # Run as a file, not as a module: importing the agent's packages takes 0.8 s. -P keeps this directory, and its
@@ -26,6 +27,9 @@ class LlamaCppEngine:
 
     def ready(self, status: int, body: bytes) -> bool:
         return status == 200
+
+    def progress(self, log_tail: str) -> str:
+        return read_progress(log_tail, LLAMACPP)
 
 
 def _has_option(spec: KernelSpec, option: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 
 from moorage.agent.engines.base import Invocation, NodeInfo, embedding_probe, generation_probe, granted_gpus
+from moorage.agent.engines.progress import VLLM, read_progress
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.slots import WHOLE_DEVICE
 
@@ -38,6 +39,9 @@ class VllmEngine:
 
     def ready(self, status: int, body: bytes) -> bool:
         return status == 200
+
+    def progress(self, log_tail: str) -> str:
+        return read_progress(log_tail, VLLM)
 
 
 def _has_option(spec: KernelSpec, *options: str) -> bool:

@@ -18,7 +18,7 @@ from moorage.agent.engines import ENGINES, Engine, Invocation, needs_port
 from moorage.agent.kernel import preflight
 from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.launch import LaunchContext, build_invocation, build_launch
-from moorage.agent.runtimes import CreateFailed, Handle, Launch, Runtime
+from moorage.agent.runtimes import CreateFailed, Handle, Launch, Runtime, RuntimeFailed
 from moorage.agent.state.checkpoint import KernelRecord
 from moorage.agent.state.ports import NoFreePort
 from moorage.common.aio.tasks import cancel_and_wait, spawn
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from moorage.agent.kernel.readiness import ReadinessCheck
 
 T = TypeVar("T")
+# Enough for the newest stage of a start.
+_LOG_TAIL_BYTES = 4096
 
 
 class Refused(Exception):
@@ -152,7 +154,17 @@ def readiness_check(context: AgentContext, record: KernelRecord, engine: Engine)
     from moorage.agent.kernel.readiness import ReadinessCheck
 
     host = f"[{context.host}]" if ":" in context.host else context.host
-    return ReadinessCheck(engine, probes, f"http://{host}:{record.port}")
+    handle, runtime = record.handle, context.runtimes.get(record.spec.runtime)
+
+    async def read_log() -> str:
+        try:
+            return (
+                "" if handle is None or runtime is None else await runtime.log_tail(handle, _LOG_TAIL_BYTES)
+            )
+        except (OSError, RuntimeFailed):
+            return ""
+
+    return ReadinessCheck(engine, probes, f"http://{host}:{record.port}", read_log)
 
 
 async def run_while(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import aiohttp
 
@@ -13,6 +14,8 @@ from moorage.common.aio.clock import Clock
 
 _FIRST_PAUSE_S = 0.01
 _WARM_UP_AFTER_S = 1.0
+# A kernel that loads for longer is told from its log, so often.
+_READ_LOG_S = 1.0
 _PROBE_TIMEOUT = aiohttp.ClientTimeout(total=60, sock_connect=2)
 # A check of a kernel that has been ready: how long it may take, and how large its metrics may be.
 CHECK_TIMEOUT = aiohttp.ClientTimeout(total=10, sock_connect=2)
@@ -22,10 +25,18 @@ _NO_SUCH_ROUTE = frozenset({404, 405, 501})
 
 
 class ReadinessCheck:
-    """``last_result`` describes the latest attempt, for the error of a kernel that is never ready."""
+    """``last_result`` describes the latest attempt, for the error of a kernel that is never ready.
+    ``read_log``: the end of its log, in which the engine may say how far it is."""
 
-    def __init__(self, engine: Engine, probes: tuple[Probe, ...], base_url: str) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        probes: tuple[Probe, ...],
+        base_url: str,
+        read_log: Callable[[], Awaitable[str]] | None = None,
+    ) -> None:
         self._engine, self._probes, self._base_url = engine, probes, base_url
+        self._read_log, self._stage = read_log, ""
         self.last_result = "not probed yet"
         self._on_progress: OnProgress = ignore_progress
 
@@ -34,8 +45,12 @@ class ReadinessCheck:
         early, and a slow one costs few probes. ``on_progress`` is called while the server loads (it does
         not listen yet) and while it warms up (it listens, but no probe succeeds)."""
         self._on_progress, pause = on_progress, min(_FIRST_PAUSE_S, period_s)
+        read_at = clock.monotonic()
         async with _session() as http:
             while not await self._probe(http):
+                if self._read_log is not None and clock.monotonic() - read_at >= _READ_LOG_S:
+                    self._stage = self._engine.progress(await self._read_log())
+                    read_at = clock.monotonic()
                 await asyncio.sleep(pause * clock.jitter(0.1))
                 pause = min(period_s, pause * 1.3)
 
@@ -98,7 +113,7 @@ class ReadinessCheck:
             except (aiohttp.ClientError, OSError, TimeoutError) as error:
                 self.last_result = f"{name}: {str(error) or type(error).__name__}"
                 if isinstance(error, aiohttp.ClientConnectorError):
-                    self._on_progress("loading: it does not listen yet")
+                    self._on_progress(self._stage or "loading: it does not listen yet")
                 return False
             finally:
                 slow.cancel()
@@ -107,7 +122,7 @@ class ReadinessCheck:
             text = body[:200].decode(errors="replace").replace("\0", "").strip()
             self.last_result = f"{name} answered {response.status} {text}".strip()
             if response.status not in _NO_SUCH_ROUTE:
-                self._on_progress(f"warming up: {self.last_result}")
+                self._on_progress(self._stage or f"warming up: {self.last_result}")
                 return False
         return False
 
