@@ -73,4 +73,25 @@ MUTATIONS = (
         "    IF false THEN",
         STORE,
     ),
+    Mutation(
+        "a canary takes the place of stable replicas",
+        "manager/serving/canary.py",
+        "    others = tuple(r for r in endpoint.replicas if r.revision != endpoint.revision)\n",
+        "    others = endpoint.replicas\n",
+        ("tests/unit/manager/test_canary.py",),
+    ),
+    Mutation(
+        "a failing canary goes on",
+        "manager/serving/canary.py",
+        ">= endpoint.spec.rollout.max_failures:",
+        ">= 99:",
+        ("tests/unit/manager/test_canary.py",),
+    ),
+    Mutation(
+        "a canary gets a little more than its share",
+        "proxy/core/canary.py",
+        "draw % 100 < percent",
+        "draw % 100 <= percent",
+        ("tests/unit/proxy/test_canary_share.py",),
+    ),
 )

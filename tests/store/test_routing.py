@@ -11,6 +11,7 @@ from moorage.common.aio.clock import SystemClock
 from moorage.common.link.messages import Fallback, ModelRoute, Target
 from moorage.common.model.errors import Conflict
 from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.views.endpoints import EndpointView
 from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.secrets import Keyring
@@ -145,3 +146,46 @@ async def test_the_name_of_an_adapter_belongs_to_its_project(platform: Platform)
 
 async def route_of(platform: Platform, name: str) -> ModelRoute:
     return next(one for one in (await platform.store.routes.table()).models if one.name == name)
+
+
+def stays(view: EndpointView) -> bool:
+    return view.rollout is not None and view.rollout.state == "canary"
+
+
+async def test_a_canary_gets_its_share_until_it_is_promoted(platform: Platform) -> None:
+    await platform.agent.report()
+    await platform.create(rollout={"canary": 10})
+    first = (await platform.until(complete))[-1].rollout
+    assert first is not None
+    assert first.canary == 0, "there is no stable revision beside it"
+    await platform.update({"model": "two"})
+    view = (await platform.until(stays))[-1]
+    assert sorted(one.revision for one in view.sessions) == [1, 1, 2]
+    found = await route(platform)
+    assert (found.canary, sorted(one.canary for one in found.targets)) == (10, [False, False, True])
+    assert (await platform.update({"rollout": {"canary": 60}})).revision == 2
+    view = (await platform.until(lambda view: len([one for one in view.sessions if one.state]) == 4))[-1]
+    assert (await route(platform)).canary == 60
+    promoted = await platform.service.promote(SYSTEM, "m")
+    assert (promoted.revision, (await route(platform)).canary) == (2, 0)
+    view = (await platform.until(complete))[-1]
+    assert {one.revision for one in view.sessions if one.state} == {2}
+    with pytest.raises(Conflict, match="no canary"):
+        await platform.service.promote(SYSTEM, "m")
+
+
+async def test_a_canary_is_undone_or_rolls_back_itself(platform: Platform) -> None:
+    await platform.agent.report()
+    await platform.create(rollout={"canary": 10})
+    await platform.until(complete)
+    await platform.update({"model": "two"})
+    await platform.until(stays)
+    undone = await platform.service.undo(SYSTEM, "m", None)
+    assert (undone.revision, (await route(platform)).canary) == (1, 0)
+    await platform.until(complete)
+    await platform.update({"model": "bad"})
+    views = await platform.until(
+        lambda view: view.rollout is not None and view.rollout.state == "failed", broken=frozenset({"bad"})
+    )
+    assert (views[-1].revision, {view.ready for view in views}) == (1, {2}), "the stable ones serve on"
+    assert (await route(platform)).canary == 0

@@ -30,6 +30,7 @@ TARGETS = st.builds(
     tls=st.booleans(),
     prefix=TEXT,
     adapters=st.lists(TEXT, max_size=3).map(tuple),
+    canary=st.booleans(),
 )
 FALLBACKS = st.builds(m.Fallback, model=TEXT, provider=st.none() | TARGETS)
 LIMITS = st.builds(
@@ -54,6 +55,7 @@ ROUTES = st.builds(
     fallback_after_s=st.floats(0, 1e9),
     prefix_affinity=st.booleans(),
     max_load=st.floats(0, 1e9),
+    canary=st.integers(0, 99),
     adapters=st.lists(TEXT, max_size=3).map(tuple),
 )
 KEYS = st.builds(

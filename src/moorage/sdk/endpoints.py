@@ -73,5 +73,9 @@ class EndpointCalls(Transport):
         path = f"/v1/endpoints/{segment(name)}/rollout/undo"
         return await self.call(EndpointView, "POST", path, body=RolloutUndo(revision=revision))
 
+    async def promote_rollout(self, name: str) -> EndpointView:
+        """Let the canary replace the stable revision."""
+        return await self.call(EndpointView, "POST", f"/v1/endpoints/{segment(name)}/rollout/promote")
+
     async def delete_endpoint(self, name: str) -> EndpointView:
         return await self.call(EndpointView, "DELETE", f"/v1/endpoints/{segment(name)}")

@@ -27,7 +27,7 @@ SINGULAR = {
     "config": {"show"},
     "db": {"upgrade", "check", "backup", "restore", "recover", "rotate-secrets-key"},
     "scheduler": {"simulate", "log", "replay"},
-    "rollout": {"status", "history", "undo"},
+    "rollout": {"status", "history", "undo", "promote", "canary"},
 }
 NOUNS = {
     "agents", "endpoints", "groups", "join-tokens", "keys", "limits", "peers", "projects", "quotas",

@@ -29,6 +29,15 @@ def test_change_history_and_undo(manager: FakeManager, moorage: Run) -> None:
     assert json.loads(moorage("rollout", "history", "big", "-o", "json").stdout)["revisions"][1]["current"]
 
 
+def test_canary(manager: FakeManager, moorage: Run) -> None:
+    served(moorage)
+    assert "next revision of big gets 20 %" in moorage("rollout", "canary", "big", "20").stdout
+    assert manager.endpoints["big"].rollout.canary == 20
+    assert moorage("rollout", "canary", "big", "100").exit_code == 2
+    result = moorage("rollout", "promote", "big")
+    assert (result.exit_code, "has no canary" in result.stderr) == (1, True)
+
+
 def test_refused_change(manager: FakeManager, moorage: Run) -> None:
     served(moorage)
     result = moorage("endpoints", "set", "big", "priority=5", "--if-version", "7")

@@ -111,10 +111,55 @@ def undo(
         )
 
 
+@command(rollout)
+def promote(cli: Cli, name: Name) -> None:
+    """Let the canary of an endpoint replace its stable revision. `moorage rollout undo` ends it instead.
+
+    \b
+    Examples:
+      moorage endpoints set tiny model=/models/tiny-v2.gguf rollout.canary=10
+      moorage rollout promote tiny
+    """
+    view = cli.run(lambda client: client.promote_rollout(name))
+    if cli.json:
+        cli.print_json(view)
+    elif cli.output is Output.NAME:
+        print(view.name)
+    else:
+        print(f"revision {view.revision} replaces the others; `moorage rollout status {view.name}` shows it")
+
+
+@command(rollout)
+def canary(
+    cli: Cli,
+    name: Name,
+    percent: Annotated[int, typer.Argument(min=1, max=99, help="Percentage of the requests.")],
+) -> None:
+    """Set the share of the requests that the canary of an endpoint gets, now and with its next revisions.
+
+    \b
+    Examples:
+      moorage rollout canary tiny 50
+    """
+    from moorage.common.views.endpoints import EndpointPatch
+
+    patch = EndpointPatch(rollout={"canary": percent})
+    view = cli.run(lambda client: client.update_endpoint(name, patch))
+    if cli.json:
+        cli.print_json(view)
+    elif cli.output is Output.NAME:
+        print(view.name)
+    elif view.rollout is not None and view.rollout.canary:
+        print(f"revision {view.revision} gets {percent} % of the requests for {view.name}")
+    else:
+        print(f"the next revision of {view.name} gets {percent} % of the requests until it is promoted")
+
+
 def rollout_facts(view: RolloutView) -> list[tuple[str, str]]:
     """For ``print_facts``."""
     counts = f"{view.updated} replicas have it, {view.ready} ready; {view.old} have another one"
-    facts = [("rollout", view.state), ("revision", f"{view.revision} of {view.newest}: {counts}")]
+    state = f"canary, {view.canary} % of the requests" if view.canary else view.state
+    facts = [("rollout", state), ("revision", f"{view.revision} of {view.newest}: {counts}")]
     if view.reason:
         text, step = explain_failure(view.reason, view.detail)
         facts += [("rolled back", f"revision {view.newest}: {text}"), ("next step", step)]

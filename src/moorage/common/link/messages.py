@@ -248,6 +248,7 @@ class Target:
     tls: bool = False
     prefix: str = ""
     adapters: tuple[str, ...] = ()  # models that it serves as adapters of its own
+    canary: bool = False  # of a revision that gets a share of the requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +297,7 @@ class ModelRoute:
     prefix_affinity: bool = False  # requests that begin alike go to the same replica
     max_load: float = 0.0  # of its share of the requests that a replica may get so; 0: not said
     adapters: tuple[str, ...] = ()  # models that the endpoint serves as adapters of its own
+    canary: int = 0  # percentage of the requests for the canary; 0: there is none
 
     @property
     def endpoint(self) -> str:

@@ -127,6 +127,11 @@ class Rollout(Model):
     max_failures: Annotated[int, Field(ge=1, le=20)] = Field(
         3, description="Replicas of a new revision that may fail in a row before it is rolled back."
     )
+    canary: Annotated[int, Field(ge=0, le=99)] = Field(
+        0,
+        description="Percentage of the requests that a new revision gets, until it is promoted or undone. "
+        "0: it replaces the one before at once.",
+    )
     drain_timeout_s: Annotated[float, Field(ge=0, le=86_400)] = Field(
         120, description="How long a replica that is to stop may finish its requests."
     )

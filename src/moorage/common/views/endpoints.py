@@ -36,14 +36,16 @@ class ReplicaView(View):
 class RolloutView(View):
     """State of the newest change of what the replicas run."""
 
-    state: Literal["complete", "progressing", "waiting", "failed"] = Field(
-        description="waiting: no replica is wanted. failed: the newest revision was rolled back."
+    state: Literal["complete", "progressing", "canary", "waiting", "failed"] = Field(
+        description="canary: the revision gets its share of the requests, until it is promoted or undone. "
+        "waiting: no replica is wanted. failed: the newest revision was rolled back."
     )
     revision: int = Field(description="The revision that all replicas shall have.")
     newest: int = Field(description="The newest revision.")
     updated: int = Field(description="Replicas of the revision.")
     ready: int = Field(description="Those of them that are ready.")
     old: int = Field(description="Replicas of other revisions.")
+    canary: int = Field(0, description="Percentage of the requests that the revision gets; 0: no canary.")
     reason: Reason = Field(Reason.NONE, description="Why the newest revision was rolled back.")
     detail: str = ""
 

@@ -59,6 +59,14 @@ ENDPOINT_ROUTES: tuple[Route, ...] = (
     ),
     route(
         "POST",
+        f"{_ENDPOINT}/rollout/promote",
+        endpoints.promote_rollout,
+        "Let the canary of an endpoint replace its stable revision",
+        EndpointView,
+        access="owner",
+    ),
+    route(
+        "POST",
         f"{_ENDPOINT}/rollout/undo",
         endpoints.undo_rollout,
         "Return an endpoint to an earlier revision",

@@ -99,6 +99,10 @@ async def undo_rollout(call: Call[RolloutUndo, NoQuery]) -> EndpointView:
     return _answer(call, view)
 
 
+async def promote_rollout(call: Call[None, NoQuery]) -> EndpointView:
+    return _answer(call, await call.deps.endpoints.promote(call.scope, await _controlled(call)))
+
+
 async def _controlled(call: authorization.AnyCall) -> str:
     """The name in the path, if the caller may change that endpoint. Raises ``NotFound`` or ``Forbidden``."""
     view = await call.deps.endpoints.get(call.scope, call.path("name"))

@@ -14,10 +14,12 @@ from moorage.common.aio.loop import Loop
 from moorage.common.model.errors import Conflict, NotFound
 from moorage.common.model.ids import EndpointId, SessionId
 from moorage.common.model.reasons import REASONS, Reason
+from moorage.common.model.spec import EndpointSpec
 from moorage.manager.identity.scope import Scope
 from moorage.manager.lifecycle.sweep import Sweep
 from moorage.manager.loops.leader import Leader
-from moorage.manager.serving.replicas import ReplicaPlan, consecutive_failures, plan_replicas
+from moorage.manager.serving.canary import plan_endpoint
+from moorage.manager.serving.replicas import ReplicaPlan, consecutive_failures
 from moorage.manager.serving.snapshots import EndpointSnapshot
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
@@ -79,7 +81,7 @@ class ReplicaController:
             self._changed.update(changed)  # for a retry
 
     async def _reconcile(self, endpoint: EndpointSnapshot, term: int) -> None:
-        plan = plan_replicas(endpoint, self._leader.deadlines.now())
+        plan = plan_endpoint(endpoint, self._leader.deadlines.now())
         self._look_at.pop(endpoint.endpoint_id, None)
         if plan.look_at is not None:
             self._look_at[endpoint.endpoint_id] = plan.look_at
@@ -92,7 +94,10 @@ class ReplicaController:
             *(self._stop(endpoint, session_id, reason, term) for session_id, reason in plan.stop),
         )
         await self._store.replicas.revive(_SCOPE, plan.revive, term)
-        await self._together(*(self._start(endpoint, plan, term) for _ in range(plan.start)))
+        started = [(endpoint.spec, endpoint.revision)] * plan.start
+        if endpoint.stable is not None:
+            started += [(endpoint.stable.spec, endpoint.stable.revision)] * plan.start_stable
+        await self._together(*(self._start(endpoint, *what, plan, term) for what in started))
         if plan.is_complete:
             log.info("revision is complete", endpoint=endpoint.name, revision=endpoint.revision)
             await self._store.replicas.complete(_SCOPE, endpoint, term)
@@ -118,15 +123,21 @@ class ReplicaController:
         log.info("stop replica", endpoint=endpoint.name, session=session_id, reason=reason)
         await self._terminator.stop(_SCOPE, session_id, reason=reason, term=term)
 
-    async def _start(self, endpoint: EndpointSnapshot, plan: ReplicaPlan, term: int) -> None:
+    async def _start(
+        self,
+        endpoint: EndpointSnapshot,
+        spec: EndpointSpec,
+        revision: int,
+        plan: ReplicaPlan,
+        term: int,
+    ) -> None:
         name = f"{endpoint.name[:110]}-{self._clock.new_id()[-6:]}"
-        spec = endpoint.spec.session(name)
         try:
             made = await self._store.sessions.create(
                 Scope.system("replicas", endpoint.owner),
-                spec,
+                spec.session(name),
                 endpoint_id=endpoint.endpoint_id,
-                endpoint_revision=endpoint.revision,
+                endpoint_revision=revision,
                 term=term,
             )
         except (Conflict, NotFound) as error:

@@ -24,7 +24,8 @@ from moorage.common.views.endpoints import (
 from moorage.common.views.resources import Page
 from moorage.manager.identity.keys import IdempotencyKey
 from moorage.manager.identity.scope import Scope
-from moorage.manager.serving.replicas import consecutive_failures, plan_replicas
+from moorage.manager.serving.canary import plan_endpoint
+from moorage.manager.serving.replicas import consecutive_failures
 from moorage.manager.serving.snapshots import ReplicaSnapshot
 from moorage.manager.serving.status import endpoint_status, replica_state, rollout_state
 from moorage.manager.store.endpoint_rows import EndpointRecord
@@ -116,7 +117,8 @@ class EndpointService:
         ``NotFound`` for an unknown one."""
         for _ in range(_ATTEMPTS):
             record = await self._store.get(scope, name)
-            target = revision or record.snapshot.fallback
+            stable = record.snapshot.stable
+            target = revision or (stable.revision if stable is not None else record.snapshot.fallback)
             if target is None:
                 raise Conflict(
                     f"endpoint {name!r} has no earlier revision that was complete",
@@ -132,6 +134,17 @@ class EndpointService:
             if (made := await self._store.undo(scope, record, target)) is not None:
                 return self._view(scope, made)
         raise Conflict(f"endpoint {name!r} changes all the time", next_step="try again")
+
+    async def promote(self, scope: Scope, name: str) -> EndpointView:
+        """Let the canary replace the stable revision. Raises ``Conflict`` if there is none."""
+        record = await self._store.get(scope, name)
+        made = await self._store.promote(scope, record) if record.snapshot.stable is not None else None
+        if made is None:
+            raise Conflict(
+                f"endpoint {name!r} has no canary",
+                next_step=f"`moorage endpoints set {name} rollout.canary=10` makes the next revision one",
+            )
+        return self._view(scope, made)
 
     async def decisions(self, scope: Scope, name: str) -> list[ScalingDecision]:
         """The newest scaling decisions, newest first."""
@@ -166,7 +179,7 @@ def endpoint_view(record: EndpointRecord, now: datetime) -> EndpointView:
     replicas = [_shown(*pair) for pair in zip(record.replicas, snapshot.replicas, strict=True)]
     loads = [r.load for r in snapshot.replicas if r.serves and r.load is not None]
     caches = [load.kv_cache for load in loads if load.kv_cache is not None]
-    plan = plan_replicas(snapshot, now)
+    plan = plan_endpoint(snapshot, now)
     failed = consecutive_failures(snapshot)
     last = next((view for view in replicas if failed and view.session_id == failed[0].session_id), None)
     ended = [view for view in replicas if view.status in TERMINAL]
@@ -216,6 +229,7 @@ def _rollout(record: EndpointRecord) -> RolloutView:
         updated=len(updated),
         ready=sum(r.serves for r in updated),
         old=len(live) - len(updated),
+        canary=snapshot.spec.rollout.canary if snapshot.stable is not None else 0,
         reason=record.rollout_reason if failed else Reason.NONE,
         detail=record.rollout_detail if failed else "",
     )

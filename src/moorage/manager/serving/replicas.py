@@ -40,13 +40,15 @@ _LEAVE_ORDER = (Reason.AGENT_DRAINED, Reason.MAX_LIFETIME, Reason.REVISION_REPLA
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPlan:
-    """``revive``: draining replicas that shall serve again. ``failures``: consecutive ones of the current
+    """``start_stable``: with a canary, of the stable revision. ``revive``: draining replicas that shall serve
+    again. ``failures``: consecutive ones of the current
     revision since a replica was stable. ``retry_at``: end of the backoff, if any. ``look_at``: when the next
     plan may differ, though nothing else changes. ``roll_back_to``: the revision to return to, because the
     current one has failed. ``is_complete``: all replicas have the current revision and are ready.
     """
 
     start: int = 0
+    start_stable: int = 0
     stop: tuple[tuple[SessionId, Reason], ...] = ()
     drain: tuple[tuple[SessionId, Reason], ...] = ()
     revive: tuple[SessionId, ...] = ()
@@ -104,7 +106,7 @@ def plan_replicas(endpoint: EndpointSnapshot, now: datetime) -> ReplicaPlan:
         stop=(*done, *plan.stop, *_for(Reason.SCALED_DOWN, (r for r in excess if not r.serves))),
         drain=(*plan.drain, *_for(Reason.SCALED_DOWN, (r for r in excess if r.serves))),
         failures=len(failed),
-        look_at=_first(plan.look_at, *drain_ends),
+        look_at=earliest(plan.look_at, *drain_ends),
     )
     missing = endpoint.wanted - len(staying)
     if missing > 0:
@@ -149,7 +151,7 @@ def _leave(
         if ready > endpoint.wanted - spare:
             drain.append((r.session_id, leaving[r]))
             ready -= 1
-    look_at = _first(*(at for r in staying if (at := successor_due_at(endpoint, r)) is not None))
+    look_at = earliest(*(at for r in staying if (at := successor_due_at(endpoint, r)) is not None))
     for r, reason in leaving.items():
         if reason is Reason.UNHEALTHY and r.unhealthy_since is not None:
             until = r.unhealthy_since + timedelta(seconds=UNHEALTHY_S)
@@ -158,7 +160,7 @@ def _leave(
             elif ready >= endpoint.wanted:
                 drain.append((r.session_id, reason))
             else:
-                look_at = _first(look_at, until)
+                look_at = earliest(look_at, until)
     return ReplicaPlan(stop=tuple(stop), drain=tuple(drain), look_at=look_at)
 
 
@@ -190,7 +192,7 @@ def _add(
     retry_at = consecutive_failures(endpoint)[0].status_since + timedelta(seconds=wait_s)
     if now >= retry_at:
         return replace(plan, start=start, retry_at=retry_at)
-    return replace(plan, retry_at=retry_at, look_at=_first(plan.look_at, retry_at))
+    return replace(plan, retry_at=retry_at, look_at=earliest(plan.look_at, retry_at))
 
 
 def _by_choice(endpoint: EndpointSnapshot, r: ReplicaSnapshot) -> bool:
@@ -227,5 +229,6 @@ def _for(reason: Reason, replicas: Iterable[ReplicaSnapshot]) -> tuple[tuple[Ses
     return tuple((r.session_id, reason) for r in replicas)
 
 
-def _first(*moments: datetime | None) -> datetime | None:
+def earliest(*moments: datetime | None) -> datetime | None:
+    """None: there is none."""
     return min((at for at in moments if at is not None), default=None)

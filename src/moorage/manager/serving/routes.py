@@ -46,6 +46,7 @@ def model_routes(
                     row["draining"],
                     accepts_priority=reads_priority(row["engine"], row["args"] or ()),
                     adapters=adapters_in(row["args"] or ()),
+                    canary=row["is_canary"],
                 )
             )
     return tuple(
@@ -61,6 +62,7 @@ def model_routes(
             expected_s=ceil(facts[name]["expected_s"].total_seconds()) if facts[name]["expected_s"] else 0,
             max_model_len=min(contexts.get(name, (0,))),
             adapters=tuple(adapter_model(name, one["name"]) for one in facts[name]["adapters"] or ()),
+            canary=facts[name]["canary"],
             **_routing(name, facts[name]["routing"], keys.get(name, {})),
         )
         for name, (_, created, targets) in sorted(routes.items())

@@ -58,11 +58,20 @@ class ReplicaSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class Stable:
+    """The revision beside which a canary is tried."""
+
+    revision: int
+    spec: EndpointSpec
+
+
+@dataclass(frozen=True, slots=True)
 class EndpointSnapshot:
     """``revision``: the one that all replicas shall have. ``proven``: all replicas have been of this revision
     and ready at the same time. ``fallback``: the last revision before that was so.
 
-    ``waiting``: requests that the proxies hold for want of a ready replica.
+    ``waiting``: requests that the proxies hold for want of a ready replica. ``stable``: ``revision`` is a
+    canary, which gets a share of the requests; None: it replaces all others.
     """
 
     endpoint_id: EndpointId
@@ -77,6 +86,7 @@ class EndpointSnapshot:
     proven: bool = False
     fallback: int | None = None
     waiting: int = 0
+    stable: Stable | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Literal
 
 from moorage.common.model.status import STARTING, TERMINAL, EndpointStatus, Status
+from moorage.manager.serving.canary import is_tried
 from moorage.manager.serving.replicas import consecutive_failures
 from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
 
-RolloutState = Literal["complete", "progressing", "waiting", "failed"]
+RolloutState = Literal["complete", "progressing", "canary", "waiting", "failed"]
 
 
 def replica_state(r: ReplicaSnapshot) -> str:
@@ -45,6 +46,8 @@ def rollout_state(endpoint: EndpointSnapshot, newest: int, newest_failed: bool) 
     newest revision was rolled back."""
     if newest_failed and newest != endpoint.revision:
         return "failed"
+    if endpoint.stable is not None and endpoint.wanted:
+        return "canary" if is_tried(endpoint) else "progressing"
     if endpoint.proven and all(
         r.revision == endpoint.revision for r in endpoint.replicas if r.status not in TERMINAL
     ):

@@ -15,7 +15,7 @@ from moorage.common.model.spec import EndpointSpec
 from moorage.common.model.status import Status
 from moorage.common.views.endpoints import ReplicaView
 from moorage.manager.identity.keys import Owner
-from moorage.manager.serving.snapshots import EndpointSnapshot, EngineLoad, ReplicaSnapshot
+from moorage.manager.serving.snapshots import EndpointSnapshot, EngineLoad, ReplicaSnapshot, Stable
 from moorage.manager.store.database import Database
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row
@@ -80,6 +80,7 @@ def _record(row: Row, replicas: Sequence[Row]) -> EndpointRecord:
             proven=row["proven"],
             fallback=row["fallback"],
             waiting=row["held"],
+            stable=_stable(row),
         ),
         row["revision"],
         row["created_at"],
@@ -91,6 +92,13 @@ def _record(row: Row, replicas: Sequence[Row]) -> EndpointRecord:
         rollout_reason=Reason(row["rollout_reason"]),
         rollout_detail=row["rollout_detail"],
     )
+
+
+def _stable(row: Row) -> Stable | None:
+    if row["canary_of"] is None:
+        return None
+    fields = row["stable_spec"] | {"name": row["name"]}
+    return Stable(row["canary_of"], EndpointSpec.model_validate(fields))
 
 
 def _replica(row: Mapping[str, Any]) -> ReplicaSnapshot:

@@ -119,6 +119,7 @@ class EndpointStore:
                 *_key_columns(idempotency_key),
                 digest,
                 scope.owner.isolated,
+                spec.rollout.canary,
             )
         )[0]
         if row["repeated"] is not None:
@@ -147,6 +148,15 @@ class EndpointStore:
             SQL["endpoint_retarget"], snapshot.endpoint_id, snapshot.revision, revision, None, "", ""
         )
         if not rows:
+            return None
+        self._announce(snapshot.endpoint_id)
+        return await self.get(scope, snapshot.name)
+
+    async def promote(self, scope: Scope, record: EndpointRecord) -> EndpointRecord | None:
+        """Let the canary replace the stable revision. None: there is none any more."""
+        snapshot = record.snapshot
+        args = snapshot.endpoint_id, snapshot.revision
+        if not await self._connection.fetch(SQL["endpoint_promote"], *args):
             return None
         self._announce(snapshot.endpoint_id)
         return await self.get(scope, snapshot.name)

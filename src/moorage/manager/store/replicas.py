@@ -72,7 +72,9 @@ class ReplicaStore:
             str(reason),
             detail,
         )
-        self._notifier.notify_endpoints({EndpointId(row["id"]) for row in rows})
+        changed = {EndpointId(row["id"]) for row in rows}
+        self._notifier.notify_endpoints(changed)
+        self._notifier.notify_routes(changed)
         return bool(rows)
 
     async def complete(self, _: Scope, endpoint: EndpointSnapshot, term: int) -> None:

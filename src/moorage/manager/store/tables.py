@@ -123,6 +123,7 @@ endpoints = table(
         "isolated": Boolean(),
         "serving": JSONB(),
         "target_revision": Integer(),
+        "canary_of": [Integer()],
         "scaled_at": [TIME],
         "scalings": Integer(),
     },

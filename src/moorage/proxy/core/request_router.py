@@ -7,7 +7,7 @@ not thread-safe.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import TypeVar
 
 from moorage.common.config.settings import ProxySettings
@@ -17,6 +17,7 @@ from moorage.proxy.core import admission
 from moorage.proxy.core.admission import AdmissionPolicy, BodyRequired, Forward, LocalResponse
 from moorage.proxy.core.affinity import MAX_LOAD, pick_affine
 from moorage.proxy.core.balancer import Ejections, RandRange, pick_target
+from moorage.proxy.core.canary import share
 from moorage.proxy.core.error_response import ErrorResponse, invalid_key, no_table, stale_credentials
 from moorage.proxy.core.fallback import FallbackChain, Hop
 from moorage.proxy.core.limiter import Ask, Limiter, Reservation, Unlimited
@@ -178,7 +179,11 @@ class RequestRouter:
         route = self.table.model(model) if self.table is not None else None
         if route is None:
             return None
-        targets = [t for t in route.targets if t.kernel_id not in tried] if tried else route.targets
+        targets: Sequence[Target] = route.targets
+        if tried:
+            targets = [t for t in targets if t.kernel_id not in tried]
+        if route.canary:
+            targets = share(targets, route.canary, affinity or self._randrange(100))
         if affinity:
             max_load, ejected = route.max_load or MAX_LOAD, self._ejections.until
             target = pick_affine(targets, affinity, max_load, self._in_flight, ejected, now)

@@ -253,6 +253,10 @@ class MemoryEndpoints:
         endpoint.spec = endpoint.revisions[endpoint.revision - 1]
         return await self.get(scope, name)
 
+    async def promote(self, scope: Scope, name: str) -> EndpointView:
+        await self.get(scope, name)
+        raise Conflict(f"endpoint {name!r} has no canary", next_step="set rollout.canary")
+
     async def get(self, scope: Scope, name: str) -> EndpointView:
         self._check()
         endpoint = self._endpoints.get(name)

@@ -35,6 +35,7 @@ EXPECTED = {
     "/v1/endpoints/{name}/revisions": {"get"},
     "/v1/endpoints/{name}/rollout": {"get"},
     "/v1/endpoints/{name}/rollout/undo": {"post"},
+    "/v1/endpoints/{name}/rollout/promote": {"post"},
     "/v1/endpoints/{name}/scale": {"post"},
     "/v1/agents": {"get"},
     "/v1/agents/{id}": {"get", "delete"},

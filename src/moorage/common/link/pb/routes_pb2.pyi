@@ -31,7 +31,7 @@ class RequestLimits(_message.Message):
     def __init__(self, requests_per_minute: _Optional[int] = ..., tokens_per_minute: _Optional[int] = ..., concurrent_requests: _Optional[int] = ...) -> None: ...
 
 class Target(_message.Message):
-    __slots__ = ("session_id", "kernel_id", "host", "port", "key", "engine", "draining", "accepts_priority", "tls", "prefix", "adapters")
+    __slots__ = ("session_id", "kernel_id", "host", "port", "key", "engine", "draining", "accepts_priority", "tls", "prefix", "adapters", "canary")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     KERNEL_ID_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
@@ -43,6 +43,7 @@ class Target(_message.Message):
     TLS_FIELD_NUMBER: _ClassVar[int]
     PREFIX_FIELD_NUMBER: _ClassVar[int]
     ADAPTERS_FIELD_NUMBER: _ClassVar[int]
+    CANARY_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     kernel_id: str
     host: str
@@ -54,7 +55,8 @@ class Target(_message.Message):
     tls: bool
     prefix: str
     adapters: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, session_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., key: _Optional[str] = ..., engine: _Optional[str] = ..., draining: _Optional[bool] = ..., accepts_priority: _Optional[bool] = ..., tls: _Optional[bool] = ..., prefix: _Optional[str] = ..., adapters: _Optional[_Iterable[str]] = ...) -> None: ...
+    canary: bool
+    def __init__(self, session_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., key: _Optional[str] = ..., engine: _Optional[str] = ..., draining: _Optional[bool] = ..., accepts_priority: _Optional[bool] = ..., tls: _Optional[bool] = ..., prefix: _Optional[str] = ..., adapters: _Optional[_Iterable[str]] = ..., canary: _Optional[bool] = ...) -> None: ...
 
 class Fallback(_message.Message):
     __slots__ = ("model", "provider")
@@ -65,7 +67,7 @@ class Fallback(_message.Message):
     def __init__(self, model: _Optional[str] = ..., provider: _Optional[_Union[Target, _Mapping]] = ...) -> None: ...
 
 class ModelRoute(_message.Message):
-    __slots__ = ("name", "created", "targets", "project", "shared_with", "limits", "holds", "status", "expected_s", "max_model_len", "fallbacks", "fallback_after_s", "prefix_affinity", "adapters", "max_load")
+    __slots__ = ("name", "created", "targets", "project", "shared_with", "limits", "holds", "status", "expected_s", "max_model_len", "fallbacks", "fallback_after_s", "prefix_affinity", "canary", "adapters", "max_load")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
     TARGETS_FIELD_NUMBER: _ClassVar[int]
@@ -79,6 +81,7 @@ class ModelRoute(_message.Message):
     FALLBACKS_FIELD_NUMBER: _ClassVar[int]
     FALLBACK_AFTER_S_FIELD_NUMBER: _ClassVar[int]
     PREFIX_AFFINITY_FIELD_NUMBER: _ClassVar[int]
+    CANARY_FIELD_NUMBER: _ClassVar[int]
     ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     MAX_LOAD_FIELD_NUMBER: _ClassVar[int]
     name: str
@@ -94,9 +97,10 @@ class ModelRoute(_message.Message):
     fallbacks: _containers.RepeatedCompositeFieldContainer[Fallback]
     fallback_after_s: float
     prefix_affinity: bool
+    canary: int
     adapters: _containers.RepeatedScalarFieldContainer[str]
     max_load: float
-    def __init__(self, name: _Optional[str] = ..., created: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ..., project: _Optional[str] = ..., shared_with: _Optional[_Iterable[str]] = ..., limits: _Optional[_Union[RequestLimits, _Mapping]] = ..., holds: _Optional[bool] = ..., status: _Optional[str] = ..., expected_s: _Optional[int] = ..., max_model_len: _Optional[int] = ..., fallbacks: _Optional[_Iterable[_Union[Fallback, _Mapping]]] = ..., fallback_after_s: _Optional[float] = ..., prefix_affinity: _Optional[bool] = ..., adapters: _Optional[_Iterable[str]] = ..., max_load: _Optional[float] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., created: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ..., project: _Optional[str] = ..., shared_with: _Optional[_Iterable[str]] = ..., limits: _Optional[_Union[RequestLimits, _Mapping]] = ..., holds: _Optional[bool] = ..., status: _Optional[str] = ..., expected_s: _Optional[int] = ..., max_model_len: _Optional[int] = ..., fallbacks: _Optional[_Iterable[_Union[Fallback, _Mapping]]] = ..., fallback_after_s: _Optional[float] = ..., prefix_affinity: _Optional[bool] = ..., canary: _Optional[int] = ..., adapters: _Optional[_Iterable[str]] = ..., max_load: _Optional[float] = ...) -> None: ...
 
 class KeyGrant(_message.Message):
     __slots__ = ("sha256", "expires_at", "user", "project", "admin", "project_admin", "limits_models", "models", "id", "limits", "priority", "owner")

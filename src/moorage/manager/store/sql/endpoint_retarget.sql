@@ -6,7 +6,7 @@ WITH lease AS (
 ), earlier AS (
     SELECT r.spec FROM endpoint_revisions r WHERE r.endpoint_id = $1::uuid AND r.revision = $3
 ), changed AS (
-    UPDATE endpoints e SET target_revision = $3, revision = e.revision + 1, changed_at = now(),
+    UPDATE endpoints e SET target_revision = $3, canary_of = NULL, revision = e.revision + 1, changed_at = now(),
         spec = (r.spec - '{max_lifetime_s,adapters}'::text[]) || jsonb_build_object('name', e.name, 'replicas', e.spec -> 'replicas'),
         serving = (e.serving - '{max_lifetime_s,adapters}'::text[]) || jsonb_strip_nulls(jsonb_build_object(
             'max_lifetime_s', r.spec -> 'max_lifetime_s', 'adapters', r.spec -> 'adapters'))

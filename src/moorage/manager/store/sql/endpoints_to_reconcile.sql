@@ -1,7 +1,7 @@
 -- Those of the endpoints $1 that are not deleted, and deleted ones that still have live replicas. `fallback`: the last
 -- revision but the target that was complete.
 SELECT e.*, r.completed_at IS NOT NULL AS proven, f.revision AS fallback, n.revision AS newest, n.failed_at AS newest_failed_at,
-       n.reason AS rollout_reason, n.detail AS rollout_detail,
+       n.reason AS rollout_reason, n.detail AS rollout_detail, c.spec AS stable_spec,
        (SELECT coalesce(sum(m.waiting), 0) FROM model_loads m JOIN proxy_reports p USING (proxy_id)
         WHERE m.model = e.name AND p.at > now() - make_interval(secs => $2)) AS held
 FROM endpoints e
@@ -12,6 +12,7 @@ LEFT JOIN LATERAL (
     ORDER BY o.completed_at DESC, o.revision DESC LIMIT 1) f ON true
 JOIN LATERAL (
     SELECT * FROM endpoint_revisions o WHERE o.endpoint_id = e.id ORDER BY o.revision DESC LIMIT 1) n ON true
+LEFT JOIN endpoint_revisions c ON c.endpoint_id = e.id AND c.revision = e.canary_of
 WHERE e.id = ANY ($1::uuid[]) AND (e.deleted_at IS NULL OR EXISTS (
     SELECT FROM sessions s WHERE s.endpoint_id = e.id AND s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')))
 ORDER BY e.created_at

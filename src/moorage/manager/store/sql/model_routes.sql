@@ -9,10 +9,11 @@ WITH names AS MATERIALIZED (
 )
 SELECT n.name AS model, r.created_at, r.rank, r.session_id, r.kernel_id, r.host, r.port, r.secret, r.engine,
        r.project, r.shared_with, r.draining, r.args, r.wanted, r.holds, r.is_starting, r.expected_s, r.max_model_len,
-       r.routing, r.secrets, r.adapters, r.limits
+       r.routing, r.secrets, r.adapters, r.limits, r.canary, r.is_canary
 FROM names n LEFT JOIN LATERAL (
     SELECT e.created_at, 0 AS rank, t.*, e.project, e.shared_with, e.replicas AS wanted,
            e.replicas > 0 OR coalesce((e.serving -> 'autoscale' ->> 'min')::int = 0, false) AS holds, x.is_starting, y.expected_s,
+           CASE WHEN e.canary_of IS NULL THEN 0 ELSE (e.serving -> 'rollout' ->> 'canary')::int END AS canary,
            e.serving -> 'routing' AS routing, e.serving -> 'adapters' AS adapters,
            CASE WHEN e.serving ? 'routing' THEN (
                SELECT jsonb_object_agg(z.name, jsonb_build_array(z.key_id, encode(z.sealed, 'hex')))
@@ -29,7 +30,8 @@ FROM names n LEFT JOIN LATERAL (
         WHERE s.ready_at IS NOT NULL) y
     LEFT JOIN LATERAL (
         SELECT s.id AS session_id, k.id AS kernel_id, k.host, k.port, k.secret, s.spec ->> 'engine' AS engine,
-               s.draining_since IS NOT NULL AS draining, s.spec -> 'args' AS args, l.max_model_len
+               s.draining_since IS NOT NULL AS draining, s.spec -> 'args' AS args, l.max_model_len,
+               coalesce(e.canary_of IS NOT NULL AND s.endpoint_revision = e.target_revision, false) AS is_canary
         FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
         LEFT JOIN engine_loads l ON l.kernel_id = k.id
         WHERE s.endpoint_id = e.id AND s.status = 'RUNNING' AND k.status = 'RUNNING' AND k.port > 0
@@ -37,7 +39,7 @@ FROM names n LEFT JOIN LATERAL (
     WHERE e.name = n.name AND e.deleted_at IS NULL
     UNION ALL
     SELECT s.created_at, 1, s.id, k.id, k.host, k.port, k.secret, s.spec ->> 'engine', false, s.spec -> 'args',
-           l.max_model_len, s.project, '{}', 1, false, true, NULL::interval, NULL, NULL, NULL, NULL
+           l.max_model_len, false, s.project, '{}', 1, false, true, NULL::interval, 0, NULL, NULL, NULL, NULL
     FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
     LEFT JOIN engine_loads l ON l.kernel_id = k.id
     WHERE s.name = n.name AND s.endpoint_id IS NULL AND s.type = 'inference' AND s.status = 'RUNNING'
