@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import datetime
+from typing import Any
 
 import pytest
 
@@ -13,9 +15,11 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec, Probe, SessionSpec
 from moorage.common.model.status import ObservedState, Status
 from moorage.manager.identity.scope import Scope
-from moorage.manager.loops import Leader, Scheduler
+from moorage.manager.loops import Leader, Scheduler, scheduler
 from moorage.manager.metrics import Metrics
+from moorage.manager.scheduling import Plan
 from moorage.manager.scheduling.core.policy import Preemption
+from moorage.manager.scheduling.incremental.planner_cache import PlannerCache
 from moorage.manager.store import Store
 from moorage.manager.store.groups import policy_of
 from moorage.manager.termination import SessionTerminator
@@ -37,6 +41,29 @@ async def add(store: Store, name: str, **more: object) -> None:
     await store.sessions.create(
         Scope.system("test"), SessionSpec.model_validate(base | {"name": name} | more)
     )
+
+
+async def test_large_pass_does_not_block_the_event_loop(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "IN_THREAD", 3)
+    planned: list[bool] = []
+    plan = PlannerCache.plan
+
+    def noted(*args: Any) -> Plan:
+        planned.append(threading.current_thread() is threading.main_thread())
+        return plan(*args)
+
+    monkeypatch.setattr(PlannerCache, "plan", noted)
+    await FakeAgent(store, "a", gpus=3).report()
+    for name in ("s1", "s2", "s3"):
+        await add(store, name)
+    await tick(store)
+    await add(store, "s4")
+    await tick(store)
+    assert not planned[0], "three sessions"
+    assert all(planned[1:]), "one"
+    assert {await agent_of(store, name) for name in ("s1", "s2", "s3")} == {"a"}
 
 
 async def agent_of(store: Store, name: str) -> str | None:

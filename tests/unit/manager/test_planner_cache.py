@@ -8,7 +8,7 @@ import pytest
 
 from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.manager.scheduling import AgentState, Pending, Policy, Snapshot
-from moorage.manager.scheduling.core.model import AgentChanges, Quota
+from moorage.manager.scheduling.core.model import AgentChanges, PendingChanges, Quota
 from moorage.manager.scheduling.incremental.planner_cache import PlannerCache
 
 FULL = AgentState(
@@ -98,6 +98,22 @@ def test_agents_are_compared_as_far_as_their_changes_are_not_announced(
     assert placed(planners, replace(snapshot(1), agent_changes=AgentChanges(1, (), ()))) == []
     later = replace(snapshot(1, agent=ROOMY), agent_changes=AgentChanges(number, changed, ()))
     assert placed(planners, later) == found
+
+
+def test_number_of_examined_sessions() -> None:
+    """It decides whether a plan is made in a thread."""
+    planners, lifo = PlannerCache(), replace(POLICY, strategy="lifo")
+    first = replace(snapshot(*range(50)), changes=PendingChanges(1, (), ()))
+    assert planners.examined(first, POLICY) == 50, "a new leader"
+    planners.plan(first, POLICY, 1)
+    later = replace(snapshot(*range(51)), changes=PendingChanges(2, (pending(50),), ()))
+    assert planners.examined(later, POLICY) == 1
+    assert planners.examined(replace(later, changes=PendingChanges(3, (), ())), POLICY) == 51, (
+        "missed changes"
+    )
+    assert planners.examined(later, lifo) == 51, "another policy"
+    planners.plan(first, lifo, 1)
+    assert planners.examined(later, lifo) == 51, "it is planned from scratch each time"
 
 
 @pytest.mark.parametrize("again", [False, True])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import structlog
 
 from moorage.common.aio.clock import Clock
@@ -16,6 +18,9 @@ from moorage.manager.store import Store, Topic
 from moorage.manager.termination import SessionTerminator
 
 log = structlog.get_logger("moorage.scheduler")
+# A plan that examines so many sessions, such as the first of a leader, is made in a thread: it would block
+# the event loop for tens of milliseconds.
+IN_THREAD = 5_000
 
 
 class Scheduler:
@@ -56,11 +61,11 @@ class Scheduler:
     async def _pass(self, group: str, policy: Policy, term: int) -> None:
         started = self._clock.monotonic()
         snapshot = await self._store.scheduling.snapshot(group, policy)
-        made, now = self._plan(snapshot, policy)
+        made, now = await self._plan(snapshot, policy)
         if any(hold.capacity for hold in made.holds) and not self._store.scheduling.includes_running(group):
             snapshot = await self._store.scheduling.snapshot(group, policy, with_running=True)
             self._planners.forget(group)  # plan from scratch with what is known now
-            made, now = self._plan(snapshot, policy)
+            made, now = await self._plan(snapshot, policy)
         placed = await self._store.scheduling.place(made.places, term)
         if made.victims:
             stopped = await self._terminator.preempt(made.victims, term)
@@ -79,7 +84,10 @@ class Scheduler:
             log.info("placements were stale", group=group, planned=len(made.places), placed=placed)
             self.loop.nudge()
 
-    def _plan(self, snapshot: Snapshot, policy: Policy) -> tuple[Plan, int]:
+    async def _plan(self, snapshot: Snapshot, policy: Policy) -> tuple[Plan, int]:
         """The plan, and the time that it was made for (unix microseconds)."""
         now = round(self._leader.deadlines.now().timestamp() * 1_000_000)
-        return self._planners.plan(snapshot, policy, now, self._selectors.load(policy.custom)), now
+        selectors = self._selectors.load(policy.custom)
+        if self._planners.examined(snapshot, policy) < IN_THREAD:
+            return self._planners.plan(snapshot, policy, now, selectors), now
+        return await asyncio.to_thread(self._planners.plan, snapshot, policy, now, selectors), now

@@ -25,6 +25,8 @@ REWRITE_S = 2.0
 # Holds written per pass; the others are written with the next pass. With a hundred thousand pending sessions,
 # writing holds takes longer than planning.
 MAX_HOLDS_PER_PASS = 4_000
+# Of these, so many per statement: encoding all of them would block the event loop for 50 ms.
+_TOGETHER = 500
 _ABOUT_SESSIONS = (UnmetKind.DEPENDENCY, UnmetKind.DEPENDENCY_FAILED)
 
 
@@ -131,8 +133,9 @@ class HoldWriter:
         if deferred:
             self._deferred[snapshot.group] = deferred
         if to_write:
-            await self._write(pending, to_write, bypasses, term)
-            # The same statement counted retries and bypasses, which the cached sessions do not show yet.
+            for start in range(0, len(to_write), _TOGETHER):
+                await self._write(pending, to_write[start : start + _TOGETHER], bypasses, term)
+            # The same statements counted retries and bypasses, which the cached sessions do not show yet.
             self._pending.invalidate(
                 {hold.session_id for hold in to_write if hold.capacity or hold.session_id in bypasses}
             )

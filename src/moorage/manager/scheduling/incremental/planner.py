@@ -49,7 +49,7 @@ class IncrementalPlanner:
     capacity, a session that is not pending any more) must be reported too.
 
     Sessions with constraints of their own and clusters are examined in each pass, one by one. Policies other
-    than fifo with backfill are planned from scratch each time.
+    than fifo with backfill are planned from scratch each time (``is_incremental`` is false).
     """
 
     def __init__(self, group: str, policy: Policy, selectors: Mapping[str, Selector] | None = None) -> None:
@@ -69,7 +69,7 @@ class IncrementalPlanner:
         self._due: list[tuple[int, SessionId]] = []  # a heap: when each of the others becomes overdue by age
         self._pool: NodePool | None = None  # None: the agents changed too much to keep it
         self._balances = Quotas(group, ())
-        self._incremental = (
+        self.is_incremental = (
             (policy.strategy, policy.hol) == ("fifo", "backfill")
             and policy.preemption is None
             and policy.agent_selection in ("concentrated", "dispersed")
@@ -135,7 +135,7 @@ class IncrementalPlanner:
         """``now``: unix microseconds, not before that of the last call."""
         self._now = now
         self._move_overdue(now)
-        if not self._incremental:
+        if not self.is_incremental:
             self._new.clear()
             return plan(self.snapshot(), self._policy, now, self._selectors)
         pool = self._update_pool()
@@ -263,7 +263,7 @@ class IncrementalPlanner:
         patience = self._policy.max_skip_age
         if overdue:
             self._overdue.add(item.session_id)
-        elif patience is not None and self._incremental:
+        elif patience is not None and self.is_incremental:
             heappush(self._due, (item.queued_since + patience, item.session_id))
 
     def _move_overdue(self, now: int) -> None:

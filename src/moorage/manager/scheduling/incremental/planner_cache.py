@@ -120,6 +120,15 @@ class PlannerCache:
         cached.update(snapshot)
         return cached.plan(now)
 
+    def examined(self, snapshot: Snapshot, policy: Policy) -> int:
+        """At most about so many pending sessions are examined by the next plan of ``snapshot``."""
+        cached, changes = self._cached.get(snapshot.group), snapshot.changes
+        if cached is None or changes is None or changes.number - 1 != cached.number:
+            return len(snapshot.pending)
+        if not cached.planner.is_incremental or cached.policy != policy:
+            return len(snapshot.pending)
+        return len(changes.changed) + len(changes.gone)
+
     def forget(self, group: str) -> None:
         """Plan the group from scratch the next time, with a place or a hold for every session."""
         self._cached.pop(group, None)
