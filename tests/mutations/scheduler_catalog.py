@@ -23,7 +23,7 @@ MUTATIONS = (
         "manager/scheduling/backfill/reservation_guard.py",
         "self._expected()[0].deduct(allocations)",
         "pass",
-        PLANNER,
+        RESERVATIONS,
     ),
     Mutation(
         "a held session takes what is short",

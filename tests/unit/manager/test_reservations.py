@@ -114,6 +114,15 @@ def test_overdue_session_that_a_guard_refuses_gets_a_reservation_too() -> None:
     assert reserved(result) == {"first": [(["a"], 50)], "second": [(["b"], None)]}
 
 
+def test_reservation_counts_what_it_has_admitted() -> None:
+    agent = node("a", 8, free_cpu=4, running=(running("on-a", 4, 9),))
+    waiting = [session("head", 6), session("x", 2), session("y", 2), session("z", 2, time_limit=9)]
+    result = make_plan([agent], waiting, hol="backfill", num_retries_to_skip=0)
+    assert reserved(result) == {"head": [(["a"], 9)]}
+    assert placements(result) == {"x": ["a"], "z": ["a"]}
+    assert hold(result, "y").reason is Reason.RESERVED
+
+
 def test_overdue_session_behind_another_one_counts_what_that_takes() -> None:
     """A service that fits beside the first one must not take what the second one needs after it."""
     agents = [node("a", 8, free_cpu=4, running=(running("r", 4, None),))]
