@@ -156,8 +156,8 @@ def save_plot(measured: list[Measured], summary: Summary, path: Path, model: str
 def _steps(axes: Axes, label: str, values: list[float]) -> None:
     ordered = sorted(values)
     shares = [(number + 1) / len(ordered) for number in range(len(ordered))]
-    axes.step(ordered, shares, label=label, where="post")
-    axes.set(xlim=(0, None), ylim=(0, 1))
+    axes.step([0.0, *ordered], [0.0, *shares], label=label, where="post")
+    axes.set(ylim=(0, 1))
     if label:
         axes.legend()
 

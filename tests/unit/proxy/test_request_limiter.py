@@ -84,6 +84,17 @@ def test_refusal_and_headers():
     assert limits.active.keys() == limits.unmet == {"project/p"}
 
 
+def test_headers_are_of_the_tightest_limit():
+    limits = limiter(project=RequestLimits(requests_per_minute=7, tokens_per_minute=9000))
+    key = KeyGrant("x", project="p", id="k", limits=RequestLimits(requests_per_minute=5))
+    request = ask(key, limits=RequestLimits(requests_per_minute=3, tokens_per_minute=2000))
+    shown = dict(held(limits.reserve(request, 0.0)).headers)
+    assert shown["x-ratelimit-limit-requests"] == "3"
+    assert shown["x-ratelimit-remaining-requests"] == "2"
+    assert shown["x-ratelimit-limit-tokens"] == "2000"
+    assert limits.active.keys() == {"key/k", "project/p", "model/m"}
+
+
 def test_limits_of_a_model_hold_without_keys():
     limits, of_model = limiter(), RequestLimits(concurrent_requests=1)
     first = held(limits.reserve(ask(None, limits=of_model), 0.0))

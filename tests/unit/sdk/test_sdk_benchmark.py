@@ -137,6 +137,20 @@ async def test_failures_are_counted_by_their_cause() -> None:
     assert (summary.completed, summary.tokens_are_stated, summary.tokens_out) == (2, False, 2)
 
 
+async def test_connection_that_was_closed_meanwhile_is_no_failure() -> None:
+    """Some servers close a connection after some requests, without saying so."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        if len(engine.bodies) == 2:
+            assert request.transport is not None
+            request.transport.abort()
+        return await stream(request, piece("a"))
+
+    engine = Engine(handle)
+    _, summary = await load(engine, Load(max_concurrency=1, requests=3))
+    assert (summary.completed, summary.errors, len(engine.bodies)) == (3, {}, 4)
+
+
 async def test_nothing_listens() -> None:
     target = Target("http://127.0.0.1:9/v1", "", "m")
     [one], _ = await run(

@@ -37,9 +37,11 @@ class ModelActivity:
             self.first_token.observe(after_s)
 
     def add_tokens(self, tokens: Tokens) -> None:
-        self.tokens_in += tokens.prompt
-        self.tokens_out += tokens.answer
-        self.tokens_cached += tokens.cached
+        prompt, answer, cached = tokens
+        self.tokens_in += prompt
+        self.tokens_out += answer
+        if cached:
+            self.tokens_cached += cached
 
     def first_token_ms(self, now: float) -> int | None:
         """The 90th percentile of the last minute; None: no request had a first token."""

@@ -75,20 +75,15 @@ async def measure(
 ) -> Measured:
     """Send one request and read its answer. Never raises: a failure is a result."""
     made = Measured(due_at, clock.monotonic())
-    events, done = _Events(), False
     try:
-        async with http.post(target.url, json=target.body(prompt)) as answer:
-            if answer.status != 200:
-                made.error = _refusal(answer.status, await answer.read())
-            else:
-                async for piece in answer.content.iter_any():
-                    now = clock.monotonic()
-                    for data in events.feed(piece):
-                        done = done or data == b"[DONE]"
-                        if not done and not made.error:
-                            _take(made, data, now)
-                if not (done or made.error):
-                    made.error = "cut off"
+        try:
+            await _ask(http, target, prompt, made, clock)
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+            if isinstance(error, aiohttp.ClientConnectorError) or made.token_times:
+                raise
+            # The server had just closed an idle connection: that is no failure of the request.
+            async with target.session() as fresh:
+                await _ask(fresh, target, prompt, made, clock)
     except TimeoutError:
         made.error = "timeout"
     except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -97,6 +92,24 @@ async def measure(
     if not made.stated:
         made.tokens_in, made.tokens_out = len(prompt.text.split()), len(made.token_times)
     return made
+
+
+async def _ask(
+    http: aiohttp.ClientSession, target: Target, prompt: Prompt, made: Measured, clock: Clock
+) -> None:
+    events, done = _Events(), False
+    async with http.post(target.url, json=target.body(prompt)) as answer:
+        if answer.status != 200:
+            made.error = _refusal(answer.status, await answer.read())
+            return
+        async for piece in answer.content.iter_any():
+            now = clock.monotonic()
+            for data in events.feed(piece):
+                done = done or data == b"[DONE]"
+                if not done and not made.error:
+                    _take(made, data, now)
+    if not (done or made.error):
+        made.error = "cut off"
 
 
 class _Events:
