@@ -85,6 +85,18 @@ async def gauges(platform: Platform) -> dict[str, float]:
     return dict(found)
 
 
+async def series(platform: Platform) -> dict[str, float]:
+    """What the manager tells Prometheus about its only replica."""
+    prefix = "moorage_endpoint_replica_"
+    async with (
+        aiohttp.ClientSession(headers=platform.auth) as http,
+        http.get(f"{platform.url}/v1/metrics") as answer,
+    ):
+        lines = (await answer.text()).splitlines()
+    ours = (line for line in lines if line.startswith(prefix) and f'model="{NAME}"' in line)
+    return {line[len(prefix) : line.index("{")]: float(line.rsplit(" ", 1)[1]) for line in ours}
+
+
 class Asker:
     """Requests through the proxy, or to ``url``."""
 
@@ -200,6 +212,12 @@ async def test_load_of_its_engine_is_shown(platform: Platform) -> None:
             return found if shows else None
 
         busy: EndpointView = await until("the load is shown", is_busy)
+
+        async def is_in_metrics() -> bool:
+            found = await series(platform)
+            return found["running_requests"] == SEATS and min(found.values()) > 0
+
+        await until("the metrics show it", is_in_metrics)
         listed = await asyncio.to_thread(platform.run, "describe", NAME, "-o", "json")
     assert set(seen) == {200}
     assert busy.status == "busy"
