@@ -213,6 +213,11 @@ async def test_replicas_killed_at_random(one_node: Platform, tiny_model: Path) -
         async with openai.AsyncOpenAI(
             base_url=platform.openai_url, api_key=platform.key, max_retries=0
         ) as openai_client:
+
+            async def tells_context() -> bool:
+                return (await openai_client.models.retrieve("tiny")).to_dict()["max_model_len"] is not None
+
+            await until("the list of models tells the context of the engine", tells_context)
             clients = [asyncio.create_task(client_of(number, openai_client)) for number in range(4)]
             try:
                 for together in (1, 2, 1):

@@ -170,4 +170,11 @@ MUTATIONS = (
         "                    pass\n",
         (f"{PLANES}/test_revoked_keys.py", "-k", "simple and stream_ends", "--timeout", "60"),
     ),
+    Mutation(
+        "a request that met a dead connection tries another idle one",
+        "proxy/core/flow.py",
+        "Send(target, Failure.DISCONNECT in self._failures)",
+        "Send(target)",
+        _tests("test_stale_connections", "tries"),
+    ),
 )

@@ -19,9 +19,12 @@ class ReadBody:
 
 @dataclass(slots=True)
 class Send:
-    """Send the request to ``target``, on a connection of this request alone. An earlier one is closed."""
+    """Send the request to ``target``, on a connection of this request alone. An earlier one is closed.
+
+    ``is_anew``: on a new connection. The request has met one that was dead; other idle ones may be, too."""
 
     target: Target
+    is_anew: bool = False
 
 
 @dataclass(slots=True)

@@ -333,7 +333,7 @@ class RequestFlow:
         self._release()
         self.target, self._sent_at = target, now
         self._router.begin_at(self.model, target.kernel_id)
-        return Send(target)
+        return Send(target, Failure.DISCONNECT in self._failures)
 
     def _next_target(self, failure: Failure, now: float) -> Target | None:
         """Where to send the request after a failure, if anywhere."""

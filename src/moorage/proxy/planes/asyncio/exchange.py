@@ -69,7 +69,7 @@ class Exchange:
 
     def do(self, command: Command) -> None:
         if isinstance(command, Send):
-            self._send(command.target)
+            self._send(command.target, command.is_anew)
         elif isinstance(command, ErrorResponse | LocalResponse):
             self._answer(command)
         elif isinstance(command, Hold):
@@ -139,10 +139,14 @@ class Exchange:
             self._timer.cancel()
             self._timer = None
 
-    def _send(self, target: Target) -> None:
+    def _send(self, target: Target, is_anew: bool) -> None:
         flow, plane = self.flow, self._plane
         assert flow is not None
-        upstream = plane.upstreams.take(pool_address(target) if target.tls else (target.host, target.port))
+        upstream = None
+        if not is_anew:
+            upstream = plane.upstreams.take(
+                pool_address(target) if target.tls else (target.host, target.port)
+            )
         if upstream is not None:
             self._forward(upstream, target)
             flow.sent(plane.monotonic())

@@ -239,7 +239,9 @@ class SimplePlane:
                         if attempt is not None:
                             attempt.response.close()
                         flow.sent(self._clock.monotonic())
-                        outcome = await self._upstream.attempt(command.target, flow, context.request)
+                        outcome = await self._upstream.attempt(
+                            command.target, flow, context.request, is_anew=command.is_anew
+                        )
                         now = self._clock.monotonic()
                         if isinstance(outcome, Failed):
                             attempt, command = None, flow.upstream_failed(outcome.failure, now)

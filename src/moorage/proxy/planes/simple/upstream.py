@@ -60,26 +60,29 @@ class UpstreamClient:
     def __init__(self, settings: ProxySettings) -> None:
         self._settings, self._providers = settings, Providers(settings)
         self._session: aiohttp.ClientSession | None = None
+        self._anew: aiohttp.ClientSession | None = None
         self._upgrades: aiohttp.ClientSession | None = None
         self._to_providers: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> UpstreamClient:
-        self._session = self._open()
-        self._upgrades = self._open(allow_upgrade=True)
-        self._to_providers = self._open(resolver=_ProviderResolver(self._providers), use_dns_cache=False)
+        kept = {"keepalive_timeout": _KEEPALIVE_S}
+        self._session = self._open(**kept)
+        self._anew = self._open(force_close=True)
+        self._upgrades = self._open(force_close=True, allow_upgrade=True)
+        self._to_providers = self._open(
+            **kept, resolver=_ProviderResolver(self._providers), use_dns_cache=False
+        )
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        for session in (self._session, self._upgrades, self._to_providers):
+        for session in (self._session, self._anew, self._upgrades, self._to_providers):
             if session is not None:
                 await session.close()
 
     def _open(self, **options: Any) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
             # aiohttp's default limit of 100 connections would stall every stream beyond the hundredth.
-            connector=ExclusiveConnector(
-                limit=0, keepalive_timeout=_KEEPALIVE_S, socket_factory=keep_alive_socket, **options
-            ),
+            connector=ExclusiveConnector(limit=0, socket_factory=keep_alive_socket, **options),
             timeout=aiohttp.ClientTimeout(
                 total=None,
                 sock_connect=self._settings.connect_timeout_s,
@@ -90,10 +93,15 @@ class UpstreamClient:
             skip_auto_headers=_AUTO_HEADERS,
         )
 
-    async def attempt(self, target: Target, flow: RequestFlow, request: web.BaseRequest) -> Attempt | Failed:
+    async def attempt(
+        self, target: Target, flow: RequestFlow, request: web.BaseRequest, *, is_anew: bool = False
+    ) -> Attempt | Failed:
+        """``is_anew``: on a new connection."""
         assert flow.admitted is not None
         upgrades = flow.admitted.upgrades
-        session = self._to_providers if target.tls else self._upgrades if upgrades else self._session
+        session = self._anew if is_anew else self._session
+        if target.tls or upgrades:
+            session = self._to_providers if target.tls else self._upgrades
         assert session is not None
         if upgrades:
             pairs = headers.upgrade_for_replica(request.headers.items())
