@@ -7,7 +7,6 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
@@ -102,9 +101,7 @@ async def empty_database(postgres_dsn: str) -> AsyncIterator[str]:
 
 
 @pytest_asyncio.fixture
-async def migrated_database(postgres_dsn: str, migrated_template: str, empty_database: str) -> str:
-    """``empty_database``, migrated."""
-    name = urlsplit(empty_database).path[1:]
-    await execute(postgres_dsn, f"DROP DATABASE {name}")
-    await execute(postgres_dsn, f"CREATE DATABASE {name} TEMPLATE {migrated_template}")
-    return empty_database
+async def migrated_database(postgres_dsn: str, migrated_template: str) -> AsyncIterator[str]:
+    """The DSN of a fresh, migrated database, dropped after the test."""
+    async with new_database(postgres_dsn, migrated_template) as dsn:
+        yield dsn

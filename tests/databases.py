@@ -25,9 +25,9 @@ def database_at(server_dsn: str, name: str) -> str:
 
 
 @asynccontextmanager
-async def new_database(server_dsn: str) -> AsyncIterator[str]:
-    """The DSN of an empty database on this server, dropped at the end."""
+async def new_database(server_dsn: str, template: str = "template1") -> AsyncIterator[str]:
+    """The DSN of a database on this server, a copy of ``template``, dropped at the end."""
     name = f"test_{SystemClock().new_id().replace('-', '')}"
-    await execute(server_dsn, f"CREATE DATABASE {name}")
+    await execute(server_dsn, f"CREATE DATABASE {name} TEMPLATE {template}")
     yield database_at(server_dsn, name)
     await execute(server_dsn, f"DROP DATABASE {name} WITH (FORCE)")

@@ -106,8 +106,8 @@ class Site:
 
 
 @pytest.fixture
-def site(home: Path, empty_database: str) -> Iterator[Site]:
-    created = Site(home, empty_database)
+def site(home: Path, migrated_database: str) -> Iterator[Site]:
+    created = Site(home, migrated_database)
     yield created
     created.close()
     assert kernels_below(home) == {}

@@ -199,10 +199,10 @@ async def until_waiting(store: Store) -> int:
     return int(found[0]["pid"])
 
 
-async def test_failed_append_is_repeated_and_stored_once(store: Store, empty_database: str) -> None:
+async def test_failed_append_is_repeated_and_stored_once(store: Store, migrated_database: str) -> None:
     recorder = DecisionRecorder(store, Metrics(), CLOCK)
     note(recorder, 1)
-    lock = await locked(empty_database)
+    lock = await locked(migrated_database)
     writing = asyncio.create_task(recorder.write())
     await lock.execute(f"SELECT pg_terminate_backend({await until_waiting(store)})")
     with pytest.raises(StoreUnavailable):
@@ -222,13 +222,13 @@ async def test_failed_append_is_repeated_and_stored_once(store: Store, empty_dat
 
 
 async def test_stalled_database_drops_passes_and_records_the_gap(
-    store: Store, empty_database: str, monkeypatch: pytest.MonkeyPatch
+    store: Store, migrated_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recording, "MAX_ITEMS", 4)
     passes = Passes(store)
     recorder = passes.recorder
     note(recorder, 1)
-    lock = await locked(empty_database)
+    lock = await locked(migrated_database)
     writing = asyncio.create_task(recorder.write())
     await until_waiting(store)
     for number in range(2, 9):  # each weighs one; nobody waits here
@@ -247,12 +247,12 @@ async def test_stalled_database_drops_passes_and_records_the_gap(
 
 
 async def test_encoded_segments_are_dropped_when_not_written(
-    store: Store, empty_database: str, monkeypatch: pytest.MonkeyPatch
+    store: Store, migrated_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recording, "MAX_UNSENT_BYTES", 10)
     passes = Passes(store)
     note(passes.recorder, 1)
-    lock = await locked(empty_database)
+    lock = await locked(migrated_database)
     writing = asyncio.create_task(passes.recorder.write())
     await lock.execute(f"SELECT pg_terminate_backend({await until_waiting(store)})")
     with pytest.raises(StoreUnavailable):
@@ -266,12 +266,12 @@ async def test_encoded_segments_are_dropped_when_not_written(
 
 
 async def test_segment_in_flight_is_dropped_with_the_others(
-    store: Store, empty_database: str, monkeypatch: pytest.MonkeyPatch
+    store: Store, migrated_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recording, "MAX_ITEMS", 4)
     passes = Passes(store)
     note(passes.recorder, 1)
-    lock = await locked(empty_database)
+    lock = await locked(migrated_database)
     writing = asyncio.create_task(passes.recorder.write())
     pid = await until_waiting(store)
     for number in range(2, 8):

@@ -214,7 +214,7 @@ async def test_dry_run_and_create_reject_the_same_dependencies(
     assert said[0][0] is error
 
 
-async def test_questions_use_the_agent_cache_with_later_changes(store: Store, empty_database: str) -> None:
+async def test_questions_use_the_agent_cache_with_later_changes(store: Store, migrated_database: str) -> None:
     agents = [FakeAgent(store, f"n{n}", gpus=2) for n in range(3)]
     for agent in agents:
         await agent.report()

@@ -84,13 +84,13 @@ async def test_changed_options_apply_to_the_next_pass(store: Store) -> None:
     assert (await store.sessions.get(SYSTEM, "s3")).status is Status.SCHEDULED
 
 
-async def test_round_robin_continues_with_the_next_leader(store: Store, empty_database: str) -> None:
+async def test_round_robin_continues_with_the_next_leader(store: Store, migrated_database: str) -> None:
     await store.groups.put("default", GroupOptions(agent_selection="round-robin"), actor="t")
     for name in ("a", "b", "c"):
         await FakeAgent(store, name, gpus=4).report()
     chosen = []
     for n in range(6):
-        async with open_store(empty_database) as another:
+        async with open_store(migrated_database) as another:
             await add(another, f"s{n}")
             await tick(another)
             chosen.append(await agent_of(another, f"s{n}"))

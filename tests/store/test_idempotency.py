@@ -51,9 +51,9 @@ async def test_other_request_with_a_used_key_is_a_conflict(store: Store) -> None
 
 
 async def test_concurrent_requests_on_two_managers_create_one_session(
-    store: Store, empty_database: str
+    store: Store, migrated_database: str
 ) -> None:
-    async with open_store(empty_database) as other:
+    async with open_store(migrated_database) as other:
         asked = (
             s.sessions.create_once(Scope.system("a"), spec(), idempotency_key=KEY)
             for s in [store, other] * 20
@@ -100,10 +100,10 @@ async def test_rejected_create_does_not_use_its_key(store: Store) -> None:
     assert not replayed
 
 
-async def test_manager_crash_after_commit_keeps_the_session(store: Store, empty_database: str) -> None:
-    async with open_store(empty_database) as dying:
+async def test_manager_crash_after_commit_keeps_the_session(store: Store, migrated_database: str) -> None:
+    async with open_store(migrated_database) as dying:
         task = asyncio.create_task(dying.sessions.create_once(Scope.system("a"), spec(), idempotency_key=KEY))
-        watching = await asyncpg.connect(empty_database)
+        watching = await asyncpg.connect(migrated_database)
         async with asyncio.timeout(5):
             while not await watching.fetchval("SELECT count(*) FROM sessions"):
                 pass

@@ -175,18 +175,18 @@ async def run_check(dsn: str, home: Path, *words: str) -> tuple[int, str]:
     return process.returncode, out.decode()
 
 
-async def test_db_check_reports_and_repairs_drift(store: Store, empty_database: str, home: Path) -> None:
+async def test_db_check_reports_and_repairs_drift(store: Store, migrated_database: str, home: Path) -> None:
     await create_sessions_in_every_status(store)
-    assert await run_check(empty_database, home) == (0, "no drift: every check passes\n")
+    assert await run_check(migrated_database, home) == (0, "no drift: every check passes\n")
     await corrupt(store, "UPDATE agent_slots SET used = used + 1 WHERE slot = 'cpu'")
-    code, out = await run_check(empty_database, home, "-o", "json")
+    code, out = await run_check(migrated_database, home, "-o", "json")
     assert code == 1
     assert [(d["check"], d["repaired"]) for d in json.loads(out)] == [("counters", False)]
-    code, out = await run_check(empty_database, home, "--repair")
+    code, out = await run_check(migrated_database, home, "--repair")
     assert code == 0, "the drift is repaired"
     assert "node-1 cpu: used is 2001, but allocations add up to 2000" in out
     assert "1 found, 1 repaired" in out
-    assert (await run_check(empty_database, home))[0] == 0
+    assert (await run_check(migrated_database, home))[0] == 0
 
 
 async def test_check_during_placements_finds_no_drift(store: Store) -> None:

@@ -40,7 +40,7 @@ async def run(dsn: str, sql: str) -> str:
         await connection.close()
 
 
-async def test_key_has_an_owner_and_is_found_by_its_secret_only(store: Store, empty_database: str) -> None:
+async def test_key_has_an_owner_and_is_found_by_its_secret_only(store: Store, migrated_database: str) -> None:
     secret = await make(store, "ci", user="ann", project="vision")
     key = await found(store, secret)
     assert key is not None
@@ -48,7 +48,7 @@ async def test_key_has_an_owner_and_is_found_by_its_secret_only(store: Store, em
     view = await store.keys.get(SYSTEM, "ci")
     assert secret.startswith(view.prefix)
     assert (view.user, view.project, view.created_by) == ("ann", "vision", "key:admin")
-    kept = await run(empty_database, "SELECT api_keys::text FROM api_keys WHERE name = 'ci'")
+    kept = await run(migrated_database, "SELECT api_keys::text FROM api_keys WHERE name = 'ci'")
     assert secret not in kept, "only its hash is kept"
     assert (await make(store, "bob"), (await store.keys.get(SYSTEM, "bob")).user)[1] == "bob"
     assert [k.name for k in await store.keys.all(SYSTEM)] == ["bob", "ci"]
@@ -65,18 +65,20 @@ async def test_revoked_key_is_not_found_and_its_name_is_free(store: Store) -> No
     assert await found(store, old) is None
 
 
-async def test_concurrent_creates_of_one_name_make_one_key(store: Store, empty_database: str) -> None:
-    async with open_store(empty_database, CLOCK) as other:
+async def test_concurrent_creates_of_one_name_make_one_key(store: Store, migrated_database: str) -> None:
+    async with open_store(migrated_database, CLOCK) as other:
         ends = await asyncio.gather(make(store, "ci"), make(other, "ci"), return_exceptions=True)
     assert sorted(type(end).__name__ for end in ends) == ["Conflict", "str"]
 
 
-async def test_past_expiry_is_rejected_and_future_expiry_is_stored(store: Store, empty_database: str) -> None:
+async def test_past_expiry_is_rejected_and_future_expiry_is_stored(
+    store: Store, migrated_database: str
+) -> None:
     with pytest.raises(InvalidInput, match=r"expires_at = .* is in the past"):
         await make(store, "late", expires_at=CLOCK.now() - timedelta(seconds=1))
     secret = await make(store, "soon", expires_at=CLOCK.now() + timedelta(hours=1))
     assert await found(store, secret) is not None
-    await run(empty_database, "UPDATE api_keys SET expires_at = now() WHERE name = 'soon'")
+    await run(migrated_database, "UPDATE api_keys SET expires_at = now() WHERE name = 'soon'")
     assert await found(store, secret) is None
     assert [k.name for k in await store.keys.all(SYSTEM)] == ["soon"], "who looks for it sees why it fails"
 
@@ -95,8 +97,10 @@ async def test_last_admin_key_without_expiry_cannot_be_revoked(store: Store) -> 
         await store.keys.revoke(Scope.system("t"), "root")
 
 
-async def test_concurrent_mutual_revocation_leaves_one_admin_key(store: Store, empty_database: str) -> None:
-    async with open_store(empty_database, CLOCK) as other:
+async def test_concurrent_mutual_revocation_leaves_one_admin_key(
+    store: Store, migrated_database: str
+) -> None:
+    async with open_store(migrated_database, CLOCK) as other:
         for n in range(10):
             await make(store, f"a{n}", role="admin")
             await make(store, f"b{n}", role="admin")
@@ -113,7 +117,7 @@ async def test_concurrent_mutual_revocation_leaves_one_admin_key(store: Store, e
             assert sorted(type(end).__name__ for end in ends) == ["Conflict", "KeyView"]
 
 
-async def test_last_use_is_recorded_once_a_minute(store: Store, empty_database: str) -> None:
+async def test_last_use_is_recorded_once_a_minute(store: Store, migrated_database: str) -> None:
     secret = await make(store, "ci")
     assert (await store.keys.get(SYSTEM, "ci")).last_used_at is None
     await found(store, secret)
@@ -121,16 +125,16 @@ async def test_last_use_is_recorded_once_a_minute(store: Store, empty_database: 
     assert first is not None
     await found(store, secret)
     assert (await store.keys.get(SYSTEM, "ci")).last_used_at == first
-    await run(empty_database, "UPDATE api_keys SET last_used_at = last_used_at - interval '61 seconds'")
+    await run(migrated_database, "UPDATE api_keys SET last_used_at = last_used_at - interval '61 seconds'")
     await found(store, secret)
     later = (await store.keys.get(SYSTEM, "ci")).last_used_at
     assert later is not None
     assert later >= first
 
 
-async def test_key_changes_notify_managers_and_route_feeds(store: Store, empty_database: str) -> None:
+async def test_key_changes_notify_managers_and_route_feeds(store: Store, migrated_database: str) -> None:
     changed = asyncio.Event()
-    async with open_store(empty_database, CLOCK) as other:
+    async with open_store(migrated_database, CLOCK) as other:
         other.keys.on_change(changed.set)
         async with asyncio.timeout(30):
             secret = await make(store, "ci")

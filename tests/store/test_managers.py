@@ -25,9 +25,9 @@ NODE = AgentId("node-1")
 
 
 @pytest_asyncio.fixture
-async def other(store: Store, empty_database: str) -> AsyncIterator[Store]:
+async def other(store: Store, migrated_database: str) -> AsyncIterator[Store]:
     """The store of a second manager."""
-    async with Store(empty_database, SystemClock()) as made:
+    async with Store(migrated_database, SystemClock()) as made:
         yield made
 
 

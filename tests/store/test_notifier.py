@@ -37,8 +37,8 @@ class Listeners:
                     missing -= set(found)
 
 
-async def test_order_notifications_name_the_changed_kernels(store: Store, empty_database: str) -> None:
-    async with open_store(empty_database) as other:
+async def test_order_notifications_name_the_changed_kernels(store: Store, migrated_database: str) -> None:
+    async with open_store(migrated_database) as other:
         own, elsewhere = Listeners(store), Listeners(other)
         plain = asyncio.Event()
         other.notifier.on(Topic.ORDERS, plain.set)
@@ -56,12 +56,12 @@ async def test_order_notifications_name_the_changed_kernels(store: Store, empty_
         await own.until(name)
 
 
-async def test_closing_under_notifications_raises_nothing(empty_database: str) -> None:
+async def test_closing_under_notifications_raises_nothing(migrated_database: str) -> None:
     """asyncpg calls a listener in a later turn of the loop, when the connection may be closed."""
     errors: list[dict[str, object]] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: errors.append(context))
-    sender = await asyncpg.connect(empty_database)
+    sender = await asyncpg.connect(migrated_database)
 
     async def send() -> None:
         while True:
@@ -71,7 +71,7 @@ async def test_closing_under_notifications_raises_nothing(empty_database: str) -
     received = asyncio.Event()
     for _ in range(100):
         received.clear()
-        async with Notifier(empty_database, SystemClock()) as notifier:
+        async with Notifier(migrated_database, SystemClock()) as notifier:
             notifier.on(Topic.ROUTES, received.set)
             async with asyncio.timeout(30):
                 await received.wait()
@@ -81,16 +81,18 @@ async def test_closing_under_notifications_raises_nothing(empty_database: str) -
     assert errors == []
 
 
-async def test_many_kernels_are_named_by_several_payloads(store: Store, empty_database: str) -> None:
-    async with open_store(empty_database) as other:
+async def test_many_kernels_are_named_by_several_payloads(store: Store, migrated_database: str) -> None:
+    async with open_store(migrated_database) as other:
         elsewhere = Listeners(other)
         kernels = [(AgentId("node"), KernelId(f"{n:036d}")) for n in range(500)]
         store.notifier.notify_orders(kernels)
         await elsewhere.until(*("/".join(pair) for pair in kernels))
 
 
-async def test_too_many_kernels_for_the_payloads_mean_any_kernel(store: Store, empty_database: str) -> None:
-    async with open_store(empty_database) as other:
+async def test_too_many_kernels_for_the_payloads_mean_any_kernel(
+    store: Store, migrated_database: str
+) -> None:
+    async with open_store(migrated_database) as other:
         elsewhere = Listeners(other)
         async with asyncio.timeout(30):
             store.notifier.notify_orders((AgentId("node"), KernelId(f"{n:036d}")) for n in range(3000))
@@ -116,8 +118,8 @@ async def test_batched_orders_equal_the_orders_of_each_agent(store: Store) -> No
     assert await store.orders.of(ids[0]) == many[ids[0]][1:]
 
 
-async def test_pass_rereads_only_agents_changed_by_any_manager(store: Store, empty_database: str) -> None:
-    async with open_store(empty_database) as other:
+async def test_pass_rereads_only_agents_changed_by_any_manager(store: Store, migrated_database: str) -> None:
+    async with open_store(migrated_database) as other:
         room: asyncio.Queue[Agents] = asyncio.Queue()
         other.notifier.on_capacity(room.put_nowait)
         agents = [FakeAgent(store, f"node-{n}") for n in range(3)]

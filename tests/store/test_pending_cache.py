@@ -152,10 +152,10 @@ class _Connection(DedicatedConnection):
 
 
 async def test_failed_read_is_repeated_later(
-    store: Store, empty_database: str, monkeypatch: pytest.MonkeyPatch
+    store: Store, migrated_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pending_cache, "REREAD_S", 3600.0)
-    database = Away(empty_database)
+    database = Away(migrated_database)
     async with database:
         asked = pending_cache.PendingCache(database, SystemClock(), store.notifier)
         assert (await asked.of("default"))[0] == ()

@@ -144,7 +144,7 @@ async def test_concurrent_creates_respect_the_pending_quota(store: Store) -> Non
 
 
 async def test_concurrent_creates_in_two_managers_respect_the_quota(
-    store: Store, empty_database: str, monkeypatch: pytest.MonkeyPatch
+    store: Store, migrated_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await limit(store, "user", "ann", pending=1)
     uncommitted: list[DedicatedConnection] = []
@@ -157,7 +157,7 @@ async def test_concurrent_creates_in_two_managers_respect_the_quota(
         return await fetch(connection, sql, *args)
 
     monkeypatch.setattr(DedicatedConnection, "fetch", fetch_without_commit)
-    async with open_store(empty_database) as other:
+    async with open_store(migrated_database) as other:
         await add(other, "theirs")
         mine = asyncio.create_task(add(store, "mine"))
         blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
@@ -170,10 +170,10 @@ async def test_concurrent_creates_in_two_managers_respect_the_quota(
     assert (await store.quotas.get(SYSTEM, "user", "ann")).waiting == 1
 
 
-async def test_two_managers_respect_the_quotas_of_two_users(store: Store, empty_database: str) -> None:
+async def test_two_managers_respect_the_quotas_of_two_users(store: Store, migrated_database: str) -> None:
     await limit(store, "user", "ann", pending=40)
     await limit(store, "user", "bob", pending=40)
-    async with open_store(empty_database) as other:
+    async with open_store(migrated_database) as other:
         asked = [
             add(manager, f"{who.user}-{where}-{n}", who)
             for where, manager, owners in (("a", store, (ANN, BOB)), ("b", other, (BOB, ANN)))
@@ -213,7 +213,7 @@ async def test_quotas_of_unknown_groups_and_invalid_values_are_rejected(store: S
             await store.database.fetch(f"UPDATE quotas SET {wrong}")
 
 
-async def test_leadership_does_not_change_during_a_placement(store: Store, empty_database: str) -> None:
+async def test_leadership_does_not_change_during_a_placement(store: Store, migrated_database: str) -> None:
     """Counts for quotas are complete: placements of the previous leader are committed, or are refused."""
     await FakeAgent(store, "a").report()
     await add(store, "s1", resources={"cpu": 1})
@@ -221,7 +221,7 @@ async def test_leadership_does_not_change_during_a_placement(store: Store, empty
     (place,) = plan(await store.scheduling.snapshot("default"), Policy()).places
     one = [[place.session_id], [place.revision], [place.kernel_id], [place.agent_id], [60.0]]
     takes = [[place.kernel_id], ["cpu"], [""], [1000]]
-    old = await asyncpg.connect(empty_database)
+    old = await asyncpg.connect(migrated_database)
     try:
         async with old.transaction():
             assert await old.fetch(SQL["session_place"], term, *one, *takes, [], [], [], ["a"])

@@ -164,7 +164,7 @@ def test_only_batch_sessions_have_retries() -> None:
         job(type="interactive", retries=1)
 
 
-async def test_timeout_survives_restarts_of_manager_and_agent(store: Store, empty_database: str) -> None:
+async def test_timeout_survives_restarts_of_manager_and_agent(store: Store, migrated_database: str) -> None:
     """The deadline is in the database, so neither a new manager nor a new agent restarts it."""
     agent = FakeAgent(store)
     await agent.report()
@@ -172,7 +172,7 @@ async def test_timeout_survives_restarts_of_manager_and_agent(store: Store, empt
     kernel = await run(store, agent)
     deadline = (await store.sessions.get(SYSTEM, "job")).deadline_at
     assert deadline is not None
-    async with open_store(empty_database) as second:
+    async with open_store(migrated_database) as second:
         again = FakeAgent(second, seen=agent.seen, incarnation="incarnation-2")
         await again.report()
         await reconcile_all(second)

@@ -114,9 +114,9 @@ async def test_restored_session_waits_until_every_agent_has_reported(store: Stor
 
 @pytest.mark.parametrize("keep", [True, False])
 async def test_unknown_kernels_are_listed_and_block_their_agent(
-    store: Store, empty_database: str, keep: bool
+    store: Store, migrated_database: str, keep: bool
 ) -> None:
-    async with Store(empty_database, SystemClock(), keep_unknown_kernels=keep) as restarted:
+    async with Store(migrated_database, SystemClock(), keep_unknown_kernels=keep) as restarted:
         agent = FakeAgent(restarted, stream=1)
         agent.seen[UNKNOWN] = _running(UNKNOWN)
         await agent.report()

@@ -195,9 +195,9 @@ async def test_update_of_a_changed_endpoint_is_refused(platform: Platform) -> No
     assert (again.version, again.revision) == (changed.version, 2)
 
 
-async def test_concurrent_updates_are_all_applied(platform: Platform, empty_database: str) -> None:
+async def test_concurrent_updates_are_all_applied(platform: Platform, migrated_database: str) -> None:
     await platform.create()
-    async with open_store(empty_database) as other:
+    async with open_store(migrated_database) as other:
         services = (platform.service, EndpointService(other.endpoints, other.loads, platform.clock))
         await asyncio.gather(
             *(services[n % 2].update(SYSTEM, "m", patch(env={f"V{n}": "x"}), check=allowed) for n in range(8))
@@ -221,8 +221,8 @@ async def test_repeated_requests_change_nothing(platform: Platform) -> None:
         await platform.update({"model": "three"}, **once)
 
 
-async def test_concurrent_creates_under_one_key(store: Store, empty_database: str) -> None:
-    async with open_store(empty_database) as other:
+async def test_concurrent_creates_under_one_key(store: Store, migrated_database: str) -> None:
+    async with open_store(migrated_database) as other:
         made = await asyncio.gather(
             *(s.endpoints.create_once(SYSTEM, spec(), (), KEY) for s in [store, other] * 10)
         )

@@ -109,11 +109,11 @@ async def test_an_endpoint_keeps_a_deleted_secret(secret_store: Store) -> None:
 
 
 async def test_a_manager_without_the_key_neither_writes_nor_starts(
-    secret_store: Store, keyring: Keyring, empty_database: str, tmp_path: Path
+    secret_store: Store, keyring: Keyring, migrated_database: str, tmp_path: Path
 ) -> None:
     await secret_store.secrets.put(scope("vision", "ann"), "hf", "hunter2")
     other = Keyring(tmp_path / "other-keys", SystemClock())
-    async with Store(empty_database, SystemClock(), keyring=other) as store:
+    async with Store(migrated_database, SystemClock(), keyring=other) as store:
         with pytest.raises(ConfigError, match=keyring.ids()[0]):
             await store.secrets.check_keys()
         with pytest.raises(Conflict, match="does not have the key"):

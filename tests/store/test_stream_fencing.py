@@ -23,9 +23,9 @@ from .conftest import FakeAgent, open_store, reconcile_all, schedule
 
 
 @pytest_asyncio.fixture
-async def other(store: Store, empty_database: str) -> AsyncIterator[Store]:
+async def other(store: Store, migrated_database: str) -> AsyncIterator[Store]:
     """The store of a second manager."""
-    async with open_store(empty_database) as made:
+    async with open_store(migrated_database) as made:
         yield made
 
 

@@ -27,7 +27,7 @@ from moorage.manager.api.routes import ROUTES
 from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.secrets import Keyring
-from moorage.manager.store import Store, migrate
+from moorage.manager.store import Store
 
 from .conftest import FakeAgent, schedule
 from .tenancy_harness import CALLERS, ROOT, Api, Caller, serve
@@ -79,10 +79,9 @@ def endpoint_spec(name: str) -> EndpointSpec:
 
 
 @pytest.fixture
-async def store(empty_database: str, tmp_path: Path) -> AsyncIterator[Store]:
-    await migrate(empty_database)
+async def store(migrated_database: str, tmp_path: Path) -> AsyncIterator[Store]:
     clock = SystemClock()
-    async with Store(empty_database, clock, keyring=Keyring(tmp_path / "secrets-keys", clock)) as made:
+    async with Store(migrated_database, clock, keyring=Keyring(tmp_path / "secrets-keys", clock)) as made:
         yield made
 
 

@@ -126,8 +126,8 @@ def _check_model(model: type[BaseModel], body: bytes) -> None:
     model.model_validate_json(body)
 
 
-def test_every_answer_is_declared(empty_database: str, tmp_path: Path) -> None:
-    settings_ = ManagerSettings(dsn=empty_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0")
+def test_every_answer_is_declared(migrated_database: str, tmp_path: Path) -> None:
+    settings_ = ManagerSettings(dsn=migrated_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0")
     requests = Requests(
         DOCUMENT, ("default", "job", "tiny", "lab", "nowhere", "main1", "agent", "proxy", "user", "project")
     )

@@ -57,9 +57,9 @@ async def go_on(site: Site, clock: SkewedClock) -> str:
     return (await site.client.rotate_ca()).state
 
 
-async def test_the_ca_is_rotated_without_joining_again(empty_database: str, tmp_path: Path) -> None:
+async def test_the_ca_is_rotated_without_joining_again(migrated_database: str, tmp_path: Path) -> None:
     clock = SkewedClock()
-    async with open_site(empty_database, tmp_path, clock=clock) as site, asyncio.timeout(120):
+    async with open_site(migrated_database, tmp_path, clock=clock) as site, asyncio.timeout(120):
         agent, proxy = await site.join("node-1"), await site.join("front", kind="proxy")
         dialers = site.dialer(), site.dialer("front", kind="proxy")
         first = await site.client.get_ca()
@@ -122,9 +122,9 @@ async def rotate_ca(site: Site, *args: str) -> str:
 
 
 async def test_the_command_says_whom_it_waits_for_and_who_must_join_again(
-    empty_database: str, tmp_path: Path
+    migrated_database: str, tmp_path: Path
 ) -> None:
-    async with open_site(empty_database, tmp_path) as site, asyncio.timeout(120):
+    async with open_site(migrated_database, tmp_path) as site, asyncio.timeout(120):
         await site.join()
         assert "no rotation is in progress" in await rotate_ca(site, "--force")
         assert "exclude each other" in await rotate_ca(site, "--force", "--status")
@@ -136,10 +136,10 @@ async def test_the_command_says_whom_it_waits_for_and_who_must_join_again(
 
 
 async def test_a_peer_of_the_previous_release_is_waited_for_and_named(
-    empty_database: str, tmp_path: Path
+    migrated_database: str, tmp_path: Path
 ) -> None:
     clock = SkewedClock()
-    async with open_site(empty_database, tmp_path, clock=clock) as site, asyncio.timeout(120):
+    async with open_site(migrated_database, tmp_path, clock=clock) as site, asyncio.timeout(120):
         await site.join()
         former = site.dialer()
         await site.client.rotate_ca()
@@ -161,9 +161,11 @@ async def test_a_peer_of_the_previous_release_is_waited_for_and_named(
         assert await hello(site.dialer(node="again")) is grpc.StatusCode.OK
 
 
-async def test_a_running_agent_learns_the_next_ca_when_it_starts(empty_database: str, tmp_path: Path) -> None:
+async def test_a_running_agent_learns_the_next_ca_when_it_starts(
+    migrated_database: str, tmp_path: Path
+) -> None:
     clock = SkewedClock()
-    async with open_site(empty_database, tmp_path, clock=clock) as site, asyncio.timeout(120):
+    async with open_site(migrated_database, tmp_path, clock=clock) as site, asyncio.timeout(120):
         joined = await site.join()
         await site.client.rotate_ca()
         settings = AgentSettings(id="node-1", manager=joined.link, inventory="fake:1xH100", docker="off")

@@ -127,11 +127,11 @@ async def until_state(site: Site, state: str) -> None:
 
 
 async def test_agents_and_proxies_stay_connected_to_both_managers(
-    empty_database: str, tmp_path: Path
+    migrated_database: str, tmp_path: Path
 ) -> None:
     clock = SkewedClock()
     async with (
-        open_site(empty_database, tmp_path, clock=clock) as one,
+        open_site(migrated_database, tmp_path, clock=clock) as one,
         another(one, clock) as two,
         AsyncExitStack() as stack,
         asyncio.timeout(120),

@@ -140,8 +140,8 @@ class TcpLink:
         writer.close()
 
 
-async def test_requests_get_503_during_an_outage_and_recover(empty_database: str, tmp_path: Path) -> None:
-    at = urlsplit(empty_database)
+async def test_requests_get_503_during_an_outage_and_recover(migrated_database: str, tmp_path: Path) -> None:
+    at = urlsplit(migrated_database)
     link = TcpLink(at.hostname or "", at.port or 0)
     await link.open()
     dsn = urlunsplit(at._replace(netloc=at.netloc.replace(f":{at.port}", f":{link.port}")))

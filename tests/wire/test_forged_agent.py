@@ -258,9 +258,11 @@ async def test_a_kernel_is_at_the_address_of_its_agent(scene: Scene) -> None:
     assert await scene.honest.end() is DENIED
 
 
-async def test_an_agent_may_report_what_the_administrator_allows(empty_database: str, tmp_path: Path) -> None:
+async def test_an_agent_may_report_what_the_administrator_allows(
+    migrated_database: str, tmp_path: Path
+) -> None:
     allowed = ("192.0.2.0/24", "node-2=outside.example")
-    async with open_site(empty_database, tmp_path, agent_addresses=allowed) as site:
+    async with open_site(migrated_database, tmp_path, agent_addresses=allowed) as site:
         await site.join("node-2")
         for address in ("192.0.2.7", "outside.example", "localhost"):
             async with reporting(site, replace(INFO, address=address)) as call:

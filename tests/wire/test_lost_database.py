@@ -71,9 +71,9 @@ async def manager(dsn: str, home: Path, link: int) -> AsyncIterator[Manager]:
 
 
 async def test_agents_and_proxies_go_to_a_manager_that_has_its_database(
-    empty_database: str, tmp_path: Path
+    migrated_database: str, tmp_path: Path
 ) -> None:
-    relay, clock = Relay(empty_database), SystemClock()
+    relay, clock = Relay(migrated_database), SystemClock()
     await relay.open()
     ports = free_port(), free_port()
     both = ",".join(f"127.0.0.1:{port}" for port in ports)
@@ -90,7 +90,7 @@ async def test_agents_and_proxies_go_to_a_manager_that_has_its_database(
         ):
             await connected_to(client, first)
             async with (
-                manager(empty_database, tmp_path / "b", ports[1]) as second,
+                manager(migrated_database, tmp_path / "b", ports[1]) as second,
                 Client(f"http://{second.api_address}", first.first_key) as other,
             ):
                 assert (await other.get_agent("node-1")).manager == first.link_address

@@ -190,11 +190,12 @@ async def test_invalid_link_token_is_refused(manager: Manager, token: str) -> No
 
 @pytest.mark.parametrize("setting", ["listen", "link_listen"])
 async def test_occupied_port_is_a_startup_error(
-    manager: Manager, empty_database: str, tmp_path: Path, setting: str
+    manager: Manager, migrated_database: str, tmp_path: Path, setting: str
 ) -> None:
     occupied = {"listen": manager.api_address, "link_listen": manager.link_address}[setting]
     settings = ManagerSettings.model_validate(
-        {"dsn": empty_database, "listen": "127.0.0.1:0", "link_listen": "127.0.0.1:0"} | {setting: occupied}
+        {"dsn": migrated_database, "listen": "127.0.0.1:0", "link_listen": "127.0.0.1:0"}
+        | {setting: occupied}
     )
     with pytest.raises(StartupError, match=f"manager.{setting} = {occupied}"):
         async with Manager(settings, clock=SystemClock(), link_token=TOKEN, home=tmp_path):

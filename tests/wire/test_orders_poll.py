@@ -20,7 +20,7 @@ from moorage.sdk import Client
 __all__ = ["client", "manager"]  # fixtures
 
 
-async def test_poll_reaches_every_agent(manager: Manager, client: Client, empty_database: str) -> None:
+async def test_poll_reaches_every_agent(manager: Manager, client: Client, migrated_database: str) -> None:
     """A change without a notification reaches all agents, more than one batch of the poll."""
     async with AsyncExitStack() as stack:
         agents = [await stack.enter_async_context(attach(manager, f"node-{n}")) for n in range(13)]
@@ -28,7 +28,7 @@ async def test_poll_reaches_every_agent(manager: Manager, client: Client, empty_
             spec = SessionSpec(name=f"on-{n}", command=["true"], resources={"cpu": 1}, agents=[f"node-{n}"])
             await client.create_session(spec)
         await asyncio.gather(*(agent.orders_with(1) for agent in agents))
-        connection = await asyncpg.connect(empty_database)
+        connection = await asyncpg.connect(migrated_database)
         await connection.execute("UPDATE kernels SET status = 'TERMINATED'")
         await connection.close()
         async with asyncio.timeout(2 * POLL_S):

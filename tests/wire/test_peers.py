@@ -260,8 +260,8 @@ async def test_certificate_of_an_agent_cannot_serve_as_a_manager(site: Site) -> 
         await server.stop(0)
 
 
-async def test_expired_certificate_is_refused_by_both_ends(empty_database: str, tmp_path: Path) -> None:
-    async with open_site(empty_database, tmp_path, days=2 / 86_400) as site:
+async def test_expired_certificate_is_refused_by_both_ends(migrated_database: str, tmp_path: Path) -> None:
+    async with open_site(migrated_database, tmp_path, days=2 / 86_400) as site:
         joined = await site.join()
         async with asyncio.timeout(20):
             while SystemClock().now() <= joined.ends:

@@ -41,7 +41,7 @@ async def test_agent_pauses_between_reports_as_requested(tmp_path: Path) -> None
 
 
 async def test_manager_with_a_report_backlog_requests_a_pause(
-    manager: Manager, client: Client, empty_database: str
+    manager: Manager, client: Client, migrated_database: str
 ) -> None:
     async with attach(manager) as agent:
 
@@ -60,7 +60,7 @@ async def test_manager_with_a_report_backlog_requests_a_pause(
 
         assert await requested_pause_ms("before-backlog") == 0
         agent.see(S.EXITED, exit_code=0, reason=Reason.EXIT_ZERO)
-        blocker = await asyncpg.connect(empty_database)
+        blocker = await asyncpg.connect(migrated_database)
         async with blocker.transaction():
             await blocker.execute("SELECT FROM agents FOR UPDATE")  # blocks the processing of reports
             await agent.report()

@@ -78,9 +78,11 @@ async def test_open_links_of_a_retired_certificate_end(site: Site) -> None:
     assert await watching.code() is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_a_link_does_not_outlive_its_certificate_by_long(empty_database: str, tmp_path: Path) -> None:
+async def test_a_link_does_not_outlive_its_certificate_by_long(
+    migrated_database: str, tmp_path: Path
+) -> None:
     clock = SkewedClock()
-    async with open_site(empty_database, tmp_path, clock=clock) as site, asyncio.timeout(90):
+    async with open_site(migrated_database, tmp_path, clock=clock) as site, asyncio.timeout(90):
         await site.join("node-1")
         await site.join("node-2")
         async with attach(site.manager, dialer=site.dialer()) as stream:

@@ -18,7 +18,7 @@ from moorage.common.views.keys import KeySpec
 from moorage.manager.identity.scope import Scope
 from moorage.manager.rpc import RouteFeed
 from moorage.manager.serving.endpoints import EndpointService
-from moorage.manager.store import Store, migrate
+from moorage.manager.store import Store
 from moorage.proxy.core.routes import IndexedTable, newest_table
 
 CLOCK = SystemClock()
@@ -75,11 +75,10 @@ def decode(message: bytes) -> routes_pb2.RouteTable:
 
 @pytest_asyncio.fixture(params=[True, False], ids=["", "previous-release"])
 async def managers(
-    empty_database: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    migrated_database: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> AsyncIterator[tuple[FeedingManager, FeedingManager]]:
-    await migrate(empty_database)
     async with AsyncExitStack() as stack:
-        one, other = (FeedingManager(empty_database, monkeypatch, apart=request.param) for _ in range(2))
+        one, other = (FeedingManager(migrated_database, monkeypatch, apart=request.param) for _ in range(2))
         for manager in (one, other):
             await stack.enter_async_context(manager.store)
             for loop in manager.feed.loops:

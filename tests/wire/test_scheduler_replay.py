@@ -229,10 +229,12 @@ async def test_time_spans_access_and_gaps(platform: Platform) -> None:
 
 
 @pytest.mark.parametrize("days", [0, 1])
-async def test_retention_of_zero_days_keeps_nothing(empty_database: str, tmp_path: Path, days: int) -> None:
+async def test_retention_of_zero_days_keeps_nothing(
+    migrated_database: str, tmp_path: Path, days: int
+) -> None:
     """With a longer retention everything is written at the latest when the manager ends."""
     settings = ManagerSettings(
-        dsn=empty_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0", decisions_kept_days=days
+        dsn=migrated_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0", decisions_kept_days=days
     )
     async with Manager(settings, clock=CLOCK, link_token=h.TOKEN, home=tmp_path) as manager:
         assert manager.first_key is not None
@@ -240,7 +242,7 @@ async def test_retention_of_zero_days_keeps_nothing(empty_database: str, tmp_pat
             await client.create_session(SessionSpec(command=["x"], name="waits"))
             while (await client.get_session("waits")).hold is None:
                 await asyncio.sleep(0.02)
-    connection = await asyncpg.connect(empty_database)
+    connection = await asyncpg.connect(migrated_database)
     count = await connection.fetchval("SELECT count(*) FROM decisions")
     await connection.close()
     assert bool(count) == bool(days)

@@ -138,10 +138,10 @@ async def test_own_certificate_is_renewed_halfway_and_has_no_name_of_the_links(t
         ca.issue_server_certificate([MANAGER_NAME.upper()], clock.now(), timedelta(days=1))
 
 
-async def test_everything_speaks_tls_with_the_own_authority(empty_database: str, tmp_path: Path) -> None:
+async def test_everything_speaks_tls_with_the_own_authority(migrated_database: str, tmp_path: Path) -> None:
     settings = Settings(
         common=CommonSettings(tls="ca", link_tls="on"),
-        manager=ManagerSettings(dsn=empty_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0"),
+        manager=ManagerSettings(dsn=migrated_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0"),
         agent=AgentSettings(id="node", inventory="fake:1xH100", docker="off"),
         proxy=ProxySettings(listen="127.0.0.1:0", internal_listen="127.0.0.1:0", id="edge"),
     )
@@ -166,11 +166,11 @@ async def test_everything_speaks_tls_with_the_own_authority(empty_database: str,
                 await http.get(models.replace("https:", "http:"))
 
 
-async def test_manager_speaks_tls_with_configured_files(empty_database: str, tmp_path: Path) -> None:
+async def test_manager_speaks_tls_with_configured_files(migrated_database: str, tmp_path: Path) -> None:
     home = tmp_path / "certificates"
     await issue(home, authority())
     settings = ManagerSettings(
-        dsn=empty_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0",
+        dsn=migrated_database, listen="127.0.0.1:0", link_listen="127.0.0.1:0",
         tls_certificate=home / CERTIFICATE, tls_key=home / KEY,
     )  # fmt: skip
     async with Manager(settings, clock=SystemClock(), link_token=TOKEN, home=tmp_path) as manager:
