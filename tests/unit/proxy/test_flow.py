@@ -209,6 +209,7 @@ def test_playbook(name: str, limited: bool) -> None:
     assert playbook.requests() == {(model, code): 1}
     if limiter is not None and limiter.grants:
         assert limiter.grants[0].settled == [int(code)]
+        assert code != "200" or limiter.grants[0].session_id == "s", "whose replica answered"
 
 
 def test_limiter_knows_who_asks_for_what() -> None:
