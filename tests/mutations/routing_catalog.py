@@ -94,4 +94,11 @@ MUTATIONS = (
         "draw % 100 <= percent",
         ("tests/unit/proxy/test_canary_share.py",),
     ),
+    Mutation(
+        "a replica goes back to the group that it has left",
+        "manager/serving/groups.py",
+        "        if (r.reason is Reason.GROUP_FULL and r.status_since > left)\n",
+        "        if False\n",
+        ("tests/unit/manager/test_endpoint_groups.py",),
+    ),
 )

@@ -9,8 +9,10 @@ import pytest
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.link.messages import Fallback, ModelRoute, Target
-from moorage.common.model.errors import Conflict
+from moorage.common.model.errors import Conflict, NotFound
+from moorage.common.model.group_options import GroupOptions
 from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.model.reasons import Reason
 from moorage.common.views.endpoints import EndpointView
 from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
@@ -189,3 +191,24 @@ async def test_a_canary_is_undone_or_rolls_back_itself(platform: Platform) -> No
     )
     assert (views[-1].revision, {view.ready for view in views}) == (1, {2}), "the stable ones serve on"
     assert (await route(platform)).canary == 0
+
+
+async def test_a_replica_that_finds_no_room_goes_to_the_next_group(platform: Platform) -> None:
+    store = platform.store
+    with pytest.raises(NotFound, match="'empty', 'default'"):
+        await platform.create(replicas=1, resource_groups=["empty", "default"])
+    await store.groups.put("empty", GroupOptions(), actor="root")
+    await platform.agent.report()
+    await platform.create(replicas=1, resource_groups=["empty", "default"])
+    [waiting] = (await platform.run()).sessions
+    await store.database.fetch("UPDATE sessions SET status_since = status_since - interval '6 s'")
+    for _ in range(3):
+        view = await platform.run()
+    assert complete(view)
+    [serving] = [one for one in view.sessions if one.state]
+    ended = {one.session_id: one.reason for one in view.sessions if not one.state}
+    assert ended == {waiting.session_id: Reason.GROUP_FULL}
+    rows = await store.database.fetch("SELECT resource_group FROM sessions WHERE id = $1", serving.session_id)
+    assert [row["resource_group"] for row in rows] == ["default"]
+    assert view.revision == (await platform.update({"resource_groups": ["default", "empty"]})).revision - 1
+    assert (await platform.update({"resource_groups": ["default"]})).revision == view.revision + 1

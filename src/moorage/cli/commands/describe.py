@@ -154,7 +154,7 @@ def print_session(
 
 def _endpoint_spec(spec: EndpointSpec) -> list[tuple[str, str]]:
     return [
-        ("group", f"{spec.resource_group}, priority {spec.priority}"),
+        ("group", f"{', else '.join(spec.groups)}, priority {spec.priority}"),
         ("slots", ", ".join(f"{slot}={amount}" for slot, amount in spec.resources.items())),
         ("scaling", _scaling(spec)),
         ("adapters", ", ".join(f"{one.name} ({one.source})" for one in spec.adapters)),

@@ -60,6 +60,7 @@ class Reason(StrEnum):
     PREEMPTED = "preempted"
     SCALED_DOWN = "scaled-down"
     REVISION_REPLACED = "revision-replaced"
+    GROUP_FULL = "group-full"
     UNHEALTHY = "unhealthy"
     ENDPOINT_DELETED = "endpoint-deleted"
     USER_REQUESTED = "user-requested"
@@ -289,6 +290,7 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
         ),
         Reason.SCALED_DOWN: ReasonInfo("its endpoint needs fewer replicas", ""),
         Reason.REVISION_REPLACED: ReasonInfo("a replica of another revision of its endpoint replaced it", ""),
+        Reason.GROUP_FULL: ReasonInfo("its resource group had no room; one in another group replaces it", ""),
         Reason.UNHEALTHY: ReasonInfo(
             "its engine no longer answered health checks",
             "read its log; the endpoint has started another replica",

@@ -14,6 +14,10 @@ from moorage.common.model.adapters import adapter_args
 from moorage.common.model.base import Model as Model
 from moorage.common.model.base import Name as Name
 from moorage.common.model.base import Seconds as Seconds
+from moorage.common.model.clusters import Cluster as Cluster
+from moorage.common.model.clusters import Dependency as Dependency
+from moorage.common.model.clusters import SubKernels as SubKernels
+from moorage.common.model.clusters import dependency, drop_single_kernel_cluster
 from moorage.common.model.kernel import IMAGED, WITH_DEFAULT_IMAGE
 from moorage.common.model.service_ports import ServicePort
 from moorage.common.model.serving import Adapter, Autoscale, ModelLimits, Rollout, Routing
@@ -151,53 +155,6 @@ class Workload(Model):
         return self
 
 
-class Dependency(Model):
-    """Dependency on another session of the same project, which must end first."""
-
-    session: Name = Field(
-        description="Id or name. A name refers to the live session, else to the most recent one."
-    )
-    on: Literal["success", "any", "failure"] = Field(
-        "success", description="Required outcome. success applies to batch sessions only."
-    )
-
-
-def _dependency(value: Any) -> Any:
-    """Expand a bare name to a dependency on its success."""
-    return {"session": value} if isinstance(value, str) else value
-
-
-class SubKernels(Model):
-    """Settings of the sub kernels of a cluster. Absent fields are those of main1."""
-
-    command: list[NoNul] = Field([])
-    image: Image | None = None
-    env: Env = Field({}, description="Additional variables; they override those of main1.")
-    resources: Resources | None = None
-
-
-class Cluster(Model):
-    """Cluster: several kernels that start and end together: main1, sub1, sub2, …"""
-
-    size: Annotated[int, Field(ge=1, le=128)] = Field(
-        description="Number of kernels, main1 included. 1: no cluster."
-    )
-    mode: Literal["single-node", "multi-node"] = Field(
-        "single-node", description="All kernels on one agent, or each on a different agent."
-    )
-    on_kernel_loss: Literal["end", "degrade"] = Field(
-        "end",
-        description="When a running sub kernel is lost: end the session, or continue without it. The loss of "
-        "main1 always ends the session.",
-    )
-    sub: SubKernels | None = Field(None, description="Settings in which the sub kernels differ from main1.")
-
-
-def _drop_single_kernel_cluster(value: Cluster | None) -> Cluster | None:
-    """A cluster of one kernel is an ordinary session."""
-    return None if value is not None and value.size == 1 else value
-
-
 class SessionSpec(Workload):
     """Session specification: the body of ``POST /v1/sessions``."""
 
@@ -230,16 +187,16 @@ class SessionSpec(Workload):
     retry_backoff_s: Annotated[float, Field(gt=0, le=300)] = Field(
         5, description="Backoff before the first retry, in seconds; it doubles each time, up to 300."
     )
-    depends_on: Annotated[
-        list[Annotated[Dependency, BeforeValidator(_dependency)]], Field(max_length=100)
-    ] = Field([], description="Sessions that must end first. A bare name means its success.")
+    depends_on: Annotated[list[Annotated[Dependency, BeforeValidator(dependency)]], Field(max_length=100)] = (
+        Field([], description="Sessions that must end first. A bare name means its success.")
+    )
     dependency_failed: Literal["end", "wait"] = Field(
         "end", description="When a dependency ends otherwise: cancel this session, or keep it pending."
     )
     starts_at: Timestamp | None = Field(
         None, description="Batch: earliest start, in RFC 3339. pending_timeout_s counts from then."
     )
-    cluster: Annotated[Cluster | None, AfterValidator(_drop_single_kernel_cluster)] = Field(
+    cluster: Annotated[Cluster | None, AfterValidator(drop_single_kernel_cluster)] = Field(
         None, description="Cluster of several kernels, each with its own `resources`; null: one kernel."
     )
 
@@ -334,6 +291,11 @@ class EndpointSpec(Workload):
     autoscale: Autoscale | None = Field(None, description="null: the number of replicas is fixed.")
     rollout: Rollout = Rollout()
     routing: Routing = Routing()
+    resource_groups: Annotated[list[Name], Field(max_length=16)] = Field(
+        [],
+        description="Resource groups in order of preference, in place of `resource_group`: a replica that "
+        "finds no room in one is placed in the next.",
+    )
     adapters: Annotated[list[Adapter], Field(max_length=256)] = Field(
         [], description="LoRA adapters, served as ENDPOINT:NAME. A change rolls out. vllm only."
     )
@@ -349,6 +311,23 @@ class EndpointSpec(Workload):
         if isinstance(scale, dict) and "replicas" not in given and isinstance(scale.get("min"), int):
             return given | {"replicas": max(1, scale["min"])}
         return given
+
+    @model_validator(mode="before")
+    @classmethod
+    def _prefer_first_group(cls, given: Any) -> Any:
+        groups = given.get("resource_groups") if isinstance(given, dict) else None
+        if isinstance(groups, list) and groups:
+            return given | {"resource_group": groups[0]}
+        return given
+
+    @property
+    def groups(self) -> list[str]:
+        """Resource groups in order of preference, at least one."""
+        return self.resource_groups or [self.resource_group]
+
+    def in_groups(self) -> list[Self]:
+        """What may run in each of its groups."""
+        return [self.model_copy(update={"resource_group": group}) for group in self.groups]
 
     @model_validator(mode="after")
     def _check_endpoint(self) -> Self:
@@ -368,9 +347,9 @@ class EndpointSpec(Workload):
             raise ValueError(f"`routing.fallbacks` names {self.name!r} itself; name another model")
         return self
 
-    def session(self, name: str) -> SessionSpec:
-        """Return the specification of one replica."""
-        fields = self.template()
+    def session(self, name: str, group: str | None = None) -> SessionSpec:
+        """Return the specification of one replica. ``group``: in place of the first one."""
+        fields = self.template() | {"resource_group": group or self.groups[0]}
         fields.pop("adapters", None)
         fields["args"] += adapter_args(self.name, self.adapters)
         return SessionSpec(**fields, name=name, type=SessionType.INFERENCE)
@@ -383,5 +362,5 @@ class EndpointSpec(Workload):
 
     def template(self) -> dict[str, Any]:
         """What a replica runs: a change of it makes a new revision."""
-        left_out = {"name", "replicas", "autoscale", "rollout", "routing", "limits"}
+        left_out = {"name", "replicas", "autoscale", "rollout", "routing", "limits", "resource_groups"}
         return self.model_dump(mode="json", exclude=left_out if self.adapters else left_out | {"adapters"})

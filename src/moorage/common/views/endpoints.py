@@ -147,6 +147,7 @@ class EndpointPatch(Model):
     image: str | None = None
     resources: dict[str, str | int | float | None] | None = None
     resource_group: Name | None = None
+    resource_groups: list[Name] | None = None
     priority: int | None = None
     start_timeout_s: float | None = None
     stop_grace_s: float | None = None

@@ -30,7 +30,8 @@ _ETAG = re.compile(r'(?:W/)?"(\d{1,9})"')
 
 async def create_endpoint(call: Call[NewEndpoint, NoQuery]) -> EndpointView:
     await check_secrets(call, call.body)
-    await authorization.check_limits(call, call.body)
+    for one in call.body.in_groups():
+        await authorization.check_limits(call, one)
     spec = EndpointSpec(**call.body.model_dump(exclude={"shared_with"}))
     view, repeated = await call.deps.endpoints.create(
         call.scope, spec, shared_with=call.body.shared_with, idempotency_key=call.idempotency_key
@@ -53,7 +54,8 @@ async def update_endpoint(call: Call[EndpointPatch, NoQuery]) -> EndpointView:
     async def check(spec: EndpointSpec) -> None:
         if call.body.env or call.body.secret_env or call.body.routing:
             await check_secrets(call, spec)
-        await authorization.check_limits(call, spec)
+        for one in spec.in_groups():
+            await authorization.check_limits(call, one)
 
     try:
         view, repeated = await call.deps.endpoints.update(

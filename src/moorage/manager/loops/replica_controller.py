@@ -19,6 +19,7 @@ from moorage.manager.identity.scope import Scope
 from moorage.manager.lifecycle.sweep import Sweep
 from moorage.manager.loops.leader import Leader
 from moorage.manager.serving.canary import plan_endpoint
+from moorage.manager.serving.groups import start_group
 from moorage.manager.serving.replicas import ReplicaPlan, consecutive_failures
 from moorage.manager.serving.snapshots import EndpointSnapshot
 from moorage.manager.store import Store
@@ -135,7 +136,7 @@ class ReplicaController:
         try:
             made = await self._store.sessions.create(
                 Scope.system("replicas", endpoint.owner),
-                spec.session(name),
+                spec.session(name, start_group(endpoint, self._leader.deadlines.now())),
                 endpoint_id=endpoint.endpoint_id,
                 endpoint_revision=revision,
                 term=term,

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import TERMINAL, Status
+from moorage.manager.serving.groups import tries_next_at
 from moorage.manager.serving.lifetime import successor_due_at
 from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
 
@@ -128,6 +129,9 @@ def _leaves(endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime) -> Re
         return Reason.AGENT_DRAINED
     if r.revision != endpoint.revision:
         return Reason.REVISION_REPLACED
+    tries_at = tries_next_at(endpoint, r, now)
+    if tries_at is not None and now >= tries_at:
+        return Reason.GROUP_FULL
     due_at = successor_due_at(endpoint, r)
     return Reason.MAX_LIFETIME if due_at is not None and now >= due_at else None
 
@@ -151,7 +155,8 @@ def _leave(
         if ready > endpoint.wanted - spare:
             drain.append((r.session_id, leaving[r]))
             ready -= 1
-    look_at = earliest(*(at for r in staying if (at := successor_due_at(endpoint, r)) is not None))
+    look_at = earliest(*(successor_due_at(endpoint, r) for r in staying))
+    look_at = earliest(look_at, *(tries_next_at(endpoint, r, now) for r in staying))
     for r, reason in leaving.items():
         if reason is Reason.UNHEALTHY and r.unhealthy_since is not None:
             until = r.unhealthy_since + timedelta(seconds=UNHEALTHY_S)

@@ -31,7 +31,7 @@ class ReplicaSnapshot:
     ``draining_since``: it gets no new requests, and stops once it has finished its last one, for
     ``drain_reason``. ``in_flight``: requests that the proxies have sent there; None: no proxy says.
     ``is_confirmed``: all these proxies know that it drains. ``load``: None: its engine does not say.
-    ``ends_at``: end of its lifetime, while it runs.
+    ``ends_at``: end of its lifetime, while it runs. ``group``: its resource group.
     """
 
     session_id: SessionId
@@ -50,6 +50,7 @@ class ReplicaSnapshot:
     is_confirmed: bool = False
     load: EngineLoad | None = None
     ends_at: datetime | None = None
+    group: str = "default"
 
     @property
     def serves(self) -> bool:

@@ -23,7 +23,9 @@ from moorage.manager.store.rows import Row
 # A proxy that has reported nothing for so long does not count. It reports every 5 s at least.
 FRESH_S = 15.0
 # What ``endpoints.spec`` lacks, because the release before does not know it.
-_SERVING = frozenset({"autoscale", "rollout", "max_lifetime_s", "routing", "adapters", "limits"})
+_SERVING = frozenset(
+    {"autoscale", "rollout", "max_lifetime_s", "routing", "adapters", "limits", "resource_groups"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,8 @@ def spec_columns(spec: EndpointSpec) -> tuple[dict[str, Any], dict[str, Any]]:
     serving = spec.model_dump(mode="json", include=set(_SERVING), exclude_none=True)
     if spec.routing == Routing():
         del serving["routing"]  # as most have it: the routes are read without it
+    if not spec.resource_groups:
+        del serving["resource_groups"]
     if not spec.adapters:
         del serving["adapters"]
     return spec.model_dump(mode="json", exclude=set(_SERVING)), serving
@@ -120,6 +124,7 @@ def _replica(row: Mapping[str, Any]) -> ReplicaSnapshot:
         is_confirmed=bool(row["confirmed"]),
         load=None if row["running"] is None else EngineLoad(row["running"], row["waiting"], kv_cache),
         ends_at=row["ends_at"],
+        group=row["resource_group"],
     )
 
 

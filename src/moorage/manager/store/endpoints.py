@@ -61,7 +61,7 @@ class EndpointStore:
                 stored,
                 spec.replicas,
                 scope.actor,
-                spec.resource_group,
+                spec.groups,
                 scope.owner.user,
                 scope.owner.project,
                 list(shared_with),
@@ -120,6 +120,7 @@ class EndpointStore:
                 digest,
                 scope.owner.isolated,
                 spec.rollout.canary,
+                spec.groups,
             )
         )[0]
         if row["repeated"] is not None:
@@ -251,7 +252,8 @@ def _reserved(name: str) -> Conflict:
 
 def _unknown_group(spec: EndpointSpec) -> NotFound:
     return NotFound(
-        f"resource_group {spec.resource_group!r} does not exist", next_step="`moorage groups` lists them"
+        f"resource group {', '.join(map(repr, spec.groups))} does not exist",
+        next_step="`moorage groups` lists them",
     )
 
 

@@ -8,7 +8,7 @@ WITH proxies AS MATERIALIZED (
     FROM endpoints e JOIN model_loads m ON m.model = e.name JOIN proxies p USING (proxy_id), jsonb_each_text(m.replicas) f
     WHERE e.id = ANY ($1::uuid[]) GROUP BY 1
 )
-SELECT s.endpoint_id, s.id, s.name, s.status, s.reason, s.detail, s.created_at, s.status_since, s.ready_at,
+SELECT s.endpoint_id, s.id, s.name, s.resource_group, s.status, s.reason, s.detail, s.created_at, s.status_since, s.ready_at,
        coalesce(s.endpoint_revision, 1) AS revision, s.draining_since, s.drain_reason,
        CASE WHEN s.status = 'RUNNING' THEN s.deadline_at END AS ends_at,
        CASE WHEN EXISTS (SELECT FROM proxies) THEN coalesce(f.in_flight, 0) END AS in_flight,

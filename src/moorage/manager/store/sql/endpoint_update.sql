@@ -2,7 +2,7 @@
 -- before (`repeated`). Another template ($6) makes a new revision, the target from now on; NULL keeps the revision. A change
 -- also ends a give-up: replicas that failed before it no longer count (they are older than changed_at).
 -- What one who is no administrator has changed runs isolated ($13). With $14, a percentage that is not 0, a new revision is a
--- canary beside the one before, if that was complete; otherwise there is none.
+-- canary beside the one before, if that was complete; otherwise there is none. $15: its groups.
 WITH repeated AS (
     SELECT endpoint_id, request_digest FROM endpoint_idempotency_keys WHERE scope = $10 AND key = $11
 ), changed AS (
@@ -13,7 +13,7 @@ WITH repeated AS (
             SELECT r.revision FROM endpoint_revisions r
             WHERE r.endpoint_id = e.id AND r.revision = e.target_revision AND r.completed_at IS NOT NULL) END
     WHERE e.id = $1::uuid AND e.revision = $2 AND e.deleted_at IS NULL AND NOT EXISTS (SELECT FROM repeated)
-      AND EXISTS (SELECT FROM resource_groups WHERE name = $3::jsonb ->> 'resource_group')
+      AND NOT EXISTS (SELECT FROM unnest($15::text[]) g WHERE g NOT IN (SELECT name FROM resource_groups))
     RETURNING e.id
 ), revised AS (
     INSERT INTO endpoint_revisions (endpoint_id, revision, spec, created_by)
@@ -24,6 +24,6 @@ WITH repeated AS (
 )
 SELECT EXISTS (SELECT FROM changed) AS changed, (SELECT endpoint_id FROM repeated) AS repeated,
        (SELECT request_digest FROM repeated) AS request_digest,
-       EXISTS (SELECT FROM resource_groups WHERE name = $3::jsonb ->> 'resource_group') AS group_known,
+       NOT EXISTS (SELECT FROM unnest($15::text[]) g WHERE g NOT IN (SELECT name FROM resource_groups)) AS group_known,
        (SELECT min(m.name) FROM endpoints e JOIN model_names m ON m.name = ANY (adapter_names(e.name, $4::jsonb))
         WHERE e.id = $1::uuid AND m.project <> e.project) AS reserved

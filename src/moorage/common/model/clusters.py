@@ -1,0 +1,57 @@
+"""Clusters and dependencies in the specification of sessions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from moorage.common.model.base import Model, Name
+from moorage.common.model.spec_fields import Env, Image, NoNul, Resources
+
+
+class Dependency(Model):
+    """Dependency on another session of the same project, which must end first."""
+
+    session: Name = Field(
+        description="Id or name. A name refers to the live session, else to the most recent one."
+    )
+    on: Literal["success", "any", "failure"] = Field(
+        "success", description="Required outcome. success applies to batch sessions only."
+    )
+
+
+def dependency(value: Any) -> Any:
+    """Expand a bare name to a dependency on its success."""
+    return {"session": value} if isinstance(value, str) else value
+
+
+class SubKernels(Model):
+    """Settings of the sub kernels of a cluster. Absent fields are those of main1."""
+
+    command: list[NoNul] = Field([])
+    image: Image | None = None
+    env: Env = Field({}, description="Additional variables; they override those of main1.")
+    resources: Resources | None = None
+
+
+class Cluster(Model):
+    """Cluster: several kernels that start and end together: main1, sub1, sub2, …"""
+
+    size: Annotated[int, Field(ge=1, le=128)] = Field(
+        description="Number of kernels, main1 included. 1: no cluster."
+    )
+    mode: Literal["single-node", "multi-node"] = Field(
+        "single-node", description="All kernels on one agent, or each on a different agent."
+    )
+    on_kernel_loss: Literal["end", "degrade"] = Field(
+        "end",
+        description="When a running sub kernel is lost: end the session, or continue without it. The loss of "
+        "main1 always ends the session.",
+    )
+    sub: SubKernels | None = Field(None, description="Settings in which the sub kernels differ from main1.")
+
+
+def drop_single_kernel_cluster(value: Cluster | None) -> Cluster | None:
+    """A cluster of one kernel is an ordinary session."""
+    return None if value is not None and value.size == 1 else value
