@@ -166,7 +166,5 @@ async def test_unready_until_the_first_table(tmp_path):
         await manager.publish(routes(1))
         await until(lambda: running.ready)
         async with session.get(internal + "/readyz") as response:
-            assert (response.status, (await response.json())["checks"]["route_table"]) == (
-                200,
-                "generation 1",
-            )
+            assert response.status == 200
+            assert (await response.json())["checks"]["route_table"].startswith("generation 1, ")
