@@ -94,10 +94,23 @@ test-platforms: $(STAMP) ## The part of test with whole platforms: end-to-end, a
 soak: $(STAMP) ## Many more property examples, seeds and faults, and the mutations (about an hour)
 	MOORAGE_EXAMPLES=20 $(PYTEST) $(PARALLEL) --timeout 3600 tests/model tests/unit tests/wire/test_api_fuzz.py tests/conformance/planes/test_fuzz.py
 	$(BIN)/python benchmarks/proxy.py --soak 180
+	$(MAKE) --no-print-directory test-compiled
 	$(MAKE) --no-print-directory sim SEEDS=5000
 	$(MAKE) --no-print-directory test-faults
 	$(MAKE) --no-print-directory test-cgroup2
 	$(MAKE) --no-print-directory mutations
+
+# From the source distribution, in a copy: an extension module in src would be loaded instead of its source.
+.PHONY: compiled
+compiled: $(STAMP) ## Build the wheel with the proxy's request path as machine code, in build/compiled (needs uv and a C compiler)
+	@test -n "$(UV)" || { echo "make compiled needs uv: pip install uv" >&2; exit 1; }
+	rm -rf build/compiled
+	HATCH_BUILD_HOOK_ENABLE_MYPYC=1 $(UV) build --quiet -o build/compiled
+	$(BIN)/python -m zipfile -e build/compiled/*.whl build/compiled/packages
+
+.PHONY: test-compiled
+test-compiled: compiled ## Test that wheel by the suite of the data planes and the unit tests of the proxy
+	PYTHONPATH=build/compiled/packages $(PYTEST) -n $(CORES) --maxprocesses 8 tests/conformance/planes tests/unit/proxy
 
 .PHONY: mutations
 mutations: $(STAMP) ## Break the code in known ways; every mutation must fail a test with CI's number of examples

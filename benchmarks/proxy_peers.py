@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -26,9 +27,12 @@ CHAT = (
     b'{"model":"bench","messages":[{"role":"user","content":"How deep is the harbour here?"}],"max_tokens":5}'
 )
 ALWAYS = ("direct", "nginx", "haproxy", "aiohttp", "moorage")
+VARIANTS = ("moorage-2", "moorage-compiled", "moorage-compiled-2")
 # From PyPI, each in an environment of its own; they take minutes to install.
 FROM_PYPI = {"litellm": "litellm[proxy]", "vllm-router": "vllm-router"}
 VENVS = HERE.parent / ".venv-peers"
+COMPILED = HERE.parent / "build" / "compiled" / "packages"  # make compiled
+LITELLM_KEY = f"sk-{secrets.token_hex(32)}"
 _START_S = 120.0
 _CORES = sorted(os.sched_getaffinity(0))
 PROXY_CORE = {_CORES[-1]}
@@ -131,7 +135,9 @@ def command_line(name: str, port: int, upstream: int, home: Path) -> tuple[str, 
         return str(program), "--worker-urls", worker, "--policy", "round_robin", *address
     configuration = home / "litellm.yaml"
     engine = {"model": "openai/bench", "api_base": f"http://127.0.0.1:{upstream}/v1", "api_key": "none"}
-    configuration.write_text(json.dumps({"model_list": [{"model_name": "bench", "litellm_params": engine}]}))
+    models = [{"model_name": "bench", "litellm_params": engine}]
+    general = {"master_key": LITELLM_KEY}  # it does not start without one
+    configuration.write_text(json.dumps({"model_list": models, "general_settings": general}))
     address = ("--host", "127.0.0.1", "--port", str(port), "--num_workers", "1")
     return str(program), "--config", str(configuration), *address
 
@@ -197,6 +203,8 @@ class Site:
         env = self.env | {
             f"MOORAGE_PROXY__{key.upper()}": value for key, value in (settings | {"id": name}).items()
         }
+        if "compiled" in name.split("-"):
+            env["PYTHONPATH"] = str(COMPILED)
         listen = ("--listen", f"127.0.0.1:{port}", "--internal-listen", f"127.0.0.1:{internal}")
         home = str(self.home / name)
         command = (sys.executable, "-m", "moorage", "proxy", "--home", home, *listen)
@@ -241,8 +249,8 @@ async def proxies(site: Site, names: list[str]) -> AsyncIterator[dict[str, Proxy
             if name == "direct":
                 found[name] = Proxy(name, site.upstream, 0)
             elif name.startswith("moorage"):
-                if (settings := _variant(name)) is None:
-                    print(f"{name}: this release has no such setting", file=sys.stderr)
+                if isinstance(settings := _variant(name), str):
+                    print(f"skipped: {name}: {settings}", file=sys.stderr)
                     continue
                 found[name] = await stack.enter_async_context(site.proxy(name, **settings))
             else:
@@ -252,15 +260,22 @@ async def proxies(site: Site, names: list[str]) -> AsyncIterator[dict[str, Proxy
                     print(f"skipped: {command}", file=sys.stderr)
                     continue
                 process = stack.enter_context(running(site.home / f"{name}.log", *command))
-                found[name] = Proxy(name, port, process.pid)
+                found[name] = Proxy(name, port, process.pid, LITELLM_KEY if name == "litellm" else "none")
                 await until(lambda name=name: answers(found[name]), f"an answer through {name}")
         yield found
 
 
-def _variant(name: str) -> dict[str, str] | None:
-    """Settings of ``moorage``, ``moorage-simple`` (its other plane) or ``moorage-2`` (two workers)."""
-    _, _, variant = name.partition("-")
-    if not variant:
-        return {}
-    setting, value = ("workers", variant) if variant.isdigit() else ("plane", variant)
-    return {setting: value} if setting in ProxySettings.model_fields else None
+def _variant(name: str) -> dict[str, str] | str:
+    """Settings of ``moorage`` and its variants: ``-simple`` is the other plane, ``-2`` has two workers,
+    ``-compiled`` runs what ``make compiled`` has built. If there is no such variant, why."""
+    found: dict[str, str] = {}
+    for variant in name.split("-")[1:]:
+        if variant == "compiled":
+            if not COMPILED.exists():
+                return f"{COMPILED} does not exist (make compiled)"
+        elif variant.isdigit():
+            found["workers"] = variant
+        else:
+            found["plane"] = variant
+    unknown = found.keys() - ProxySettings.model_fields.keys()
+    return f"this release has no setting {unknown.pop()}" if unknown else found

@@ -40,7 +40,7 @@ class Pattern:
         head is there."""
         if data.startswith(self._before):
             at = data.find(b"\r", self._skip)
-            digits = data[self._skip : at]
+            digits = data[self._skip : at] if at >= 0 else b""
             if data.startswith(self._after, at) and digits.isdigit() and len(digits) <= _MAX_DIGITS:
                 return int(digits), at + len(self._after)
         return -1, 0
