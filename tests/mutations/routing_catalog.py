@@ -101,4 +101,11 @@ MUTATIONS = (
         "        if False\n",
         ("tests/unit/manager/test_endpoint_groups.py",),
     ),
+    Mutation(
+        "a key names a group in resource_groups that it may not use",
+        "common/model/spec.py",
+        "for group in self.groups]",
+        "for group in self.groups[:1]]",
+        ("tests/store/test_key_limits.py", "-k", "enforced"),
+    ),
 )

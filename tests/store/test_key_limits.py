@@ -36,6 +36,16 @@ async def test_limits_of_keys_projects_and_groups_are_enforced(store: Store) -> 
         image = {"runtime": "docker", "resource_group": "small", "image": "registry/app"}
         assert await create("ann", **image) == 201
         assert await create("ann", **(image | {"image": "other/app"})) == 403
+        several = {"command": ["x"], "name": "several", "probe": {}, "replicas": 0, "priority": 5}
+        for groups, key, more, expected in (
+            (["small", "default"], "limited", {}, 404),
+            (["default", "small"], "ann", image | {"image": "other/app"}, 403),
+            (["small"], "limited", {}, 201),
+        ):
+            body = several | more | {"resource_groups": groups}
+            assert (await api.call(key, "POST", "/v1/endpoints", body))[0] == expected
+        patch = {"resource_groups": ["small", "default"]}
+        assert (await api.call("limited", "PATCH", "/v1/endpoints/several", patch))[0] == 404
         _, groups = await api.call("limited", "GET", "/v1/groups")
         assert [one["name"] for one in json.loads(groups)["items"]] == ["small"]
         assert (await api.call("limited", "GET", "/v1/groups/default"))[0] == 404
