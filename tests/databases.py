@@ -28,6 +28,6 @@ def database_at(server_dsn: str, name: str) -> str:
 async def new_database(server_dsn: str, template: str = "template1") -> AsyncIterator[str]:
     """The DSN of a database on this server, a copy of ``template``, dropped at the end."""
     name = f"test_{SystemClock().new_id().replace('-', '')}"
-    await execute(server_dsn, f"CREATE DATABASE {name} TEMPLATE {template}")
+    await execute(server_dsn, f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
     yield database_at(server_dsn, name)
     await execute(server_dsn, f"DROP DATABASE {name} WITH (FORCE)")
