@@ -105,8 +105,14 @@ class Loops:
         return self
 
     async def _end_election(self) -> None:
-        """Sweep all sessions once, as a new leader does at once."""
-        world = self._world
+        """Look at everything once, as a new leader does at once. The lease may have expired while other sizes
+        were measured, and what follows is no idleness."""
+        world, term = self._world, self.leader.term
+        await self.leader.run_once()
+        if self.leader.term == term:
+            return
+        for loop in self._loops:
+            await loop.tick()
         live = world.running + world.endpoints * world.replicas + world.pending
         for _ in range(live // session_controller.SWEPT + 2):
             await self.leader.run_once()
@@ -116,6 +122,7 @@ class Loops:
         await self._stack.aclose()
 
     async def round(self, meter: Meter) -> None:
+        await self._end_election()
         await self.idle(meter, IDLE_S)
 
     async def idle(self, meter: Steps, seconds: float) -> None:
