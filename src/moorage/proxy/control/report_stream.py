@@ -90,6 +90,7 @@ class ReportStream:
                     await asyncio.to_thread(self._spool.remove, reply.acks)
                     for ack in reply.acks:
                         self._batches.pop((ack.epoch, ack.sequence), None)
+                        self._sent.discard((ack.epoch, ack.sequence))
         finally:
             self._is_open = False
 

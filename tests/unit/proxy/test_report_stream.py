@@ -1,0 +1,83 @@
+"""Report stream: what it keeps of usage that a manager has stored."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from moorage.common.aio.clock import SystemClock
+from moorage.common.config.settings import ProxySettings
+from moorage.common.link.messages import KeyGrant
+from moorage.common.link.proxy_messages import ProxyReply, ProxyReport, RecordsAck
+from moorage.common.link.route_codec import reply_to_wire, report_from_wire
+from moorage.proxy.control.load import LoadMeter
+from moorage.proxy.control.report_stream import ReportStream
+from moorage.proxy.control.usage_spool import UsageSpool
+from moorage.proxy.core.limit_ledger import Ledger, cells_needed
+from moorage.proxy.core.request_limiter import RequestLimiter
+from moorage.proxy.core.request_router import RequestRouter
+from moorage.proxy.core.token_meter import Tokens
+from moorage.proxy.core.usage_book import UsageBook
+from moorage.proxy.metrics import Metrics
+
+KEY = KeyGrant("x", user="", project="p", id="k", owner="ada")
+
+
+class ManagerCall:
+    """The call to a manager that stores all usage. ``used``: makes more of it. Ends after ``reports``.
+
+    ``sizes``: of what is allocated with 1,000 reports to come, and before the last one."""
+
+    def __init__(self, reports: int, used: Callable[[], Awaitable[None]]) -> None:
+        self._left, self._used = reports, used
+        self._acks: tuple[RecordsAck, ...] = ()
+        self.stored: list[int] = []
+        self.sizes: list[int] = []
+
+    async def write(self, message: Any) -> None:
+        report: ProxyReport = report_from_wire(message)
+        batches = [(batch.epoch, batch.records[-1].sequence) for batch in report.usage]
+        self._acks = tuple(RecordsAck(epoch, sequence) for epoch, sequence in batches)
+        self.stored += [sequence for _, sequence in batches]
+
+    async def read(self) -> Any:
+        self._left -= 1
+        if not self._left:
+            return grpc.aio.EOF
+        await self._used()
+        if self._left in (1000, 1):
+            gc.collect()
+            self.sizes.append(tracemalloc.get_traced_memory()[0])
+        return reply_to_wire(ProxyReply(acks=self._acks))
+
+    async def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.OK
+
+
+async def test_acknowledged_usage_leaves_nothing_behind(tmp_path: Path) -> None:
+    """A call stays open for months; its proxy reports usage every two seconds."""
+    usage, clock = UsageBook(), SystemClock()
+    router = RequestRouter(ProxySettings(), Metrics(), randrange=lambda _: 0)
+    limiter = RequestLimiter(Ledger([0] * cells_needed(1)), lambda _: None, usage, clock.monotonic)
+    load, spool = LoadMeter(router, limiter, "w", "e"), UsageSpool(tmp_path, "e")
+    stream = ReportStream("w", load, limiter, Ledger([0] * cells_needed(1)), usage, spool, clock)
+
+    async def use() -> None:
+        usage.add(KEY, "m", "s", Tokens(1, 1))
+        await stream.flush_usage()
+
+    await use()
+    call = ManagerCall(1200, use)
+    tracemalloc.start()
+    try:
+        await stream.run(call)
+    finally:
+        tracemalloc.stop()
+    assert call.stored == list(range(1, 1201))
+    early, late = call.sizes
+    assert late - early < 80_000
