@@ -156,7 +156,12 @@ async def test_everything_speaks_tls_with_the_own_authority(migrated_database: s
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         models = f"{running.openai_url}/models"
         bearer = {"Authorization": f"Bearer {running.first_key}"}
-        async with aiohttp.ClientSession() as http, http.get(models, headers=bearer, ssl=context) as answer:
+        async with aiohttp.ClientSession() as http, asyncio.timeout(10):
+            while True:
+                async with http.get(models, headers=bearer, ssl=context) as answer:
+                    if answer.status != 503:  # until the routes have arrived
+                        break
+                await asyncio.sleep(0.02)
             assert answer.status == 200
         async with Client(running.url) as client:
             with pytest.raises(Unreachable, match="--ca-file"):
