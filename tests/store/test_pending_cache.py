@@ -108,12 +108,12 @@ async def test_change_without_notification_is_found_by_comparison(
     await store.database.fetch("UPDATE sessions SET status = 'CANCELLED' WHERE name = 'one'")
     await store.database.fetch("UPDATE sessions SET retries = 5 WHERE name = 'two'")
     await store.database.fetch(
-        "UPDATE sessions SET not_before = now() + interval '0.5 s' WHERE name = 'pauses'"
+        "UPDATE sessions SET not_before = now() + interval '2 s' WHERE name = 'pauses'"
     )
     await asyncio.sleep(0.25)
     assert await names(store) == {"two"}
     assert await seen(store) == await read_all(store)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(15):
         while await names(store) != {"two", "pauses"}:  # its time has come
             await asyncio.sleep(0.05)
 
