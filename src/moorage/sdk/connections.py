@@ -7,10 +7,12 @@ to import than the rest of a short command.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import h11
+from aiohappyeyeballs import start_connection
 
 if TYPE_CHECKING:
     import ssl
@@ -62,12 +64,12 @@ class Connections:
             self._kept.pop().close()
 
     async def _connect(self) -> _Connection:
+        host, port = self._base.raw_host, self._base.port
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        # Not by ``open_connection``: uvloop, on which the daemons run, tries one address after the other.
+        connected = await start_connection(found, happy_eyeballs_delay=_HAPPY_EYEBALLS_S)
         reader, writer = await asyncio.open_connection(
-            self._base.raw_host,
-            self._base.port,
-            ssl=self._tls,
-            limit=_CHUNK_BYTES,
-            happy_eyeballs_delay=_HAPPY_EYEBALLS_S,
+            sock=connected, ssl=self._tls, server_hostname=host if self._tls else None, limit=_CHUNK_BYTES
         )
         return _Connection(reader, writer)
 

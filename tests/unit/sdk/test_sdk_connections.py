@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+import uvloop
 
 from moorage.common.model.spec import SessionSpec
 from moorage.sdk import Client, Unreachable
@@ -52,6 +53,14 @@ async def test_calls_share_a_connection(answers: list[bytes]) -> None:
         for _ in answers:
             assert (await client.health()).status == "ok"
     assert server.requests == [HEALTH, HEALTH]
+
+
+def test_calls_work_on_the_event_loop_of_the_daemons() -> None:
+    async def call() -> str:
+        async with ScriptedServer([ANSWER]).client() as client:
+            return (await client.health()).status
+
+    assert uvloop.run(call()) == "ok"
 
 
 async def test_connection_that_the_server_will_close_is_not_kept() -> None:
