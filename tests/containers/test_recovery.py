@@ -147,7 +147,9 @@ async def test_engine_without_live_restore_ends_its_containers(
     make_runtime: MakeRuntime, plain_engine: PrivateEngine, number: signal.Signals
 ) -> None:
     runtime = make_runtime(plain_engine.socket)
-    handle = await runtime.create(launch())
+    handle = await runtime.create(launch(TICKS))
+    async with contextlib.aclosing(runtime.logs(handle, follow=True)) as output:
+        await anext(output)  # a signal before the program runs would reach its init only
     plain_engine.stop(number)
     assert (await runtime.observe(handle)).state is S.UNKNOWN
     plain_engine.start()

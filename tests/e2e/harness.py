@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import signal
@@ -144,8 +145,12 @@ class Platform:
                 self.stop(name)
             except subprocess.TimeoutExpired:
                 self.kill(name)
-        for pid in kernels_below(self.home):
-            os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + TIMEOUT_S
+        while (left := kernels_below(self.home)) and time.monotonic() < deadline:
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.02)
         self._check_logs()
 
     def _check_logs(self) -> None:
