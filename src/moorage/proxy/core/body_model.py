@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from json.scanner import make_scanner
 
 from moorage.proxy.core.forms import field_span
+from moorage.proxy.core.json_scan import scan
 
-_scan = make_scanner(json.JSONDecoder())  # type: ignore[arg-type]  # it wants a decoder
 _SPACE = " \t\r\n"
 
 
@@ -29,9 +28,9 @@ def _span(text: str) -> tuple[int, int]:
     """Where the value of ``model`` is in the outermost object."""
     at = _skip(text, text.index("{") + 1)
     while text[at] != "}":
-        name, at = _scan(text, at)
+        name, at = scan(text, at)
         begin = _skip(text, _skip(text, at) + 1)
-        _, end = _scan(text, begin)
+        _, end = scan(text, begin)
         if name == "model":
             return begin, end
         at = _skip(text, end)

@@ -7,15 +7,13 @@ like it.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import deque
 from collections.abc import Mapping
-from json.scanner import make_scanner
 from typing import NamedTuple
 
-# Reads one JSON value at a place in a text: ``raw_decode`` without its wrapper.
-_scan = make_scanner(json.JSONDecoder())  # type: ignore[arg-type]  # it wants a decoder
+from moorage.proxy.core.json_scan import scan
+
 _NAME = b'"usage"'
 _BEGINS = re.compile(rb"\s*:\s*\{")
 # Objects of that name that are looked at, the last one first: most often it is the one.
@@ -118,7 +116,7 @@ def _usage_at(data: bytes, at: int) -> tuple[Tokens, int] | None:
     at = begins.end() - 1
     try:
         # A byte for a character, whatever it means: names and numbers are ASCII.
-        stated, size = _scan(data[at : at + _TAIL_BYTES].decode("latin-1"), 0)
+        stated, size = scan(data[at : at + _TAIL_BYTES].decode("latin-1"), 0)
     except (ValueError, StopIteration, RecursionError):
         return None
     return _tokens(stated), at + size
