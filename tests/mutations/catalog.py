@@ -173,6 +173,13 @@ MUTATIONS = (
         ("tests/store/test_pending_cache.py",),
     ),
     Mutation(
+        "a session that was not placed counts as unchanged",
+        "manager/store/pending_cache.py",
+        "queue.touched.update(queue.sessions.keys() & sessions)",
+        "pass",
+        ("tests/store/test_pending_cache.py",),
+    ),
+    Mutation(
         "the sweep stops after one batch",
         "manager/loops/garbage_collector.py",
         "        while deleted := await retention.delete_sessions(self._sessions_s):",

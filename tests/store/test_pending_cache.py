@@ -97,6 +97,22 @@ async def test_session_of_a_rejected_placement_is_reread(
     assert [p.revision for p in (await seen(store)).values()] == [2]
 
 
+@pytest.mark.parametrize("reconnected", [False, True])
+async def test_unplaced_session_is_reported_as_changed(store: Store, reconnected: bool) -> None:
+    """Otherwise who has seen the plan, such as the decision log, takes it for placed."""
+    await FakeAgent(store).report()
+    await add(store, "one")
+    snapshot = await store.scheduling.snapshot("default")
+    made = plan(snapshot, Policy())
+    assert await store.scheduling.place(made.places, term=0) == 0, "nobody leads"
+    if reconnected:
+        store.scheduling.invalidate_caches()
+    changes = (await store.scheduling.snapshot("default")).changes
+    assert changes is not None
+    assert changes.number == 2
+    assert [item.session_id for item in changes.changed] == [place.session_id for place in made.places]
+
+
 async def test_change_without_notification_is_found_by_comparison(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -113,6 +113,13 @@ class PendingCache:
             for session_id in queue.sessions.keys() & sessions:
                 queue.remove(session_id)
 
+    def put_back(self, sessions: Collection[SessionId]) -> None:
+        """These sessions were not placed. They count as changed at the next use, even if they are as before:
+        who has seen the plan takes them for placed."""
+        for queue in self._queues.values():
+            queue.touched.update(queue.sessions.keys() & sessions)
+        self.invalidate(sessions)
+
     async def of(self, group: str) -> tuple[tuple[Pending, ...], PendingChanges]:
         """The group's pending sessions, in no particular order, and how they differ from those of the last
         use. Raises ``StoreUnavailable``, after which sessions that could not be read stay stale."""

@@ -128,7 +128,7 @@ class SchedulingStore:
                 )
         placed = {p.session_id for p, result in zip(places, results, strict=True) if result is True}
         self._pending.remove(placed)
-        self._pending.invalidate({place.session_id for place in places} - placed)
+        self._pending.put_back({place.session_id for place in places} - placed)
         # Including agents of rejected placements: the cached state of those was out of date.
         agents = {kernel.agent_id for place in places for kernel in place.kernels}
         self._notifier.notify_capacity(agents, freed=False)

@@ -287,7 +287,7 @@ class PendingChanges:
     one. A reader that has not seen that one compares all of them."""
 
     number: int
-    changed: tuple[Pending, ...]  # new sessions, and those that were read again
+    changed: tuple[Pending, ...]  # new sessions, those read again, and those that could not be placed
     gone: tuple[SessionId, ...]
 
 
