@@ -1,0 +1,51 @@
+"""Circuit breakers, one per cluster: after failures in a row no calls go to a cluster that does not work.
+
+HEAppE's health stays green while a cluster is in maintenance. A breaker lets one attempt through after each
+pause; the pauses double. Tunnels that are open do not ask it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem
+
+FAILURES = 3
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 15.0, 600.0
+
+
+@dataclass(slots=True)
+class Circuit:
+    """Times are seconds on the caller's monotonic clock."""
+
+    name: str
+    failures: int = 0
+    opens_again_at: float = 0.0
+    last_error: str = ""
+
+    def problem(self, now: float) -> str:
+        """Why no call may be made at present; "" if one may."""
+        if self.failures < FAILURES or now >= self.opens_again_at:
+            return ""
+        return (
+            f"cluster {self.name} failed {self.failures} times in a row; the next attempt is in "
+            f"{self.opens_again_at - now:.0f} s: {self.last_error}"
+        )
+
+    def check(self, now: float, call: str = "") -> None:
+        """Raises ``HeappeFailed`` with ``BUSY`` while the circuit is open, so the call certainly had no
+        effect. The caller whom it lets through is the only one until its result is known."""
+        if problem := self.problem(now):
+            raise HeappeFailed(Problem.BUSY, problem, call=call)
+        if self.failures >= FAILURES:
+            self.opens_again_at = now + FIRST_PAUSE_S
+
+    def succeeded(self) -> None:
+        self.failures, self.last_error = 0, ""
+
+    def failed(self, now: float, error: str, jitter: float = 1.0) -> None:
+        """``jitter``: a random factor near 1."""
+        self.failures += 1
+        self.last_error = error
+        doublings = min(max(0, self.failures - FAILURES), 20)
+        self.opens_again_at = now + min(FIRST_PAUSE_S * 2.0**doublings, LONGEST_PAUSE_S) * jitter

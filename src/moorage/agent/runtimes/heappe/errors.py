@@ -1,0 +1,231 @@
+"""Errors of a HEAppE server, and their classification. Pure.
+
+HEAppE's status alone says little: 404 may be a failed validation, 401 the job of another user, and 502 a
+wrong password. ``classify`` reads the title and the detail as well, and knows the profiles of 6.3 and 6.5.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from enum import StrEnum
+from typing import Any
+
+from moorage.agent.runtimes.base import RuntimeFailed
+
+_MAX_DETAIL = 500
+
+
+class Problem(StrEnum):
+    """What an answer means to the caller."""
+
+    SESSION = "session"  # log in again, once
+    CREDENTIALS = "credentials"  # user name, password, key or token are refused
+    FORBIDDEN = "forbidden"  # no role in the project, or a job of somebody else
+    ACCOUNT = "account"  # the cluster accounts of the project are not initialised
+    INVALID = "invalid"  # refused by a validation, or an id is unknown
+    NOT_FOUND = "not-found"  # the task or project does not exist, or the project has ended
+    NO_ROUTE = "no-route"  # this version has no such call
+    STATE = "state"  # not in this state of the job
+    NOT_RUNNING = "not-running"  # the database does not show the task as running
+    NO_TUNNEL = "no-tunnel"  # the server has no tunnel to this task for this user
+    UPSTREAM = "upstream"  # the engine, or the way to it, did not answer 200; ``detail`` is its body
+    TUNNEL = "tunnel"  # the tunnel cannot be opened or closed
+    NO_TUNNELS_LEFT = "no-tunnels-left"  # all local ports of the server are taken
+    UNSUPPORTED = "unsupported"  # a kind of cluster that cannot do it
+    SCHEDULER = "scheduler"  # the batch system refused, or its answer was lost
+    SSH = "ssh"  # no connection to the login node, or a command failed there
+    BUSY = "busy"  # rate limit, or no free connection
+    TOO_LARGE = "too-large"
+    GATEWAY = "gateway"  # an answer of something in front of the server
+    INTERNAL = "internal"
+    UNREACHABLE = "unreachable"  # no answer
+
+
+# The cluster or the server does not work at present. These open the circuit.
+OUTAGES = frozenset({Problem.SCHEDULER, Problem.SSH, Problem.BUSY, Problem.GATEWAY, Problem.INTERNAL,
+                     Problem.UNREACHABLE})  # fmt: skip
+# After these it is unknown whether the call took effect.
+IN_DOUBT = frozenset({Problem.SCHEDULER, Problem.SSH, Problem.GATEWAY, Problem.INTERNAL, Problem.UNREACHABLE})
+
+_NEXT_STEPS = {
+    Problem.CREDENTIALS: "check agent.heappe_user, and its password or token",
+    Problem.FORBIDDEN: "ask the site for the role Submitter in the project",
+    Problem.ACCOUNT: "ask the site to initialise the cluster accounts of the project",
+    Problem.NO_ROUTE: "check agent.heappe_url, and the version of the server",
+    Problem.NO_TUNNELS_LEFT: "ask the site for the limit of its tunnels (100 per server by default)",
+    Problem.UNSUPPORTED: "use a Slurm or PBS cluster of the site",
+    Problem.GATEWAY: "check the web server in front of HEAppE, and agent.heappe_url",
+    Problem.UNREACHABLE: "check agent.heappe_url, and the network of this node",
+}
+
+
+class HeappeFailed(RuntimeFailed):
+    """The HEAppE server refused a call or did not answer it. ``status`` is 0 without an answer."""
+
+    def __init__(self, problem: Problem, detail: str, *, call: str = "", status: int = 0) -> None:
+        self.problem, self.detail, self.call, self.status = problem, detail, call, status
+        said = f": {detail}" if detail else ""
+        answered = f" with {status}" if status else ""
+        super().__init__(
+            f"HEAppE {call or 'call'} failed{answered} ({problem}){said}",
+            next_step=_NEXT_STEPS.get(problem, ""),
+        )
+
+    @property
+    def is_outage(self) -> bool:
+        return self.problem in OUTAGES
+
+    @property
+    def in_doubt(self) -> bool:
+        return self.problem in IN_DOUBT
+
+
+# Title in lower case, pattern of the detail, meaning; the first match counts.
+_TITLES: tuple[tuple[str, str, Problem], ...] = (
+    ("session code authentication problem", r"expired", Problem.SESSION),
+    ("session code authentication problem", r"", Problem.FORBIDDEN),
+    ("authentication failed", r"", Problem.CREDENTIALS),
+    ("unauthorized access", r"missing ?role", Problem.FORBIDDEN),
+    ("unauthorized access", r"", Problem.SESSION),
+    ("access forbidden", r"^unauthorized", Problem.SESSION),
+    ("access forbidden", r"", Problem.FORBIDDEN),
+    ("not allowed", r"", Problem.ACCOUNT),
+    ("scheduler configuration error", r"", Problem.UNSUPPORTED),
+    ("connection pool exhausted", r"", Problem.BUSY),
+    ("tunnel exception", r"no free local port", Problem.NO_TUNNELS_LEFT),
+    ("tunnel exception", r"", Problem.TUNNEL),
+    ("slurm problem", r"", Problem.SCHEDULER),
+    ("pbs problem", r"", Problem.SCHEDULER),
+    ("ssh problem", r"", Problem.SSH),
+    ("ssh command problem", r"", Problem.SSH),
+    ("resource not found", r"", Problem.NOT_FOUND),
+)  # fmt: skip
+# These titles stand for many things, which only the detail tells apart.
+_DETAILS: tuple[tuple[str, Problem], ...] = (
+    (r"not a currently running task|only for running task|NotCurrentlyRunning", Problem.NOT_RUNNING),
+    (r"NoActiveConnection|no active connection", Problem.NO_TUNNEL),
+    (r"NotSupportedEndpoint|not supported", Problem.UNSUPPORTED),
+    (r"^cannot (cancel|delete)|this job is in state|NotInConfiguringState|in configuring state"
+     r"|CannotDeleteJob", Problem.STATE),
+    (r"ProjectNotFound|project .*(not exist|not found|ended)|NotExistingTaskInfo", Problem.NOT_FOUND),
+)  # fmt: skip
+_SUFFIXED = re.compile(r"(.*) \(Request ID: [^)]*\)", re.DOTALL)
+
+
+def classify(
+    status: int, content_type: str, body: bytes, *, call: str = "", login: bool = False
+) -> HeappeFailed:
+    """The meaning of an answer that is no success. ``login``: the call sent a user name and a password."""
+    media_type = content_type.partition(";")[0].strip().lower()
+    text = body.decode(errors="replace").strip()
+    title, detail = _title_and_detail(text)
+    problem = _problem(status, media_type, title, detail, text, login)
+    if problem is Problem.GATEWAY:
+        detail = f"the answer came as {media_type or 'unknown type'}"
+    elif problem is Problem.TOO_LARGE:
+        detail = detail or "the body is larger than the server allows"
+    # The body of an engine may be long, and is passed on.
+    shown = detail if problem is Problem.UPSTREAM else detail[:_MAX_DETAIL]
+    return HeappeFailed(problem, shown, call=call, status=status)
+
+
+def _problem(status: int, media_type: str, title: str, detail: str, text: str, login: bool) -> Problem:
+    if status == 413:
+        return Problem.TOO_LARGE
+    if media_type == "text/html" or text[:1] == "<":
+        return Problem.GATEWAY
+    if status == 429:
+        return Problem.BUSY
+    if not title:
+        return _untitled(status, media_type, text)
+    if login and (status == 401 or title.lower() == "external service error"):
+        return Problem.CREDENTIALS
+    return _titled(status, title.lower(), detail)
+
+
+def _titled(status: int, lower: str, detail: str) -> Problem:
+    for known, pattern, problem in _TITLES:
+        if known == lower and re.search(pattern, detail, re.IGNORECASE):
+            return problem
+    for pattern, problem in _DETAILS:
+        if re.search(pattern, detail, re.IGNORECASE):
+            return problem
+    if lower in ("invalid request", "connection problem"):
+        # The body of the upstream in quotes; '' for a dead tunnel and for a timeout.
+        return Problem.UPSTREAM if detail[:1] == "'" or "ResponseNotOk" in detail else Problem.NO_TUNNEL
+    if status in (400, 404):
+        return Problem.INVALID
+    if status in (401, 403):
+        return Problem.FORBIDDEN
+    # "Problem" is what 6.3 says for a command that failed on the login node, among others.
+    return Problem.SSH if lower == "problem" and re.search(r"ssh|command", detail, re.I) else Problem.INTERNAL
+
+
+def _untitled(status: int, media_type: str, text: str) -> Problem:
+    if status == 401:
+        return Problem.CREDENTIALS  # text/plain: the introspection of a bearer token
+    if status in (404, 405) and (media_type == "text/plain" or not text):
+        return Problem.NO_ROUTE
+    if status in (502, 503, 504):
+        return Problem.GATEWAY
+    if status == 403:
+        return Problem.FORBIDDEN
+    if status in (400, 404, 415, 422):
+        return Problem.INVALID
+    return Problem.INTERNAL
+
+
+def _title_and_detail(text: str) -> tuple[str, str]:
+    """The title ("" if the body has none) and the detail without the id of the request."""
+    try:
+        value: Any = json.loads(text)
+    except ValueError:
+        return "", text[:_MAX_DETAIL] if text[:1] != "<" else ""
+    if isinstance(value, str):
+        return "", value
+    if not isinstance(value, dict):
+        return "", ""
+    fields = {str(name).lower(): item for name, item in value.items()}
+    detail = str(fields.get("detail") or "")
+    errors = fields.get("errors")
+    if isinstance(errors, dict):
+        detail = "; ".join(f"{name}: {' '.join(map(str, _listed(why)))}" for name, why in errors.items())
+    return str(fields.get("title") or ""), _unsuffixed(detail)
+
+
+def _unsuffixed(detail: str) -> str:
+    found = _SUFFIXED.fullmatch(detail)
+    return found.group(1) if found else detail
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+# The stream call answers 200 and tells of a failure in its body.
+STREAM_ERROR, STREAM_INVALID = b"data: Error: ", b"Validation failed: "
+_STREAM_KEYS: tuple[tuple[str, Problem], ...] = (
+    (r"^ResponseNotOk", Problem.UPSTREAM),
+    (r"^(Expired|Unauthorized)", Problem.SESSION),
+    (r"^NoActiveConnection", Problem.NO_TUNNEL),
+    (r"^MissingRole", Problem.FORBIDDEN),
+    (r"^NotExistingTaskInfo", Problem.NOT_FOUND),
+    (r"^Connection refused", Problem.NO_TUNNEL),  # the listener of the tunnel is dead
+)
+
+
+def stream_failure(text: str, *, call: str = "") -> HeappeFailed:
+    """The meaning of the text after ``data: Error: `` in the body of a stream."""
+    text = text.strip()
+    for pattern, problem in _STREAM_KEYS:
+        if re.search(pattern, text):
+            return HeappeFailed(problem, text, call=call, status=200)
+    # An engine that does not listen: "An error occurred while sending the request."
+    return HeappeFailed(Problem.UPSTREAM, text, call=call, status=200)
+
+
+def upstream_body(detail: str) -> str:
+    """The body that an engine answered, from the detail of ``Problem.UPSTREAM``; "" for none."""
+    found = re.fullmatch(r"'(.*)'", detail.strip(), re.DOTALL)
+    return found.group(1) if found else ""

@@ -1,0 +1,295 @@
+"""Values of HEAppE's REST API: calls with their limits, jobs, tasks, tunnels, node types. Pure.
+
+Names on the wire are PascalCase and enums are numbers. A missing or unknown member never raises: other
+versions have more members and fewer.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import IntEnum
+from typing import Any
+
+from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem
+
+
+class JobState(IntEnum):
+    """Neither ordered nor complete: compare with the sets below only."""
+
+    UNKNOWN = 0
+    CONFIGURING = 1
+    SUBMITTED = 2
+    QUEUED = 4
+    RUNNING = 8
+    FINISHED = 16
+    FAILED = 32
+    CANCELED = 64
+    WAITING_FOR_ACCOUNT = 128
+    DELETED = 256
+
+
+ACTIVE = frozenset({JobState.CONFIGURING, JobState.SUBMITTED, JobState.QUEUED, JobState.RUNNING,
+                    JobState.WAITING_FOR_ACCOUNT})  # fmt: skip
+ENDED = frozenset({JobState.FINISHED, JobState.FAILED, JobState.CANCELED})
+DELETABLE = frozenset({JobState.CONFIGURING, *ENDED})
+
+LOG_FILE, PROGRESS_FILE, STDERR_FILE, STDOUT_FILE = 0, 1, 2, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """``limit``: the largest body in bytes. ``timeout_s``: of the whole call. ``repeatable``: a second one
+    does no harm, so it may use a connection that may be dead."""
+
+    method: str
+    path: str
+    limit: int = 100_000
+    timeout_s: float = 30.0
+    repeatable: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+
+_JOBS, _TRANSFER, _FILES = "JobManagement", "DataTransfer", "FileTransfer"
+_USERS, _CLUSTERS = "UserAndLimitationManagement", "ClusterInformation"
+# Calls that work on the cluster over SSH take seconds.
+_SLOW_S = 120.0
+
+AUTHENTICATE = Call("POST", f"{_USERS}/AuthenticateUserPassword", 148)
+PROJECTS = Call("GET", f"{_USERS}/ProjectsForCurrentUser", repeatable=True)
+CLUSTERS = Call("GET", f"{_CLUSTERS}/ListAvailableClusters", timeout_s=60, repeatable=True)
+NODE_USAGE = Call("GET", f"{_CLUSTERS}/CurrentClusterNodeUsage", timeout_s=60, repeatable=True)
+HEALTH = Call("GET", "Health", repeatable=True)
+CREATE_JOB = Call("POST", f"{_JOBS}/CreateJob", 250_000, _SLOW_S)
+SUBMIT_JOB = Call("PUT", f"{_JOBS}/SubmitJob", 94, _SLOW_S)
+CANCEL_JOB = Call("PUT", f"{_JOBS}/CancelJob", 98, _SLOW_S)
+DELETE_JOB = Call("DELETE", f"{_JOBS}/DeleteJob", 120, _SLOW_S)
+JOB_INFO = Call("GET", f"{_JOBS}/CurrentInfoForJob", repeatable=True)
+LIST_JOBS = Call("GET", f"{_JOBS}/ListJobsForCurrentUser", timeout_s=60, repeatable=True)
+NODE_IPS = Call("GET", f"{_JOBS}/AllocatedNodesIPs", repeatable=True)
+DRY_RUN = Call("POST", f"{_JOBS}/DryRunJob", 250_000, 60)
+REQUEST_TUNNEL = Call("POST", f"{_TRANSFER}/RequestDataTransfer", 170, 60)
+CLOSE_TUNNEL = Call("POST", f"{_TRANSFER}/CloseDataTransfer", 220, 60)
+NODE_GET = Call("POST", f"{_TRANSFER}/HttpGetToJobNode", 50_000)
+NODE_POST = Call("POST", f"{_TRANSFER}/HttpPostToJobNode", 5_000_000)
+NODE_STREAM = Call("POST", f"{_TRANSFER}/HttpPostToJobNodeStream", 5_000_000)
+FILE_PARTS = Call("POST", f"{_FILES}/DownloadPartsOfJobFilesFromCluster", 480, 60)
+CHANGED_FILES = Call("GET", f"{_FILES}/ListChangedFilesForJob", timeout_s=60, repeatable=True)
+DOWNLOAD = Call("POST", f"{_FILES}/DownloadFileFromCluster", 700, _SLOW_S)
+UPLOAD = Call("POST", f"{_FILES}/UploadFilesToJobExecutionDir", 100_000_000, _SLOW_S)
+
+
+def encode(call: Call, body: dict[str, Any]) -> bytes:
+    """Compact JSON. Raises ``HeappeFailed`` with ``TOO_LARGE`` if the server would refuse its size."""
+    data = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
+    if len(data) > call.limit:
+        raise HeappeFailed(
+            Problem.TOO_LARGE, f"the body has {len(data)} bytes, {call.limit} are allowed", call=call.name
+        )
+    return data
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    id: int
+    state: JobState
+    nodes: tuple[str, ...] = ()
+    reason: str = ""
+    error: str = ""
+    started: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """``project``: the accounting string, "" if unknown. Times are as the server gave them: without a zone,
+    or in one of its own."""
+
+    id: int
+    name: str
+    state: JobState
+    task: Task
+    created: datetime | None = None
+    started: datetime | None = None
+    project: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tunnel:
+    """``port``: on the server's own loopback; needed to close the tunnel."""
+
+    task_id: int
+    port: int
+    node_ip: str
+    node_port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    id: int
+    name: str
+    enabled: bool
+    parameters: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeType:
+    """``accounting``: project ids and templates by accounting string. ``by_gpu``: cores are GPUs."""
+
+    id: int
+    name: str
+    cluster_id: int
+    cluster: str
+    nodes: int
+    cores: int
+    max_walltime_s: int
+    transfer_method: int
+    by_gpu: bool
+    projects: dict[str, Project]
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    id: int
+    accounting: str
+    templates: tuple[Template, ...] = ()
+    end: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    task_id: int
+    kind: int
+    content: str = field(repr=False)
+
+
+def parse_time(value: Any) -> datetime | None:
+    """A time of the server. Without an offset it means UTC, in 6.3 at least. At most six digits of fractions
+    are read."""
+    if not isinstance(value, str) or value.startswith("0001-"):
+        return None
+    head, dot, rest = value.partition(".")
+    if dot:
+        digits = len(rest) - len(rest.lstrip("0123456789"))
+        value = f"{head}.{rest[: min(digits, 6)]}{rest[digits:]}"
+    try:
+        found = datetime.fromisoformat(value.replace("Z", "+00:00"))
+    except ValueError:
+        return None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
+
+
+def parse_job(value: dict[str, Any]) -> Job:
+    tasks = [one for one in _list(value.get("Tasks")) if isinstance(one, dict)]
+    task = tasks[0] if tasks else {}
+    node_type = _dict(task.get("NodeType"))
+    return Job(
+        _int(value.get("Id")),
+        str(value.get("Name") or ""),
+        _state(value.get("State")),
+        Task(
+            _int(task.get("Id")),
+            _state(task.get("State")),
+            tuple(map(str, _list(task.get("AllocatedCoreIds")))),
+            str(task.get("Reason") or ""),
+            str(task.get("ErrorMessage") or ""),
+            parse_time(task.get("StartTime")),
+        ),
+        parse_time(value.get("CreationTime")),
+        parse_time(value.get("StartTime")),
+        str(_dict(node_type.get("Project")).get("AccountingString") or ""),
+    )
+
+
+def parse_jobs(value: Any) -> list[Job]:
+    return [parse_job(one) for one in _list(value) if isinstance(one, dict)]
+
+
+def parse_tunnel(value: dict[str, Any]) -> Tunnel:
+    return Tunnel(
+        _int(value.get("SubmittedTaskId")),
+        _int(value.get("Port")),
+        str(value.get("NodeIPAddress") or ""),
+        _int(value.get("NodePort")),
+    )
+
+
+def parse_node_types(clusters: Any) -> list[NodeType]:
+    return [
+        _node_type(cluster, one)
+        for cluster in _list(clusters)
+        if isinstance(cluster, dict)
+        for one in _list(cluster.get("NodeTypes"))
+        if isinstance(one, dict)
+    ]
+
+
+def _node_type(cluster: dict[str, Any], value: dict[str, Any]) -> NodeType:
+    kind = str(_dict(value.get("ClusterNodeTypeAggregation")).get("AllocationType") or "").upper()
+    projects = [parse_project(one) for one in _list(value.get("Projects")) if isinstance(one, dict)]
+    return NodeType(
+        _int(value.get("Id")),
+        str(value.get("Name") or ""),
+        _int(cluster.get("Id")),
+        str(cluster.get("Name") or ""),
+        _int(value.get("NumberOfNodes")),
+        _int(value.get("CoresPerNode")),
+        _int(value.get("MaxWalltime")),
+        _int(value.get("FileTransferMethodId")),
+        "GPU" in kind or "ACN" in kind,
+        {project.accounting: project for project in projects},
+    )
+
+
+def parse_project(value: dict[str, Any]) -> Project:
+    templates = [one for one in _list(value.get("CommandTemplates")) if isinstance(one, dict)]
+    return Project(
+        _int(value.get("Id")),
+        str(value.get("AccountingString") or ""),
+        tuple(
+            Template(
+                _int(one.get("Id")),
+                str(one.get("Name") or ""),
+                one.get("IsEnabled") is not False,
+                tuple(
+                    str(parameter.get("Identifier") or "")
+                    for parameter in _list(one.get("TemplateParameters"))
+                    if isinstance(parameter, dict)
+                ),
+            )
+            for one in templates
+        ),
+        parse_time(value.get("EndDate")),
+    )
+
+
+def parse_file_parts(value: Any) -> list[FilePart]:
+    return [
+        FilePart(
+            _int(one.get("SubmittedTaskInfoId")), _int(one.get("FileType")), str(one.get("Content") or "")
+        )
+        for one in _list(value)
+        if isinstance(one, dict)
+    ]
+
+
+def _state(value: Any) -> JobState:
+    try:
+        return JobState(value)
+    except ValueError:
+        return JobState.UNKNOWN
+
+
+def _int(value: Any) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
