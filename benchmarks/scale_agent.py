@@ -72,7 +72,6 @@ class Agent:
                 ports=PortAllocator("22000-22099", "127.0.0.1", clock=CLOCK),
                 logs=logs,
                 runtimes={"fake": runtime},
-                simulated=frozenset({"fake"}),
                 node=NodeInfo(),
                 host="127.0.0.1",
                 work_dir=lambda kernel_id: state / kernel_id,

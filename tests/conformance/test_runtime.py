@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -25,6 +26,7 @@ from moorage.agent.runtimes.docker import (
     PulledImages,
 )
 from moorage.agent.runtimes.docker.labels import load_label_signer
+from moorage.agent.runtimes.execution import Command, ExecFailed
 from moorage.agent.runtimes.fake import FakeNode
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import SystemClock
@@ -65,6 +67,19 @@ class FakeHarness:
 
     async def close(self) -> None:
         pass
+
+
+class FakeSiteHarness(FakeHarness):
+    """A batch system with a queue."""
+
+    def runtime(self) -> Runtime:
+        return FakeRuntime(self._logs, self._node, silence_grace_s=86_400.0, max_jobs=100)
+
+    def launch(
+        self, *, run_s: float | None = None, code: int = 0, stubborn: bool = False, output: str = ""
+    ) -> Launch:
+        launch = super().launch(run_s=run_s, code=code, stubborn=stubborn, output=output)
+        return replace(launch, env=launch.env | {"FAKE_QUEUE_S": "0.1", "FAKE_WALLTIME_S": "120"})
 
 
 _PROGRAM = """
@@ -143,7 +158,12 @@ class DockerHarness:
 
 
 @pytest_asyncio.fixture(
-    params=[FakeHarness, ProcessHarness, pytest.param(DockerHarness, marks=pytest.mark.docker)]
+    params=[
+        FakeHarness,
+        FakeSiteHarness,
+        ProcessHarness,
+        pytest.param(DockerHarness, marks=pytest.mark.docker),
+    ]
 )
 async def harness(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Harness]:
     contained = request.param is DockerHarness
@@ -337,3 +357,33 @@ async def test_usage(harness: Harness) -> None:
     await runtime.stop(handles[one.kernel_id], 0)
     await runtime.destroy(handles[one.kernel_id])
     assert set(await runtime.usage(handles)) == {other.kernel_id}
+
+
+async def test_jobs_of_a_site_are_queued_and_their_end_is_known(harness: Harness) -> None:
+    runtime = harness.runtime()
+    handle = await runtime.create(harness.launch())
+    seen = [await runtime.observe(handle)]
+    async with asyncio.timeout(30):
+        while seen[-1].state is not S.RUNNING:
+            await runtime.wait(handle, seen[-1].state)
+            seen.append(await runtime.observe(handle))
+    if not runtime.capabilities.batch:
+        assert S.QUEUED not in [one.state for one in seen]
+        assert (seen[-1].ends_at, seen[-1].expected_start) == (None, None)
+        return
+    assert runtime.silence_grace_s >= 86_400  # its jobs outlive a silent agent
+    assert all(one.detail for one in seen if one.state is S.QUEUED)  # the reason of the site
+    now = SystemClock().now().timestamp()
+    ends_at = seen[-1].ends_at
+    assert ends_at is not None
+    assert now < ends_at <= now + 125
+
+
+async def test_what_a_runtime_cannot_do_is_refused(harness: Harness) -> None:
+    runtime = harness.runtime()
+    if runtime.capabilities.exec:
+        return
+    handle = await runtime.create(harness.launch())
+    await until(runtime, handle, S.RUNNING, timeout_s=30)
+    with pytest.raises(ExecFailed, match=runtime.name):
+        await runtime.exec(handle, Command(("true",)))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from moorage.agent.runtimes import CreateFailed
+from moorage.agent.runtimes.availability import RuntimeAvailability
 from moorage.agent.runtimes.docker import (
     ContainerRules,
     DiskFull,
@@ -18,7 +19,6 @@ from moorage.agent.runtimes.docker import (
     ImageGcRules,
     PulledImages,
 )
-from moorage.agent.runtimes.docker.availability import RuntimeAvailability
 from moorage.agent.runtimes.docker.image_gc import Disk, read_disk
 from moorage.agent.runtimes.docker.labels import load_label_signer
 from moorage.agent.state.logs import LogStore

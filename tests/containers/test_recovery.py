@@ -13,11 +13,8 @@ import pytest
 import pytest_asyncio
 
 from moorage.agent.runtimes import CreateFailed, Handle, Runtime, RuntimeFailed
-from moorage.agent.runtimes.docker.availability import (
-    UNAVAILABLE_AFTER_S,
-    RuntimeAvailability,
-    collect_images,
-)
+from moorage.agent.runtimes.availability import UNAVAILABLE_AFTER_S, RuntimeAvailability
+from moorage.agent.runtimes.docker.availability import collect_images
 from moorage.agent.runtimes.docker.container_config import container_name
 from moorage.agent.runtimes.docker.labels import load_label_signer
 from moorage.common.aio.clock import ManualClock, SystemClock

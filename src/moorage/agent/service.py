@@ -34,10 +34,7 @@ from moorage.agent.kernel.health import METRICS_S, HealthMonitor
 from moorage.agent.kernel.leases import KernelLeases
 from moorage.agent.kernel.manager import KernelManager
 from moorage.agent.link.client import LinkClient
-from moorage.agent.runtimes import FakeRuntime, ProcessRuntime, Runtime, RuntimeFailed
-from moorage.agent.runtimes.base import Capabilities
-from moorage.agent.runtimes.docker.availability import RuntimeAvailability, collect_images, docker_runtime
-from moorage.agent.runtimes.process.isolation import describe, rules_of
+from moorage.agent.runtimes.registry import RuntimeRegistry
 from moorage.agent.state.checkpoint import AgentStart, Checkpoint
 from moorage.agent.state.lock import StateLock
 from moorage.agent.state.logs import LogStore
@@ -50,19 +47,17 @@ from moorage.common.link.dial import MAINTENANCE_S, Dialer, dialer_for
 from moorage.common.link.messages import AgentInfo, Report, ReportDelta, RuntimeState, SlotOffer
 from moorage.common.model.errors import ConfigError
 from moorage.common.model.ids import AgentId
-from moorage.common.model.kernel import ISOLATED_PROCESS
-from moorage.common.model.slots import parse_size
+from moorage.common.model.kernel import ENGINES
+from moorage.common.model.slots import JOBS, parse_size
 
 if TYPE_CHECKING:
     from moorage.common.config.settings import AgentSettings, CommonSettings
 
 log = structlog.get_logger("moorage.agent")
 KERNEL_SCAN_S = 60.0
-_INVENTORY_S, _DOCKER_GC_S, _DEVICE_HEALTH_S = 30.0, 60.0, 5.0
+_INVENTORY_S, _DEVICE_HEALTH_S = 30.0, 5.0
 # Name, tick, interval in seconds.
 _LoopSpec = tuple[str, Callable[[], Awaitable[None]], float]
-# Runtimes whose supervisors end kernels by their lease.
-_LEASE_RUNTIMES = frozenset({"process"})
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -93,7 +88,8 @@ class Agent:
         self._home, self._link_tls = (home or common.home).expanduser(), common.link_tls
         self.state = self._home / f"agent-{self.id}"
         self.incarnation = clock.new_id()
-        self._runtimes: dict[str, Runtime] = {}
+        logs = self._logs = LogStore(self.state / "logs")
+        self._runtimes = RuntimeRegistry(settings, self.state, self._home, logs, clock)
         # With a simulated inventory no real device is touched.
         simulated = settings.inventory.startswith("fake:")
         self._devices = DeviceManager(() if simulated else (NvidiaVendor(), *installed_vendors()))
@@ -111,9 +107,6 @@ class Agent:
         self._node = preflight.describe_node(settings.vllm_command, settings.vllm_image, settings.process_env)
         self._offers: tuple[SlotOffer, ...] = ()
         self._engines: tuple[str, ...] = ()
-        self._docker: RuntimeAvailability | None = None
-        self._process: ProcessRuntime | None = None
-        self._isolation_problem = ""
         self._offered_runtimes: tuple[str, ...] = ()
         self._stack = AsyncExitStack()
         self._link: LinkClient | None = None
@@ -149,7 +142,7 @@ class Agent:
 
     def isolation(self) -> str:
         """Whose processes run how on this node; "" if it runs none."""
-        return describe(self._settings, self._isolation_problem)
+        return self._runtimes.isolation()
 
     def report(self, whole: bool = True) -> Report | ReportDelta:
         """The full report at this moment, or what has changed since the last one."""
@@ -172,9 +165,9 @@ class Agent:
             share_minimum=round(1000 * self._settings.share_minimum),
             runtime_states=tuple(
                 RuntimeState(name, name in kernels.listed, runtime.silence_grace_s)
-                for name, runtime in self._runtimes.items()
+                for name, runtime in self._runtimes.known.items()
             ),
-            lease_runtimes=tuple(name for name in self._offered_runtimes if name in _LEASE_RUNTIMES),
+            lease_runtimes=self._runtimes.with_leases(),
         )
         draining = kernels.draining or self._shutting_down
         changed, removed = kernels.take_changes()
@@ -206,30 +199,20 @@ class Agent:
         await asyncio.to_thread(ports.check_host)
         checkpoint = Checkpoint(self.state)
         start = self._start_record = await asyncio.to_thread(checkpoint.record_start, clock)
-        logs = LogStore(self.state / "logs")
-        process = self._process = self._process_runtime(logs)
-        stack.callback(process.close)
-        simulated = await self._probe_runtimes((process, FakeRuntime(logs)))
-        docker = await asyncio.to_thread(docker_runtime, settings, self.state, logs, clock)
-        if docker is not None:
-            # Registered even while the Docker Engine is down: its kernels are kept, and found once it is up.
-            self._runtimes[docker.name] = docker
-            self._docker = RuntimeAvailability(docker, clock)
-            stack.push_async_callback(docker.close)
+        await self._runtimes.start(stack)
+        process = self._runtimes.process
         leases = KernelLeases(self.state, clock, lambda: link.schedule_report())
         context = AgentContext(
             clock=clock,
             checkpoint=checkpoint,
             ports=ports,
-            logs=logs,
-            runtimes=self._runtimes,
-            simulated=simulated,
+            logs=self._logs,
+            runtimes=self._runtimes.known,
             node=self._node,
             host=settings.address,
             work_dir=process.work_dir,
             workspaces=Workspaces(self.state),
             leases=leases,
-            contained=frozenset({"docker"}),
             devices=self._devices if self._device_health else None,
             memory_release=self._device_health.memory_release if self._device_health else None,
             offered=frozenset(settings.runtimes),
@@ -243,19 +226,8 @@ class Agent:
         stack.push_async_callback(kernels.close)
         await kernels.recover()
         stack.push_async_callback(SupervisedTask("agent.link", link.run).close)
-        docker_gc = ("agent.docker-gc", lambda: collect_images(docker), _DOCKER_GC_S)
-        await self._start_loops(stack, dialer, kernels, link, docker_gc)
+        await self._start_loops(stack, dialer, kernels, link)
         log.info("agent started", agent=self.id, state=str(self.state), engines=",".join(self._engines))
-
-    def _process_runtime(self, logs: LogStore) -> ProcessRuntime:
-        settings = self._settings
-        return ProcessRuntime(
-            self.state,
-            logs,
-            log_max_bytes=settings.log_max_bytes,
-            log_keep_files=settings.log_keep_files,
-            isolation=rules_of(settings, self._home),
-        )
 
     async def _start_loops(
         self,
@@ -263,13 +235,12 @@ class Agent:
         dialer: Dialer,
         kernels: KernelManager,
         link: LinkClient,
-        docker_gc: _LoopSpec,
     ) -> None:
         inventory_loop = Loop(
             "agent.inventory", self._update_inventory, interval_s=_INVENTORY_S, clock=self._clock
         )
         loops: list[_LoopSpec] = [
-            docker_gc,
+            *self._runtimes.loops,
             ("agent.kernel-scan", kernels.scan, KERNEL_SCAN_S),
             ("agent.certificate", dialer.maintain, MAINTENANCE_S),
             *await self._start_statistics(stack, kernels, link),
@@ -303,7 +274,7 @@ class Agent:
         return DeviceHealthMonitor(
             self._devices,
             self._clock,
-            runtimes=self._runtimes,
+            runtimes=self._runtimes.known,
             running=lambda: self._kernels.active_kernels() if self._kernels is not None else {},
             probation_s=settings.device_probation_s,
             free_bytes=parse_size(settings.device_free_mem),
@@ -339,7 +310,7 @@ class Agent:
             self.id,
             self.incarnation,
             clock=self._clock,
-            runtimes=self._runtimes,
+            runtimes=self._runtimes.known,
             running=kernels.active_kernels,
             devices=lambda: {o.device_id: o.parent for o in self._offers if o.device_id},
             meter=self._devices,
@@ -348,42 +319,20 @@ class Agent:
             engines=health.loads,
         )
 
-    async def _probe_runtimes(self, runtimes: tuple[Runtime, ...]) -> frozenset[str]:
-        """Register the runtimes that work here. Returns the names of the simulated ones."""
-        simulated = set()
-        for runtime in runtimes:
-            try:
-                capabilities = await runtime.probe()
-            except RuntimeFailed as error:
-                log.warning("a runtime cannot be used here", runtime=runtime.name, why=str(error))
-                continue
-            self._runtimes[runtime.name] = runtime
-            if not capabilities.runs_engines:
-                simulated.add(runtime.name)
-        return frozenset(simulated)
-
-    async def _check_isolation(self) -> Capabilities:
-        assert self._process is not None
-        capabilities = await self._process.check()
-        if capabilities.detail != self._isolation_problem:
-            self._isolation_problem = capabilities.detail
-            if capabilities.detail:
-                log.warning("processes of members are refused here", why=capabilities.detail)
-        return capabilities
+    async def _offers_of_node(self) -> tuple[tuple[SlotOffer, ...], tuple[str, ...]]:
+        """What this node offers and the engines that are installed here, or what the site of a batch runtime
+        takes: its jobs bring their engines."""
+        if (jobs := self._runtimes.max_jobs) is not None:
+            return (SlotOffer(JOBS, jobs),), ENGINES
+        offers = await asyncio.to_thread(self._inventory.offers)
+        return offers, await asyncio.to_thread(preflight.installed_engines, self._node)
 
     async def _update_inventory(self) -> None:
         """Query devices, engines and runtimes again, and report changes at once."""
-        offers = await asyncio.to_thread(self._inventory.offers)
-        engines = await asyncio.to_thread(preflight.installed_engines, self._node)
-        if self._docker is not None:
-            await self._docker.check()
-        unavailable = set() if self._docker is None or self._docker.offered else {"docker"}
-        unavailable |= set(self._runtimes).difference(self._settings.runtimes)
-        offered_runtimes = tuple(name for name in self._runtimes if name not in unavailable)
-        if self._kernels is not None and not self._kernels.listed.issuperset(offered_runtimes):
+        offers, engines = await self._offers_of_node()
+        offered_runtimes = await self._runtimes.refresh()
+        if self._kernels is not None and not self._kernels.listed.issuperset(self._runtimes.offered):
             await self._kernels.scan()  # it answers again, and may have kernels that the checkpoint lost
-        if "process" in offered_runtimes and (await self._check_isolation()).isolates:
-            offered_runtimes += (ISOLATED_PROCESS,)
         if (offers, engines, offered_runtimes) != (self._offers, self._engines, self._offered_runtimes):
             self._offers, self._engines, self._offered_runtimes = offers, engines, offered_runtimes
             if self._link is not None:

@@ -96,7 +96,6 @@ class Node:
                 ports=PortAllocator("22000-22099", "127.0.0.1", clock=CLOCK),
                 logs=logs,
                 runtimes={"fake": self.runtime},
-                simulated=frozenset({"fake"}),
                 node=NodeInfo(),
                 host="127.0.0.1",
                 work_dir=lambda kernel_id: state / kernel_id,

@@ -62,7 +62,9 @@ class Invocation:
 class Engine(Protocol):
     name: str
 
-    def invocation(self, spec: KernelSpec, *, host: str, port: int, node: NodeInfo) -> Invocation: ...
+    def invocation(self, spec: KernelSpec, *, host: str, port: int | str, node: NodeInfo) -> Invocation:
+        """``port``: what stands for it where it is not known yet; 0 for none."""
+        ...
 
     def ready(self, status: int, body: bytes) -> bool:
         """Return whether this response to a probe means that the engine serves requests."""

@@ -12,7 +12,7 @@ IDLE = ("sleep", "infinity")
 class CustomEngine:
     name = "custom"
 
-    def invocation(self, spec: KernelSpec, *, host: str, port: int, node: NodeInfo) -> Invocation:
+    def invocation(self, spec: KernelSpec, *, host: str, port: int | str, node: NodeInfo) -> Invocation:
         values = {"{port}": str(port), "{host}": host, "{model}": spec.model}
         env = {"HOST": host, "MOORAGE_SECRET": spec.secret} | ({"PORT": str(port)} if port else {})
         probes = (Probe("GET", spec.probe_path, headers=bearer_headers(spec)),) if spec.probe_path else ()

@@ -14,7 +14,7 @@ SERVER = ("-P", __file__.rpartition("/")[0] + "/llamacpp_server.py")
 class LlamaCppEngine:
     name = "llamacpp"
 
-    def invocation(self, spec: KernelSpec, *, host: str, port: int, node: NodeInfo) -> Invocation:
+    def invocation(self, spec: KernelSpec, *, host: str, port: int | str, node: NodeInfo) -> Invocation:
         """The user's ``args`` come first, so that they cannot move the server to another address."""
         threads = () if _has_option(spec, "--threads") else ("--threads", str(_threads(spec, node)))
         argv = (

@@ -21,7 +21,7 @@ _POOLING = frozenset({"pooling", "embed", "embedding"})
 class VllmEngine:
     name = "vllm"
 
-    def invocation(self, spec: KernelSpec, *, host: str, port: int, node: NodeInfo) -> Invocation:
+    def invocation(self, spec: KernelSpec, *, host: str, port: int | str, node: NodeInfo) -> Invocation:
         """The user's ``args`` come first, so that they cannot move the server to another address."""
         argv = (
             *shlex.split(node.vllm_command),

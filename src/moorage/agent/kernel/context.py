@@ -10,6 +10,7 @@ from moorage.agent.devices import DeviceManager, MemoryReleaseCheck
 from moorage.agent.engines import NodeInfo
 from moorage.agent.kernel.leases import KernelLeases
 from moorage.agent.runtimes import Runtime
+from moorage.agent.runtimes.base import Capabilities
 from moorage.agent.state.checkpoint import Checkpoint
 from moorage.agent.state.logs import LogStore
 from moorage.agent.state.ports import PortAllocator
@@ -21,8 +22,7 @@ from moorage.common.model.kernel import RUNTIMES, KernelSpec
 
 @dataclass(frozen=True, slots=True)
 class AgentContext:
-    """``simulated``: names of the runtimes that run no real engine. ``contained``: names of the runtimes
-    whose kernels are isolated from the node. ``host``: the address that kernels listen on. ``work_dir``
+    """``host``: the address that kernels listen on, unless they have one of their own. ``work_dir``
     returns a kernel's HOME. ``devices`` and ``memory_release`` are None where devices are simulated.
     ``offered``: the runtimes that new kernels may use. ``isolates``: whether a process runs under a uid of
     its own, by ``KernelSpec.isolated``."""
@@ -32,23 +32,27 @@ class AgentContext:
     ports: PortAllocator
     logs: LogStore
     runtimes: dict[str, Runtime]
-    simulated: frozenset[str]
     node: NodeInfo
     host: str
     work_dir: Callable[[KernelId], Path]
     workspaces: Workspaces
     leases: KernelLeases
-    contained: frozenset[str] = frozenset()
     devices: DeviceManager | None = None
     memory_release: MemoryReleaseCheck | None = None
     offered: frozenset[str] = frozenset(RUNTIMES)
     isolates: Callable[[bool], bool] = lambda isolated: False
 
+    def capabilities(self, spec: KernelSpec) -> Capabilities:
+        """Those of its runtime. A runtime that this agent lacks has the default ones: its kernels wait for
+        it, and nothing is decided by them."""
+        runtime = self.runtimes.get(spec.runtime)
+        return runtime.capabilities if runtime is not None else Capabilities()
+
     def has_own_user(self, spec: KernelSpec) -> bool:
-        return spec.runtime == "process" and self.isolates(spec.isolated)
+        return self.capabilities(spec).node_processes and self.isolates(spec.isolated)
 
     def is_simulated(self, spec: KernelSpec) -> bool:
-        return spec.runtime in self.simulated
+        return self.capabilities(spec).simulated
 
     def is_contained(self, spec: KernelSpec) -> bool:
-        return spec.runtime in self.contained
+        return self.capabilities(spec).contained

@@ -53,8 +53,11 @@ def select_runtime(context: AgentContext, spec: KernelSpec) -> tuple[Runtime, En
 
 
 async def check_requirements(context: AgentContext, spec: KernelSpec) -> None:
+    capabilities = context.capabilities(spec)
+    if unsupported := preflight.find_unsupported(spec, capabilities):
+        raise Refused(Reason.CREATE_FAILED, unsupported)
     # The check reads the disk in a thread. `custom` has no known requirements and needs no thread.
-    if spec.engine == "custom" or context.is_simulated(spec) or context.is_contained(spec):
+    if spec.engine == "custom" or not capabilities.node_processes:
         return
     unmet = await asyncio.to_thread(preflight.find_unmet_requirement, spec, context.node)
     if unmet is not None:
@@ -62,8 +65,8 @@ async def check_requirements(context: AgentContext, spec: KernelSpec) -> None:
 
 
 def allocate_main_port(context: AgentContext, record: KernelRecord) -> KernelRecord:
-    """Allocate the port of the kernel's main program, if it needs one."""
-    if not needs_port(record.spec):
+    """Allocate the port of the kernel's main program, if it needs one of this node."""
+    if not needs_port(record.spec) or context.capabilities(record.spec).own_address:
         return record
     try:
         port = context.ports.allocate(avoid={port.port for port in record.spec.ports})
@@ -99,8 +102,8 @@ def prepare_launch(context: AgentContext, record: KernelRecord, engine: Engine) 
     spec, launch_context = record.spec, _launch_context(context, record.spec)
     call = build_invocation(engine, spec, record.port, launch_context, record.apps)
     launch = build_launch(spec, call, record.port, launch_context, record.apps)
-    # Container runtimes expose devices themselves, and support NVIDIA only.
-    if context.devices is None or context.is_simulated(spec) or context.is_contained(spec):
+    # Container runtimes expose devices themselves, and support NVIDIA only; a site hands out its own.
+    if context.devices is None or not context.capabilities(spec).devices:
         return launch
     try:
         return replace(launch, env=launch.env | context.devices.environment(spec))
@@ -197,8 +200,9 @@ def _launch_context(context: AgentContext, spec: KernelSpec) -> LaunchContext:
     work_dir = str(context.work_dir(spec.kernel_id))
     own_user = context.has_own_user(spec)
     workspace_path = str(workspace or "")
+    own_address = context.capabilities(spec).own_address
     return LaunchContext(
-        contained, context.host, context.node, work_dir, os.environ, workspace_path, own_user
+        contained, context.host, context.node, work_dir, os.environ, workspace_path, own_user, own_address
     )
 
 

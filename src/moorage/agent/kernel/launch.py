@@ -12,11 +12,12 @@ from moorage.agent.engines.base import (
     contained_environment,
     environment,
     is_path,
+    needs_port,
     substitute,
     visible_devices,
 )
 from moorage.agent.kernel import cluster as kernel_cluster
-from moorage.agent.runtimes.base import WORKSPACE, Launch
+from moorage.agent.runtimes.base import PORT_TOKEN, WORKSPACE, Launch
 from moorage.common.model import service_ports
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.service_ports import AppPort
@@ -34,7 +35,8 @@ class LaunchContext:
     ``contained``: the kernel sees neither the agent's environment nor the node's address, programs and
     directories. ``host``: the address that it listens on otherwise. ``agent_env``: the agent's own
     environment. ``workspace``: directory on the node for the session's workspace, "" for none.
-    ``own_user``: a process that runs under a uid of its own.
+    ``own_user``: a process that runs under a uid of its own. ``own_address``: it runs on another node, which
+    shares the file system but nothing else, and picks its port there.
     """
 
     contained: bool
@@ -44,15 +46,20 @@ class LaunchContext:
     agent_env: Mapping[str, str]
     workspace: str = ""
     own_user: bool = False
+    own_address: bool = False
 
 
 def build_invocation(
     engine: Engine, spec: KernelSpec, port: int, context: LaunchContext, apps: tuple[AppPort, ...] = ()
 ) -> Invocation:
     """The command of the kernel's main program, with its service ports filled in."""
+    cores = max(1, spec.slots.get("cpu", 0) // 1000)
     if context.contained:
-        cores = max(1, spec.slots.get("cpu", 0) // 1000)
         call = engine.invocation(spec, host=_ANY_ADDRESS, port=port, node=NodeInfo(cores=cores))
+    elif context.own_address:
+        node = replace(context.node, cores=cores)
+        token = PORT_TOKEN if needs_port(spec) else 0
+        call = engine.invocation(spec, host=_ANY_ADDRESS, port=token, node=node)
     else:
         call = engine.invocation(spec, host=context.host, port=port, node=context.node)
     if not apps:
@@ -90,7 +97,7 @@ def _without_cluster(
     if spec.workspace:
         workspace = WORKSPACE if context.contained else context.work_dir
         call = replace(call, env=call.env | {"MOORAGE_WORKSPACE": workspace})
-    if context.contained:
+    if context.contained or context.own_address:
         env = contained_environment(spec, call)
     else:
         env = environment(
@@ -117,4 +124,5 @@ def _without_cluster(
         workspace=context.workspace,
         session_id=spec.session_id,
         isolated=spec.isolated,
+        serves=needs_port(spec),
     )

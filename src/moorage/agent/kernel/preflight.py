@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from moorage.agent.engines.base import NodeInfo, is_path
+from moorage.agent.runtimes.base import Capabilities
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.reasons import Reason
 
@@ -32,6 +33,18 @@ def installed_engines(node: NodeInfo) -> tuple[str, ...]:
     """The engines that can run on this node; ``custom`` always can."""
     engines = {"llamacpp": _find_llamacpp_problem(), "vllm": _find_vllm_problem(node)}
     return (*(name for name, problem in engines.items() if not problem), "custom")
+
+
+def find_unsupported(spec: KernelSpec, capabilities: Capabilities) -> str:
+    """What the kernel takes and its runtime does not have; "" if there is nothing."""
+    wanted = {
+        "`cluster`": spec.cluster is not None and not capabilities.clusters,
+        "`ports`": bool(spec.ports) and not capabilities.service_ports,
+        "`workspace`": bool(spec.workspace) and not capabilities.workspaces and not capabilities.simulated,
+        "`image`": bool(spec.image) and not capabilities.images and not capabilities.simulated,
+    }
+    missing = [name for name, lacks in wanted.items() if lacks]
+    return f"runtime {spec.runtime!r} has no {' and no '.join(missing)}; leave it out" if missing else ""
 
 
 def find_unmet_requirement(spec: KernelSpec, node: NodeInfo) -> tuple[Reason, str] | None:

@@ -10,7 +10,9 @@ from moorage.common.model.ids import KernelId
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.status import ObservedState
 
-ALIVE = frozenset({ObservedState.PREPARING, ObservedState.CREATING, ObservedState.RUNNING})
+ALIVE = frozenset(
+    {ObservedState.PREPARING, ObservedState.QUEUED, ObservedState.CREATING, ObservedState.RUNNING}
+)
 ENDED = frozenset({ObservedState.EXITED, ObservedState.GONE})
 
 

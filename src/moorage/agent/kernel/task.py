@@ -208,7 +208,7 @@ class KernelTask:
         self.record = create.allocate_service_ports(context, self.record, spec.ports)
         await create.write_intent(context, self.record)
         launch = create.prepare_launch(context, self.record, engine)
-        if context.is_contained(spec):
+        if context.capabilities(spec).images:
             image_ports = await self._prepare_image(runtime, launch)
             # The image may declare service ports beside those of the spec.
             if additional := merge_ports(spec.ports, image_ports)[len(spec.ports) :]:

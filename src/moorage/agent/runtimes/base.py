@@ -52,22 +52,69 @@ class CreateFailed(MoorageError):
 
 
 class RuntimeFailed(MoorageError):
-    """A request to the runtime failed; a retry may succeed."""
+    """A request to the runtime failed; a retry may succeed. ``is_refusal``: it answered, and takes no new
+    kernels for now."""
 
     code = "runtime-failed"
+    is_refusal = False
 
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """``runs_engines``: false for a fake runtime, whose kernels need no preflight checks and no readiness
-    probes. ``contained``: kernels see neither the programs and files of the node nor the environment of the
-    agent, and listen on an address of their own. ``isolates``: it runs kernels of any user; without it, only
-    those of administrators, and ``detail`` says why."""
+    """What the kernels of a runtime are like, and what it can do for them. Known without an answer from what
+    it runs on. The agent asks for these, never for the name of a runtime.
 
-    runs_engines: bool
+    ``simulated``: kernels run no program; they need no preflight checks and no readiness probes.
+    ``contained``: kernels see neither the programs and files of the node nor the environment of the agent,
+    and listen on an address of their own. ``node_processes``: kernels are processes of this node, of the
+    agent's user unless they are sandboxed. ``images``: kernels run in container images, which ``prepare``
+    fetches. ``devices``: the agent hands out devices of its node. ``own_address``: kernels listen on an
+    address and a port that only ``RuntimeObservation.address`` tells; the agent allocates none.
+    ``max_jobs``: the most kernels at once at a site with a queue of its own, which may be QUEUED and whose
+    lifetime ends with a walltime; None for a runtime of this node.
+
+    What a runtime without the following raises is ``CreateFailed`` in ``create``, or ``ExecFailed``:
+    ``exec``, ``workspaces``, ``clusters``, ``service_ports``, ``leases`` (supervisors of kernels end them by
+    their lease). ``usage``: whether it is measured.
+    """
+
+    simulated: bool = False
     contained: bool = False
+    node_processes: bool = False
+    images: bool = False
+    devices: bool = False
+    own_address: bool = False
+    max_jobs: int | None = None
+    exec: bool = True
+    workspaces: bool = True
+    clusters: bool = True
+    service_ports: bool = True
+    leases: bool = False
+    usage: bool = True
+
+    @property
+    def batch(self) -> bool:
+        """It submits jobs to the queue of a site."""
+        return self.max_jobs is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """``isolates``: the runtime runs kernels of any user; without it, only those of administrators, and
+    ``detail`` says why."""
+
     isolates: bool = True
     detail: str = ""
+
+    @classmethod
+    def of(cls, problem: str, cure: str) -> Isolation:
+        detail = "; ".join(filter(None, (problem, cure)))
+        return cls(not detail, detail)
+
+
+# For runtimes whose kernels have an address of their own: stands for the port in ``Launch.argv`` and
+# ``Launch.env``. The port is picked where the kernel runs.
+PORT_TOKEN = "@MOORAGE_PORT@"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +155,9 @@ class Launch:
 
     ``isolated``: it must not share a user with the agent. Kernels of one ``session_id`` are not isolated from
     each other.
+
+    For runtimes with ``Capabilities.own_address``: ``port`` is 0, ``serves`` says whether the kernel listens
+    on one, and ``PORT_TOKEN`` stands for it.
     """
 
     kernel_id: KernelId
@@ -130,6 +180,7 @@ class Launch:
     lease: Lease | None = None
     session_id: str = ""
     isolated: bool = False
+    serves: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +202,17 @@ class Handle:
 
 @dataclass(frozen=True, slots=True)
 class RuntimeObservation:
-    """State of a kernel as seen by its runtime: CREATING, RUNNING (its process lives), EXITED, GONE or
-    UNKNOWN.
+    """State of a kernel as seen by its runtime: QUEUED (a site has it in its queue), CREATING, RUNNING (its
+    process lives), EXITED, GONE or UNKNOWN.
 
     ``exit_code`` is negative for a signal, None if unknown. ``all_exited``: no process of an EXITED kernel
     remains. ``never_started``: the program never ran; ``detail`` has the reason. ``lease_expired``: its
     supervisor ended it.
+
+    QUEUED: ``detail`` has the site's reason, ``expected_start`` the start that the site expects, in unix
+    seconds; None: unknown. CREATING and RUNNING: ``ends_at`` is the end of its walltime in unix seconds;
+    None: unlimited or unknown. ``address``: host and port at which the proxy reaches it, with
+    ``Capabilities.own_address``; it may change. EXITED: ``walltime_over`` if that was the reason.
     """
 
     state: ObservedState
@@ -166,6 +222,10 @@ class RuntimeObservation:
     never_started: bool = False
     detail: str = ""
     lease_expired: bool = False
+    expected_start: float | None = None
+    ends_at: float | None = None
+    address: tuple[str, int] | None = None
+    walltime_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +254,11 @@ class Runtime(Protocol):
     name: str
     silence_grace_s: float
 
-    async def probe(self) -> Capabilities:
-        """Capabilities on this node. Raises ``RuntimeFailed`` if the runtime is unusable here."""
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    async def probe(self) -> Isolation:
+        """Whether it can be used here now, and for whom. Raises ``RuntimeFailed`` if it cannot."""
         ...
 
     async def prepare(
@@ -254,3 +317,14 @@ class Runtime(Protocol):
 
         Raises ``ExecFailed`` if the kernel is not running, and ``RuntimeFailed`` without an answer."""
         ...
+
+
+class BatchRuntime(Runtime, Protocol):
+    """Runtime that submits jobs to the queue of a site."""
+
+    def doubtful_jobs(self) -> Mapping[str, str]:
+        """Jobs that it cannot end, or has doubts about, and for which the site may still bill: what is known
+        of each, by a name that the site's own tools understand."""
+        ...
+
+    async def close(self) -> None: ...

@@ -4,7 +4,8 @@ A kernel's environment sets its behavior: ``FAKE_START_S`` (seconds until it run
 until it exits on its own; default 1 for batch, never for other types), ``FAKE_EXIT_CODE`` (0),
 ``FAKE_IGNORE_TERM`` (1: it exits only when killed) and ``FAKE_LOG`` (its output). The usage that it reports:
 ``FAKE_CPU`` (processors; 0), ``FAKE_MEMORY`` and ``FAKE_GPU_MEMORY`` (bytes), ``FAKE_GPU`` (busy devices),
-``FAKE_RX`` and ``FAKE_TX`` (bytes per second).
+``FAKE_RX`` and ``FAKE_TX`` (bytes per second). Of a site with a queue: ``FAKE_QUEUE_S`` (seconds in the
+queue; 0) and ``FAKE_WALLTIME_S`` (seconds from then to its end).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from moorage.agent.runtimes.base import (
     Counters,
     CreateFailed,
     Handle,
+    Isolation,
     Launch,
     OnProgress,
     RuntimeObservation,
@@ -33,6 +35,7 @@ from moorage.agent.runtimes.execution import (
 )
 from moorage.agent.runtimes.simulated import SIGKILL, KernelScript, SimulatedKernel
 from moorage.agent.state.logs import LogStore
+from moorage.common.aio.clock import SystemClock
 from moorage.common.aio.pipe import Pipe
 from moorage.common.model.ids import KernelId
 from moorage.common.model.service_ports import ServicePort
@@ -54,6 +57,16 @@ class _Kernel:
     @property
     def state(self) -> ObservedState:
         return self.simulated.state
+
+    def observation(self) -> RuntimeObservation:
+        simulated, state = self.simulated, self.state
+        if state is ObservedState.QUEUED:
+            start = _unix(simulated.started_at, self._loop)
+            return RuntimeObservation(state, detail="Priority", expected_start=start)
+        end = None if simulated.ends_at is None else _unix(simulated.ends_at, self._loop)
+        return RuntimeObservation(
+            state, simulated.exit_code, ends_at=end, walltime_over=simulated.walltime_over
+        )
 
     def advance(self, now: float) -> None:
         before = self.state
@@ -96,16 +109,25 @@ class FakeNode:
 
 
 class FakeRuntime:
-    """``silence_grace_s``: as a runtime whose kernels outlive their agent declares it."""
+    """``silence_grace_s``: as a runtime whose kernels outlive their agent declares it. ``max_jobs``: it plays
+    a site that takes so many; None: it plays a node."""
 
     name = "fake"
 
-    def __init__(self, logs: LogStore, node: FakeNode | None = None, *, silence_grace_s: float = 0.0) -> None:
+    def __init__(
+        self,
+        logs: LogStore,
+        node: FakeNode | None = None,
+        *,
+        silence_grace_s: float = 0.0,
+        max_jobs: int | None = None,
+    ) -> None:
         self._logs, self._node = logs, node or FakeNode()
         self.silence_grace_s = silence_grace_s
+        self.capabilities = Capabilities(simulated=True, max_jobs=max_jobs)
 
-    async def probe(self) -> Capabilities:
-        return Capabilities(runs_engines=False)
+    async def probe(self) -> Isolation:
+        return Isolation()
 
     async def prepare(
         self, launch: Launch, on_progress: OnProgress = ignore_progress
@@ -129,7 +151,7 @@ class FakeRuntime:
         kernel = self._kernel(handle)
         if kernel is None:
             return RuntimeObservation(ObservedState.GONE)
-        return RuntimeObservation(kernel.state, kernel.simulated.exit_code)
+        return kernel.observation()
 
     async def wait(self, handle: Handle, last_state: ObservedState) -> None:
         kernel = self._kernel(handle)
@@ -251,6 +273,10 @@ class FakeExecution:
         self.end(_SIGHUP)
 
 
+def _unix(at: float, loop: asyncio.AbstractEventLoop) -> float:
+    return round(SystemClock().now().timestamp() + at - loop.time())
+
+
 def _script_from(env: dict[str, str]) -> KernelScript:
     try:
         run_s = None
@@ -263,6 +289,8 @@ def _script_from(env: dict[str, str]) -> KernelScript:
             run_s=run_s,
             exit_code=int(env.get("FAKE_EXIT_CODE", "0")),
             stop_s=None if env.get("FAKE_IGNORE_TERM") == "1" else 0.0,
+            queue_s=float(env.get("FAKE_QUEUE_S", "0")),
+            walltime_s=float(env["FAKE_WALLTIME_S"]) if "FAKE_WALLTIME_S" in env else None,
         )
     except ValueError as error:
         raise CreateFailed(f"a FAKE_* variable is not a number: {error}") from None

@@ -19,10 +19,11 @@ SIGTERM, SIGKILL = -15, -9  # as exit codes
 class KernelScript:
     """Behavior of one kernel. Durations are in seconds.
 
-    ``start_s``: until it runs. ``run_s``: how long it runs; None: until it is stopped. ``exit_code``: of an
-    exit on its own. ``stop_s``: from SIGTERM to its exit; None: it ignores SIGTERM and exits when killed.
-    ``hangs``: not even SIGKILL ends it, as behind a hanging driver. ``refusal``: why it cannot be started; ""
-    if it can.
+    ``queue_s``: how long it is QUEUED first. ``walltime_s``: how long it may exist after that; None: for
+    ever. ``start_s``: until it runs. ``run_s``: how long it runs; None: until it is stopped. ``exit_code``:
+    of an exit on its own. ``stop_s``: from SIGTERM to its exit; None: it ignores SIGTERM and exits when
+    killed. ``hangs``: not even SIGKILL ends it, as behind a hanging driver. ``refusal``: why it cannot be
+    started; "" if it can.
     """
 
     start_s: float = 0.0
@@ -31,21 +32,38 @@ class KernelScript:
     stop_s: float | None = 0.0
     hangs: bool = False
     refusal: str = ""
+    queue_s: float = 0.0
+    walltime_s: float | None = None
 
 
 class SimulatedKernel:
-    """``state`` is CREATING, RUNNING or EXITED. ``exit_code`` is None until it has exited, and for a kernel
-    that could not be started. ``hung`` starts as ``script.hangs``; clearing it lets a pending stop take
-    effect."""
+    """``state`` is QUEUED, CREATING, RUNNING or EXITED. ``started_at``: when it leaves the queue.
+    ``ends_at``: the end of its walltime, None without one. ``exit_code`` is None until it has exited, and for
+    a kernel that could not be started. ``hung`` starts as ``script.hangs``; clearing it lets a pending stop
+    take effect."""
 
-    __slots__ = ("_exit_code", "_exits_at", "_signal", "_stops_at", "created_at", "exit_code", "hung",
-                 "ready_at", "script", "state")  # fmt: skip
+    __slots__ = (
+        "_exit_code",
+        "_exits_at",
+        "_signal",
+        "_stops_at",
+        "created_at",
+        "ends_at",
+        "exit_code",
+        "hung",
+        "ready_at",
+        "script",
+        "started_at",
+        "state",
+    )  # fmt: skip
 
     def __init__(self, script: KernelScript, now: float) -> None:
         self.script, self.hung, self.created_at = script, script.hangs, now
-        self.state = ObservedState.CREATING
+        self.state = ObservedState.QUEUED if script.queue_s else ObservedState.CREATING
         self.exit_code: int | None = None
-        self.ready_at = now + script.start_s
+        self.started_at = now + script.queue_s
+        self.ready_at = self.started_at + script.start_s
+        self.ends_at = None if script.walltime_s is None else self.started_at + script.walltime_s
         # Its exit on its own, and its exit because of a stop: the earlier one takes effect.
         self._exits_at = inf
         self._exit_code: int | None = script.exit_code
@@ -54,6 +72,12 @@ class SimulatedKernel:
             self._exits_at, self._exit_code = self.ready_at, None
         elif script.run_s is not None:
             self._exits_at = self.ready_at + script.run_s
+        if self.ends_at is not None and self.ends_at <= self._exits_at:
+            self._exits_at, self._exit_code = self.ends_at, SIGTERM
+
+    @property
+    def walltime_over(self) -> bool:
+        return not self.alive and self._exits_at == self.ends_at and self.exit_code == self._exit_code
 
     @property
     def alive(self) -> bool:
@@ -65,7 +89,9 @@ class SimulatedKernel:
         if not self.alive:
             return None
         at = min(self._exits_at, inf if self.hung else self._stops_at)
-        if self.state is ObservedState.CREATING:
+        if self.state is ObservedState.QUEUED:
+            at = min(at, self.started_at)
+        elif self.state is ObservedState.CREATING:
             at = min(at, self.ready_at)
         return None if at == inf else at
 
@@ -78,6 +104,8 @@ class SimulatedKernel:
             self.exit_code = self._exit_code if self._exits_at <= stops_at else self._signal
         elif now >= self.ready_at:
             self.state = ObservedState.RUNNING
+        elif now >= self.started_at:
+            self.state = ObservedState.CREATING
 
     def stop(self, now: float, grace_s: float) -> None:
         """Send SIGTERM, and SIGKILL after ``grace_s`` seconds. A later call can only bring its exit

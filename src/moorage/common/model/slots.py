@@ -17,6 +17,9 @@ Slots = Mapping[str, int]
 # One whole device, in the units of device capacity and of ``.shares``.
 WHOLE_DEVICE = 1000
 
+# The slot of a batch runtime: jobs that its site takes at once.
+JOBS = "jobs"
+
 # Largest amount: the sum of two still fits in a 64-bit integer of the database.
 MAX_AMOUNT = 2**62
 

@@ -55,6 +55,7 @@ class ObservedState(StrEnum):
     """State of a kernel as its agent observes it. UNKNOWN (the runtime did not answer) never means GONE."""
 
     PREPARING = "PREPARING"
+    QUEUED = "QUEUED"  # its job waits in the queue of a batch system
     CREATING = "CREATING"
     RUNNING = "RUNNING"
     STOPPING = "STOPPING"

@@ -105,7 +105,7 @@ def _listening(agent: AgentSettings) -> list[CheckResult]:
 
 
 async def _isolation(agent: AgentSettings, home: Path) -> list[CheckResult]:
-    if "process" not in agent.runtimes:
+    if ProcessRuntime.name not in agent.runtimes:
         return []
     with tempfile.TemporaryDirectory() as folder:
         state = Path(folder)

@@ -1,4 +1,4 @@
-"""Docker runtime of an agent: construction from the settings, and its availability to the manager."""
+"""Docker runtime of an agent: construction from the settings."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from moorage.agent.runtimes import Runtime, RuntimeFailed
+from moorage.agent.runtimes.base import RuntimeFailed
 from moorage.agent.runtimes.docker import (
     ContainerRules,
-    DiskFull,
     DockerRuntime,
     Engine,
     ImageGarbageCollector,
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from moorage.common.config.settings import AgentSettings
 
 log = structlog.get_logger("moorage.agent.docker")
-# An upgrade of the engine takes seconds; only a longer outage withdraws the runtime.
-UNAVAILABLE_AFTER_S = 60.0
 
 
 def docker_runtime(
@@ -90,31 +87,3 @@ async def collect_images(runtime: DockerRuntime | None) -> None:
             await runtime.collect_images()
     except RuntimeFailed as error:
         log.debug("cannot collect images", reason=error.message)
-
-
-class RuntimeAvailability:
-    """Tracks whether a runtime is offered: while it answers and for ``UNAVAILABLE_AFTER_S`` after that, but
-    not while its disk is full."""
-
-    def __init__(self, runtime: Runtime, clock: Clock) -> None:
-        self._runtime, self._clock = runtime, clock
-        self._answered_at: float | None = None
-        self.offered, self._last_warning = False, ""
-
-    async def check(self) -> None:
-        now = self._clock.monotonic()
-        try:
-            await self._runtime.probe()
-        except DiskFull as error:
-            if self.offered or error.message != self._last_warning:
-                log.warning("no new containers on this node until disk space is free", reason=error.message)
-            self._answered_at, self.offered, self._last_warning = now, False, error.message
-        except RuntimeFailed as error:
-            if self._answered_at is None or now - self._answered_at < UNAVAILABLE_AFTER_S:
-                return
-            self._answered_at, self.offered = None, False
-            log.warning("no new containers on this node until Docker answers", reason=error.message)
-        else:
-            if not self.offered:
-                log.info("the Docker runtime is available")
-            self._answered_at, self.offered = now, True

@@ -60,6 +60,7 @@ class DiskFull(RuntimeFailed):
     """Less than ``agent.docker_min_free`` is free in the data directory of the engine."""
 
     code = "disk-full"
+    is_refusal = True
 
 
 def explain(message: str) -> tuple[Reason, str]:

@@ -22,6 +22,7 @@ from moorage.agent.runtimes.base import (
     Counters,
     CreateFailed,
     Handle,
+    Isolation,
     Launch,
     OnProgress,
     RuntimeFailed,
@@ -70,6 +71,7 @@ class DockerRuntime:
 
     name = "docker"
     silence_grace_s = 0.0
+    capabilities = Capabilities(contained=True, images=True)
 
     def __init__(
         self,
@@ -97,10 +99,10 @@ class DockerRuntime:
         await cancel_and_wait(*self._kills.values())
         self._engine.close()
 
-    async def probe(self) -> Capabilities:
+    async def probe(self) -> Isolation:
         await self._engine.call(lambda api: api.ping(), _INSPECT_TIMEOUT_S)
         await self._image_gc.check_free_space()
-        return Capabilities(runs_engines=True, contained=True)
+        return Isolation()
 
     async def collect_images(self) -> None:
         """Remove unused images if the disk is full. Raises ``RuntimeFailed``."""

@@ -27,6 +27,7 @@ from moorage.agent.runtimes.base import (
     Counters,
     CreateFailed,
     Handle,
+    Isolation,
     Launch,
     Lease,
     OnProgress,
@@ -68,6 +69,7 @@ class ProcessRuntime:
 
     name = NAME
     silence_grace_s = 0.0
+    capabilities = Capabilities(node_processes=True, devices=True, leases=True)
 
     def __init__(
         self,
@@ -95,7 +97,7 @@ class ProcessRuntime:
         self._isolation.close()
         self._prestarted.close()
 
-    async def probe(self) -> Capabilities:
+    async def probe(self) -> Isolation:
         if not hasattr(os, "pidfd_open") or procfs.stat(os.getpid()) is None:
             raise RuntimeFailed(
                 "the process runtime needs Linux 5.3 or later with /proc",
@@ -104,16 +106,15 @@ class ProcessRuntime:
         await asyncio.to_thread(self._compile_shims)
         await asyncio.to_thread(self._isolation.prepare, self._try_sandbox)
         self._prestart()
-        return self.capabilities()
+        return self._isolation_state()
 
-    def capabilities(self) -> Capabilities:
-        detail = "; ".join(filter(None, (self._isolation.problem, self._isolation.cure)))
-        return Capabilities(True, isolates=not detail, detail=detail)
+    def _isolation_state(self) -> Isolation:
+        return Isolation.of(self._isolation.problem, self._isolation.cure)
 
-    async def check(self) -> Capabilities:
+    async def check(self) -> Isolation:
         """What ``probe`` would return now. Restores what other programs may have removed."""
         await asyncio.to_thread(self._isolation.ensure)
-        return self.capabilities()
+        return self._isolation_state()
 
     def isolates(self, isolated: bool) -> bool:
         """Whether a kernel runs in a sandbox. ``isolated``: ``Launch.isolated``."""

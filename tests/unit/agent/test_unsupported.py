@@ -1,0 +1,61 @@
+"""Refusals of what a runtime cannot do, by its capabilities, and launches on another node."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from moorage.agent.engines import ENGINES, NodeInfo
+from moorage.agent.kernel.launch import LaunchContext, build_invocation, build_launch
+from moorage.agent.kernel.preflight import find_unsupported
+from moorage.agent.runtimes.base import PORT_TOKEN, Capabilities
+from moorage.common.model.cluster import ClusterMembership
+from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.model.kernel import KernelSpec
+from moorage.common.model.service_ports import ServicePort
+from moorage.common.model.status import SessionType
+
+SPEC = KernelSpec(KernelId("k"), SessionId("s"), "name", SessionType.BATCH, "somewhere", "custom", "")
+CLUSTER = ClusterMembership("main1", "main", 1, "multi-node", KernelId("k"), (), "", "")
+POOR = Capabilities(max_jobs=1, clusters=False, service_ports=False, workspaces=False)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "named"),
+    [
+        ({"cluster": CLUSTER}, "`cluster`"),
+        ({"ports": (ServicePort("web"),)}, "`ports`"),
+        ({"workspace": "keep"}, "`workspace`"),
+        ({"image": "python"}, "`image`"),
+        ({}, ""),
+    ],
+)
+def test_unsupported_field_is_named(wanted: dict[str, Any], named: str) -> None:
+    refusal = find_unsupported(replace(SPEC, **wanted), POOR)
+    assert refusal == (f"runtime 'somewhere' has no {named}; leave it out" if named else "")
+    assert not find_unsupported(replace(SPEC, **wanted), Capabilities(images=True))
+
+
+@pytest.mark.parametrize("engine", ["llamacpp", "vllm", "custom"])
+def test_port_that_is_picked_on_the_other_node_has_a_token(engine: str) -> None:
+    spec = replace(
+        SPEC, session_type=SessionType.INFERENCE, engine=engine, model="/models/m.gguf", served_name="m",
+        command=("serve", "--port={port}"), slots={"cpu": 3000}, secret="key",
+    )  # fmt: skip
+    node = NodeInfo(python="/opt/python", home="/root")
+    context = LaunchContext(False, "login", node, "/work", {"PATH": "/login"}, own_address=True)
+    call = build_invocation(ENGINES[engine], spec, 0, context)
+    launch = build_launch(spec, call, 0, context)
+    assert any(PORT_TOKEN in word for word in launch.argv)
+    assert (launch.port, launch.serves) == (0, True)
+    assert "PATH" not in launch.env  # the job has the environment of its own node
+    assert not any("login" in word for word in (*launch.argv, *launch.env.values()))
+
+
+def test_batch_kernel_without_a_port_has_no_token() -> None:
+    spec = replace(SPEC, command=("true",))
+    context = LaunchContext(False, "login", NodeInfo(), "/work", {}, own_address=True)
+    launch = build_launch(spec, build_invocation(ENGINES["custom"], spec, 0, context), 0, context)
+    assert (launch.serves, "PORT" in launch.env) == (False, False)
