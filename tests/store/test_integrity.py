@@ -130,7 +130,7 @@ async def test_violation_is_found(store: Store, what: str) -> None:
 
 def test_every_check_has_a_violation_here() -> None:
     assert {name for name, *_ in BREAKS.values()} == {check.name for check in CHECKS}
-    assert len(KERNEL_STATUSES) == 9
+    assert len(KERNEL_STATUSES) == 10
 
 
 async def test_fenced_allocation_is_no_drift_and_is_not_repaired(store: Store) -> None:

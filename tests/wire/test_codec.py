@@ -14,7 +14,7 @@ from moorage.common.link.field_codec import codec as codec_of
 from moorage.common.link.pb import agent_pb2
 from moorage.common.model import usage as u
 from moorage.common.model.cluster import ClusterMember, ClusterMembership
-from moorage.common.model.kernel import DeviceGrant, KernelSpec
+from moorage.common.model.kernel import DeviceGrant, HpcJob, KernelSpec
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.service_ports import AppPort, ServicePort
 from moorage.common.model.status import ObservedState, SessionType
@@ -82,6 +82,8 @@ OBSERVATIONS = st.builds(
     log_tail=TEXT,
     apps=st.lists(APPS, max_size=3).map(tuple),
     unhealthy=TEXT,
+    expected_start=SECONDS,
+    ends_at=SECONDS,
 )
 REPORTS = st.builds(
     m.Report,
@@ -145,6 +147,19 @@ KERNELS = st.builds(
     workspace=st.sampled_from(["", "keep", "drop"]),
     lease_s=SECONDS,
     isolated=st.booleans(),
+    hpc=st.none()
+    | st.builds(
+        HpcJob,
+        cluster=TEXT,
+        node_type=TEXT,
+        project=TEXT,
+        template=TEXT,
+        partition=TEXT,
+        qos=TEXT,
+        account=TEXT,
+        walltime_s=SECONDS,
+        options=st.dictionaries(TEXT, TEXT, max_size=2),
+    ),
     cluster=st.none() | MEMBERSHIPS,
     ports=st.lists(
         st.builds(

@@ -23,7 +23,7 @@ _STYLES = {
     **dict.fromkeys(("RUNNING", "ready", "ALIVE", "SUCCESS"), "green"),
     **dict.fromkeys(("ERROR", "LOST", "degraded", "FAILED"), "red"),
     **dict.fromkeys(
-        ("PENDING", "SCHEDULED", "PREPARING", "CREATING", "queued", "loading", "SUSPECT"), "yellow"
+        ("PENDING", "SCHEDULED", "PREPARING", "QUEUED", "CREATING", "queued", "loading", "SUSPECT"), "yellow"
     ),
     **dict.fromkeys(("TERMINATED", "CANCELLED", "stopped", "not_loaded"), "dim"),
 }

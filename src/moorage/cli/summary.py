@@ -19,6 +19,7 @@ _STAGE_NAMES = {
     Status.PENDING: "queued",
     Status.SCHEDULED: "scheduled",
     Status.PREPARING: "starting",
+    Status.QUEUED: "in the site's queue",
     Status.CREATING: "loading",
     Status.RUNNING: "ready",
     Status.TERMINATING: "stopping",
@@ -27,7 +28,7 @@ _STAGE_NAMES = {
     Status.ERROR: "failed",
 }
 
-_STARTING = (Status.PREPARING, Status.CREATING)
+_STARTING = (Status.PREPARING, Status.QUEUED, Status.CREATING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,14 @@ def current_activity(view: SessionView) -> str:
 
 def leading_replica(view: EndpointView) -> ReplicaView | None:
     """The replica that stands for the endpoint in progress output: the furthest one, else the newest."""
-    order = (Status.RUNNING, Status.CREATING, Status.PREPARING, Status.SCHEDULED, Status.PENDING)
+    order = (
+        Status.RUNNING,
+        Status.CREATING,
+        Status.QUEUED,
+        Status.PREPARING,
+        Status.SCHEDULED,
+        Status.PENDING,
+    )
     live = [replica for replica in view.sessions if replica.status in LIVE]
     for status in order:
         if found := [replica for replica in live if replica.status is status]:

@@ -86,3 +86,19 @@ def test_polling_and_timers_agree(polls: list[float], stop_at: float, grace_s: f
         assert polled.alive == (now < at)
     polled.advance(200)
     assert polled.exit_code == code
+
+
+def test_job_waits_in_its_queue_and_ends_with_its_walltime() -> None:
+    simulated = kernel(KernelScript(queue_s=5, start_s=1, walltime_s=8))
+    seen = [(100.0, simulated.state)]
+    while (at := simulated.next_change) is not None:
+        simulated.advance(at)
+        seen.append((at, simulated.state))
+    assert seen == [(100, S.QUEUED), (105, S.CREATING), (106, S.RUNNING), (113, S.EXITED)]
+    assert (simulated.exit_code, simulated.walltime_over) == (SIGTERM, True)
+
+
+def test_job_that_is_cancelled_in_its_queue_never_runs() -> None:
+    simulated = kernel(KernelScript(queue_s=5, walltime_s=8), stop_at=102)
+    assert exit_of(simulated) == (102, SIGTERM)
+    assert not simulated.walltime_over

@@ -125,4 +125,5 @@ def _without_cluster(
         session_id=spec.session_id,
         isolated=spec.isolated,
         serves=needs_port(spec),
+        hpc=spec.hpc,
     )

@@ -40,6 +40,7 @@ def determine_outcome(
     detail: str,
     cause: TerminationCause | None,
     lease_expired: bool = False,
+    walltime_over: bool = False,
 ) -> Outcome:
     """The outcome of an ended kernel, from the runtime's last status of it. ``refused``: its program could
     not be executed. ``cause``: set if the agent terminated the kernel; it overrides the exit status."""
@@ -48,6 +49,8 @@ def determine_outcome(
     if lease_expired:
         detail = "its node had no contact with a manager for the time of its lease"
         return Outcome(ObservedState.EXITED, exit_code, Reason.LEASE_EXPIRED, detail)
+    if walltime_over:
+        return Outcome(ObservedState.EXITED, exit_code, Reason.WALLTIME, detail)
     if refused:
         return Outcome(ObservedState.EXITED, None, Reason.CREATE_FAILED, detail)
     if state is ObservedState.GONE:

@@ -24,6 +24,7 @@ from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.create import Refused
 from moorage.agent.kernel.outcome import Outcome, TerminationCause, determine_outcome
 from moorage.agent.kernel.reconcile import ENDED
+from moorage.agent.kernel.site_job import SiteJob, start_timeout
 from moorage.agent.link.report_timing import HOUSEKEEPING, UNHURRIED, OnChange, coalescing_window
 from moorage.agent.runtimes import CreateFailed, Handle, Launch, Runtime, RuntimeFailed, RuntimeObservation
 from moorage.agent.state.checkpoint import KernelRecord
@@ -84,7 +85,7 @@ class KernelTask:
         self._end = teardown.Termination(context.clock, record.spec.stop_grace_s)
         # The failure of this task that interrupted the creation.
         self._creation_failure = ""
-        self._task_created_at = context.clock.monotonic()
+        self._job = SiteJob(context.clock.monotonic())
         self._log = log.bind(kernel=record.kernel_id, session=record.spec.session_name)
 
     @property
@@ -114,7 +115,7 @@ class KernelTask:
         self._removal_requested.set()
 
     def observation(self) -> Observation:
-        return self.record.observation(self.state, self._context.host, self._activity)
+        return self._job.reported(self.record.observation(self.state, self._context.host, self._activity))
 
     # The task.
 
@@ -262,6 +263,8 @@ class KernelTask:
                 if observed.exit_code is None:
                     await teardown.destroy(runtime, handle, self._log)  # some of its processes may remain
                 return self._outcome_of(observed)
+            if self._job.note(observed, self._context.clock.monotonic()):
+                self._on_change(HOUSEKEEPING)
             recheck_s: float | None
             if observed.state is ObservedState.UNKNOWN:
                 self._set_unknown()
@@ -293,6 +296,10 @@ class KernelTask:
                 await self._save_record()
             self._set_state(ObservedState.RUNNING)
             return None
+        if observed.state is ObservedState.QUEUED:
+            self._set_state(ObservedState.QUEUED)
+            self._set_activity(observed.detail)
+            return None
         self._set_state(ObservedState.CREATING)
         if self._readiness is not None and self._probing is None:
             key = self.record.kernel_id
@@ -302,16 +309,10 @@ class KernelTask:
     def _check_start_timeout(self) -> float:
         """Terminate the kernel if its start timeout has passed. Returns the seconds until then."""
         limit = self.record.spec.start_timeout_s
-        # Counted anew by an agent that was restarted: the wall clock may have jumped meanwhile, and the
-        # manager has a deadline of its own.
-        remaining = self._task_created_at + limit - self._context.clock.monotonic()
-        if remaining > 0:
-            return remaining
-        last = f"; last attempt: {self._readiness.last_result}" if self._readiness else ""
-        self._termination = TerminationCause(
-            Reason.START_TIMEOUT, f"it was not ready within {limit:g} s{last}"
-        )
-        return 0
+        remaining = self._job.remaining_s(limit, self._context.clock.monotonic())
+        if remaining <= 0:
+            self._termination = start_timeout(limit, self._readiness.last_result if self._readiness else "")
+        return max(0, remaining)
 
     async def _probe(self) -> None:
         assert self._readiness is not None
@@ -367,6 +368,7 @@ class KernelTask:
             detail=observed.detail,
             cause=cause,
             lease_expired=observed.lease_expired,
+            walltime_over=observed.walltime_over,
         )
 
     def _set_state(self, state: ObservedState) -> None:

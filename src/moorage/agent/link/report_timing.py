@@ -21,7 +21,12 @@ UNHURRIED = inf
 # Called on each change, with its coalescing window.
 OnChange = Callable[[float], None]
 
-_TRANSIENT_STATES = (ObservedState.PREPARING, ObservedState.CREATING, ObservedState.STOPPING)
+_TRANSIENT_STATES = (
+    ObservedState.PREPARING,
+    ObservedState.QUEUED,
+    ObservedState.CREATING,
+    ObservedState.STOPPING,
+)
 
 
 def coalescing_window(state: ObservedState) -> float:

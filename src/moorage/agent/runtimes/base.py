@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from moorage.agent.runtimes.execution import Command, Execution
 from moorage.common.model.errors import MoorageError
 from moorage.common.model.ids import KernelId
+from moorage.common.model.kernel import HpcJob
 from moorage.common.model.reasons import Reason
 from moorage.common.model.service_ports import AppPort, ServicePort
 from moorage.common.model.status import ObservedState
@@ -157,7 +158,8 @@ class Launch:
     each other.
 
     For runtimes with ``Capabilities.own_address``: ``port`` is 0, ``serves`` says whether the kernel listens
-    on one, and ``PORT_TOKEN`` stands for it.
+    on one, and ``PORT_TOKEN`` stands for it. ``hpc``: what its job asks of the site; None: its resource group
+    is not of kind hpc.
     """
 
     kernel_id: KernelId
@@ -181,6 +183,7 @@ class Launch:
     session_id: str = ""
     isolated: bool = False
     serves: bool = False
+    hpc: HpcJob | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ until it exits on its own; default 1 for batch, never for other types), ``FAKE_E
 ``FAKE_IGNORE_TERM`` (1: it exits only when killed) and ``FAKE_LOG`` (its output). The usage that it reports:
 ``FAKE_CPU`` (processors; 0), ``FAKE_MEMORY`` and ``FAKE_GPU_MEMORY`` (bytes), ``FAKE_GPU`` (busy devices),
 ``FAKE_RX`` and ``FAKE_TX`` (bytes per second). Of a site with a queue: ``FAKE_QUEUE_S`` (seconds in the
-queue; 0) and ``FAKE_WALLTIME_S`` (seconds from then to its end).
+queue; 0) and ``FAKE_WALLTIME_S`` (seconds from then to its end; what its order asks for).
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class FakeRuntime:
         handle = Handle(self.name, {"kernel_id": launch.kernel_id})
         if launch.kernel_id in self._node.kernels:
             return handle
-        script = _script_from(launch.env)
+        script = _script_from(launch.env, launch.hpc.walltime_s if launch.hpc else 0)
         _counters(launch.env, 0.0)  # refuse a malformed number now
         if text := launch.env.get("FAKE_LOG"):
             folder = self._logs.folder(launch.kernel_id)
@@ -277,7 +277,7 @@ def _unix(at: float, loop: asyncio.AbstractEventLoop) -> float:
     return round(SystemClock().now().timestamp() + at - loop.time())
 
 
-def _script_from(env: dict[str, str]) -> KernelScript:
+def _script_from(env: dict[str, str], walltime_s: float = 0) -> KernelScript:
     try:
         run_s = None
         if "FAKE_RUN_S" in env:
@@ -290,7 +290,7 @@ def _script_from(env: dict[str, str]) -> KernelScript:
             exit_code=int(env.get("FAKE_EXIT_CODE", "0")),
             stop_s=None if env.get("FAKE_IGNORE_TERM") == "1" else 0.0,
             queue_s=float(env.get("FAKE_QUEUE_S", "0")),
-            walltime_s=float(env["FAKE_WALLTIME_S"]) if "FAKE_WALLTIME_S" in env else None,
+            walltime_s=float(env["FAKE_WALLTIME_S"]) if "FAKE_WALLTIME_S" in env else walltime_s or None,
         )
     except ValueError as error:
         raise CreateFailed(f"a FAKE_* variable is not a number: {error}") from None

@@ -77,7 +77,7 @@ class SimulatedKernel:
 
     @property
     def walltime_over(self) -> bool:
-        return not self.alive and self._exits_at == self.ends_at and self.exit_code == self._exit_code
+        return not self.alive and self._exits_at == self.ends_at and self._exits_at <= self._stops_at
 
     @property
     def alive(self) -> bool:

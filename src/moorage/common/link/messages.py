@@ -89,7 +89,8 @@ class AgentInfo:
 class Observation:
     """State of one kernel as its agent observes it. ``exit_code`` is negative for a signal, None if unknown.
     ``apps``: its service ports, at ``host``. ``unhealthy``: RUNNING, but its engine fails its health checks,
-    and how."""
+    and how. ``expected_start``: QUEUED, when the site expects its job to start. ``ends_at``: the end of its
+    walltime. Both in Unix seconds, 0 if unknown."""
 
     kernel_id: KernelId
     session_id: SessionId
@@ -102,6 +103,8 @@ class Observation:
     log_tail: str = ""  # end of its log, at most 8 KiB; only with EXITED
     apps: tuple[AppPort, ...] = ()
     unhealthy: str = ""
+    expected_start: float = 0.0
+    ends_at: float = 0.0
 
 
 # The highest generation that a peer may report. Generations are numbers of a sequence that ends at 2^63.

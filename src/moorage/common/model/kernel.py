@@ -40,6 +40,25 @@ class DeviceGrant:
 
 
 @dataclass(frozen=True, slots=True)
+class HpcJob:
+    """What a kernel's job asks of a site. An empty text and 0 mean the default of the agent or its site.
+
+    ``cluster``, ``node_type`` and ``project``: by the site's own names. ``template``: the registered command
+    that starts it (HEAppE). ``partition``, ``qos`` and ``account``: of Slurm. ``options``: for the runtime.
+    """
+
+    cluster: str = ""
+    node_type: str = ""
+    project: str = ""
+    template: str = ""
+    partition: str = ""
+    qos: str = ""
+    account: str = ""
+    walltime_s: float = 0.0
+    options: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class KernelSpec:
     """Specification of one kernel. ``slots`` are in base units (see ``model.slots``)."""
 
@@ -69,6 +88,8 @@ class KernelSpec:
     ports: tuple[ServicePort, ...] = ()
     lease_s: float = 0.0  # its node ends it after so many seconds without contact with a manager; 0: never
     isolated: bool = False  # its owner is no administrator: its processes must not run as the agent's user
+
+    hpc: HpcJob | None = None  # None: its resource group is not of kind hpc
 
     @property
     def answers_requests(self) -> bool:

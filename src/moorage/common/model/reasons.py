@@ -42,6 +42,7 @@ class Reason(StrEnum):
     PORT_TAKEN = "port-taken"
     DEVICE_BUSY = "device-busy"
     START_TIMEOUT = "start-timeout"
+    QUEUE_TIMEOUT = "queue-timeout"
     PENDING_TIMEOUT = "pending-timeout"
     CREATE_FAILED = "create-failed"
     # ending
@@ -51,6 +52,7 @@ class Reason(StrEnum):
     OOM = "oom"
     TIMEOUT = "timeout"
     MAX_LIFETIME = "max-lifetime"
+    WALLTIME = "walltime"
     STOP_TIMEOUT = "stop-timeout"
     KERNEL_GONE = "kernel-gone"
     LEASE_EXPIRED = "lease-expired"
@@ -231,6 +233,11 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
             failure=True,
             retryable=True,
         ),
+        Reason.QUEUE_TIMEOUT: ReasonInfo(
+            "its job waited in the site's queue for longer than queue_timeout_s",
+            "raise queue_timeout_s of the session or its resource group, or use another resource group",
+            failure=True,
+        ),
         Reason.PENDING_TIMEOUT: ReasonInfo(
             "it waited longer than pending_timeout_s", "submit it again later, or request less"
         ),
@@ -258,6 +265,9 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
         ),
         Reason.TIMEOUT: ReasonInfo("it ran longer than its timeout_s", "raise timeout_s", failure=True),
         Reason.MAX_LIFETIME: ReasonInfo("it reached its max_lifetime_s", "start it again"),
+        Reason.WALLTIME: ReasonInfo(
+            "the walltime of its job is over", "start it again; a replica of an endpoint has a successor"
+        ),
         Reason.STOP_TIMEOUT: ReasonInfo("it did not end in time after a stop", "check its agent's node"),
         Reason.KERNEL_GONE: ReasonInfo(
             "its kernel disappeared from the node, for example because the node restarted",

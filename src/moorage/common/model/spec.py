@@ -169,6 +169,16 @@ class SessionSpec(Workload):
     max_lifetime_s: Seconds | None = Field(
         None, description="Maximum runtime of any session, per run, in seconds."
     )
+    queue_timeout_s: Seconds | None = Field(
+        None,
+        description="Resource groups of kind hpc: maximum time in the queue of the site, in seconds. null: "
+        "as the group says.",
+    )
+    walltime_s: Seconds | None = Field(
+        None,
+        description="Resource groups of kind hpc: runtime that is asked of the site, in seconds, at most "
+        "that of the group. null: as the group says.",
+    )
     retries: Annotated[int, Field(ge=0, le=20)] = Field(
         0, description="Batch: how often the program is requeued after it failed, was killed or disappeared."
     )

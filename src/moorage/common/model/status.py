@@ -14,6 +14,7 @@ class Status(StrEnum):
     PENDING = "PENDING"  # waiting for the scheduler
     SCHEDULED = "SCHEDULED"  # agent and devices are allocated; the agent has not started work
     PREPARING = "PREPARING"  # the agent is fetching an image or a model
+    QUEUED = "QUEUED"  # its job waits in the queue of a batch system
     CREATING = "CREATING"  # started, not ready
     RUNNING = "RUNNING"
     TERMINATING = "TERMINATING"  # stopping
@@ -23,7 +24,7 @@ class Status(StrEnum):
 
 
 TERMINAL = frozenset({Status.TERMINATED, Status.CANCELLED, Status.ERROR})
-STARTING = frozenset({Status.SCHEDULED, Status.PREPARING, Status.CREATING})
+STARTING = frozenset({Status.SCHEDULED, Status.PREPARING, Status.QUEUED, Status.CREATING})
 LIVE = frozenset({Status.PENDING, *STARTING, Status.RUNNING, Status.TERMINATING})
 # Of a session: it has an agent, and counts against quotas.
 PLACED = LIVE - {Status.PENDING}
@@ -68,7 +69,7 @@ class EndpointStatus(StrEnum):
     """Status of an endpoint, computed from its replicas and never stored."""
 
     NOT_LOADED = "not_loaded"  # no replica desired, and none serves; the last one may drain
-    QUEUED = "queued"  # replicas are waiting for the scheduler
+    QUEUED = "queued"  # replicas wait for the scheduler, or in the queue of a batch system
     LOADING = "loading"  # replicas are starting
     READY = "ready"
     BUSY = "busy"  # ready, and requests wait

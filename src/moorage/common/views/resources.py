@@ -92,6 +92,10 @@ class KernelView(View):
     log_tail: str = ""
     devices: list[DeviceView] = []
     status_since: datetime
+    expected_start: datetime | None = Field(
+        None, description="QUEUED: when its site expects its job to start. null: unknown."
+    )
+    ends_at: datetime | None = Field(None, description="End of the walltime of its job; null: unknown.")
     unreachable_since: datetime | None = Field(
         None,
         description="Last report of its agent, which is LOST: the kernel may still run. null: reachable.",

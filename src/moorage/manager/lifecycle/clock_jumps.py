@@ -19,7 +19,9 @@ TOLERANCE_S = 1.0
 # A new leader learns in this time what has become of sessions while no manager ran: agents reconnect within
 # five seconds, and report. A deadline for an agent's answer does not count before.
 SETTLE_S = 10.0
-_AWAITS_AGENT = frozenset({Status.SCHEDULED, Status.PREPARING, Status.CREATING, Status.TERMINATING})
+_AWAITS_AGENT = frozenset(
+    {Status.SCHEDULED, Status.PREPARING, Status.QUEUED, Status.CREATING, Status.TERMINATING}
+)
 
 
 @dataclass(frozen=True, slots=True)

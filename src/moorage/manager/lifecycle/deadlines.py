@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import TERMINAL, Status
 
@@ -17,6 +18,10 @@ APPLY_ORDERS_S = 60.0
 # The agent enforces start_timeout_s itself and reports the cause. The manager's deadline is the later one.
 START_MARGIN_S = 30.0
 STOP_MARGIN_S = 30.0
+# The longest wait in the queue of a batch system, where neither the session nor its group has a limit.
+QUEUE_S = 7 * 86_400.0
+# A site ends a job at its walltime; the agent sees that later.
+WALLTIME_MARGIN_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +32,21 @@ class Deadline:
     description: str
 
 
-def _run_limit(spec: SessionSpec, _: float) -> float | None:
-    return min((t for t in (spec.timeout_s, spec.max_lifetime_s) if t is not None), default=None)
+def run_limit_s(spec: SessionSpec, ends_in_s: float | None = None) -> float | None:
+    """How long it may run from when it is ready. ``ends_in_s``: until its walltime ends, where that is known;
+    its job has run since before."""
+    left_s = spec.walltime_s if ends_in_s is None else ends_in_s
+    walltime_s = None if left_s is None else left_s + WALLTIME_MARGIN_S
+    limits = (spec.timeout_s, spec.max_lifetime_s, walltime_s)
+    return min((t for t in limits if t is not None), default=None)
+
+
+def run_limit_reason(spec: SessionSpec) -> Reason:
+    """The reason for which a session ends that has reached its limit."""
+    limits = [limit for limit in (spec.timeout_s, spec.max_lifetime_s) if limit is not None]
+    if spec.walltime_s is not None and all(spec.walltime_s < limit for limit in limits):
+        return Reason.WALLTIME
+    return Reason.TIMEOUT if spec.timeout_s is not None else Reason.MAX_LIFETIME
 
 
 def _start_limit(spec: SessionSpec, _: float) -> float | None:
@@ -43,8 +61,15 @@ DEADLINES: Mapping[Status, Deadline] = {
         lambda _spec, _grace: APPLY_ORDERS_S, f"{APPLY_ORDERS_S:.0f} s for the agent to apply its orders"
     ),
     Status.PREPARING: Deadline(_start_limit, f"start_timeout_s + {START_MARGIN_S:.0f} s"),
+    Status.QUEUED: Deadline(
+        lambda spec, _: QUEUE_S if spec.queue_timeout_s is None else spec.queue_timeout_s,
+        f"queue_timeout_s of the session or its resource group; {QUEUE_S / 86_400:.0f} days if not set",
+    ),
     Status.CREATING: Deadline(_start_limit, f"start_timeout_s + {START_MARGIN_S:.0f} s"),
-    Status.RUNNING: Deadline(_run_limit, "timeout_s (batch) or max_lifetime_s; unlimited if not set"),
+    Status.RUNNING: Deadline(
+        lambda spec, _: run_limit_s(spec),
+        "timeout_s (batch), max_lifetime_s, or the end of the walltime; unlimited if not set",
+    ),
     Status.TERMINATING: Deadline(
         lambda spec, grace: spec.stop_grace_s + grace + STOP_MARGIN_S,
         f"stop_grace_s + manager.lost_grace_s + {STOP_MARGIN_S:.0f} s; then `stop-overdue` is recorded, and "

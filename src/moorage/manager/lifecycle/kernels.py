@@ -16,12 +16,14 @@ STATUS_ORDER = [
     Status.PENDING,
     Status.SCHEDULED,
     Status.PREPARING,
+    Status.QUEUED,
     Status.CREATING,
     Status.RUNNING,
     Status.TERMINATING,
 ]
 _OBSERVED_STATUS = {
     ObservedState.PREPARING: Status.PREPARING,
+    ObservedState.QUEUED: Status.QUEUED,
     ObservedState.CREATING: Status.CREATING,
     ObservedState.RUNNING: Status.RUNNING,
 }
@@ -83,13 +85,16 @@ class AgentUpdate:
 
 
 class StoredKernel(NamedTuple):
-    """``start_detail``: the stored progress text of a kernel that is starting, else None."""
+    """``start_detail``: the stored progress text of a kernel that is starting, else None. ``expected_start``
+    and ``ends_at``: as ``Observation`` has them."""
 
     kernel_id: KernelId
     session_id: SessionId
     status: Status
     start_detail: str | None = None
     unhealthy: bool = False
+    expected_start: float = 0.0
+    ends_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +149,16 @@ def kernel_changes(stored: Iterable[StoredKernel], update: AgentUpdate) -> list[
             and observation.state is ObservedState.RUNNING
             and bool(observation.unhealthy) is not kernel.unhealthy
         )
-        if new is not status or progressed or judged:
+        timed = _OBSERVED_STATUS.get(observation.state) is status and _times_differ(kernel, observation)
+        if new is not status or progressed or judged or timed:
             changes.append(KernelChange(kernel_id, status, new, observation))
     return changes
+
+
+def _times_differ(kernel: StoredKernel, observation: Observation) -> bool:
+    """An end that is unknown for a moment stays what it was."""
+    starts = abs(observation.expected_start - kernel.expected_start) >= 1
+    return starts or (observation.ends_at > 0 and abs(observation.ends_at - kernel.ends_at) >= 1)
 
 
 def _is_omitted(kernel: StoredKernel, update: AgentUpdate) -> bool:

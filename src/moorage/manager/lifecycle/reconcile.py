@@ -15,7 +15,7 @@ from moorage.common.model.ids import AgentId
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import STARTING, TERMINAL, Result, SessionType, Status
-from moorage.manager.lifecycle.deadlines import deadline_s
+from moorage.manager.lifecycle.deadlines import deadline_s, run_limit_reason, run_limit_s
 from moorage.manager.lifecycle.kernels import STATUS_ORDER
 from moorage.manager.lifecycle.snapshots import KernelSnapshot, SessionSnapshot
 from moorage.manager.lifecycle.transitions import NEW_ATTEMPT, Event, Transition, next_status
@@ -93,12 +93,30 @@ def reconcile_session(
         return _kernel_failed(session, reason, _describe_loss(lost[0]), lost_grace_s)
     if overdue:
         if session.status is Status.RUNNING:
-            reason = Reason.TIMEOUT if session.spec.timeout_s is not None else Reason.MAX_LIFETIME
-            event = Event.FAIL if reason is Reason.TIMEOUT else Event.STOP
-            return _transition(session, event, lost_grace_s, reason)
+            return _run_limit_reached(session, now, lost_grace_s)
+        if session.status is Status.QUEUED:
+            detail = _main_kernel(session.kernels).detail
+            return _kernel_failed(session, Reason.QUEUE_TIMEOUT, detail, lost_grace_s)
         detail = f"no kernel became ready while the session was {session.status}"
         return _kernel_failed(session, Reason.START_TIMEOUT, detail, lost_grace_s)
-    return _degrade(session, lost, now, lost_grace_s) if lost else _advance(session, lost_grace_s)
+    return _degrade(session, lost, now, lost_grace_s) if lost else _advance(session, now, lost_grace_s)
+
+
+def _run_limit_reached(session: SessionSnapshot, now: datetime, lost_grace_s: float) -> Transition:
+    """The end of the walltime may have been unknown, or earlier, when the deadline was set."""
+    limit_s = run_limit_s(session.spec, _ends_in_s(session, now))
+    if limit_s is not None and run_limit_reason(session.spec) is Reason.WALLTIME and limit_s > 0:
+        moved = _transition(session, Event.EXTENDED, lost_grace_s, Reason.NONE)
+        return replace(moved, deadline_s=limit_s)
+    reason = run_limit_reason(session.spec)
+    event = Event.FAIL if reason is Reason.TIMEOUT else Event.STOP
+    return _transition(session, event, lost_grace_s, reason)
+
+
+def _ends_in_s(session: SessionSnapshot, now: datetime) -> float | None:
+    """Seconds until the walltime of its main kernel ends, as its agent knows it."""
+    ends_at = _main_kernel(session.kernels).ends_at
+    return None if ends_at is None else (ends_at - now).total_seconds()
 
 
 def _transition(
@@ -217,15 +235,18 @@ def _reconcile_pending(session: SessionSnapshot, overdue: bool, lost_grace_s: fl
     return _transition(session, Event.EXPIRED, lost_grace_s, Reason.PENDING_TIMEOUT) if overdue else None
 
 
-def _advance(session: SessionSnapshot, lost_grace_s: float) -> Transition | None:
+def _advance(session: SessionSnapshot, now: datetime, lost_grace_s: float) -> Transition | None:
     """READY needs every kernel; earlier steps follow the kernel that is furthest ahead."""
     live = [STATUS_ORDER.index(kernel.status) for kernel in session.kernels if kernel.status not in TERMINAL]
     last, first = STATUS_ORDER[min(live)], STATUS_ORDER[max(live)]
     if session.status in STARTING and last is Status.RUNNING:
-        return _transition(session, Event.READY, lost_grace_s, Reason.NONE)
-    before_creating = session.status in (Status.SCHEDULED, Status.PREPARING)
-    if before_creating and first in (Status.CREATING, Status.RUNNING):
+        ready = _transition(session, Event.READY, lost_grace_s, Reason.NONE)
+        return replace(ready, deadline_s=run_limit_s(session.spec, _ends_in_s(session, now)))
+    before_queue = session.status in (Status.SCHEDULED, Status.PREPARING)
+    if (before_queue or session.status is Status.QUEUED) and first in (Status.CREATING, Status.RUNNING):
         return _transition(session, Event.CREATING, lost_grace_s, Reason.NONE)
+    if before_queue and first is Status.QUEUED:
+        return _transition(session, Event.QUEUED, lost_grace_s, Reason.NONE)
     if session.status is Status.SCHEDULED and first is Status.PREPARING:
         return _transition(session, Event.PREPARING, lost_grace_s, Reason.NONE)
     return None
@@ -335,6 +356,7 @@ def _finish(
 ) -> Transition:
     result, event = None, Event.FAILED if failed else Event.ENDED
     if session.spec.type is SessionType.BATCH:
+        failed = failed or reason is Reason.WALLTIME  # its program was cut off
         result = Result.FAILED if failed else Result.SUCCESS if reason is Reason.EXIT_ZERO else None
         if reason in (Reason.EXIT_NONZERO, Reason.TIMEOUT):
             event = Event.ENDED  # the program ran and has a result; ERROR is for sessions that could not run

@@ -14,7 +14,8 @@ from moorage.common.model.status import Status
 
 @dataclass(frozen=True, slots=True)
 class KernelSnapshot:
-    """A kernel of a session's current attempt, as stored. ``unreachable``: it is live, and its agent LOST."""
+    """A kernel of a session's current attempt, as stored. ``unreachable``: it is live, and its agent LOST.
+    ``ends_at``: the end of its walltime, where its agent knows it."""
 
     kernel_id: KernelId
     status: Status
@@ -24,6 +25,7 @@ class KernelSnapshot:
     agent_id: AgentId | None = None
     hostname: str = MAIN
     unreachable: bool = False
+    ends_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,10 @@ class Event(StrEnum):
     CREATED = "created"  # the first row of every history; never a transition
     PLACED = "placed"
     PREPARING = "preparing"
+    QUEUED = "queued"  # a batch system has accepted its job
     CREATING = "creating"
     READY = "ready"
+    EXTENDED = "extended"  # the walltime ends later than was known
     DEGRADED = "degraded"  # a cluster lost a sub kernel and continues without it
     COMPLETED = "completed"  # a cluster's main1 succeeded: the sub kernels are stopped
     RETRY = "retry"  # the start failed, and another agent may succeed
@@ -38,7 +40,12 @@ class Event(StrEnum):
     FAILED = "failed"
 
 
-_STARTING = (Status.SCHEDULED, Status.PREPARING, Status.CREATING)  # a tuple: the diagram keeps this order
+_STARTING = (
+    Status.SCHEDULED,
+    Status.PREPARING,
+    Status.QUEUED,
+    Status.CREATING,
+)  # a tuple: the diagram keeps this order
 _ACTIVE = (*_STARTING, Status.RUNNING)
 
 TRANSITIONS: Mapping[tuple[Status, Event], Status] = {
@@ -48,11 +55,15 @@ TRANSITIONS: Mapping[tuple[Status, Event], Status] = {
     (Status.PENDING, Event.DEPENDENCY_FAILED): Status.CANCELLED,
     (Status.PENDING, Event.FAIL): Status.ERROR,  # a start failed, and no agent is left to try
     (Status.SCHEDULED, Event.PREPARING): Status.PREPARING,
+    (Status.SCHEDULED, Event.QUEUED): Status.QUEUED,
+    (Status.PREPARING, Event.QUEUED): Status.QUEUED,
     (Status.SCHEDULED, Event.CREATING): Status.CREATING,
     (Status.PREPARING, Event.CREATING): Status.CREATING,
+    (Status.QUEUED, Event.CREATING): Status.CREATING,
     # A fast kernel is RUNNING, or has ended, before the manager sees it start.
     **{(status, Event.READY): Status.RUNNING for status in _STARTING},
     (Status.RUNNING, Event.DEGRADED): Status.RUNNING,
+    (Status.RUNNING, Event.EXTENDED): Status.RUNNING,
     **{(status, Event.COMPLETED): Status.TERMINATING for status in _ACTIVE},
     **{(status, Event.RETRY): Status.PENDING for status in _STARTING},
     **{(status, Event.REQUEUE): Status.PENDING for status in _ACTIVE},

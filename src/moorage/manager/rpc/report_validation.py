@@ -19,6 +19,7 @@ from moorage.common.model.slots import WHOLE_DEVICE
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MAX_INT64, _MAX_KERNELS = 2**63 - 1, 2**31 - 1
+_MAX_TIME = 253_402_300_799  # the year 9999
 _MAX_SILENCE_S = 31_536_000  # a year
 # A kernel's texts, and those of an agent's description, in characters.
 _MAX_TEXT = 1 << 20
@@ -83,6 +84,8 @@ def _problem_of_kernel(kernel: Observation) -> str:
         return f"a text of kernel {kernel.kernel_id} has a NUL character, or more than {_MAX_TEXT} characters"
     if kernel.port and not kernel.host:
         return f"kernel {kernel.kernel_id} listens on port {kernel.port} of no host"
+    if wrong := [at for at in (kernel.expected_start, kernel.ends_at) if not 0 <= at <= _MAX_TIME]:
+        return f"time {wrong[0]} of kernel {kernel.kernel_id} is not 0 to {_MAX_TIME} Unix seconds"
     if problem := _problem_of_apps(kernel):
         return f"kernel {kernel.kernel_id}: {problem}"
     return f"port {kernel.port} of kernel {kernel.kernel_id} is above 65535" if kernel.port > 65535 else ""

@@ -9,6 +9,7 @@ from moorage.manager.serving.canary import is_tried
 from moorage.manager.serving.replicas import consecutive_failures
 from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
 
+_QUEUED = frozenset({Status.PENDING, Status.QUEUED})
 RolloutState = Literal["complete", "progressing", "canary", "waiting", "failed"]
 
 
@@ -16,7 +17,7 @@ def replica_state(r: ReplicaSnapshot) -> str:
     """The served state of one replica; "draining" while it finishes its last requests, "" once it ends."""
     if r.status in TERMINAL or r.status is Status.TERMINATING:
         return ""
-    if r.status is Status.PENDING:
+    if r.status in _QUEUED:
         return EndpointStatus.QUEUED
     if r.draining_since is not None:
         return "draining"
@@ -37,7 +38,8 @@ def endpoint_status(endpoint: EndpointSnapshot) -> EndpointStatus:
         return ready
     if serving or consecutive_failures(endpoint):
         return EndpointStatus.DEGRADED
-    is_loading = any(r.status in STARTING or r.status is Status.RUNNING for r in endpoint.replicas)
+    loading = {*STARTING, Status.RUNNING} - _QUEUED
+    is_loading = any(r.status in loading for r in endpoint.replicas)
     return EndpointStatus.LOADING if is_loading else EndpointStatus.QUEUED
 
 

@@ -178,6 +178,7 @@ def _snapshots(rows: Iterable[Row]) -> list[SessionSnapshot]:
                 AgentId(m["agent_id"]) if m["agent_id"] else None,
                 m["hostname"],
                 m["unreachable"],
+                m["ends_at"],
             )
             for m in kernel_rows
         )

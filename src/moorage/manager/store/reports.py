@@ -258,7 +258,8 @@ class ReportStore:
             if row["id"] is not None:
                 status, detail = Status(row["status"]), row["start_detail"]
                 ids = KernelId(row["id"]), SessionId(row["session_id"])
-                kernels.append(StoredKernel(*ids, status, detail, row["unhealthy"]))
+                times = row["expected_start"] or 0.0, row["ends_at"] or 0.0
+                kernels.append(StoredKernel(*ids, status, detail, row["unhealthy"], *times))
         return found
 
     async def _write_changes(
@@ -289,6 +290,8 @@ class ReportStore:
             [o.log_tail for o in seen],
             [streams[agent_id] for agent_id, _ in every],
             [o.unhealthy for o in seen],
+            [o.expected_start for o in seen],
+            [o.ends_at for o in seen],
         )
         offering = [(agent_id, change) for agent_id, change in every if change.observation.apps]
         if offering and await self._put_service_ports(offering, streams):

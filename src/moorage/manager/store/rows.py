@@ -91,6 +91,8 @@ def kernel_view(row: Row) -> resources.KernelView:
         log_tail=row["log_tail"],
         devices=[resources.DeviceView(**d) for d in row["devices"]],
         status_since=row["status_since"],
+        expected_start=row["expected_start"],
+        ends_at=row["ends_at"],
         unreachable_since=row["unreachable_since"],
     )
 

@@ -197,6 +197,8 @@ kernels = table(
         "lease_s": [Float()],
         "unhealthy_since": [TIME],
         "unhealthy_detail": Text(),
+        "expected_start": [TIME],
+        "ends_at": [TIME],
     },
 )
 

@@ -100,7 +100,7 @@ class AppPort(_message.Message):
     def __init__(self, name: _Optional[str] = ..., port: _Optional[int] = ..., protocol: _Optional[str] = ..., base_path: _Optional[bool] = ..., inner: _Optional[int] = ..., guarded: _Optional[bool] = ...) -> None: ...
 
 class Observation(_message.Message):
-    __slots__ = ("kernel_id", "session_id", "state", "host", "port", "exit_code", "reason", "detail", "log_tail", "apps", "unhealthy")
+    __slots__ = ("kernel_id", "session_id", "state", "host", "port", "exit_code", "reason", "detail", "log_tail", "apps", "unhealthy", "expected_start", "ends_at")
     KERNEL_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -112,6 +112,8 @@ class Observation(_message.Message):
     LOG_TAIL_FIELD_NUMBER: _ClassVar[int]
     APPS_FIELD_NUMBER: _ClassVar[int]
     UNHEALTHY_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_START_FIELD_NUMBER: _ClassVar[int]
+    ENDS_AT_FIELD_NUMBER: _ClassVar[int]
     kernel_id: str
     session_id: str
     state: str
@@ -123,7 +125,9 @@ class Observation(_message.Message):
     log_tail: str
     apps: _containers.RepeatedCompositeFieldContainer[AppPort]
     unhealthy: str
-    def __init__(self, kernel_id: _Optional[str] = ..., session_id: _Optional[str] = ..., state: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., log_tail: _Optional[str] = ..., apps: _Optional[_Iterable[_Union[AppPort, _Mapping]]] = ..., unhealthy: _Optional[str] = ...) -> None: ...
+    expected_start: float
+    ends_at: float
+    def __init__(self, kernel_id: _Optional[str] = ..., session_id: _Optional[str] = ..., state: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., log_tail: _Optional[str] = ..., apps: _Optional[_Iterable[_Union[AppPort, _Mapping]]] = ..., unhealthy: _Optional[str] = ..., expected_start: _Optional[float] = ..., ends_at: _Optional[float] = ...) -> None: ...
 
 class Report(_message.Message):
     __slots__ = ("info", "incarnation", "orders_generation", "kernels", "draining", "delta", "removed", "orders_wanted", "sent_at", "stream", "content_digest", "usage", "newest_generation")
@@ -194,7 +198,7 @@ class ClusterMembership(_message.Message):
     def __init__(self, hostname: _Optional[str] = ..., role: _Optional[str] = ..., index: _Optional[int] = ..., mode: _Optional[str] = ..., group: _Optional[str] = ..., members: _Optional[_Iterable[_Union[ClusterMember, _Mapping]]] = ..., private_key: _Optional[str] = ..., public_key: _Optional[str] = ...) -> None: ...
 
 class KernelSpec(_message.Message):
-    __slots__ = ("kernel_id", "session_id", "session_name", "session_type", "runtime", "engine", "served_name", "model", "args", "command", "env", "probe_path", "probe_period_s", "slots", "devices", "secret", "start_timeout_s", "stop_grace_s", "endpoint_id", "image", "cluster", "ports", "container_user", "workspace", "lease_s", "isolated")
+    __slots__ = ("kernel_id", "session_id", "session_name", "session_type", "runtime", "engine", "served_name", "model", "args", "command", "env", "probe_path", "probe_period_s", "slots", "devices", "secret", "start_timeout_s", "stop_grace_s", "endpoint_id", "image", "cluster", "ports", "container_user", "workspace", "lease_s", "isolated", "hpc")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -235,6 +239,7 @@ class KernelSpec(_message.Message):
     WORKSPACE_FIELD_NUMBER: _ClassVar[int]
     LEASE_S_FIELD_NUMBER: _ClassVar[int]
     ISOLATED_FIELD_NUMBER: _ClassVar[int]
+    HPC_FIELD_NUMBER: _ClassVar[int]
     kernel_id: str
     session_id: str
     session_name: str
@@ -261,7 +266,37 @@ class KernelSpec(_message.Message):
     workspace: str
     lease_s: float
     isolated: bool
-    def __init__(self, kernel_id: _Optional[str] = ..., session_id: _Optional[str] = ..., session_name: _Optional[str] = ..., session_type: _Optional[str] = ..., runtime: _Optional[str] = ..., engine: _Optional[str] = ..., served_name: _Optional[str] = ..., model: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., probe_path: _Optional[str] = ..., probe_period_s: _Optional[float] = ..., slots: _Optional[_Mapping[str, int]] = ..., devices: _Optional[_Iterable[_Union[DeviceGrant, _Mapping]]] = ..., secret: _Optional[str] = ..., start_timeout_s: _Optional[float] = ..., stop_grace_s: _Optional[float] = ..., endpoint_id: _Optional[str] = ..., image: _Optional[str] = ..., cluster: _Optional[_Union[ClusterMembership, _Mapping]] = ..., ports: _Optional[_Iterable[_Union[AppPort, _Mapping]]] = ..., container_user: _Optional[str] = ..., workspace: _Optional[str] = ..., lease_s: _Optional[float] = ..., isolated: _Optional[bool] = ...) -> None: ...
+    hpc: HpcJob
+    def __init__(self, kernel_id: _Optional[str] = ..., session_id: _Optional[str] = ..., session_name: _Optional[str] = ..., session_type: _Optional[str] = ..., runtime: _Optional[str] = ..., engine: _Optional[str] = ..., served_name: _Optional[str] = ..., model: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., probe_path: _Optional[str] = ..., probe_period_s: _Optional[float] = ..., slots: _Optional[_Mapping[str, int]] = ..., devices: _Optional[_Iterable[_Union[DeviceGrant, _Mapping]]] = ..., secret: _Optional[str] = ..., start_timeout_s: _Optional[float] = ..., stop_grace_s: _Optional[float] = ..., endpoint_id: _Optional[str] = ..., image: _Optional[str] = ..., cluster: _Optional[_Union[ClusterMembership, _Mapping]] = ..., ports: _Optional[_Iterable[_Union[AppPort, _Mapping]]] = ..., container_user: _Optional[str] = ..., workspace: _Optional[str] = ..., lease_s: _Optional[float] = ..., isolated: _Optional[bool] = ..., hpc: _Optional[_Union[HpcJob, _Mapping]] = ...) -> None: ...
+
+class HpcJob(_message.Message):
+    __slots__ = ("cluster", "node_type", "project", "template", "partition", "qos", "account", "walltime_s", "options")
+    class OptionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    NODE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    PROJECT_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATE_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    QOS_FIELD_NUMBER: _ClassVar[int]
+    ACCOUNT_FIELD_NUMBER: _ClassVar[int]
+    WALLTIME_S_FIELD_NUMBER: _ClassVar[int]
+    OPTIONS_FIELD_NUMBER: _ClassVar[int]
+    cluster: str
+    node_type: str
+    project: str
+    template: str
+    partition: str
+    qos: str
+    account: str
+    walltime_s: float
+    options: _containers.ScalarMap[str, str]
+    def __init__(self, cluster: _Optional[str] = ..., node_type: _Optional[str] = ..., project: _Optional[str] = ..., template: _Optional[str] = ..., partition: _Optional[str] = ..., qos: _Optional[str] = ..., account: _Optional[str] = ..., walltime_s: _Optional[float] = ..., options: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Orders(_message.Message):
     __slots__ = ("generation", "kernels", "delta", "base", "withdrawn", "digest")

@@ -9,7 +9,7 @@ WITH live AS (
     SELECT agent_id, kernel_id AS id FROM allocations WHERE agent_id = ANY ($2::text[]) AND released_at IS NULL
     EXCEPT SELECT agent_id, id FROM live
 )
-SELECT agent_id, id, status IN ('SCHEDULED', 'PREPARING', 'CREATING', 'RUNNING') AS wanted, NULL::uuid AS session_id FROM live
+SELECT agent_id, id, status IN ('SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING', 'RUNNING') AS wanted, NULL::uuid AS session_id FROM live
 UNION ALL
 SELECT agent_id, id, FALSE, NULL FROM held
 UNION ALL

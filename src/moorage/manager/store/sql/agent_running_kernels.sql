@@ -2,7 +2,7 @@
 SELECT k.agent_id, k.id, k.session_id, k.status = 'TERMINATING' OR s.status = 'TERMINATING' AS ending, k.status_since,
        CASE WHEN s.status = 'RUNNING' AND k.attempt = s.attempt THEN s.deadline_at END AS deadline_at, h.taken_at,
        s.priority, s.owner, s.project, s.endpoint_id, (s.spec ->> 'preemptible') IS DISTINCT FROM 'false' AS preemptible,
-       least((s.spec ->> 'timeout_s')::float8, (s.spec ->> 'max_lifetime_s')::float8) AS runs_s,
+       least((s.spec ->> 'timeout_s')::float8, (s.spec ->> 'max_lifetime_s')::float8, (s.spec ->> 'walltime_s')::float8) AS runs_s,
        (s.spec ->> 'stop_grace_s')::float8 AS stop_s, h.slots, h.devices, h.amounts
 FROM kernels k JOIN sessions s ON s.id = k.session_id, LATERAL (
     SELECT min(a.taken_at) AS taken_at, array_agg(a.slot) AS slots, array_agg(a.device_id) AS devices,

@@ -2,7 +2,7 @@
 -- more than $1 seconds, or without a kernel to wait for. A late stop has no deadline: it waits for its kernels.
 SELECT s.id::text AS subject, 'it is ' || s.status || ' without a deadline' AS detail FROM sessions s
 WHERE ($2::uuid[] IS NULL OR s.id = ANY ($2)) AND s.deadline_at IS NULL AND (
-    s.status IN ('SCHEDULED', 'PREPARING', 'CREATING')
+    s.status IN ('SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING')
     OR (s.status = 'TERMINATING' AND NOT EXISTS (
         SELECT FROM session_history h WHERE h.session_id = s.id AND h.revision = s.revision AND h.event = 'stop-overdue'))
     OR (s.status = 'PENDING' AND s.spec ->> 'pending_timeout_s' IS NOT NULL)
@@ -18,7 +18,7 @@ UNION ALL
 SELECT s.id::text, 'it is ' || s.status || ', but its kernel ' || k.id || ' is ' || k.status || ' since ' || k.status_since
 FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
 WHERE ($2::uuid[] IS NULL OR s.id = ANY ($2))
-  AND s.status IN ('SCHEDULED', 'PREPARING', 'CREATING', 'RUNNING', 'TERMINATING')
+  AND s.status IN ('SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING', 'RUNNING', 'TERMINATING')
   AND k.status IN ('TERMINATED', 'CANCELLED', 'ERROR') AND k.status_since < now() - make_interval(secs => $1)
   AND NOT (s.status = 'TERMINATING' AND EXISTS (
       SELECT FROM kernels o WHERE o.session_id = s.id AND o.attempt = s.attempt AND o.status = 'TERMINATING'))

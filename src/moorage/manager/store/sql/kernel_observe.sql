@@ -4,8 +4,8 @@
 -- has ended, and a new attempt of its session may wait for that. `endpoint_id`: of a replica whose health changed.
 WITH input AS (
     SELECT * FROM unnest($1::text[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int[],
-                         $8::int[], $9::text[], $10::text[], $11::text[], $12::bigint[], $13::text[])
-    AS i(agent_id, id, old, new, observed, host, port, exit_code, reason, detail, log_tail, stream, unhealthy)
+                         $8::int[], $9::text[], $10::text[], $11::text[], $12::bigint[], $13::text[], $14::float8[], $15::float8[])
+    AS i(agent_id, id, old, new, observed, host, port, exit_code, reason, detail, log_tail, stream, unhealthy, expected_start, ends_at)
 ), reporting AS (
     SELECT a.id FROM agents a JOIN (SELECT DISTINCT agent_id, stream FROM input) i ON a.id = i.agent_id
     WHERE a.stream = i.stream ORDER BY a.id FOR SHARE OF a
@@ -24,7 +24,9 @@ UPDATE kernels k SET
     log_tail = CASE WHEN i.log_tail = '' THEN k.log_tail ELSE i.log_tail END,
     -- What it was when it ended stays.
     unhealthy_since = CASE WHEN i.new <> 'RUNNING' THEN k.unhealthy_since WHEN i.unhealthy <> '' THEN coalesce(k.unhealthy_since, now()) END,
-    unhealthy_detail = CASE WHEN i.new <> 'RUNNING' THEN k.unhealthy_detail ELSE i.unhealthy END
+    unhealthy_detail = CASE WHEN i.new <> 'RUNNING' THEN k.unhealthy_detail ELSE i.unhealthy END,
+    expected_start = to_timestamp(nullif(i.expected_start, 0)),
+    ends_at = coalesce(to_timestamp(nullif(i.ends_at, 0)), k.ends_at)
 FROM locked i
 WHERE k.id = i.id AND k.status = i.old AND k.agent_id = i.agent_id
 RETURNING k.id, k.session_id, k.port > 0 AS has_port, i.old = 'TERMINATING' AND i.new <> i.old AS was_stopping,

@@ -22,7 +22,7 @@ FROM names n LEFT JOIN LATERAL (
            e.serving -> 'limits' AS limits
     FROM endpoints e
     CROSS JOIN LATERAL (
-        SELECT coalesce(bool_or(s.status <> 'PENDING'), false) AS is_starting FROM sessions s
+        SELECT coalesce(bool_or(s.status NOT IN ('PENDING', 'QUEUED')), false) AS is_starting FROM sessions s
         WHERE s.endpoint_id = e.id AND s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR') AND s.status <> 'TERMINATING') x
     CROSS JOIN LATERAL (
         SELECT percentile_disc(0.9) WITHIN GROUP (ORDER BY s.ready_at - s.created_at) AS expected_s

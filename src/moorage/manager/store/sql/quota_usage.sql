@@ -5,7 +5,7 @@ WITH held AS MATERIALIZED (
     SELECT resource_group, owner, project, slots FROM sessions WHERE status = 'RUNNING'
     UNION ALL
     SELECT resource_group, owner, project, slots FROM sessions
-    WHERE status IN ('SCHEDULED', 'PREPARING', 'CREATING', 'TERMINATING')
+    WHERE status IN ('SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING', 'TERMINATING')
 )
 SELECT resource_group, owner, project, '' AS slot, count(*) AS amount FROM held GROUP BY 1, 2, 3
 UNION ALL

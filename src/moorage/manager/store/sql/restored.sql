@@ -20,7 +20,7 @@ WITH generation AS MATERIALIZED (
     UPDATE kernels SET status = 'PREPARING' WHERE status = 'SCHEDULED'
 ), moving AS (
     UPDATE sessions SET deadline_at = greatest(deadline_at, now() + interval '2 minutes')
-    WHERE status IN ('SCHEDULED', 'PREPARING', 'CREATING', 'TERMINATING') AND deadline_at IS NOT NULL
+    WHERE status IN ('SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING', 'TERMINATING') AND deadline_at IS NOT NULL
 )
 SELECT g.at AS generation, (SELECT count(*) FROM returning_agents) AS agents,
        (SELECT count(*) FROM sessions WHERE status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')) AS sessions

@@ -6,14 +6,14 @@ WITH present AS (
     FROM agents WHERE status <> 'LOST' AND NOT draining GROUP BY 1
 ), found AS MATERIALIZED (
     SELECT s.*, s.status = 'PENDING' OR s.deadline_at <= now() OR (
-               s.status IN ('SCHEDULED', 'PREPARING', 'CREATING')
+               s.status IN ('SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING')
                AND EXISTS (SELECT FROM kernels f WHERE f.session_id = s.id AND f.attempt = s.attempt
                              AND f.status IN ('TERMINATED', 'CANCELLED', 'ERROR'))) AS needs_agents
     FROM unnest($1::uuid[]) AS requested(id) JOIN sessions s USING (id)
 )
 SELECT s.id, s.status, s.revision, s.attempt, s.requeues, s.requeued_from, s.spec::text AS spec, s.reason, s.detail,
        s.deadline_at, k.id AS kernel_id, k.status AS kernel_status, k.reason AS kernel_reason,
-       k.detail AS kernel_detail, k.exit_code, k.agent_id, k.hostname, now() AS now,
+       k.detail AS kernel_detail, k.exit_code, k.agent_id, k.hostname, k.ends_at, now() AS now,
        coalesce(n.status = 'LOST' AND k.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR'), false) AS unreachable,
        coalesce(s.spec ->> 'overlap', CASE WHEN s.endpoint_id IS NOT NULL THEN 'allowed' END) = 'allowed' IS TRUE AS overlap,
        CASE WHEN s.status = 'PENDING' AND s.attempt > 1 THEN ARRAY(

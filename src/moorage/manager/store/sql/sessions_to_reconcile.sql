@@ -11,7 +11,7 @@ WITH ended AS MATERIALIZED (
 SELECT id FROM sessions WHERE deadline_at <= now() AND status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
 UNION
 SELECT s.id FROM sessions s
-WHERE $1::boolean AND s.status IN ('SCHEDULED', 'PREPARING', 'CREATING', 'TERMINATING')
+WHERE $1::boolean AND s.status IN ('SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING', 'TERMINATING')
   AND EXISTS (SELECT FROM kernels k WHERE k.session_id = s.id AND k.attempt = s.attempt AND k.status <> s.status)
 UNION
 SELECT r.id FROM ended e, LATERAL (

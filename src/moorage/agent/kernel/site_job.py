@@ -1,0 +1,52 @@
+"""Job of a kernel at a site, as the site describes it, and the start timeout, which does not count its queue.
+
+Pure. Times are monotonic seconds, except where they come from the site: Unix seconds, 0 if unknown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from moorage.agent.kernel.outcome import TerminationCause
+from moorage.agent.runtimes import RuntimeObservation
+from moorage.common.link.messages import Observation
+from moorage.common.model.reasons import Reason
+from moorage.common.model.status import ObservedState
+
+# A site may state the same time a little differently each time it is asked.
+_SAME_S = 1.0
+
+
+@dataclass(slots=True)
+class SiteJob:
+    """``counts_from``: when the start timeout began to count. It is counted anew by an agent that was
+    restarted: the wall clock may have jumped meanwhile, and the manager has a deadline of its own."""
+
+    counts_from: float
+    expected_start: float = 0.0
+    ends_at: float = 0.0
+
+    def note(self, observed: RuntimeObservation, now: float) -> bool:
+        """Take over what the runtime observed. Returns whether there is something new to report."""
+        if observed.state is ObservedState.QUEUED:
+            self.counts_from = now
+        starts, ends = observed.expected_start or 0.0, observed.ends_at or self.ends_at
+        if abs(starts - self.expected_start) < _SAME_S and abs(ends - self.ends_at) < _SAME_S:
+            return False
+        self.expected_start, self.ends_at = starts, ends
+        return True
+
+    def remaining_s(self, limit_s: float, now: float) -> float:
+        """Seconds until the start timeout; 0 or less: it has passed."""
+        return self.counts_from + limit_s - now
+
+    def reported(self, observation: Observation) -> Observation:
+        if not (self.expected_start or self.ends_at):
+            return observation
+        return replace(observation, expected_start=self.expected_start, ends_at=self.ends_at)
+
+
+def start_timeout(limit_s: float, last_result: str) -> TerminationCause:
+    """``last_result``: of the readiness check, "" for none."""
+    last = f"; last attempt: {last_result}" if last_result else ""
+    return TerminationCause(Reason.START_TIMEOUT, f"it was not ready within {limit_s:g} s{last}")

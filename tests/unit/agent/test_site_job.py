@@ -1,0 +1,40 @@
+"""Jobs of kernels at a site: what is reported of them, and the start timeout beside them."""
+
+from __future__ import annotations
+
+from moorage.agent.kernel.outcome import determine_outcome
+from moorage.agent.kernel.site_job import SiteJob
+from moorage.agent.runtimes import RuntimeObservation
+from moorage.common.link.messages import Observation
+from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.model.reasons import Reason
+from moorage.common.model.status import ObservedState as S
+
+SEEN = Observation(KernelId("k"), SessionId("s"), S.QUEUED)
+
+
+def test_time_in_the_queue_does_not_count_to_the_start_timeout() -> None:
+    job = SiteJob(100)
+    for now in (110.0, 5_000.0):
+        job.note(RuntimeObservation(S.QUEUED), now)
+    job.note(RuntimeObservation(S.CREATING), 5_010)
+    assert job.remaining_s(60, 5_020) == 40
+
+
+def test_times_of_the_site_are_reported_once_they_differ() -> None:
+    job = SiteJob(0)
+    assert not job.note(RuntimeObservation(S.QUEUED), 1)
+    assert job.reported(SEEN) is SEEN
+    assert job.note(RuntimeObservation(S.QUEUED, expected_start=500), 1)
+    assert not job.note(RuntimeObservation(S.QUEUED, expected_start=500.5), 2)
+    assert job.reported(SEEN).expected_start == 500
+    assert job.note(RuntimeObservation(S.CREATING, ends_at=900), 3)
+    assert not job.note(RuntimeObservation(S.UNKNOWN), 4)
+    assert (job.reported(SEEN).expected_start, job.reported(SEEN).ends_at) == (0, 900)
+
+
+def test_end_of_the_walltime_is_a_reason_of_its_own() -> None:
+    ended = determine_outcome(
+        S.EXITED, -9, oom=False, refused=False, detail="", cause=None, walltime_over=True
+    )
+    assert (ended.reason, ended.exit_code) == (Reason.WALLTIME, -9)

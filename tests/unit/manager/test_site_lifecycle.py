@@ -1,0 +1,117 @@
+"""Sessions whose jobs wait in the queue of a site and end with its walltime."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from moorage.common.link.messages import Observation
+from moorage.common.model.ids import AgentId, KernelId, SessionId
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import ObservedState, Result, SessionType, Status
+from moorage.manager.lifecycle import Event, KernelSnapshot, SessionSnapshot, reconcile_session
+from moorage.manager.lifecycle.deadlines import QUEUE_S, WALLTIME_MARGIN_S, deadline_s, run_limit_s
+from moorage.manager.lifecycle.kernels import AgentUpdate, StoredKernel, kernel_changes, next_kernel_status
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+K, S = KernelId("k"), SessionId("s")
+MODEL = SessionSpec(engine="llamacpp", model="m", type=SessionType.INFERENCE, walltime_s=3600)
+BATCH = SessionSpec(command=["x"], type=SessionType.BATCH, walltime_s=3600, queue_timeout_s=60)
+
+
+def session(status: Status, kernel: Status, spec: SessionSpec = MODEL, **fields: object) -> SessionSnapshot:
+    stored = replace(KernelSnapshot(K, kernel, agent_id=AgentId("hpc-1")), **fields)  # type: ignore[arg-type]
+    return SessionSnapshot(S, status, 1, 1, spec, (stored,), other_agents=3)
+
+
+@pytest.mark.parametrize(
+    ("before", "kernel", "event", "after"),
+    [
+        (Status.SCHEDULED, Status.QUEUED, Event.QUEUED, Status.QUEUED),
+        (Status.PREPARING, Status.QUEUED, Event.QUEUED, Status.QUEUED),
+        (Status.QUEUED, Status.CREATING, Event.CREATING, Status.CREATING),
+        (Status.QUEUED, Status.RUNNING, Event.READY, Status.RUNNING),
+    ],
+)
+def test_session_follows_its_job_through_the_queue(
+    before: Status, kernel: Status, event: Event, after: Status
+) -> None:
+    move = reconcile_session(session(before, kernel), NOW, 120)
+    assert move is not None
+    assert (move.event, move.new) == (event, after)
+
+
+def test_queue_has_its_own_deadline_and_the_start_timeout_counts_after_it() -> None:
+    assert deadline_s(Status.QUEUED, BATCH, 120) == 60
+    assert deadline_s(Status.QUEUED, MODEL, 120) == QUEUE_S > MODEL.start_timeout_s
+    waiting = session(Status.QUEUED, Status.QUEUED, detail="Priority")
+    move = reconcile_session(replace(waiting, deadline_at=NOW), NOW, 120)
+    assert move is not None
+    assert (move.new, move.reason, move.detail) == (Status.TERMINATING, Reason.QUEUE_TIMEOUT, "Priority")
+    loads = reconcile_session(session(Status.QUEUED, Status.CREATING), NOW, 120)
+    assert loads is not None
+    assert loads.deadline_s == MODEL.start_timeout_s + 30
+
+
+def test_deadline_of_a_running_session_is_the_end_of_its_walltime() -> None:
+    known = session(Status.CREATING, Status.RUNNING, ends_at=NOW + timedelta(seconds=100))
+    unknown = session(Status.CREATING, Status.RUNNING)
+    for one, left_s in ((known, 100), (unknown, 3600)):
+        move = reconcile_session(one, NOW, 120)
+        assert move is not None
+        assert (move.event, move.deadline_s) == (Event.READY, left_s + WALLTIME_MARGIN_S)
+    assert run_limit_s(BATCH.model_copy(update={"timeout_s": 5.0}), 100) == 5
+
+
+def test_walltime_that_a_site_extended_moves_the_deadline() -> None:
+    extended = session(Status.RUNNING, Status.RUNNING, ends_at=NOW + timedelta(seconds=100))
+    move = reconcile_session(replace(extended, deadline_at=NOW), NOW, 120)
+    assert move is not None
+    assert (move.event, move.new, move.deadline_s) == (
+        Event.EXTENDED,
+        Status.RUNNING,
+        100 + WALLTIME_MARGIN_S,
+    )
+    over = session(Status.RUNNING, Status.RUNNING, ends_at=NOW - timedelta(seconds=WALLTIME_MARGIN_S))
+    move = reconcile_session(replace(over, deadline_at=NOW), NOW, 120)
+    assert move is not None
+    assert (move.event, move.reason) == (Event.STOP, Reason.WALLTIME)
+
+
+def test_end_by_walltime_is_no_error_of_a_replica_and_fails_a_batch_program() -> None:
+    for spec, result in ((MODEL, None), (BATCH, Result.FAILED)):
+        ended = session(Status.RUNNING, Status.TERMINATED, spec, reason=Reason.WALLTIME)
+        move = reconcile_session(ended, NOW, 120)
+        assert move is not None
+        assert (move.new, move.reason, move.result) == (Status.TERMINATED, Reason.WALLTIME, result)
+
+
+def test_kernel_moves_forward_only_and_unknown_changes_nothing() -> None:
+    def seen(state: ObservedState) -> Observation:
+        return Observation(K, S, state)
+
+    assert next_kernel_status(Status.PREPARING, seen(ObservedState.QUEUED)) is Status.QUEUED
+    assert next_kernel_status(Status.QUEUED, seen(ObservedState.UNKNOWN)) is Status.QUEUED
+    assert next_kernel_status(Status.CREATING, seen(ObservedState.QUEUED)) is Status.CREATING
+
+
+@pytest.mark.parametrize(
+    ("stored", "seen", "changes"),
+    [
+        ((100.0, 0.0), (100.4, 0.0), False),
+        ((100.0, 0.0), (160.0, 0.0), True),
+        ((100.0, 0.0), (0.0, 0.0), True),
+        ((0.0, 200.0), (0.0, 260.0), True),
+        ((0.0, 200.0), (0.0, 0.0), False),
+    ],
+)
+def test_new_times_of_a_job_are_a_change(
+    stored: tuple[float, float], seen: tuple[float, float], changes: bool
+) -> None:
+    kernel = StoredKernel(K, S, Status.QUEUED, "", False, *stored)
+    observation = Observation(K, S, ObservedState.QUEUED, expected_start=seen[0], ends_at=seen[1])
+    update = AgentUpdate(None, "i", 1, False, {K: observation})  # type: ignore[arg-type]
+    assert bool(kernel_changes([kernel], update)) is changes
