@@ -17,6 +17,7 @@ from moorage.common.views.identity import ProjectSpec, UserSpec
 from moorage.common.views.keys import KeySpec
 from moorage.common.views.resources import SessionView, WorkspaceList, WorkspaceView
 from moorage.manager.api import ApiServices, serve_api
+from moorage.manager.events import EventFeed
 from moorage.manager.explain.service import ExplanationService
 from moorage.manager.identity.keys import ApiKey, Owner
 from moorage.manager.identity.scope import Scope
@@ -92,7 +93,10 @@ class Api:
     async def call(self, caller: str | None, method: str, path: str, body: Any = None) -> tuple[int, str]:
         headers = {"Authorization": f"Bearer {self.keys[caller]}"} if caller else {}
         async with self.http.request(method, path, headers=headers, json=body) as response:
-            return response.status, await response.text()
+            endless = response.content_type == "text/event-stream"
+            return response.status, (
+                await response.content.readany()
+            ).decode() if endless else await response.text()
 
 
 @asynccontextmanager
@@ -102,6 +106,7 @@ async def serve(store: Store) -> AsyncIterator[Api]:
     async def checks() -> dict[str, str]:
         return {}
 
+    events = EventFeed(store, clock, "1.2.3")
     services = ApiServices(
         store=store,
         endpoints=EndpointService(store.endpoints, store.loads, clock),
@@ -110,6 +115,7 @@ async def serve(store: Store) -> AsyncIterator[Api]:
         logs=insides,
         execs=cast(Any, insides),
         workspaces=workspaces,
+        events=events,
         checks=checks,
         metrics=_no_metrics,
         max_body_bytes=1 << 20,
@@ -118,7 +124,8 @@ async def serve(store: Store) -> AsyncIterator[Api]:
     )
     runner = await serve_api(services, "127.0.0.1", 0)
     try:
-        async with aiohttp.ClientSession(f"http://127.0.0.1:{runner.addresses[0][1]}") as http:
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        async with events.loop, aiohttp.ClientSession(url) as http:
             yield Api(store, http, await _make_callers(store), workspaces)
     finally:
         await runner.cleanup()

@@ -20,7 +20,7 @@ from moorage.common.link.proxy_messages import UsageBatch, UsageRecord
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.views.identity import ProjectSpec
 from moorage.common.views.keys import KeySpec
-from moorage.manager.api import dependencies
+from moorage.manager.api import dependencies, identity_dependencies
 from moorage.manager.api.authorization import MAY
 from moorage.manager.api.route import Route
 from moorage.manager.api.routes import ROUTES
@@ -39,7 +39,7 @@ ANN, BOB = Scope.system("ann", Owner("ann", "vision")), Scope.system("bob", Owne
 
 # Routes about what belongs to a project, by the first part of their path; the others are about the platform.
 TENANT = {"secrets", "sessions", "endpoints", "workspaces", "quotas", "keys", "projects", "stats"}
-TENANT |= {"usage", "limits", "metrics"}
+TENANT |= {"usage", "limits", "metrics", "events", "overview", "occupancy"}
 PLATFORM = {"agents", "groups", "scheduler", "users", "join-tokens", "join", "peers", "ca"}
 
 BODIES: dict[str, Any] = {
@@ -323,6 +323,8 @@ UNSCOPED = {
     "Explanations.infeasible": "about the nodes alone",
     "CommandSource.check": "of a session that was found",
     "CommandSource.open": "in a session that was found",
+    "EventSource.stream": "takes the audience, which follows from the scope",
+    "EventSource.close": "reads nothing",
     "WorkspaceSource.ask": "of nodes; its answers are filtered by session",
 }
 
@@ -330,8 +332,9 @@ UNSCOPED = {
 def test_scope_cannot_be_left_out() -> None:
     """Of everything that the API can call, what reads or changes tenant data takes the scope first."""
     unscoped = set()
-    for name, interface in vars(dependencies).items():
-        is_ours = getattr(interface, "__module__", "") == dependencies.__name__
+    ours = {dependencies.__name__, identity_dependencies.__name__}
+    for name, interface in (vars(dependencies) | vars(identity_dependencies)).items():
+        is_ours = getattr(interface, "__module__", "") in ours
         if not is_ours or not is_protocol(interface) or name in NO_TENANT:
             continue
         for method, function in vars(interface).items():

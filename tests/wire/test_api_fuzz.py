@@ -37,6 +37,7 @@ PER_ROLE, PER_STRANGER = 150, 40
 # What a route reads is where it fails: routes with a body or a query come more often.
 WEIGHTED = [row for row in ROUTES for _ in range(4 if row.body or row.query is not NoQuery else 1)]
 # Followed logs go on for ever; their head is what counts.
+ENDLESS = ("text/plain", "text/event-stream")
 ENDLESS_S = 0.5
 
 
@@ -91,10 +92,10 @@ class Target:
         ) as answer:
             body = b""
             try:
-                async with asyncio.timeout(ENDLESS_S if answer.content_type == "text/plain" else 20):
+                async with asyncio.timeout(ENDLESS_S if answer.content_type in ENDLESS else 20):
                     body = await answer.read()
             except TimeoutError:
-                assert answer.content_type == "text/plain", "only logs may go on"
+                assert answer.content_type in ENDLESS, "only logs and events may go on"
             return answer.status, answer.content_type, dict(answer.headers), body
 
 

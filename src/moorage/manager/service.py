@@ -23,6 +23,7 @@ from moorage.common.model.addresses import AddressRule, is_loopback, split_addre
 from moorage.common.model.errors import ConfigError, StartupError, StoreUnavailable
 from moorage.common.views.peers import JoinTokenSpec
 from moorage.manager.api import ApiServices, serve_api
+from moorage.manager.events import EventFeed
 from moorage.manager.explain.service import ExplanationService
 from moorage.manager.loops import (
     AgentMonitor,
@@ -320,6 +321,8 @@ class Manager:
                 return {"postgres": str(error)}
             return {"postgres": "ok"}
 
+        events = EventFeed(store, self._clock, moorage.__version__)
+        await self._stack.enter_async_context(events.loop)
         services = ApiServices(
             store=store,
             endpoints=EndpointService(store.endpoints, store.loads, self._clock),
@@ -329,6 +332,7 @@ class Manager:
             logs=logs,
             execs=execs,
             workspaces=workspaces,
+            events=events,
             checks=checks,
             metrics=Scrape(store, metrics, self._clock).render,
             max_body_bytes=self._settings.max_body_bytes,

@@ -14,6 +14,7 @@ from typing import Any, Self
 import structlog
 from aiohttp import web
 from fake_openai import FakeOpenAi
+from memory_events import MemoryEvents
 from memory_execs import MemoryExecs, MemoryWorkspaces
 from memory_store import ADMIN_KEY, MemoryStore
 from pydantic import BaseModel
@@ -55,6 +56,7 @@ class FakeManager:
             logs=self.store.sessions,
             execs=MemoryExecs(),
             workspaces=MemoryWorkspaces(),
+            events=MemoryEvents(),
             checks=_starting,
             metrics=_no_metrics,
             max_body_bytes=64 * 1024,

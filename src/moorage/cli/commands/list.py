@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,8 +15,11 @@ from moorage.cli.lookup import all_endpoints, all_sessions, live_sessions
 
 if TYPE_CHECKING:
     from moorage.common.views.endpoints import EndpointView
+    from moorage.common.views.events import EventKind
     from moorage.common.views.resources import SessionView
     from moorage.sdk import Client
+
+    _Listed = tuple[list[EndpointView], list[SessionView]]
 
 sessions = noun(
     "sessions", help="Sessions. `ps` lists them with the endpoints; the short commands act on them."
@@ -29,25 +32,42 @@ _NOTHING = "nothing runs yet; `moorage serve MODEL` serves a model, `moorage run
 
 
 @command(app)
-def ps(cli: Cli, all_: All = False) -> None:
+def ps(
+    cli: Cli,
+    all_: All = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Show the list again after each change, until Ctrl-C.")
+    ] = False,
+) -> None:
     """List endpoints and sessions.
 
     \b
     Examples:
       moorage ps
       moorage ps --all -o wide
+      moorage ps --watch
       moorage ps -o json | jq '.sessions[].name'
     """
 
-    async def work(client: Client) -> Any:
+    async def work(client: Client) -> _Listed:
         return await asyncio.gather(all_endpoints(client), _sessions(client, all_))
 
-    endpoint_views, session_views = cli.run(work)
+    if watch:
+        from moorage.cli.watch import watch as watch_list
+
+        kinds: tuple[EventKind, ...] = ("session", "endpoint")
+        cli.run(lambda client: watch_list(cli, client, kinds, work, lambda found: _show(cli, *found)))
+    else:
+        _show(cli, *cli.run(work))
+
+
+def _show(cli: Cli, endpoint_views: list[EndpointView], session_views: list[SessionView]) -> None:
     if cli.json:
         cli.print_json({"endpoints": endpoint_views, "sessions": session_views})
     elif cli.output is Output.NAME:
-        for view in (*endpoint_views, *(s for s in session_views if s.endpoint is None)):
-            print(view.name)
+        alone = (view.name for view in session_views if view.endpoint is None)
+        for name in (*(view.name for view in endpoint_views), *alone):
+            print(name)
     elif not endpoint_views and not session_views:
         cli.note(_NOTHING)
     else:

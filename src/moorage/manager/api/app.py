@@ -81,6 +81,7 @@ def _build_app(deps: ApiServices, guard: HeadGuard) -> web.Application:
     app = web.Application(middlewares=[_error_middleware(deps, guard)], client_max_size=deps.max_body_bytes)
     app[DESCRIPTION] = _description(deps.version)
     app.on_response_prepare.append(_set_headers)
+    app.on_shutdown.append(_end_streams(deps))
     authenticator = Authenticator(deps.store, deps.clock)
     expect = _expect(deps.max_body_bytes)
     for row in ROUTES:
@@ -89,6 +90,13 @@ def _build_app(deps: ApiServices, guard: HeadGuard) -> web.Application:
         if row.access == "open":
             app.router.add_route("HEAD", row.path, handler)
     return app
+
+
+def _end_streams(deps: ApiServices) -> Callable[[web.Application], Awaitable[None]]:
+    async def end(_: web.Application) -> None:
+        deps.events.close()
+
+    return end
 
 
 @cache  # it takes 0.1 s, and the tests build hundreds of applications
@@ -100,15 +108,17 @@ def _serve(row: Route, deps: ApiServices, authenticator: Authenticator) -> Handl
     location_fields = [name for _, name, _, _ in Formatter().parse(row.location) if name]
 
     async def handler(request: web.Request) -> web.StreamResponse:
-        scope = ANONYMOUS
-        if row.access != "open":
+        async def authenticated() -> Scope:
             scope = Scope.of(await authenticator.authenticate(request))
             check_access(row, scope)
+            return scope
+
+        scope = ANONYMOUS if row.access == "open" else await authenticated()
         if "\0" in "".join(request.match_info.values()):
             raise NotFound("names cannot contain a NUL character")
         query = read_query(request, row.query)
         body = await read_body(request, row.body, deps) if row.body is not None else None
-        call = Call(request, deps, scope, body, query)
+        call = Call(request, deps, scope, body, query, authenticated)
         answer = await row.handler(call)
         if isinstance(answer, web.StreamResponse):
             return answer

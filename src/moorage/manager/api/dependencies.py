@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,31 +13,18 @@ from moorage.common.http.server import DEFAULT_LIMITS, Limits
 from moorage.common.model.commands import Channel, ExecEnd, ExecSpec, Size
 from moorage.common.model.group_options import QuotaLimits, QuotaScope
 from moorage.common.model.ids import SessionId
-from moorage.common.model.roles import MemberRole
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.status import SessionType, Status
-from moorage.common.views.access_tokens import AccessTokenSpec, AccessTokenView, AppView, NewAccessTokenView
 from moorage.common.views.decisions import DecisionPage, RunView
 from moorage.common.views.endpoints import EndpointPatch, EndpointView, RevisionView, ScalingDecision
-from moorage.common.views.identity import (
-    MemberView,
-    ProjectPatch,
-    ProjectSpec,
-    ProjectView,
-    UserPatch,
-    UserSpec,
-    UserView,
-)
-from moorage.common.views.keys import KeyLimits, KeySpec, KeyView, NewKeyView
+from moorage.common.views.events import AgentOccupancy, Overview
 from moorage.common.views.metering import LimitView, ModelUsage, UsageSplit
 from moorage.common.views.peers import (
     CaView,
     JoinReply,
     JoinRequest,
     JoinTokenSpec,
-    JoinTokenView,
     NewJoinTokenView,
-    PeerView,
     RotateCa,
 )
 from moorage.common.views.pending import PlanView, WhyView
@@ -53,9 +40,17 @@ from moorage.common.views.resources import (
     SessionView,
     WorkspaceList,
 )
-from moorage.common.views.secrets import SecretView
 from moorage.common.views.usage import AgentStats, SessionStats, SessionUsage
-from moorage.manager.identity.keys import ApiKey, IdempotencyKey
+from moorage.manager.api.identity_dependencies import (
+    AccessTokens,
+    Keys,
+    Peers,
+    Projects,
+    Secrets,
+    Users,
+)
+from moorage.manager.identity.audience import Audience
+from moorage.manager.identity.keys import IdempotencyKey
 from moorage.manager.identity.scope import Scope
 
 
@@ -138,20 +133,19 @@ class Groups(Protocol):
     async def put(self, name: str, options: GroupOptions, *, actor: str) -> GroupView: ...
 
 
+class Overviews(Protocol):
+    async def overview(self, scope: Scope, groups: frozenset[str] | None) -> Overview: ...
+
+    async def occupancy(
+        self, scope: Scope, *, resource_group: str | None, agent: str | None, cursor: str | None, limit: int
+    ) -> Page[AgentOccupancy]: ...
+
+
 class Quotas(Protocol):
     async def all(self, scope: Scope) -> list[QuotaView]: ...
     async def get(self, scope: Scope, kind: QuotaScope, name: str) -> QuotaView: ...
     async def put(self, scope: Scope, kind: QuotaScope, name: str, limits: QuotaLimits) -> QuotaView: ...
     async def delete(self, scope: Scope, kind: QuotaScope, name: str) -> QuotaView: ...
-
-
-class Secrets(Protocol):
-    """Of the project of the scope's owner."""
-
-    async def put(self, scope: Scope, name: str, value: str) -> SecretView: ...
-    async def all(self, scope: Scope) -> list[SecretView]: ...
-    async def delete(self, scope: Scope, name: str) -> SecretView: ...
-    async def check_exist(self, scope: Scope, names: Collection[str]) -> None: ...
 
 
 class Decisions(Protocol):
@@ -162,58 +156,6 @@ class Decisions(Protocol):
     async def runs(
         self, scope: Scope, group: str, since: datetime, until: datetime, *, cursor: str | None, limit: int
     ) -> Page[RunView]: ...
-
-
-class Keys(Protocol):
-    async def create(self, scope: Scope, spec: KeySpec) -> NewKeyView: ...
-    async def all(self, scope: Scope) -> list[KeyView]: ...
-    async def get(self, scope: Scope, name: str) -> KeyView: ...
-    async def update(self, scope: Scope, name: str, limits: KeyLimits) -> KeyView: ...
-    async def rotate(self, scope: Scope, name: str, *, grace_s: int) -> NewKeyView: ...
-    async def revoke(self, scope: Scope, name: str) -> KeyView: ...
-    async def find(self, sha256: str) -> ApiKey | None: ...
-
-    def on_change(self, callback: Callable[[], None]) -> object:
-        """Call ``callback`` when keys, users or projects changed, through this manager or another one."""
-        ...
-
-
-class Users(Protocol):
-    async def create(self, scope: Scope, spec: UserSpec) -> UserView: ...
-    async def all(self, scope: Scope) -> list[UserView]: ...
-    async def get(self, scope: Scope, name: str) -> UserView: ...
-    async def update(self, scope: Scope, name: str, patch: UserPatch) -> UserView: ...
-
-
-class Projects(Protocol):
-    async def create(self, scope: Scope, spec: ProjectSpec) -> ProjectView: ...
-    async def all(self, scope: Scope) -> list[ProjectView]: ...
-    async def get(self, scope: Scope, name: str) -> ProjectView: ...
-    async def update(self, scope: Scope, name: str, patch: ProjectPatch) -> ProjectView: ...
-    async def members(self, scope: Scope, project: str) -> list[MemberView]: ...
-    async def set_member(self, scope: Scope, project: str, user: str, role: MemberRole) -> MemberView: ...
-    async def remove_member(self, scope: Scope, project: str, user: str) -> MemberView: ...
-
-
-class AccessTokens(Protocol):
-    async def service_ports(self, scope: Scope, session_id: str) -> list[AppView]: ...
-
-    async def create(
-        self, scope: Scope, session_id: str, app: str, spec: AccessTokenSpec
-    ) -> NewAccessTokenView: ...
-
-    async def valid(self, scope: Scope, session_id: str, app: str) -> list[AccessTokenView]: ...
-
-    async def revoke(
-        self, scope: Scope, session_id: str, app: str, access_token_id: str
-    ) -> AccessTokenView: ...
-
-
-class Peers(Protocol):
-    async def join_tokens(self) -> list[JoinTokenView]: ...
-    async def delete_join_token(self, token_id: str, *, actor: str) -> JoinTokenView: ...
-    async def all(self) -> list[PeerView]: ...
-    async def revoke(self, kind: str, name: str, *, actor: str) -> PeerView: ...
 
 
 class ApiStore(Protocol):
@@ -234,6 +176,8 @@ class ApiStore(Protocol):
     def limit_shares(self) -> LimitShares: ...
     @property
     def groups(self) -> Groups: ...
+    @property
+    def overviews(self) -> Overviews: ...
     @property
     def quotas(self) -> Quotas: ...
     @property
@@ -360,6 +304,15 @@ class CommandSource(Protocol):
         ...
 
 
+class EventSource(Protocol):
+    def stream(self, audience: Audience, last_event_id: str) -> AsyncGenerator[bytes]:
+        """The text of an event stream. A part that begins with a colon is a heartbeat. Raises
+        ``StoreUnavailable`` for too many streams."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class WorkspaceSource(Protocol):
     async def ask(self, remove: str = "") -> WorkspaceList:
         """The workspaces of all connected agents, or those of session ``remove`` that were deleted; without
@@ -379,6 +332,7 @@ class ApiServices:
     logs: LogSource
     execs: CommandSource
     workspaces: WorkspaceSource
+    events: EventSource
     checks: Callable[[], Awaitable[dict[str, str]]]
     metrics: Callable[[], Awaitable[bytes]]
     max_body_bytes: int

@@ -43,7 +43,8 @@ def merged(patch: B, stored: BaseModel) -> B:
 class Call(Generic[B, Q]):
     """One request: its scope, its validated body (None if the route has none) and its query.
 
-    ``response_headers``: headers that the handler adds to the response.
+    ``response_headers``: headers that the handler adds to the response. ``renew``: the scope of the same
+    credentials now; raises ``Unauthenticated`` if they are no longer valid.
     """
 
     request: web.Request
@@ -51,6 +52,7 @@ class Call(Generic[B, Q]):
     scope: Scope
     body: B
     query: Q
+    renew: Callable[[], Awaitable[Scope]]
     response_headers: dict[str, str] = field(default_factory=dict)
 
     @property

@@ -41,6 +41,7 @@ from moorage.manager.api.endpoint_routes import ENDPOINT_ROUTES
 from moorage.manager.api.identity_routes import IDENTITY_ROUTES
 from moorage.manager.api.metering_routes import METERING_ROUTES
 from moorage.manager.api.route import Items, Route, route
+from moorage.manager.api.watching_routes import WATCHING_ROUTES
 
 _SESSION = "/v1/sessions/{ref:.+}"
 _ACCESS_TOKENS = f"{_SESSION}/apps/{{app}}/access-tokens"
@@ -301,6 +302,7 @@ ROUTES: tuple[Route, ...] = (
         access="auditor",
     ),
     *METERING_ROUTES,
+    *WATCHING_ROUTES,
     *IDENTITY_ROUTES,
     route("GET", "/livez", health.livez, "Liveness: the process responds", Health, access="open"),
     route(

@@ -35,12 +35,20 @@ _LOG_HEADERS = {
 STREAM = web.RequestKey("moorage.stream", web.StreamResponse)
 
 
-def _split(value: Any) -> Any:
-    """Accepts comma-separated and repeated values, in any case."""
+def split_list(value: Any) -> Any:
+    """Accepts comma-separated and repeated values."""
     parts = [value] if isinstance(value, str) else value
     if not isinstance(parts, list):
         return value
-    return [status.strip().upper() for part in parts for status in str(part).split(",") if status.strip()]
+    return [one.strip() for part in parts for one in str(part).split(",") if one.strip()]
+
+
+def _split_upper(value: Any) -> Any:
+    """As ``split_list``, in any case."""
+    parts = split_list(value)
+    return (
+        [one.upper() if isinstance(one, str) else one for one in parts] if isinstance(parts, list) else value
+    )
 
 
 class PageQuery(Model):
@@ -49,7 +57,7 @@ class PageQuery(Model):
 
 
 class SessionQuery(PageQuery):
-    status: Annotated[list[Status], BeforeValidator(_split)] = Field(
+    status: Annotated[list[Status], BeforeValidator(_split_upper)] = Field(
         [], description="Only these statuses, comma-separated or repeated."
     )
     resource_group: NoNul | None = None

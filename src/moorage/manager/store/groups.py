@@ -14,7 +14,7 @@ from moorage.common.model.ids import AgentId
 from moorage.common.views import resources
 from moorage.manager.scheduling.core.policy import Policy, Preemption
 from moorage.manager.store.database import Database
-from moorage.manager.store.notifier import Notifier, Topic
+from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 
 log = structlog.get_logger("moorage.store.groups")
@@ -45,7 +45,7 @@ class GroupStore:
         await self._write_connection.fetch(
             SQL["group_put"], name, options.model_dump(mode="json", exclude=new)
         )
-        self._notifier.notify([Topic.SCHEDULE])
+        self._notifier.notify_group(name)
         return await self.get(name)
 
     async def with_pending(self) -> list[tuple[str, Policy]]:

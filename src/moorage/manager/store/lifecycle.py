@@ -140,6 +140,7 @@ class LifecycleStore:
         if dependents:  # they may be eligible now, or never
             self._notifier.notify_kernels(dependents)
         applied = [transitions[SessionId(row["id"])] for row in rows]
+        self._notifier.notify_sessions({t.session_id for t in applied})
         queued = {t.session_id for t in applied if Status.PENDING in (t.old, t.new)}
         self._notifier.notify_pending(dependents | queued)
         self._notifier.notify_quotas(

@@ -38,12 +38,15 @@ OrdersCallback = Callable[[Collection[str] | None], None]
 EndpointsCallback = Callable[[Collection[EndpointId] | None], None]
 RoutesCallback = Callable[[Collection[SessionId | EndpointId] | None], None]
 SessionsCallback = Callable[[Collection[SessionId] | None], None]
+GroupsCallback = Callable[[Collection[str] | None], None]
 
 
 class Topic(StrEnum):
     SCHEDULE = "schedule"  # a session became pending, or capacity was freed: wakes the scheduler
     PENDING = "pending"  # these sessions became pending, or changed while pending, or left the queue
     CAPACITY = "capacity"  # free capacity or availability of these agents changed
+    SESSIONS = "sessions"  # the status of these sessions changed: wakes the event feed
+    GROUPS = "groups"  # the options of these resource groups changed: wakes the event feed
     KERNELS = "kernels"  # kernels of these sessions changed: wakes the session controller
     ORDERS = "orders"  # orders for these kernels (agent/kernel) may have changed: wakes the agent links
     ROUTES = "routes"  # routes of these sessions and endpoints may have changed: wakes the route feed
@@ -78,6 +81,14 @@ class Notifier:
     def on_capacity(self, callback: AgentsCallback) -> Callable[[], None]:
         """Agents whose free capacity or availability may have changed."""
         return self._on_ids(Topic.CAPACITY, callback)
+
+    def on_sessions(self, callback: SessionsCallback) -> Callable[[], None]:
+        """Sessions whose status changed."""
+        return self._on_ids(Topic.SESSIONS, callback)
+
+    def on_groups(self, callback: GroupsCallback) -> Callable[[], None]:
+        """Resource groups that were created, edited or retired."""
+        return self._on_ids(Topic.GROUPS, callback)
 
     def on_pending(self, callback: SessionsCallback) -> Callable[[], None]:
         """Sessions that became pending, changed while pending, or left the queue."""
@@ -116,6 +127,15 @@ class Notifier:
         """These agents changed. ``freed``: a pending session may fit now, so the scheduler runs."""
         if agents:
             self._publish({Topic.CAPACITY: agents} | ({Topic.SCHEDULE: None} if freed else {}))
+
+    def notify_sessions(self, sessions: Collection[SessionId]) -> None:
+        """The status of these sessions changed."""
+        if sessions:
+            self._publish({Topic.SESSIONS: sessions})
+
+    def notify_group(self, name: str) -> None:
+        """This resource group was created, edited or retired: the scheduler runs."""
+        self._publish({Topic.GROUPS: [name], Topic.SCHEDULE: None})
 
     def notify_pending(self, sessions: Collection[SessionId]) -> None:
         """These sessions became pending, changed while pending, or left the queue: the scheduler runs."""

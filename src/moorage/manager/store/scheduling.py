@@ -133,6 +133,7 @@ class SchedulingStore:
         agents = {kernel.agent_id for place in places for kernel in place.kernels}
         self._notifier.notify_capacity(agents, freed=False)
         if placed:
+            self._notifier.notify_sessions(placed)
             self._notifier.notify_orders((k.agent_id, k.kernel_id) for p in places for k in p.kernels)
         return len(placed)
 

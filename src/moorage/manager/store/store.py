@@ -26,6 +26,7 @@ from moorage.manager.store.loads import LoadStore
 from moorage.manager.store.managers import ManagerStore
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.orders import OrderStore
+from moorage.manager.store.overviews import OverviewStore
 from moorage.manager.store.peers import PeerStore
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.quotas import QuotaStore
@@ -64,6 +65,7 @@ class Store:
         self.sessions = SessionStore(db, notifier, clock, lost_grace_s)
         self.lifecycle = LifecycleStore(db, notifier, clock)
         self.groups = GroupStore(db, notifier)
+        self.overviews = OverviewStore(db, clock)
         self.quotas = QuotaStore(db, notifier)
         self.scheduling = SchedulingStore(db, notifier, clock, self.sessions, self.groups, self.quotas)
         self.managers = ManagerStore(db, notifier, clock.new_id())

@@ -9,6 +9,7 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
+from memory_events import MemoryEvents
 from memory_execs import MemoryExecs, MemoryWorkspaces
 from memory_store import ADMIN_KEY, MemoryLogs, MemoryStore
 
@@ -30,6 +31,7 @@ class Api:
     checks: dict[str, str]
     port: int = 0
     workspaces: MemoryWorkspaces = field(default_factory=MemoryWorkspaces)
+    events: MemoryEvents = field(default_factory=MemoryEvents)
     http: aiohttp.ClientSession = field(init=False)
     runner: web.AppRunner = field(init=False)
 
@@ -66,6 +68,7 @@ async def serving_api(clock: Clock, limits: Limits = DEFAULT_LIMITS) -> AsyncIte
         logs=logs,
         execs=served.execs,
         workspaces=served.workspaces,
+        events=served.events,
         checks=check,
         metrics=metrics,
         max_body_bytes=MAX_BODY,

@@ -1,0 +1,125 @@
+"""REST models of watching: changes as server-sent events, the overview of a platform, and who holds which
+device."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import Field
+
+from moorage.common.model.status import AgentStatus, SessionType, Status
+from moorage.common.views.resources import View
+
+EventKind = Literal["session", "agent", "endpoint", "group"]
+
+
+class SessionChange(View):
+    kind: Literal["session"] = "session"
+    id: str
+    name: str
+    project: str
+    user: str
+    resource_group: str
+    type: SessionType
+    status: Status
+    reason: str
+    attempt: int
+    revision: int
+    status_since: datetime
+    endpoint_id: str | None = None
+
+
+class AgentChange(View):
+    kind: Literal["agent"] = "agent"
+    id: str
+    resource_group: str
+    status: AgentStatus
+    cordon: str
+    draining: bool
+    ready: bool
+    gone: bool = Field(False, description="The agent was forgotten.")
+
+
+class EndpointChange(View):
+    kind: Literal["endpoint"] = "endpoint"
+    id: str
+    name: str
+    project: str
+    replicas: int
+    revision: int
+    deleted: bool = False
+
+
+class GroupChange(View):
+    kind: Literal["group"] = "group"
+    name: str
+
+
+class StreamStart(View):
+    """The data of the event ``ready``, the first of a stream."""
+
+    now: datetime = Field(description="The manager's time: ages follow from it, whatever the client's clock.")
+    version: str
+    resumed: bool = Field(description="Whether every change since Last-Event-ID follows.")
+
+
+class Capacity(View):
+    capacity: int = Field(
+        description="Offered by agents that are not LOST, in base units; devices in 1/1000."
+    )
+    used: int
+    unhealthy: int = Field(description="The part of `capacity` that is withheld as unhealthy.")
+
+
+class GroupOverview(View):
+    name: str
+    sessions: dict[str, int] = Field({}, description="Live sessions by status.")
+    waiting: dict[str, int] = Field(
+        {}, description="Pending sessions by the reason why they wait; empty: not examined yet."
+    )
+    oldest_pending_since: datetime | None = None
+    agents: dict[str, int] = Field({}, description="Agents by status.")
+    slots: dict[str, Capacity] = Field({}, description="Capacity by slot.")
+
+
+class Overview(View):
+    """Counts of what the caller may see, by resource group."""
+
+    now: datetime
+    sessions: dict[str, int] = Field({}, description="Live sessions by status.")
+    groups: list[GroupOverview]
+
+
+class Holder(View):
+    """A kernel that holds a part of a device or slot."""
+
+    amount: int
+    kernel_id: str = ""
+    session_id: str = ""
+    session: str = ""
+    project: str = ""
+    user: str = ""
+    endpoint_id: str | None = None
+    hidden: bool = Field(False, description="It belongs to another project, so its names are left out.")
+
+
+class OccupiedSlot(View):
+    slot: str
+    device_id: str
+    model: str
+    healthy: bool
+    unhealthy_reason: str = ""
+    capacity: int = Field(description="In base units; a whole device is 1000.")
+    used: int
+    holders: list[Holder] = Field([], description="In the order in which they took their parts.")
+
+
+class AgentOccupancy(View):
+    agent_id: str
+    resource_group: str
+    status: AgentStatus
+    cordon: str
+    draining: bool
+    ready: bool
+    slots: list[OccupiedSlot]

@@ -1,0 +1,87 @@
+"""Bounded log of encoded events, from which every watcher reads at its own position. Pure.
+
+An event is encoded once. Watchers with the same rights who are at the same position share the same bytes. A
+watcher that falls behind the oldest event is told to read everything again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from moorage.manager.identity.audience import Audience
+
+CAPACITY = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedEvent:
+    """``projects``: only their watchers see it; None: all do. ``group``: only watchers who may name this
+    resource group see it; empty: all do."""
+
+    kind: str
+    data: str
+    projects: frozenset[str] | None = None
+    group: str = ""
+
+
+class EventLog:
+    """``epoch`` names this log: positions in another one, such as that of another manager, mean nothing
+    here."""
+
+    def __init__(self, epoch: str, capacity: int = CAPACITY) -> None:
+        self._epoch = epoch
+        self._events: deque[tuple[EncodedEvent, bytes]] = deque(maxlen=capacity)
+        self._shared: dict[tuple[Audience, int], bytes] = {}
+        self.end = 0
+
+    def append(self, events: Iterable[EncodedEvent]) -> None:
+        for event in events:
+            self.end += 1
+            lines = f"id: {self.event_id(self.end)}\nevent: {event.kind}\ndata: {event.data}\n\n"
+            self._events.append((event, lines.encode()))
+        self._shared.clear()
+
+    def event_id(self, position: int) -> str:
+        return f"{self._epoch}-{position}"
+
+    def position_after(self, event_id: str) -> int | None:
+        """The position after an event; None if not every later event is known."""
+        epoch, _, number = event_id.rpartition("-")
+        if epoch != self._epoch or not (number.isascii() and number.isdigit() and len(number) < 16):
+            return None
+        position = int(number)
+        return position if self._oldest <= position <= self.end else None
+
+    def read(self, audience: Audience, position: int) -> bytes | None:
+        """The events after ``position`` that ``audience`` sees. None: some of them are no longer known."""
+        if position < self._oldest:
+            return None
+        if position >= self.end:
+            return b""
+        key = audience, position
+        if key not in self._shared:
+            first = position - self._oldest
+            self._shared[key] = b"".join(
+                text
+                for index, (event, text) in enumerate(self._events)
+                if index >= first and _sees(audience, event)
+            )
+        return self._shared[key]
+
+    @property
+    def _oldest(self) -> int:
+        return self.end - len(self._events)
+
+
+def _sees(audience: Audience, event: EncodedEvent) -> bool:
+    if audience.kinds is not None and event.kind not in audience.kinds:
+        return False
+    if event.group and audience.groups is not None and event.group not in audience.groups:
+        return False
+    return (
+        event.projects is None
+        or audience.projects is None
+        or not event.projects.isdisjoint(audience.projects)
+    )

@@ -1,0 +1,14 @@
+"""Audience of a stream of changes: what a watcher may see, and wants to. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Audience:
+    """Projects, resource groups and kinds of events. None: all of them."""
+
+    projects: frozenset[str] | None = None
+    groups: frozenset[str] | None = None
+    kinds: frozenset[str] | None = None

@@ -1,0 +1,129 @@
+"""Changes, counts and occupancy for watchers: rows for events, counts by group, holders of devices."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from moorage.common.aio.clock import Clock
+from moorage.common.model.ids import AgentId, EndpointId, SessionId
+from moorage.common.views import events
+from moorage.common.views.resources import Page
+from moorage.manager.identity.scope import Scope
+from moorage.manager.store.database import Database
+from moorage.manager.store.queries import SQL
+from moorage.manager.store.rows import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """``projects``: who may see it by project; None: everyone. ``group``: the resource group that a caller
+    must be allowed to name; empty: any."""
+
+    view: events.SessionChange | events.AgentChange | events.EndpointChange
+    projects: frozenset[str] | None = None
+    group: str = ""
+
+
+class OverviewStore:
+    def __init__(self, db: Database, clock: Clock) -> None:
+        self._db, self._clock = db, clock
+
+    async def changed(
+        self,
+        scope: Scope,
+        sessions: Collection[SessionId],
+        agents: Collection[AgentId],
+        endpoints: Collection[EndpointId],
+    ) -> list[Change]:
+        """These sessions, agents and endpoints as they are now, with who may see them."""
+        scope.require_all("changes")
+        found: list[Change] = []
+        for row in await self._rows("changed_sessions", sessions):
+            found.append(Change(events.SessionChange(**row), frozenset({row["project"]})))
+        for row in await self._rows("changed_agents", agents):
+            found.append(Change(events.AgentChange(**row), group=row["resource_group"]))
+        for row in await self._rows("changed_endpoints", endpoints):
+            shared = set(row["shared_with"])
+            projects = None if "*" in shared else frozenset({row["project"], *shared})
+            found.append(Change(events.EndpointChange(**row), projects))
+        return found
+
+    async def _rows(self, statement: str, ids: Collection[str]) -> list[dict[str, Any]]:
+        rows = await self._db.fetch(SQL[statement], sorted(ids)) if ids else []
+        return [dict(row) for row in rows]
+
+    async def overview(self, scope: Scope, groups: frozenset[str] | None) -> events.Overview:
+        """Counts of the sessions that ``scope`` sees. ``groups``: only these resource groups; None: all."""
+        agents: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        for row in await self._db.fetch(SQL["overview_groups"]):
+            by_status = agents[row["name"]]
+            if row["status"] is not None:
+                by_status[row["status"]] = row["n"]
+        slots: defaultdict[str, dict[str, events.Capacity]] = defaultdict(dict)
+        for row in await self._db.fetch(SQL["overview_slots"]):
+            slots[row["resource_group"]][row["slot"]] = events.Capacity(**dict(row))
+        sessions: defaultdict[str, list[Row]] = defaultdict(list)
+        for row in await self._db.fetch(SQL["overview_sessions"], scope.projects):
+            sessions[row["resource_group"]].append(row)
+        shown = sorted(agents if groups is None else groups & agents.keys())
+        views = [_group(name, agents[name], slots[name], sessions[name]) for name in shown]
+        total: defaultdict[str, int] = defaultdict(int)
+        for view in views:
+            for status, n in view.sessions.items():
+                total[status] += n
+        return events.Overview(now=self._clock.now(), sessions=dict(total), groups=views)
+
+    async def occupancy(
+        self, scope: Scope, *, resource_group: str | None, agent: str | None, cursor: str | None, limit: int
+    ) -> Page[events.AgentOccupancy]:
+        """By agent. Kernels of projects that ``scope`` does not read have no names."""
+        rows = await self._db.fetch(SQL["occupancy"], resource_group, agent, cursor or "", limit + 1)
+        shown = rows[:limit]
+        following = shown[-1]["id"] if len(rows) > limit else None
+        return Page[events.AgentOccupancy](items=[_occupancy(scope, row) for row in shown], next=following)
+
+
+def _group(
+    name: str, agents: dict[str, int], slots: dict[str, events.Capacity], sessions: list[Row]
+) -> events.GroupOverview:
+    by_status: defaultdict[str, int] = defaultdict(int)
+    waiting: dict[str, int] = {}
+    oldest = None
+    for row in sessions:
+        by_status[row["status"]] += row["n"]
+        if row["status"] == "PENDING":
+            waiting[row["reason"]] = row["n"]
+            oldest = row["oldest"] if oldest is None else min(oldest, row["oldest"])
+    return events.GroupOverview(
+        name=name,
+        sessions=dict(by_status),
+        waiting=waiting,
+        oldest_pending_since=oldest,
+        agents=agents,
+        slots=slots,
+    )
+
+
+def _occupancy(scope: Scope, row: Row) -> events.AgentOccupancy:
+    holders: defaultdict[tuple[str, str], list[events.Holder]] = defaultdict(list)
+    for one in row["holders"]:
+        where = one["slot"], one["device_id"]
+        holder = events.Holder(**one)
+        if not scope.reads(holder.project):
+            holder = events.Holder(amount=holder.amount, hidden=True)
+        holders[where].append(holder)
+    return events.AgentOccupancy(
+        agent_id=row["id"],
+        resource_group=row["resource_group"],
+        status=row["status"],
+        cordon=row["cordon"],
+        draining=row["draining"],
+        ready=row["ready"],
+        slots=[
+            events.OccupiedSlot(**slot, holders=holders[slot["slot"], slot["device_id"]])
+            for slot in row["slots"]
+        ],
+    )

@@ -1,0 +1,147 @@
+"""Watching over the real store: events of what changed, who sees them, and the overview of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.spec import SessionSpec
+from moorage.common.views.resources import GroupOptions
+from moorage.manager.identity.keys import Owner
+from moorage.manager.identity.scope import Scope
+from moorage.manager.store import Store
+
+from .conftest import FakeAgent, schedule
+from .tenancy_harness import ROOT, Api, serve
+
+ANN, BOB = Scope.system("ann", Owner("ann", "vision")), Scope.system("bob", Owner("bob", "speech"))
+
+
+@pytest.fixture
+async def store(migrated_database: str) -> AsyncIterator[Store]:
+    async with Store(migrated_database, SystemClock()) as made:
+        yield made
+
+
+def job(name: str, gpus: int = 1) -> SessionSpec:
+    return SessionSpec.model_validate(
+        {"name": name, "command": ["x"], "resources": {"cuda.device": gpus}, "timeout_s": 60}
+    )
+
+
+class Watcher:
+    """``last``: the id of the last event."""
+
+    def __init__(self, answer: aiohttp.ClientResponse) -> None:
+        self._answer, self.last = answer, ""
+
+    async def next(self) -> tuple[str, dict[str, Any]]:
+        """The next event, without heartbeats."""
+        kind = ""
+        async with asyncio.timeout(20):
+            async for raw in self._answer.content:
+                name, _, value = raw.decode().rstrip("\n").partition(": ")
+                if name == "id":
+                    self.last = value
+                elif name == "event":
+                    kind = value
+                elif name == "data":
+                    return kind, json.loads(value)
+        raise EOFError
+
+    async def until(self, kind: str, **fields: Any) -> dict[str, Any]:
+        while True:
+            found, event = await self.next()
+            if found == kind and all(event.get(name) == value for name, value in fields.items()):
+                return event
+
+
+@asynccontextmanager
+async def watching(api: Api, caller: str, query: str = "", last: str = "") -> AsyncIterator[Watcher]:
+    headers = {"Authorization": f"Bearer {api.keys[caller]}"} | ({"Last-Event-ID": last} if last else {})
+    async with api.http.get(f"/v1/events{query}", headers=headers) as answer:
+        assert (answer.status, answer.content_type) == (200, "text/event-stream")
+        watcher = Watcher(answer)
+        assert (await watcher.next())[0] == "ready"
+        yield watcher
+
+
+async def test_events_follow_a_session_and_its_agent(store: Store) -> None:
+    agent = FakeAgent(store)
+    await agent.report()
+    async with serve(store) as api, watching(api, "ann") as ann:
+        made = await store.sessions.create(ANN, job("mine"))
+        pending = await ann.until("session", id=made.id, status="PENDING")
+        assert (pending["project"], pending["user"], pending["name"]) == ("vision", "ann", "mine")
+        await schedule(store)
+        await ann.until("session", id=made.id, status="SCHEDULED")
+        await store.agents.cordon("node-1", actor="root")
+        assert (await ann.until("agent", cordon="cordon"))["id"] == "node-1"
+        await store.groups.put("new", GroupOptions(), actor="root")
+        await ann.until("group", name="new")
+
+
+async def test_watchers_see_their_projects_only(store: Store) -> None:
+    async with (
+        serve(store) as api,
+        watching(api, "ann", "?kinds=session") as ann,
+        watching(api, "admin") as root,
+    ):
+        theirs = await store.sessions.create(BOB, job("theirs"))
+        await root.until("session", id=theirs.id)
+        mine = await store.sessions.create(ANN, job("mine"))
+        await root.until("session", id=mine.id)
+        assert (await ann.next())[1]["id"] == mine.id
+
+
+async def test_a_watcher_resumes_or_is_told_to_read_again(store: Store) -> None:
+    async with serve(store) as api:
+        async with watching(api, "admin") as root:
+            first = await store.sessions.create(ANN, job("first"))
+            await root.until("session", id=first.id)
+        second = await store.sessions.create(ANN, job("second"))
+        async with watching(api, "admin", last=root.last) as resumed:
+            assert (await resumed.next())[1]["id"] == second.id
+        async with watching(api, "admin", last="another-7") as unknown:
+            assert (await unknown.next())[0] == "reset"
+
+
+async def test_a_stream_ends_with_the_rights_of_its_key(store: Store) -> None:
+    async with serve(store) as api, watching(api, "ann") as ann:
+        await store.keys.revoke(ROOT, "ann")
+        with pytest.raises((EOFError, aiohttp.ClientError)):
+            await ann.until("no such event")
+
+
+async def test_overview_and_occupancy(store: Store) -> None:
+    agent = FakeAgent(store, gpus=2)
+    await agent.report()
+    runs = await store.sessions.create(ANN, job("runs"))
+    await schedule(store)
+    await store.sessions.create(BOB, job("waits", gpus=2))
+    for _ in range(2):
+        await schedule(store)
+    async with serve(store) as api:
+        _, text = await api.call("admin", "GET", "/v1/overview")
+        [group] = [one for one in json.loads(text)["groups"] if one["name"] == "default"]
+        assert group["sessions"] == {"SCHEDULED": 1, "PENDING": 1}
+        assert sum(group["waiting"].values()) == 1
+        assert group["agents"] == {"ALIVE": 1}
+        assert group["slots"]["cuda.device"] == {"capacity": 2000, "used": 1000, "unhealthy": 0}
+        _, text = await api.call("bob", "GET", "/v1/overview")
+        assert json.loads(text)["sessions"] == {"PENDING": 1}
+        for caller, names in (("ann", {"runs"}), ("bob", {""}), ("auditor", {"runs"})):
+            _, text = await api.call(caller, "GET", "/v1/occupancy?resource_group=default")
+            [one] = json.loads(text)["items"]
+            holders = [h for slot in one["slots"] if slot["slot"] == "cuda.device" for h in slot["holders"]]
+            assert {h["session"] for h in holders} == names
+            assert [h["hidden"] for h in holders] == [caller == "bob"]
+            assert (runs.id in text) is (caller != "bob")
+        assert json.loads((await api.call("admin", "GET", "/v1/occupancy?agent=other"))[1])["items"] == []
