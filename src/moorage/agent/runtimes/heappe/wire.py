@@ -97,6 +97,7 @@ def encode(call: Call, body: dict[str, Any]) -> bytes:
 class Task:
     id: int
     state: JobState
+    name: str = ""
     nodes: tuple[str, ...] = ()
     reason: str = ""
     error: str = ""
@@ -193,6 +194,7 @@ def parse_job(value: dict[str, Any]) -> Job:
         Task(
             _int(task.get("Id")),
             _state(task.get("State")),
+            str(task.get("Name") or ""),
             tuple(map(str, _list(task.get("AllocatedCoreIds")))),
             str(task.get("Reason") or ""),
             str(task.get("ErrorMessage") or ""),

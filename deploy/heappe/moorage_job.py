@@ -1,0 +1,254 @@
+"""Program of a HEAppE job: starts the engine, relays requests to it, and ends itself when nobody asks for it.
+
+It needs Python 3.6 or newer on the compute node and nothing else. In the directory of the job it reads
+``launch.json`` (or the argument: the same as base64url of zlib), and appends lines of JSON to the progress
+file: where it listens, and the exit code. The key for its port is made here and read from that file, so
+neither the parameters of the job nor the scheduler ever see it.
+
+HEAppE answers 200 whatever the engine says. So the relay carries the status and the headers in the body:
+``MG1 {"status": ..., "headers": [...]}``, then the pieces of the body, each after a line with its length in
+hexadecimal digits, then a line with 0. A body without that line was cut off.
+"""
+
+import base64
+import binascii
+import http.client
+import http.server
+import json
+import os
+import secrets
+import select
+import signal
+import socket
+import socketserver
+import subprocess
+import sys
+import threading
+import time
+import zlib
+
+TOKEN = "@MOORAGE_PORT@"
+MAGIC = "MG1 "
+RELAY, HEALTH = "/moorage/relay", "/moorage/health"
+# Of one connection or hop, and not of the message.
+HOP = {"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "proxy-connection"}
+OWN = HOP | {"host", "content-length", "accept-encoding"}
+MAX_BODY = 64 * 1024 * 1024
+
+
+class Job:
+    """``launch``: argv, env, files, serves, heartbeat_s, grace_s."""
+
+    def __init__(self, launch, progress):
+        self.launch, self.progress = launch, progress
+        self.key = secrets.token_hex(24)
+        self.port = free_port() if launch.get("serves") else 0
+        self.asked_at = time.monotonic()
+        self.program = None
+
+    def write(self, **values):
+        with open(self.progress, "a") as file:
+            file.write(json.dumps(values) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def start(self):
+        port = str(self.port)
+        argv = [word.replace(TOKEN, port) for word in self.launch["argv"]]
+        env = dict(os.environ)
+        env.update({name: value.replace(TOKEN, port) for name, value in self.launch.get("env", {}).items()})
+        for path, text, mode in self.launch.get("files", []):
+            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w") as file:
+                file.write(text)
+        # A group of its own: its children end with it. Both outputs in one order.
+        self.program = subprocess.Popen(
+            argv, env=env, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, start_new_session=True
+        )
+
+    def signal(self, number):
+        try:
+            os.killpg(self.program.pid, number)
+        except (ProcessLookupError, PermissionError, AttributeError):
+            pass
+
+    def end(self, why, grace_s):
+        """Ask the program to end, and kill it after the grace period."""
+        print("moorage:", why, flush=True)
+        self.signal(signal.SIGTERM)
+        timer = threading.Timer(grace_s, self.signal, (signal.SIGKILL,))
+        timer.daemon = True
+        timer.start()
+
+    def watch_heartbeat(self):
+        limit = self.launch.get("heartbeat_s", 0)
+        while limit > 0:
+            time.sleep(min(5.0, limit / 4.0))
+            if time.monotonic() - self.asked_at > limit:
+                why = f"no request for {limit:g} s"
+                self.write(ended=why)
+                self.end(why, self.launch.get("grace_s", 10))
+                return
+
+
+class Relay(http.server.BaseHTTPRequestHandler):
+    """``job`` is set on the class before it serves."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    job = None
+
+    def log_message(self, *args):
+        pass
+
+    def do_GET(self):
+        if self.path != HEALTH:
+            return self.answer(404, b"moorage: no such page\n")
+        # Asked by somebody who has no key: it says only that this is a relay.
+        return self.answer(200, json.dumps({"moorage": 1}).encode())
+
+    def do_POST(self):
+        length = int(self.headers.get("Content-Length") or 0)
+        if self.path != RELAY or length > MAX_BODY:
+            return self.answer(404, b"moorage: no such page\n")
+        head, _, body = self.rfile.read(length).partition(b"\n")
+        try:
+            request = json.loads(head[len(MAGIC) :].decode())
+            allowed = secrets.compare_digest(str(request["key"]).encode(), self.job.key.encode())
+        except (ValueError, KeyError, TypeError):
+            return self.answer(400, b"moorage: malformed request\n")
+        if not allowed:
+            return self.answer(403, b"moorage: wrong key\n")
+        self.job.asked_at = time.monotonic()
+        return self.relay(request, body)
+
+    def relay(self, request, body):
+        engine = http.client.HTTPConnection("127.0.0.1", self.job.port, timeout=None)
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        try:
+            try:
+                engine.connect()
+                engine.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                headers = {n: v for n, v in request.get("headers", []) if n.lower() not in OWN}
+                engine.request(request["method"], request["path"], body or None, headers)
+                watcher = Hangup(self.connection, engine.sock)
+                with watcher:
+                    self.pass_on(engine.getresponse())
+            except (OSError, http.client.HTTPException) as error:
+                # Status 0: the engine did not answer, or not to its end.
+                self.send(MAGIC.encode() + json.dumps({"status": 0, "error": repr(error)}).encode() + b"\n")
+            self.wfile.write(b"0\r\n\r\n")
+        except OSError:
+            self.close_connection = True  # the client has gone
+        finally:
+            engine.close()
+
+    def pass_on(self, response):
+        headers = [[n.lower(), v] for n, v in response.getheaders() if n.lower() not in OWN]
+        head = {"status": response.status, "headers": headers}
+        self.send(MAGIC.encode() + json.dumps(head).encode() + b"\n")
+        while True:
+            piece = response.read1(65536)
+            if not piece:
+                break
+            self.job.asked_at = time.monotonic()
+            self.send(b"%x\n%s" % (len(piece), piece))
+        if response.length:
+            raise http.client.IncompleteRead(b"", response.length)
+        self.send(b"0\n")
+
+    def send(self, data):
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        self.wfile.flush()
+
+    def answer(self, status, body):
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain" if status != 200 else "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+class Hangup:
+    """Cancels the request at the engine when the client hangs up before the answer is complete."""
+
+    def __init__(self, client, engine):
+        self.client, self.engine, self.done = client, engine, False
+
+    def __enter__(self):
+        thread = threading.Thread(target=self.watch, daemon=True)
+        thread.start()
+
+    def __exit__(self, *exc):
+        self.done = True
+
+    def watch(self):
+        while not self.done:
+            try:
+                readable, _, _ = select.select([self.client], [], [], 0.25)
+                if self.done or (readable and not self.client.recv(1, socket.MSG_PEEK)):
+                    break
+                if readable:
+                    time.sleep(0.25)  # the next request of the same connection waits
+            except (OSError, ValueError):
+                break
+        if not self.done:
+            try:
+                self.engine.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+
+class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 256
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return probe.getsockname()[1]
+
+
+def read_launch(arguments):
+    """From ``launch.json`` in the directory of the job, else from the arguments: one blob in pieces."""
+    if os.path.exists("launch.json"):
+        with open("launch.json") as file:
+            return json.load(file)
+    blob = "".join(arguments)
+    try:
+        return json.loads(zlib.decompress(base64.urlsafe_b64decode(blob + "=" * (-len(blob) % 4))).decode())
+    except (ValueError, binascii.Error, zlib.error) as error:
+        sys.exit(f"moorage: neither launch.json nor a valid argument: {error}")
+
+
+def main(arguments):
+    """``arguments``: the progress file, then the blob."""
+    job = Job(read_launch(arguments[1:]), arguments[0])
+    signal.signal(signal.SIGTERM, lambda *_: job.end("the job was ended", job.launch.get("grace_s", 10)))
+    try:
+        job.start()
+    except OSError as error:
+        print("moorage: cannot start the program:", error, flush=True)
+        job.write(exit=127 if isinstance(error, FileNotFoundError) else 126)
+        return 127
+    if job.port:
+        Relay.job = job
+        server = Server(("", 0), Relay)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=job.watch_heartbeat, daemon=True).start()
+        job.write(moorage=1, port=server.server_address[1], host=socket.gethostname(), key=job.key)
+    else:
+        job.write(moorage=1)
+    code = job.program.wait()
+    job.signal(signal.SIGKILL)  # what it left behind
+    job.write(exit=code)
+    return code if code >= 0 else 128 - code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

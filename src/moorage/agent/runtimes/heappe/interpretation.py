@@ -1,0 +1,198 @@
+"""Interpretation of what is known about a job: the state of its kernel, and whether it may still cost. Pure.
+
+HEAppE's database lags behind the cluster by 30 to 60 seconds, on some sites for ever, and reports jobs as
+failed that run on. So no single source decides: the state in the database, the probe of the engine through
+the tunnel, what the job wrote itself, our own intent, and the walltime count together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from moorage.agent.runtimes.base import RuntimeObservation
+from moorage.agent.runtimes.heappe.wire import JobState
+from moorage.common.model.status import ObservedState
+
+# A listing older than this says nothing about now.
+STALE_S = 120.0
+# How late the database may show that a job runs or has ended, with a margin.
+LAG_S = 90.0
+# A probe that succeeded within this time shows that the engine lives.
+PROBE_S = 150.0
+# A job whose submit is in doubt and that never shows is given up after this time.
+DOUBT_S = 600.0
+# Offsets of time zones are multiples of this.
+_ZONE_S = 900.0
+_SIGTERM = -15
+_QUEUED = frozenset({JobState.SUBMITTED, JobState.QUEUED, JobState.WAITING_FOR_ACCOUNT})
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known about one job. Times are Unix seconds by the clock of the agent, None if it never
+    happened.
+
+    ``state``, ``reason``, ``started``: as the database shows them; ``seen_at``: when it was read.
+    ``created_at``: when we created it; ``created``: what the server says about that. ``doubted_at``: when the
+    answer to its submit was lost. ``running_at``: when it was first seen running. ``answered_at``,
+    ``silent_at``: the last probe of the engine that succeeded, and that failed. ``exit_code``: as the job
+    wrote it. ``stopping``: we cancelled it. ``deleted``: we deleted it, and that was confirmed.
+    """
+
+    now: float
+    walltime_s: float
+    state: JobState = JobState.UNKNOWN
+    seen_at: float | None = None
+    reason: str = ""
+    started: datetime | None = None
+    created: datetime | None = None
+    created_at: float | None = None
+    doubted_at: float | None = None
+    running_at: float | None = None
+    answered_at: float | None = None
+    silent_at: float | None = None
+    exit_code: int | None = None
+    stopping: bool = False
+    deleted: bool = False
+
+    @property
+    def answers(self) -> bool:
+        """The engine was reached lately, and not missed since."""
+        return (
+            self.answered_at is not None
+            and self.now - self.answered_at <= PROBE_S
+            and (self.silent_at is None or self.silent_at < self.answered_at)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Interpretation:
+    """``billing``: why the job may run on and cost although its kernel counts as ended or cannot be reached;
+    "" if there is no sign of it."""
+
+    observation: RuntimeObservation
+    billing: str = ""
+
+
+def interpret(facts: Facts) -> Interpretation:
+    ends_at = end_of_walltime(facts)
+    found = _interpret(facts, ends_at)
+    seen = found.observation
+    if seen.state is ObservedState.RUNNING:
+        return replace(found, observation=replace(seen, ends_at=ends_at))
+    return found
+
+
+def _interpret(facts: Facts, ends_at: float | None) -> Interpretation:
+    if facts.deleted:
+        return Interpretation(RuntimeObservation(ObservedState.GONE))
+    if facts.exit_code is not None:
+        return Interpretation(RuntimeObservation(ObservedState.EXITED, facts.exit_code))
+    is_stale = facts.seen_at is None or facts.now - facts.seen_at > STALE_S
+    if is_stale or facts.state is JobState.UNKNOWN:
+        return _silent(facts)
+    if facts.state is JobState.CONFIGURING:
+        return _configuring(facts)
+    if facts.state in _QUEUED:
+        waiting = "waiting for a cluster account" if facts.state is JobState.WAITING_FOR_ACCOUNT else ""
+        detail = facts.reason or waiting or "waiting in the queue of the site"
+        return Interpretation(
+            RuntimeObservation(ObservedState.QUEUED, detail=detail, expected_start=expected_start(facts))
+        )
+    if facts.state is JobState.RUNNING:
+        if ends_at is not None and facts.now > ends_at + LAG_S and not facts.answers:
+            # The database of some sites is never brought up to date.
+            return Interpretation(_ended_by_walltime())
+        return Interpretation(RuntimeObservation(ObservedState.RUNNING))
+    if facts.state is JobState.FINISHED:
+        return Interpretation(RuntimeObservation(ObservedState.EXITED, 0))
+    if facts.state is JobState.DELETED:
+        return Interpretation(RuntimeObservation(ObservedState.GONE))
+    return _failed(facts, ends_at)
+
+
+def _silent(facts: Facts) -> Interpretation:
+    """The site does not say. A job that answers runs; of any other nothing is known."""
+    if facts.answers:
+        return Interpretation(RuntimeObservation(ObservedState.RUNNING))
+    return Interpretation(RuntimeObservation(ObservedState.UNKNOWN, detail="the site does not answer"))
+
+
+def _configuring(facts: Facts) -> Interpretation:
+    """Not submitted, or submitted by a call whose answer was lost: a job that runs reads the same."""
+    if facts.answers:
+        return Interpretation(
+            RuntimeObservation(ObservedState.RUNNING), "the site shows it as not submitted, and it runs"
+        )
+    if facts.stopping:
+        billing = "it was stopped while its submit was in doubt" if facts.doubted_at is not None else ""
+        return Interpretation(RuntimeObservation(ObservedState.EXITED, never_started=True), billing)
+    if facts.doubted_at is None:
+        detail = "submitting the job"
+        return Interpretation(RuntimeObservation(ObservedState.QUEUED, detail=detail))
+    if facts.now - facts.doubted_at <= DOUBT_S:
+        detail = "the answer to the submit was lost: waiting for the job to show"
+        return Interpretation(RuntimeObservation(ObservedState.QUEUED, detail=detail))
+    detail = "the answer to the submit was lost, and the job never showed"
+    return Interpretation(
+        RuntimeObservation(ObservedState.EXITED, never_started=True, detail=detail),
+        detail if facts.now - facts.doubted_at <= facts.walltime_s else "",
+    )
+
+
+def _failed(facts: Facts, ends_at: float | None) -> Interpretation:
+    """FAILED or CANCELED. A cancelled job reads either; a job that runs may read both."""
+    if facts.answers:
+        what = "failed" if facts.state is JobState.FAILED else "cancelled"
+        detail = f"the site shows it as {what}, and its engine answers"
+        return Interpretation(RuntimeObservation(ObservedState.UNKNOWN, detail=detail), detail)
+    if facts.stopping:
+        return Interpretation(RuntimeObservation(ObservedState.EXITED, _SIGTERM))
+    if ends_at is not None and facts.now >= ends_at - LAG_S:
+        return Interpretation(_ended_by_walltime())
+    if facts.running_at is None:
+        detail = f"the job ended before it was seen running: {facts.reason or facts.state.name}"
+        return Interpretation(RuntimeObservation(ObservedState.EXITED, never_started=True, detail=detail))
+    if facts.state is JobState.CANCELED:
+        detail = "the job was cancelled at the site"
+        return Interpretation(RuntimeObservation(ObservedState.EXITED, detail=detail))
+    detail = f"the site shows it as failed{': ' if facts.reason else ''}{facts.reason}"
+    # Nothing but the database says so: the job wrote no exit code.
+    return Interpretation(RuntimeObservation(ObservedState.EXITED, detail=detail), detail)
+
+
+def _ended_by_walltime() -> RuntimeObservation:
+    return RuntimeObservation(ObservedState.EXITED, detail="its walltime is over", walltime_over=True)
+
+
+def end_of_walltime(facts: Facts) -> float | None:
+    """The end of the walltime, at the earliest that is plausible; None until the job was seen running."""
+    if facts.running_at is None or facts.walltime_s <= 0:
+        return None
+    return _start(facts, facts.running_at) + facts.walltime_s
+
+
+def _start(facts: Facts, running_at: float) -> float:
+    """When the job started. The server's time counts only if it fits to when we saw it running."""
+    if facts.started is not None:
+        started = _corrected(facts.started.timestamp(), running_at)
+        if running_at - LAG_S <= started <= running_at + 10:
+            return min(started, running_at)
+    return running_at - LAG_S
+
+
+def _corrected(reported: float, known: float) -> float:
+    """A time of the server in our zone: it is shifted by the offset that brings it next to ``known``."""
+    return reported + round((known - reported) / _ZONE_S) * _ZONE_S
+
+
+def expected_start(facts: Facts) -> float | None:
+    """The scheduler's estimate for a job that waits, by the clock of the agent; None if there is none."""
+    if facts.started is None:
+        return None
+    offset = 0.0
+    if facts.created is not None and facts.created_at is not None:
+        offset = _corrected(facts.created.timestamp(), facts.created_at) - facts.created.timestamp()
+    start = facts.started.timestamp() + offset
+    return start if start > facts.now else None
