@@ -12,6 +12,7 @@ hexadecimal digits, then a line with 0. A body without that line was cut off.
 
 import base64
 import binascii
+import ctypes
 import http.client
 import http.server
 import json
@@ -63,7 +64,12 @@ class Job:
                 file.write(text)
         # A group of its own: its children end with it. Both outputs in one order.
         self.program = subprocess.Popen(
-            argv, env=env, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, start_new_session=True
+            argv,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=end_with_parent,
         )
 
     def signal(self, number):
@@ -206,6 +212,11 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
     daemon_threads = True
     allow_reuse_address = True
     request_queue_size = 256
+
+
+def end_with_parent():
+    """Linux kills the program when this one is killed, whatever the scheduler does about its children."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def free_port():

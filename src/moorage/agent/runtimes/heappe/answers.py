@@ -1,0 +1,30 @@
+"""Answers of the relay itself: refusals, errors, and connections that are cut off."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from aiohttp import web
+
+
+class Refused(Exception):
+    def __init__(self, status: int, message: str) -> None:
+        self.status, self.message = status, message
+        super().__init__(message)
+
+
+def cut_off(request: web.BaseRequest) -> None:
+    """Break the connection: the client must not take what it has for the whole answer."""
+    if request.transport is not None:
+        request.transport.abort()
+
+
+def error_response(status: int, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
+    error = {"message": message, "type": "relay_error", "code": status}
+    return web.Response(
+        status=status,
+        text=json.dumps({"error": error}),
+        content_type="application/json",
+        headers=headers or {},
+    )

@@ -1,0 +1,159 @@
+"""Relay: gives the engine of each job an ordinary URL on the agent.
+
+The proxy talks to it as to any replica: it gets the engine's status, headers and body, a stream arrives as it
+is made, and hanging up cancels the request at the engine. What cannot pass HEAppE is refused with a reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import aiohttp
+from aiohttp import web
+
+from moorage.agent.runtimes.heappe import framing, plain
+from moorage.agent.runtimes.heappe.answers import Refused, cut_off, error_response
+from moorage.agent.runtimes.heappe.client import HeappeClient
+from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem, stream_failure
+from moorage.agent.runtimes.heappe.tunnel import TunnelKeeper, Way
+
+# HEAppE takes 5,000,000 bytes, the escapes of JSON included.
+MAX_UPLOAD = 4_900_000
+_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "host",
+                  "content-length", "accept-encoding", "proxy-connection"})  # fmt: skip
+# The engine certainly never saw these requests.
+UNSENT = frozenset({Problem.SESSION, Problem.NO_TUNNEL, Problem.TUNNEL})
+_UNAVAILABLE = frozenset({Problem.NO_TUNNEL, Problem.TUNNEL, Problem.NO_TUNNELS_LEFT, Problem.NOT_RUNNING,
+                          Problem.BUSY})  # fmt: skip
+
+
+class Relay:
+    """``keeper``: the tunnel of the job, None until it runs."""
+
+    def __init__(self, client: HeappeClient, keeper: Callable[[], TunnelKeeper | None]) -> None:
+        self._client, self._keeper = client, keeper
+        self._server: asyncio.Server | None = None
+        self._web: web.Server | None = None
+
+    async def listen(self, host: str, port: int) -> None:
+        """Raises ``OSError``."""
+        self._web = web.Server(self._handle, handler_cancellation=True, access_log=None)
+        self._server = await asyncio.get_running_loop().create_server(self._web, host, port)
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        if self._web is not None:
+            await self._web.shutdown(1.0)
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            body = await _read(request)
+            return await self._relay(request, body)
+        except Refused as refused:
+            return error_response(refused.status, refused.message)
+        except HeappeFailed as error:
+            return _failed(error)
+
+    async def _relay(self, request: web.BaseRequest, body: str) -> web.StreamResponse:
+        """A request that certainly did not reach the engine is sent a second time."""
+        keeper = self._keeper()
+        if keeper is None:
+            raise Refused(503, "the job of this engine does not run yet")
+        way = await keeper.way()
+        for attempt in range(2):
+            used = self._client.transport.session_code
+            try:
+                if way.framed:
+                    return await self._framed(request, body, way, keeper)
+                return await plain.relay_plain(self._client, request, body, way, keeper)
+            except HeappeFailed as error:
+                if attempt or error.problem not in UNSENT:
+                    raise
+                if error.problem is not Problem.SESSION:
+                    await keeper.renew(way, error.message)
+                elif not await self._client.transport.renew_session(used):
+                    raise
+            way = await keeper.way()
+        raise AssertionError("unreachable")
+
+    async def _framed(
+        self, request: web.BaseRequest, body: str, way: Way, keeper: TunnelKeeper
+    ) -> web.StreamResponse:
+        headers = [(name, value) for name, value in request.headers.items() if name.lower() not in _HOP]
+        payload = framing.request(way.key, request.method, request.path_qs, headers, body)
+        plain_text = {"Content-Type": "text/plain"}
+        async with self._client.stream(way.tunnel, framing.RELAY_PATH, plain_text, payload) as content:
+            answer = framing.Answer()
+            first = await _until_head(answer, content)
+            head = answer.head
+            assert head is not None
+            if head.status == 0:
+                raise Refused(502, f"the engine did not answer: {head.error}")
+            keeper.answered()
+            response = web.StreamResponse(status=head.status)
+            for name, value in head.headers:
+                response.headers.add(name, value)
+            await response.prepare(request)
+            try:
+                await _pass_on(answer, first, content, response)
+            except (framing.NotFramed, HeappeFailed, aiohttp.ClientError, OSError):
+                pass
+            if answer.complete:
+                await response.write_eof()
+            else:
+                cut_off(request)
+            return response
+
+
+async def _pass_on(
+    answer: framing.Answer, first: bytes, content: aiohttp.StreamReader, response: web.StreamResponse
+) -> None:
+    piece = first
+    while True:
+        if piece:
+            await response.write(piece)
+        if answer.complete or not (data := await content.readany()):
+            return
+        piece = answer.feed(data)
+
+
+async def _until_head(answer: framing.Answer, content: aiohttp.StreamReader) -> bytes:
+    """Read until the status is known. Returns what came of the body with it."""
+    first = b""
+    try:
+        while answer.head is None:
+            data = await content.readany()
+            if not data:
+                raise HeappeFailed(Problem.UPSTREAM, "the answer ended before its status")
+            first = answer.feed(data)
+    except framing.NotFramed as error:
+        text = error.text + (await content.read(2000)).decode(errors="replace")
+        said = framing.failure_in(text)
+        raise stream_failure(text[:200] if said is None else said) from None
+    return first
+
+
+async def _read(request: web.BaseRequest) -> str:
+    """The body as text. Raises ``Refused`` for what cannot pass."""
+    if request.headers.get("Upgrade"):
+        raise Refused(501, "WebSockets cannot pass HEAppE; use an agent of another kind for this model")
+    parts, size = [], 0
+    async for part in request.content.iter_any():
+        parts.append(part)
+        size += len(part)
+        if size > MAX_UPLOAD:
+            raise Refused(413, f"the body is larger than {MAX_UPLOAD} bytes, the most that passes HEAppE")
+    try:
+        return b"".join(parts).decode()
+    except UnicodeDecodeError:
+        raise Refused(415, "binary bodies cannot pass HEAppE; send text, such as JSON with base64") from None
+
+
+def _failed(error: HeappeFailed) -> web.Response:
+    if error.problem is Problem.TOO_LARGE:
+        return error_response(413, "the body is larger than HEAppE lets pass: 5,000,000 bytes as JSON")
+    if error.problem in _UNAVAILABLE:
+        return error_response(503, error.message, {"Retry-After": "5"})
+    return error_response(502, error.message)
