@@ -11,6 +11,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 VLLM_STAMP := .venv-vllm/.installed
 BROWSER_STAMP := .venv-browser/.installed
+PY4HEAPPE_STAMP := .venv-py4heappe/.installed
 BEGAN := $(shell date +%s)
 PROTOS := $(wildcard protos/*.proto)
 PB := src/moorage/common/link/pb
@@ -156,6 +157,14 @@ $(BROWSER_STAMP): tests/browser/requirements.txt
 	.venv-browser/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r tests/browser/requirements.txt
 	@touch $@
 
+.PHONY: py4heappe
+py4heappe: $(PY4HEAPPE_STAMP) ## Install HEAppE's own client in .venv-py4heappe; it judges the test server of tests/heappe
+
+$(PY4HEAPPE_STAMP): tests/heappe/requirements.txt
+	test -x .venv-py4heappe/bin/pip || $(PYTHON) -m venv --clear .venv-py4heappe
+	.venv-py4heappe/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r tests/heappe/requirements.txt
+	@touch $@
+
 .PHONY: test-vllm
 test-vllm: $(STAMP) $(VLLM_STAMP) ## vLLM on the CPU end to end (installs it in .venv-vllm: 2 GB)
 	$(BIN)/pytest -m vllm tests/vllm
@@ -239,10 +248,10 @@ bench-short: $(STAMP) ## Short benchmarks that fail below half of their goals
 	$(BIN)/python benchmarks/bench_life.py --check --many 300 --seconds 8 --sustain 500
 
 .PHONY: clean
-clean: ## Remove .venv, .venv-vllm, .venv-browser, .venv-peers, caches, and the demo's state with its database
+clean: ## Remove .venv, .venv-vllm, .venv-browser, .venv-py4heappe, .venv-peers, caches, and the demo's state with its database
 	@if test -f .moorage/postgres/place; then \
 	  place=$$(cat .moorage/postgres/place); \
 	  case "$$place" in /var/lib/moorage-postgres/data-*) rm -rf "$$place";; esac; \
 	fi
-	rm -rf .venv .venv-vllm .venv-browser .venv-peers .moorage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	rm -rf .venv .venv-vllm .venv-browser .venv-py4heappe .venv-peers .moorage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
 	find $(wildcard src tests benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +

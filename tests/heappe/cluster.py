@@ -43,11 +43,11 @@ class Submission:
     progress: str = "progress.txt"
 
     def wrapped(self) -> str:
-        """The command line as HEAppE writes it between the quotes of ``sbatch --wrap '...'``: each value with
-        .NET's ``Regex.Escape``, not quoted, and a redirection that covers only the last command of the
-        line."""
+        """The command line as HEAppE writes it between the quotes of ``sbatch --wrap '...'``: each value
+        with .NET's ``Regex.Escape``, not quoted, and a redirection that covers the first command only."""
         values = " ".join(_regex_escape(value) for value in self.arguments)
-        return f"cd {self.directory}; {self.command} {values} 1>>{self.stdout} 2>>{self.stderr}"
+        first, semicolon, rest = self.command.partition(";")
+        return f"cd {self.directory}; {first} {values} 1>>{self.stdout} 2>>{self.stderr}{semicolon}{rest}"
 
 
 def _regex_escape(value: str) -> str:

@@ -148,6 +148,10 @@ class HeappeServer:
             if self.switches.callback_cluster and not self.switches.callbacks_lost:
                 for job in self.database.polled():
                     self.database.copy(job, self.truths(), now, BY_CALLBACK)
+            if self.tunnels.forwards and self.switches.take("tunnels_die"):
+                await self.tunnels.kill()
+            if self.tunnels.forwards and self.switches.take("other_user_closes"):
+                await self.tunnels.closed_by_another()
             await self.events.publish()
 
     async def _bill(self, now: Any) -> None:

@@ -31,6 +31,8 @@ class Switches:
     # Sessions.
     sessions_expire: int = 0
     # Tunnels and calls through them.
+    tunnels_die: int = 0
+    other_user_closes: int = 0
     ports_taken: int = 0
     node_names: list[str] | None = None
     stream_split: int = 0

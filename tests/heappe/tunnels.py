@@ -127,6 +127,15 @@ class Tunnels:
                 for forward in forwards:
                     await forward.close()
 
+    async def closed_by_another(self) -> None:
+        """Another user closed his tunnel to each task: the forwards of all users are gone, the records
+        stay."""
+        for forwards in self.forwards.values():
+            for forward in forwards:
+                await forward.close()
+        self.forwards.clear()
+        self.leaked |= {record.forward.port for record in self.records.values()}
+
     async def forget(self, task: int) -> None:
         for forward in self.forwards.pop(task, []):
             await forward.close()
