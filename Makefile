@@ -208,8 +208,9 @@ proto: $(STAMP) ## Generate the gRPC code from protos/
 	$(call generate_protos,src)
 
 .PHONY: docs
-docs: $(STAMP) ## Generate docs/state-machine.md, and the tables of docs/glossary.md, from the code
+docs: $(STAMP) ## Generate docs/state-machine.md and session-types.md, and the tables of docs/glossary.md, from the code
 	$(GENERATE) state-machine > docs/state-machine.md
+	$(GENERATE) session-types > docs/session-types.md
 	$(GENERATE) glossary > docs/glossary.new && mv docs/glossary.new docs/glossary.md
 
 .PHONY: lock
@@ -230,7 +231,7 @@ verify: $(STAMP) ## Check that generated code, locks and diagrams are current
 	$(UV_CLEAN) lock --quiet --check || { echo "uv.lock is not current: make lock" >&2; exit 1; }; \
 	{ $(UV_EXPORT) --all-extras | diff -u requirements.lock - && $(UV_EXPORT) $(IMAGE_EXTRAS) | diff -u deploy/docker/requirements.lock -; } \
 	  || { echo "requirements.lock or deploy/docker/requirements.lock is not current: make lock" >&2; exit 1; }; \
-	for page in state-machine glossary; do \
+	for page in state-machine session-types glossary; do \
 	  $(GENERATE) $$page | diff -u docs/$$page.md - || { echo "docs/$$page.md is not current: make docs" >&2; exit 1; }; \
 	done; \
 	echo "generated code, locks and diagrams are current"

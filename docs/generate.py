@@ -1,4 +1,4 @@
-"""Generator of the documents that follow from the code: ``python docs/generate.py state-machine|glossary``.
+"""Generator of the documents that follow from the code: ``python docs/generate.py PAGE``.
 
 Prints the document. The glossary keeps what is written by hand up to the marker and replaces what follows.
 """
@@ -20,6 +20,7 @@ import typer
 from moorage.__main__ import app
 from moorage.agent.metrics import AgentMetrics
 from moorage.common.config.settings import Settings
+from moorage.common.model import features
 from moorage.common.model.reasons import REASONS
 from moorage.manager.api.exposition import exposition
 from moorage.manager.lifecycle.diagram import render_document
@@ -100,7 +101,12 @@ def glossary() -> str:
 
 
 def main(which: str) -> None:
-    print({"state-machine": render_document, "glossary": glossary}[which](), end="")
+    pages = {
+        "state-machine": render_document,
+        "session-types": features.render_document,
+        "glossary": glossary,
+    }
+    print(pages[which](), end="")
 
 
 if __name__ == "__main__":

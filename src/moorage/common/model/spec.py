@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from moorage.common.model import service_ports
+from moorage.common.model import features, service_ports
 from moorage.common.model.adapters import adapter_args
 from moorage.common.model.base import Model as Model
 from moorage.common.model.base import Name as Name
@@ -221,7 +221,15 @@ class SessionSpec(Workload):
     )
 
     def _may_run_idle(self) -> bool:
-        return self.type is SessionType.INTERACTIVE
+        return self._has(features.Feature.IDLE_PROGRAM)
+
+    def _has(self, feature: features.Feature) -> bool:
+        return feature in features.FEATURES[self.type]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_planned(cls, given: Any) -> Any:
+        return features.refuse_planned(given)
 
     @model_validator(mode="after")
     def _check_ports(self) -> Self:
@@ -237,21 +245,16 @@ class SessionSpec(Workload):
 
     @model_validator(mode="after")
     def _check_type_features(self) -> Self:
-        if self.type is not SessionType.BATCH and self.timeout_s is not None:
-            raise ValueError("`timeout_s` applies to batch sessions; use `max_lifetime_s`")
-        if self.type is not SessionType.BATCH and self.retries:
-            raise ValueError("`retries` applies to batch sessions; only they have a result")
-        if self.type is not SessionType.BATCH and self.on_lost_agent is not None:
-            raise ValueError("`on_lost_agent` applies to batch sessions; others end with their agent")
+        given = [name for name in features.FIELDS if getattr(self, name, None)]
+        if wrong := features.find_problem(self.type, given):
+            raise ValueError(wrong)
         if self.on_lost_agent == "requeue" and not self.retries:
             raise ValueError("`on_lost_agent` requeue runs the program again; set `retries` to 1 or more")
         if self.lease_s is not None and self.lost_agent_policy != "requeue":
             raise ValueError("`lease_s` applies to batch sessions whose `on_lost_agent` is requeue")
-        if self.type is not SessionType.BATCH and self.starts_at is not None:
-            raise ValueError("`starts_at` applies to batch sessions; create others when they are needed")
         if self.workspace and self.cluster:
             raise ValueError("`workspace` applies to sessions of one kernel, not to a `cluster`")
-        if self.type is not SessionType.INFERENCE and self.engine != "custom":
+        if self.engine != "custom" and not self._has(features.Feature.MODEL_ENGINES):
             raise ValueError(f"engine {self.engine!r} serves a model and requires type 'inference'")
         if self.type is SessionType.INFERENCE and self.engine == "custom" and self.probe is None:
             raise ValueError("a custom inference session requires `probe`")

@@ -10,6 +10,7 @@ from aiohttp import web
 from pydantic import BeforeValidator, Field
 
 from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.model import features
 from moorage.common.model.cluster import MAIN
 from moorage.common.model.errors import Infeasible, MoorageError
 from moorage.common.model.reasons import REASONS, Reason
@@ -103,12 +104,12 @@ async def create_session(call: Call[SessionSpec, CreateQuery]) -> SessionView | 
 
 
 async def _with_warnings(call: Call[SessionSpec, CreateQuery], made: SessionView) -> SessionView:
-    """Adds warnings if no agent could ever hold the session. The session has been created in any case."""
-    why = await call.deps.explanations.infeasible(call.body)
-    if not why:
-        return made
-    message = REASONS[Reason.INFEASIBLE].text
-    return made.model_copy(update={"warnings": [f"{message}: {line}" for line in why]})
+    """Adds warnings if no agent could ever hold the session, and about fields that its type has in part.
+    The session has been created in any case."""
+    spec, message = call.body, REASONS[Reason.INFEASIBLE].text
+    found = features.warnings(spec.type, ["depends_on"] if spec.depends_on else [])
+    found += [f"{message}: {line}" for line in await call.deps.explanations.infeasible(spec)]
+    return made.model_copy(update={"warnings": found}) if found else made
 
 
 async def list_sessions(call: Call[None, SessionQuery]) -> Page[SessionView]:

@@ -1,0 +1,148 @@
+"""Session types and their features: the one table behind validation, ``docs/session-types.md`` and tests.
+
+Pure data. A field of a specification belongs to the feature in ``FIELDS``; a type without that feature
+refuses the field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from typing import Any
+
+from moorage.common.model.status import SessionType
+
+
+class Feature(StrEnum):
+    """A capability that sessions of some types have."""
+
+    CODE_EXECUTION = "code-execution"
+    SERVICE_PORTS = "service-ports"
+    CLUSTERS = "clusters"
+    DEPENDENCIES = "dependencies"
+    START_AFTER = "start-after"
+    BEGIN_TIME = "begin-time"
+    RESULT = "result"
+    TIMEOUT = "timeout"
+    RETRIES = "retries"
+    LOST_AGENT = "lost-agent-policy"
+    MODEL_ENGINES = "model-engines"
+    IDLE_PROGRAM = "idle-program"
+    IDLE_CRITERIA = "idle-criteria"
+    LEDGER = "ledger"
+
+
+TEXTS: Mapping[Feature, str] = {
+    Feature.CODE_EXECUTION: "code runs in a kernel of its language, and its state lasts from call to call",
+    Feature.SERVICE_PORTS: "`ports`: apps behind the proxy",
+    Feature.CLUSTERS: "`cluster`: several kernels, main1, sub1, …",
+    Feature.DEPENDENCIES: "`depends_on`: others must end as required; a pipeline's step",
+    Feature.START_AFTER: "`depends_on` orders the start only: nothing can depend on the session's success",
+    Feature.BEGIN_TIME: "`starts_at`: the earliest start",
+    Feature.RESULT: "SUCCESS or FAILED, by the exit code of the main program",
+    Feature.TIMEOUT: "`timeout_s`: the longest run of the program",
+    Feature.RETRIES: "`retries`: a program that failed runs again",
+    Feature.LOST_AGENT: "`on_lost_agent`: what becomes of the program when its agent is lost",
+    Feature.MODEL_ENGINES: "`engine` vllm or llamacpp: serves `model`",
+    Feature.IDLE_PROGRAM: "may run without a `command`",
+    Feature.IDLE_CRITERIA: "`idle`: ends when nobody uses it",
+    Feature.LEDGER: "what it used is entered in the ledger",
+}
+
+_ALL = frozenset({Feature.SERVICE_PORTS, Feature.CLUSTERS, Feature.LEDGER})
+FEATURES: Mapping[SessionType, frozenset[Feature]] = {
+    SessionType.INTERACTIVE: _ALL
+    | {Feature.CODE_EXECUTION, Feature.START_AFTER, Feature.IDLE_PROGRAM, Feature.IDLE_CRITERIA},
+    SessionType.BATCH: _ALL
+    | {
+        Feature.DEPENDENCIES,
+        Feature.BEGIN_TIME,
+        Feature.RESULT,
+        Feature.TIMEOUT,
+        Feature.RETRIES,
+        Feature.LOST_AGENT,
+    },
+    SessionType.INFERENCE: _ALL | {Feature.START_AFTER, Feature.MODEL_ENGINES},
+}
+
+# Types of the table that this release does not have.
+PLANNED_TYPES: Mapping[str, frozenset[Feature]] = {
+    "system": _ALL | {Feature.START_AFTER, Feature.IDLE_CRITERIA},
+}
+
+# Features of the table that this release does not have, with what to use meanwhile.
+PLANNED: Mapping[Feature, str] = {
+    Feature.CODE_EXECUTION: "run programs in it with `moorage exec`",
+    Feature.IDLE_CRITERIA: "bound its life with `max_lifetime_s`",
+    Feature.LEDGER: "`moorage usage` shows what requests for models used",
+}
+
+# Fields of a session's specification, each with the feature that it needs and what to do without.
+FIELDS: Mapping[str, tuple[Feature, str]] = {
+    "timeout_s": (Feature.TIMEOUT, "use `max_lifetime_s`"),
+    "retries": (Feature.RETRIES, "only they have a result"),
+    "on_lost_agent": (Feature.LOST_AGENT, "others end with their agent"),
+    "starts_at": (Feature.BEGIN_TIME, "create others when they are needed"),
+    "idle": (Feature.IDLE_CRITERIA, "use `max_lifetime_s`"),
+}
+
+
+def types_with(feature: Feature) -> list[SessionType]:
+    """Session types that have a feature, in the order of the table."""
+    return [kind for kind, features in FEATURES.items() if feature in features]
+
+
+def find_problem(kind: SessionType, given: Iterable[str]) -> str | None:
+    """The first field of ``given`` whose feature the type lacks, as a sentence; None: there is none.
+
+    ``given``: the fields that are set to something else than their default.
+    """
+    for field in given:
+        feature, instead = FIELDS.get(field, (None, ""))
+        if feature is not None and feature not in FEATURES[kind]:
+            types = " and ".join(map(str, types_with(feature)))
+            return f"`{field}` applies to {types} sessions; {instead}"
+    return None
+
+
+def warnings(kind: SessionType, given: Iterable[str]) -> list[str]:
+    """What a field of ``given`` does not mean for this type, although the type accepts it."""
+    if "depends_on" in given and Feature.START_AFTER in FEATURES[kind]:
+        return [f"`depends_on` only orders the start of {kind} sessions: they have no result of their own"]
+    return []
+
+
+def refuse_planned(given: Any) -> Any:
+    """``given``, the fields of a request. Raises ``ValueError`` for a type or feature that is not built."""
+    if not isinstance(given, dict):
+        return given
+    if given.get("type") in PLANNED_TYPES:
+        types = ", ".join(FEATURES)
+        raise ValueError(f"type {given['type']!r} is not available in this release: allowed is {types}")
+    for field, (feature, _) in FIELDS.items():
+        if feature in PLANNED and field in given:
+            raise ValueError(f"`{field}` is not available in this release; {PLANNED[feature]}")
+    return given
+
+
+def render_document() -> str:
+    """``docs/session-types.md``."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield "# Session types and their features"
+    yield ""
+    yield "Generated from `moorage.common.model.features` by `make docs`; validation uses the same table."
+    yield "A specification with a field that its type does not have is refused."
+    yield ""
+    yield f"| feature | {' | '.join(FEATURES)} | {' | '.join(PLANNED_TYPES)} (planned) | |"
+    yield f"|---|{'---|' * len(FEATURES)}{'---|' * len(PLANNED_TYPES)}---|"
+    for feature in Feature:
+        cell = "planned" if feature in PLANNED else "yes"
+        cells = [cell if feature in features else "–" for features in FEATURES.values()]
+        cells += ["planned" if feature in features else "–" for features in PLANNED_TYPES.values()]
+        yield f"| {feature} | {' | '.join(cells)} | {TEXTS[feature]} |"
+    yield ""
+    for feature, instead in PLANNED.items():
+        yield f"* {feature} is planned, not built: {instead}."
