@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -110,3 +111,13 @@ class Engine:
 
 def _event(value: dict[str, Any]) -> bytes:
     return b"data: " + json.dumps(value, ensure_ascii=False).encode() + b"\n\n"
+
+
+async def _serve_for_ever() -> None:
+    port = await Engine().start("0.0.0.0")
+    Path("progress.txt").write_text(str(port))
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve_for_ever())

@@ -249,7 +249,10 @@ class JobCalls:
         else:
             server.ssh()
             for task in job.tasks:
-                await server.cluster.cancel(task.scheduler_id, now)
+                try:
+                    await server.cluster.cancel(task.scheduler_id, now)
+                except Refused as refused:
+                    raise Problem("slurm", str(refused)) from refused
             await server.cluster.settle(now)
             server.database.copy(job, server.truths(), now, BY_USER)
         server.forget_cached(job.id)

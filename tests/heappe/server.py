@@ -200,7 +200,8 @@ class HeappeServer:
         return self._leaked_s
 
     def in_trouble(self) -> bool:
-        return self.switches.maintenance or self.switches.slurm_down
+        lost = getattr(self.cluster, "unreachable", False)
+        return self.switches.maintenance or self.switches.slurm_down or lost
 
     def ssh(self) -> None:
         """What every call that reaches the cluster passes. Raises ``Problem`` if the site is in trouble."""
@@ -211,7 +212,7 @@ class HeappeServer:
             raise Problem("pool", "The connection pool is exhausted.")
         if switches.maintenance:
             raise Problem("ssh", "Connection failed to establish within 15000 milliseconds.")
-        if switches.slurm_down:
+        if self.in_trouble():
             raise Problem(
                 "slurm", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
             )
