@@ -7,6 +7,8 @@ from tests.mutations.mutation import Mutation
 PLANE = "proxy/planes/asyncio"
 PLANES = "tests/conformance/planes"
 HOMES = "tests/unit/proxy/test_response_homes.py"
+STORED = ("tests/unit/proxy/test_stored_response.py",)
+PLAYBOOKS = ("tests/unit/proxy/test_flow.py",)
 
 
 def _tests(file: str, words: str) -> tuple[str, ...]:
@@ -150,6 +152,55 @@ MUTATIONS = (
         (HOMES,),
     ),
     Mutation(
+        "whoever knows the id of a stored response may read it",
+        "proxy/core/stored_response.py",
+        ' or not hmac.compare_digest(_sign(target, found["rest"], owner), found["signature"]):',
+        ":",
+        STORED,
+    ),
+    Mutation(
+        "a client chooses the id of its response",
+        "proxy/core/stored_response.py",
+        """return b'%b,"request_id":"%b"%b' % (body[:end], name.encode(), body[end:])""",
+        """return b'{"request_id":"%b",%b' % (name.encode(), body.lstrip()[1:])""",
+        STORED,
+    ),
+    Mutation(
+        "a request that crashes engines crashes one after the other",
+        "proxy/core/retry.py",
+        "    if failure in DEATHS and not DEATHS.isdisjoint(earlier):\n        return False\n",
+        "",
+        PLAYBOOKS,
+    ),
+    Mutation(
+        "an error that an engine gives to its client is tried elsewhere",
+        "proxy/core/retry.py",
+        "    return any(note in begin for note in _DEATH_NOTES)",
+        "    return True",
+        PLAYBOOKS,
+    ),
+    Mutation(
+        "a client that quotes a dead engine is answered twice",
+        "proxy/core/retry.py",
+        "    if status != 500 and not begin.startswith(_ERROR_EVENTS):\n        return False\n",
+        "",
+        PLAYBOOKS,
+    ),
+    Mutation(
+        "a replica with a dead engine gets more requests",
+        "proxy/core/request_router.py",
+        " or failure is Failure.ENGINE_DEAD",
+        "",
+        _tests("test_dying_replicas", "died_before"),
+    ),
+    Mutation(
+        "an engine that reads no priority gets one",
+        "proxy/core/flow.py",
+        "and held.prioritizes and target.accepts_priority:",
+        "and held.prioritizes:",
+        PLAYBOOKS,
+    ),
+    Mutation(
         "a second previous_response_id hides",
         "proxy/core/admission.py",
         ' or names.count("previous_response_id") > 1',
@@ -173,7 +224,7 @@ MUTATIONS = (
     Mutation(
         "a request that met a dead connection tries another idle one",
         "proxy/core/flow.py",
-        "Send(target, Failure.DISCONNECT in self._failures)",
+        "Send(target, not DEATHS.isdisjoint(self._failures))",
         "Send(target)",
         _tests("test_stale_connections", "tries"),
     ),

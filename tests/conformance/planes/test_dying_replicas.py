@@ -163,6 +163,40 @@ async def test_request_is_sent_at_most_twice(plane: MakePlane, sent: bytes) -> N
         assert len(dying.requests) == 2
 
 
+NOTE = b'{"error": {"message": "EngineCore encountered an issue. See stack trace (above)", "code": 500}}'
+ERROR = b"HTTP/1.1 500 Internal Server Error\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+DEAD = (
+    pytest.param((ERROR % len(NOTE), NOTE), id="error"),
+    pytest.param((ERROR % len(NOTE) + NOTE,), id="error at once"),
+    pytest.param((SSE, chunk(b"data: " + NOTE + b"\n\n")), id="stream"),
+)
+
+
+@pytest.mark.parametrize("sent", DEAD)
+async def test_engine_that_died_before_its_server(plane: MakePlane, sent: tuple[bytes, ...]) -> None:
+    """vLLM's API server outlives its engine for a moment, and tells so. Another replica answers, once."""
+    async with replica(after(*sent, slowly=True)) as dying, replica(answer) as alive:
+        routes = table(target("dying", dying.port), target("alive", alive.port))
+        async with serving(plane, routes) as served:
+            client = await served.connect()
+            for _ in range(6):
+                response = await client.ask(post(STREAM))
+                assert (response.status, response.get("x-moorage-replica")) == (200, "alive")
+            assert len(dying.requests) <= 1, "it is avoided from then on"
+        async with serving(plane, table(*[target(f"k{n}", dying.port) for n in range(4)])) as served:
+            before = len(dying.requests)
+            response = await served.ask(post(STREAM))
+            assert (response.status, b'"upstream_error"' in response.body) == (502, True)
+            assert len(dying.requests) == before + 2
+
+
+async def test_error_of_an_engine_that_lives_passes(plane: MakePlane) -> None:
+    body = b'{"error":{"message":"it cannot do that","code":500}}'
+    async with serving_one(plane, after(ERROR % len(body), body)) as (served, one):
+        response = await served.ask()
+        assert (response.status, response.body, len(one.requests)) == (500, body, 1)
+
+
 async def test_nothing_is_sent_elsewhere_after_the_first_byte(plane: MakePlane) -> None:
     async with (
         replica(after(SSE, chunk(ONE), slowly=True)) as dying,

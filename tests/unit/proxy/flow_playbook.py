@@ -46,7 +46,11 @@ PROVIDER = Target(
 
 
 def target(name: str) -> Target:
-    return Target(SessionId("s"), KernelId(name), "127.0.0.1", 1, "engine-key", "custom")
+    """One whose name begins with ``v`` reads a priority."""
+    reads = name.startswith("v")
+    return Target(
+        SessionId("s"), KernelId(name), "127.0.0.1", 1, "engine-key", "custom", accepts_priority=reads
+    )
 
 
 def table(generation: int, names: str) -> RouteTable:
@@ -81,9 +85,9 @@ def table(generation: int, names: str) -> RouteTable:
 class Granted:
     """A reservation that records what it is told."""
 
-    body: bytes
     headers: tuple[tuple[str, str], ...] = (("x-ratelimit-limit-requests", "10"),)
     priority: int = 0
+    prioritizes: bool = False
     observer: Observer | None = None
     settled: list[int] = field(default_factory=list)
     session_id: str | None = None
@@ -107,7 +111,7 @@ class Counting:
         self.asks.append(ask)
         if len(self.grants) >= self.room:
             return ErrorResponse(429, "rate_limit_error", "rate_limit_exceeded", "too many")
-        self.grants.append(Granted(ask.body + b" ", priority=self.priority))
+        self.grants.append(Granted(priority=self.priority, prioritizes=self.priority > 0))
         return self.grants[-1]
 
 
@@ -143,6 +147,9 @@ class Playbook:
             case "response":
                 status, _, kind = rest.partition(" ")
                 return describe(flow.upstream_head(int(status), kind or "application/json", self.now))
+            case "says":
+                status, _, text = rest.partition(" ")
+                return describe(flow.upstream_head(int(status), "", self.now, text.encode()))
             case "end":
                 flow.upstream_end(self.now)
                 return ""

@@ -145,7 +145,7 @@ def test_another_model_gets_its_own_name_and_its_own_reservation() -> None:
     limiter = Counting(room=2)
     flow = asked("a | small=s", "refused", limiter=limiter).flow
     assert (flow.model, flow.path) == ("small", "/v1/chat/completions")
-    assert flow.payload == b'{"a":[1],"model":"small","stream":false} ', "the reservation's body"
+    assert flow.payload == b'{"a":[1],"model":"small","stream":false}'
     assert [ask.route.name for ask in limiter.asks] == ["tiny", "small"]
     assert [grant.settled for grant in limiter.grants] == [[503], []], "tiny's is given back first"
 

@@ -19,6 +19,8 @@ from moorage.proxy.core.flow import RequestFlow, resume_held
 SENT = ("request > read", "body > send a")
 HELD = ("request > read", "body > hold 1")
 TOLD = ("telling > read", 'body {"model":"tiny","stream":true} > hold 5 : queued position=1 eta=12s')
+DEAD = 'says 500 {"error":{"message":"EngineCore encountered an issue. See stack trace (above)","code":500}}'
+DEAD_STREAM = 'says 200 data: {"error": {"message": "EngineCore encountered an issue."}}'
 PLAYBOOKS: dict[str, tuple[str, list[str], str]] = {
     # name: replicas, events with the command that follows each, status that is recorded
     "answered": ("a", [*SENT, "response 200 > start", "end"], "tiny 200"),
@@ -40,6 +42,39 @@ PLAYBOOKS: dict[str, tuple[str, list[str], str]] = {
     ),
     "the only replica had closed an idle connection": (
         "a", [*SENT, "lost > send a", "response 200 > start", "end"], "tiny 200"
+    ),
+    "engine dead, then elsewhere": (
+        "a b", [*SENT, f"{DEAD} > send b", "response 200 > start", "end"], "tiny 200"
+    ),
+    "stream of a dead engine, then elsewhere": (
+        "a b", [*SENT, f"{DEAD_STREAM} > send b", "response 200 > start", "end"], "tiny 200"
+    ),
+    "two dead engines: it may be the request": (
+        "a b c", [*SENT, f"{DEAD} > send b", f"{DEAD} > 502 upstream_error"], "tiny 502"
+    ),
+    "lost, and then an engine dead: it may be the request": (
+        "a b c", [*SENT, "lost > send b", f"{DEAD} > 502 upstream_error"], "tiny 502"
+    ),
+    "engine dead, and then lost: it may be the request": (
+        "a b c", [*SENT, f"{DEAD} > send b", "lost > 502 upstream_error"], "tiny 502"
+    ),
+    "another error of the engine passes": (
+        "a b", [*SENT, 'says 500 {"error":{"message":"no"}} > start', "end"], "tiny 500"
+    ),
+    "an answer may quote a dead engine": (
+        "a b", [*SENT, "says 200 EngineCore encountered an issue > start", "end"], "tiny 200"
+    ),
+    "the only engine is dead: held until another is ready": (
+        "kept a",
+        [*SENT, f"{DEAD} > hold 5", "routes kept b > send b", "response 200 > start", "end"],
+        "tiny 200",
+    ),
+    "each engine that is started dies: it may be the request": (
+        "kept a", [*SENT, f"{DEAD} > hold 5", "routes kept b > send b", f"{DEAD} > 502 upstream_error"],
+        "tiny 502",
+    ),
+    "the only engine is dead, and no other is on its way": (
+        "a", [*SENT, f"{DEAD} > 502 upstream_error"], "tiny 502"
     ),
     "busy, then elsewhere": (
         "a b", [*SENT, "response 503 > send b", "response 200 > start", "end"], "tiny 200"
@@ -220,8 +255,29 @@ def test_limiter_knows_who_asks_for_what() -> None:
     assert (ask.identity, ask.route.name, ask.path, ask.request_id) == (KEY, "tiny", CHAT, "id-1")
     assert ask.document == {"model": "tiny", "max_tokens": 5}
     assert playbook.flow.identity == KEY
-    assert playbook.flow.payload == ask.body + b" ", "the reservation decides what is sent"
+    assert playbook.flow.payload == ask.body
     assert playbook.router.last_request == {"tiny": 100.0}
+
+
+PRIORITIZED = b'{"model":"tiny","priority":-30}'
+
+
+@pytest.mark.parametrize("replicas", ["-", "loading"])
+def test_priority_reaches_a_replica_that_came_after_its_request(replicas: str) -> None:
+    playbook = Playbook(replicas, Counting(priority=40))
+    play(playbook, ["request > read", "body"])
+    play(playbook, ["routes v1 > send v1"])
+    assert playbook.flow.payload == PRIORITIZED
+
+
+def test_priority_is_told_to_replicas_that_read_it() -> None:
+    playbook = Playbook("v1 a", Counting(priority=40))
+    play(playbook, ["request > read", "body > send v1"])
+    assert playbook.flow.payload == PRIORITIZED
+    play(playbook, ["refused > send a"])
+    assert playbook.flow.payload == BODY
+    play(playbook, ["response 200 > start"])
+    assert playbook.flow.payload == b"", "nothing of the request is kept while its answer is relayed"
 
 
 def test_refused_by_the_limiter() -> None:
@@ -297,7 +353,7 @@ def test_error_of_a_replica_within_an_open_stream_becomes_an_event() -> None:
 
 WORDS = (
     "refused", "lost", "silent", "response 200", "response 503", "response 401", "routes a b", "routes -",
-    "after 0.5", "timer", "routes kept a b", "routes kept",
+    "after 0.5", "timer", "routes kept a b", "routes kept", DEAD,
 )  # fmt: skip
 
 

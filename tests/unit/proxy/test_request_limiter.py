@@ -11,6 +11,7 @@ from moorage.common.model.ids import KernelId, SessionId
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.limit_ledger import Ledger, cells_needed
 from moorage.proxy.core.limiter import Ask
+from moorage.proxy.core.priority import DEFAULT
 from moorage.proxy.core.request_limiter import HeldRequest, RequestLimiter
 from moorage.proxy.core.usage_book import Amounts, Payer, UsageBook
 from moorage.proxy.metrics import Metrics
@@ -21,8 +22,8 @@ USAGE = b'{"usage": {"prompt_tokens": 3, "completion_tokens": 4}}'
 KEY = KeyGrant("x", user="", project="p", id="k", owner="ada")
 
 
-def vllm(*, accepts_priority: bool = True) -> Target:
-    return Target(SessionId("s"), KernelId("k"), "h", 1, "", "vllm", accepts_priority=accepts_priority)
+def vllm() -> Target:
+    return Target(SessionId("s"), KernelId("k"), "h", 1, "", "vllm", accepts_priority=True)
 
 
 def ask(
@@ -118,17 +119,16 @@ def test_answer_by_its_bound():
 
 def test_priority_reaches_engines_that_read_it():
     important = KeyGrant("x", priority=40)
-    request = held(limiter().reserve(ask(important, vllm(), vllm()), 0.0))
-    assert json.loads(request.body)["priority"] == -30
-    assert request.priority == 40
-    mixed = held(limiter().reserve(ask(important, vllm(), vllm(accepts_priority=False)), 0.0))
-    assert json.loads(mixed.body) == {"model": "m"}
-    assert mixed.priority == 40
-    own = held(limiter().reserve(ask(None, vllm(), priority=-99), 0.0))
-    assert json.loads(own.body)["priority"] == 0, "no client goes before its class"
-    lowly = held(limiter().reserve(ask(KeyGrant("x", priority=3), vllm()), 0.0))
-    assert json.loads(lowly.body)["priority"] > 0, "after requests that name none"
-    assert limiter().reserve(ask(None, vllm()), 0.0) is None
+    for targets in ((vllm(),), ()):
+        request = held(limiter().reserve(ask(important, *targets), 0.0))
+        assert (request.priority, request.prioritizes) == (40, True)
+        own = held(limiter().reserve(ask(None, *targets, priority=-99), 0.0))
+        assert (own.priority, own.prioritizes) == (DEFAULT, True), "no client goes before its class"
+        lowly = held(limiter().reserve(ask(KeyGrant("x", priority=3), *targets), 0.0))
+        assert (lowly.priority, lowly.prioritizes) == (3, True)
+        assert limiter().reserve(ask(None, *targets), 0.0) is None
+    usual = held(limiter(UsageBook()).reserve(ask(None, vllm()), 0.0))
+    assert not usual.prioritizes, "its body passes as it is"
 
 
 def test_usage_is_summed():

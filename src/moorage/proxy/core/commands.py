@@ -21,7 +21,8 @@ class ReadBody:
 class Send:
     """Send the request to ``target``, on a connection of this request alone. An earlier one is closed.
 
-    ``is_anew``: on a new connection. The request has met one that was dead; other idle ones may be, too."""
+    ``is_anew``: on a new connection. The request has met a dead replica or connection, and is not sent a
+    third time; an idle connection may be dead, too."""
 
     target: Target
     is_anew: bool = False

@@ -172,8 +172,8 @@ def not_in_engine(path: str, name: str, engine: str) -> ErrorResponse:
 
 def unknown_response(response_id: str) -> ErrorResponse:
     message = (
-        f"No response {_shorten(response_id)!r} of your project is known. Stored responses are forgotten "
-        "after 24 hours, and when their replica or this proxy ends."
+        f"No response {_shorten(response_id)!r} of your project is known. Stored responses end with their "
+        "replica; those of engines other than vLLM are known to the proxy that made them, for 24 hours."
     )
     return ErrorResponse(404, INVALID, "response_not_found", message, param="response_id")
 
@@ -302,6 +302,8 @@ def upstream_failure(failure: Failure, read_idle_timeout_s: float, tried: int) -
         return key_rejected()
     if failure is Failure.REFUSED:
         return provider_refused()
+    if failure is Failure.ENGINE_DEAD:
+        return upstream_error(f"The engine of the replica has died ({tried} tried). Retry; it is replaced.")
     return unreachable(failure is Failure.CONNECT, tried)
 
 

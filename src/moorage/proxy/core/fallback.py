@@ -17,7 +17,14 @@ from moorage.proxy.core.body_model import with_model
 from moorage.proxy.core.retry import Failure
 
 FALLS_BACK = frozenset(
-    {Failure.CONNECT, Failure.DISCONNECT, Failure.BUSY, Failure.KEY_REJECTED, Failure.REFUSED}
+    {
+        Failure.CONNECT,
+        Failure.DISCONNECT,
+        Failure.ENGINE_DEAD,
+        Failure.BUSY,
+        Failure.KEY_REJECTED,
+        Failure.REFUSED,
+    }
 )
 """Failures before the first byte after which the request may go to a fallback. A replica that fell silent may
 still work on it."""

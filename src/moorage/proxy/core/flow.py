@@ -23,7 +23,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from moorage.common.link.messages import KeyGrant, Target
 from moorage.common.model.ids import KernelId
 from moorage.proxy.core import error_response, stream_end
-from moorage.proxy.core.admission import BodyRequired, Forward, LocalResponse
+from moorage.proxy.core.admission import BodyRequired, LocalResponse
 from moorage.proxy.core.affinity import key_of
 from moorage.proxy.core.apis import RESPONSES, speaks_anthropic, split_project
 from moorage.proxy.core.commands import READ_BODY, Break, Command, Hold, Send, Start
@@ -31,10 +31,11 @@ from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.fallback import FALLS_BACK, FallbackChain, is_refused
 from moorage.proxy.core.headers import is_event_stream
 from moorage.proxy.core.limiter import Ask, Observer, Reservation
-from moorage.proxy.core.priority import DEFAULT
+from moorage.proxy.core.priority import DEFAULT, with_priority
 from moorage.proxy.core.request_router import RequestRouter
-from moorage.proxy.core.response_homes import Home, ResponseReader, owner_of
-from moorage.proxy.core.retry import BUSY, Failure, should_retry
+from moorage.proxy.core.response_homes import Home
+from moorage.proxy.core.retry import BUSY, DEATHS, Failure, should_retry, tells_of_death
+from moorage.proxy.core.stored_response import StoredResponse
 
 PROGRESS_S = 5.0
 """Time between two comments to a client that waits."""
@@ -54,9 +55,9 @@ class RequestFlow:
     """
 
     __slots__ = (
-        "_affinity", "_asked", "_asked_at", "_chain", "_failures", "_fall_at", "_held_since", "_hold_until",
-        "_home", "_is_background", "_is_over", "_is_stream_open", "_reads_id", "_reservation", "_router",
-        "_sent_at", "_served_by", "_started_at", "_status", "_tells", "_tried", "_waited_s", "admitted",
+        "_affinity", "_asked", "_asked_at", "_body", "_chain", "_failures", "_fall_at", "_held_since",
+        "_hold_until", "_home", "_is_over", "_is_stream_open", "_reservation", "_router", "_sent_at",
+        "_served_by", "_started_at", "_status", "_stored", "_tells", "_tried", "_waited_s", "admitted",
         "is_anthropic", "model", "path", "payload", "request_id", "resume", "target",
     )  # fmt: skip
 
@@ -68,13 +69,13 @@ class RequestFlow:
         self._tried: set[KernelId] | None = None
         self._is_over = self._tells = self._is_stream_open = self.is_anthropic = False
         self._home: Home | None = None  # of a stored response: no other replica has it
-        self._reads_id = self._is_background = False
+        self._stored: StoredResponse | None = None
         self._status = self._affinity = 0
         self._reservation: Reservation | None = None
         self._chain: FallbackChain | None = None
         self._served_by = ""  # the model of a fallback
         self.admitted: BodyRequired | None = None
-        self.model, self.path, self.payload = "", "", b""
+        self.model, self.path, self.payload, self._body = "", "", b"", b""
         self._asked = ""  # the model, or an adapter of it
         self.target: Target | None = None
         self.resume: Callable[[Command], None] | None = None
@@ -127,12 +128,13 @@ class RequestFlow:
             return self._answer(forward, now)
         ask = Ask(self.admitted.key, forward.route, forward.path, body, forward.document, self.request_id)
         if forward.path.startswith(RESPONSES):
-            self._prepare_response(forward, ask)
+            self._home, self._stored = forward.home, StoredResponse(self.admitted, forward)
+            ask.repeats = self._stored.repeats
         granted = self._router.reserve(ask, now)
         if isinstance(granted, ErrorResponse):
             return self._answer(granted, now)
         self._reservation = granted
-        self.payload = body if granted is None else granted.body
+        self._body = body
         self.path, self.model, self._asked = forward.path, forward.route.endpoint, forward.route.name
         if forward.route.fallbacks and forward.home is None and not self.admitted.upgrades:
             self._chain = FallbackChain(self.admitted, forward, body)
@@ -157,7 +159,7 @@ class RequestFlow:
         if now >= self._hold_until:
             return self._answer(self._no_replica(), now)
         priority = DEFAULT if self._reservation is None else self._reservation.priority
-        if not router.waiting.add(self, priority, len(self.payload)):
+        if not router.waiting.add(self, priority, len(self._body)):
             error = error_response.too_many_held(self.model, router.expected_s(self.model))
             return self._fall_back(now) or self._answer(error, now)
         self._asked_at = now
@@ -192,7 +194,7 @@ class RequestFlow:
         self._waited_s += now - self._asked_at
         if target is None:
             return self._answer(error or self._no_replica(), now)
-        self._failures = tuple(f for f in self._failures if f is Failure.DISCONNECT)
+        self._failures = tuple(f for f in self._failures if f in DEATHS)
         return self._send(target, now)
 
     def _fall_back(self, now: float) -> Command | None:
@@ -202,21 +204,19 @@ class RequestFlow:
             if router.waiting.remove(self):
                 self._waited_s += now - self._asked_at
             self._release()
-            forward, route, payload = chain.forward, hop.route, hop.body
+            forward, route = chain.forward, hop.route
             if route.name != self._asked:
                 self._settle(503, now)
-                ask = Ask(self.identity, route, forward.path, payload, forward.document, self.request_id)
+                ask = Ask(self.identity, route, forward.path, hop.body, forward.document, self.request_id)
                 granted = router.reserve(ask, now)
                 if isinstance(granted, ErrorResponse):
                     refusal = granted
                     continue
                 self._reservation, self.model, self._asked = granted, route.endpoint, route.name
-                if granted is not None and not hop.target.tls:
-                    payload = granted.body  # with what our engines read, and others may refuse
             router.metrics.record_fallback(forward.model, hop.name)
-            self.path, self.payload, self._served_by, self._tried = hop.path, payload, hop.name, None
-            # A request that has lost a connection is still not sent to one replica after the other.
-            self._failures = tuple(one for one in self._failures if one is Failure.DISCONNECT)
+            self.path, self._body, self._served_by, self._tried = hop.path, hop.body, hop.name, None
+            # A request that may have killed a replica is still not sent to one after the other.
+            self._failures = tuple(one for one in self._failures if one in DEATHS)
             return self._send(hop.target, now)
         return None if refusal is None else self._answer(refusal, now)
 
@@ -237,19 +237,22 @@ class RequestFlow:
 
     def upstream_failed(self, failure: Failure, now: float) -> Command:
         """The replica could not be reached, or broke off before the first byte of a body."""
+        is_spent = failure is not Failure.CONNECT and not DEATHS.isdisjoint(self._failures)
         if (target := self._next_target(failure, now)) is not None:
             return self._send(target, now)
         if failure in FALLS_BACK and (command := self._fall_back(now)) is not None:
             return command
-        waits = failure is Failure.CONNECT and self._home is None and not self._served_by
-        if waits and self._router.holds(self.model):
+        waits = failure in (Failure.CONNECT, Failure.ENGINE_DEAD) and not is_spent
+        if waits and self._home is None and not self._served_by and self._router.holds(self.model):
             return self._hold(now)
         return self._answer(self._error(failure), now)
 
-    def upstream_head(self, status: int, content_type: str, now: float) -> Command:
-        """The replica has responded, and the first byte of the body or its end is here, too."""
+    def upstream_head(self, status: int, content_type: str, now: float, begin: bytes = b"") -> Command:
+        """The replica has responded, and the first piece of the body, ``begin``, or its end is here, too."""
         target, router = self.target, self._router
         assert target is not None
+        if tells_of_death(status, begin):
+            return self.upstream_failed(Failure.ENGINE_DEAD, now)
         router.record_response(target)
         if status == 401:
             return self.upstream_failed(Failure.KEY_REJECTED, now)
@@ -260,15 +263,16 @@ class RequestFlow:
                 return self._send(elsewhere, now)
             if (command := self._fall_back(now)) is not None:
                 return command
-        self._status, self.payload, self._chain = status, b"", None
+        self._status, self.payload, self._body, self._chain = status, b"", b"", None
         overhead_s = self._sent_at - self._started_at - self._waited_s
         router.metrics.record_first_byte(now - self._started_at, overhead_s)
         observe: Observer | None = None
         more: Sequence[tuple[str, str]] = ()
         if (reservation := self._reservation) is not None:
             observe, more = reservation.observe(status, content_type), reservation.headers
-        if self._reads_id and status == 200 and not target.tls:
-            observe = self._read_id(target, is_event_stream(content_type), observe, now)
+        if (stored := self._stored) is not None and stored.reads_id and status == 200 and not target.tls:
+            home, is_stream = (self.model, target.kernel_id), is_event_stream(content_type)
+            observe = stored.reader(router.homes, home, observe, now, is_stream=is_stream)
         if self._served_by:
             more = (*more, ("x-moorage-model", self._served_by))
         if self._is_stream_open and not (status == 200 and is_event_stream(content_type)):
@@ -308,32 +312,15 @@ class RequestFlow:
             return self._router.target_at(self._home, tried)
         return self._router.pick_target(self._asked, tried, now, self._affinity)
 
-    def _prepare_response(self, forward: Forward, ask: Ask) -> None:
-        """The request makes a response that may be stored, or is for one."""
-        self._home, document = forward.home, forward.document
-        assert self.admitted is not None
-        is_new = not self.admitted.response_id
-        ask.repeats = not is_new and forward.home is not None and forward.home.is_counted
-        self._is_background = not is_new or document.get("background") is True
-        self._reads_id = document.get("store") is not False if is_new else not ask.repeats
-
-    def _read_id(self, target: Target, is_stream: bool, seen: Observer | None, now: float) -> Observer:
-        """Remember the replica by the id in its answer. ``seen``: what sees the answer first."""
-        homes, owner, model = self._router.homes, owner_of(self.identity), self.model
-        is_background = self._is_background
-
-        def found(response_id: str, has_ended: bool) -> None:
-            home = Home(model, target.kernel_id, has_ended or not is_background)
-            homes.remember(response_id, owner, home, now)
-
-        read = ResponseReader(found, is_stream=is_stream).feed
-        return read if seen is None else lambda piece: read(seen(piece))
-
     def _send(self, target: Target, now: float) -> Send:
         self._release()
-        self.target, self._sent_at = target, now
+        self.target, self._sent_at, self.payload = target, now, self._body
+        if (held := self._reservation) is not None and held.prioritizes and target.accepts_priority:
+            self.payload = with_priority(self._body, held.priority)
+        elif self._stored is not None:
+            self.payload = self._stored.named(self._body, target, self._router.randrange)
         self._router.begin_at(self.model, target.kernel_id)
-        return Send(target, Failure.DISCONNECT in self._failures)
+        return Send(target, not DEATHS.isdisjoint(self._failures))
 
     def _next_target(self, failure: Failure, now: float) -> Target | None:
         """Where to send the request after a failure, if anywhere."""

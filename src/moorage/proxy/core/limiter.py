@@ -24,8 +24,7 @@ class Ask:
     """A request that is about to be forwarded.
 
     ``identity``: the key with its user and project; None if the proxy requires no keys. ``document``: the
-    parsed ``body``. The body is forwarded as it is, or as ``Reservation.body`` says. ``repeats``: the answer
-    tells of tokens that were counted before.
+    parsed ``body``. ``repeats``: the answer tells of tokens that were counted before.
     """
 
     identity: KeyGrant | None
@@ -39,10 +38,11 @@ class Ask:
 
 class Reservation(Protocol):
     """What a request holds while it runs. ``headers`` are added to its response. ``priority`` orders it among
-    the requests that wait for a replica; a greater one goes first."""
+    the requests that wait for a replica; a greater one goes first. ``prioritizes``: a replica that reads a
+    priority is told it."""
 
     @property
-    def body(self) -> bytes: ...
+    def prioritizes(self) -> bool: ...
 
     @property
     def headers(self) -> Sequence[tuple[str, str]]: ...

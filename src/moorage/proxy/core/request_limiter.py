@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from moorage.common.link.messages import KeyGrant, ModelRoute, RequestLimits
+from moorage.common.link.messages import KeyGrant, RequestLimits
 from moorage.proxy.core.activity import Activity
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.headers import is_event_stream
@@ -19,7 +19,7 @@ from moorage.proxy.core.limits import (
     rate_limited,
     subjects_of,
 )
-from moorage.proxy.core.priority import DEFAULT, PRIORITIZED_PATHS, priority_of, with_priority
+from moorage.proxy.core.priority import DEFAULT, PRIORITIZED_PATHS, priority_of
 from moorage.proxy.core.token_meter import SessionMeter, TokenMeter, Tokens
 from moorage.proxy.core.usage_book import NO_TOKENS, UsageBook
 
@@ -57,11 +57,10 @@ class RequestLimiter:
         project = self._limits_of(key.project) if key is not None else None
         subjects = subjects_of(key, route, project)
         priority = priority_of(key)
-        splices = (priority != DEFAULT or "priority" in ask.document) and accepts_priority(route, ask.path)
-        if not subjects and self._usage is None and priority == DEFAULT and not splices:
+        prioritizes = (priority != DEFAULT or "priority" in ask.document) and ask.path in PRIORITIZED_PATHS
+        if not subjects and self._usage is None and priority == DEFAULT and not prioritizes:
             return None
-        body = with_priority(ask.body, priority) if splices else ask.body
-        held = HeldRequest(self, key, route.endpoint, body, priority, now)
+        held = HeldRequest(self, key, route.endpoint, priority, now, prioritizes=prioritizes)
         held.prompt, held.repeats = estimate_tokens(len(ask.body), 0), ask.repeats
         if subjects:
             answer = max_tokens(ask.document) if ask.path.endswith(_GENERATING) else 0
@@ -114,8 +113,8 @@ class HeldRequest:
     """What a request holds while it runs: the ``Reservation`` of the request flow."""
 
     __slots__ = (
-        "_began", "_began_at", "_key", "_limiter", "_meter", "_model", "_reservation", "body", "headers",
-        "priority", "prompt", "repeats",
+        "_began", "_began_at", "_key", "_limiter", "_meter", "_model", "_reservation", "headers",
+        "prioritizes", "priority", "prompt", "repeats",
     )  # fmt: skip
 
     def __init__(
@@ -123,12 +122,13 @@ class HeldRequest:
         limiter: RequestLimiter,
         key: KeyGrant | None,
         model: str,
-        body: bytes,
         priority: int,
         now: float,
+        *,
+        prioritizes: bool,
     ) -> None:
         self._limiter, self._key, self._model, self._began_at = limiter, key, model, now
-        self.body, self.priority = body, priority
+        self.priority, self.prioritizes = priority, prioritizes
         self.headers: Sequence[tuple[str, str]] = ()
         self.prompt = 0  # tokens of the prompt, estimated
         self.repeats = False  # the answer tells of tokens that were counted before
@@ -164,15 +164,6 @@ class HeldRequest:
         elif not self._began:
             tokens = Tokens(self.prompt)
         self._limiter.settle(reservation, self._key, self._model, session_id, tokens, now)
-
-
-def accepts_priority(route: ModelRoute, path: str) -> bool:
-    """Whether every replica reads the field: a request may go to any of them."""
-    return (
-        path in PRIORITIZED_PATHS
-        and bool(route.targets)
-        and all(target.accepts_priority for target in route.targets)
-    )
 
 
 def max_tokens(document: Mapping[str, object]) -> int | None:

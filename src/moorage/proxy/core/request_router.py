@@ -24,6 +24,7 @@ from moorage.proxy.core.limiter import Ask, Limiter, Reservation, Unlimited
 from moorage.proxy.core.response_homes import Home, ResponseHomes, bytes_needed, owner_of
 from moorage.proxy.core.retry import Failure
 from moorage.proxy.core.routes import IndexedTable, StaleTable, newest_table
+from moorage.proxy.core.stored_response import named_home
 from moorage.proxy.core.table_age import TableAge
 from moorage.proxy.core.waiting import WaitingRoom
 from moorage.proxy.metrics import NO_MODEL, Metrics
@@ -56,7 +57,7 @@ class RequestRouter:
         )
         self.routes_age = TableAge(0)
         self.credentials = TableAge(settings.credentials_max_age_s)
-        self._randrange = randrange
+        self.randrange = randrange
         self._ejections = Ejections()
         self._in_flight: dict[KernelId, int] = {}
         self._in_flight_by_model: dict[str, int] = {}
@@ -133,14 +134,19 @@ class RequestRouter:
         if table is None:
             return no_table()
         if head.response_id:
-            home = self.homes.find(head.response_id, owner_of(head.key), now)
-            return admission.admit_stored(head, home, table)
+            return admission.admit_stored(head, self._find_home(head.response_id, head, now), table)
         forward = admission.admit_body(head, body, table)
         if isinstance(forward, ErrorResponse) or (previous := admission.previous_response(forward)) is None:
             return forward
         if isinstance(previous, ErrorResponse):
             return previous
-        return admission.follow(forward, previous, self.homes.find(previous, owner_of(head.key), now))
+        return admission.follow(forward, previous, self._find_home(previous, head, now))
+
+    def _find_home(self, response_id: str, head: BodyRequired, now: float) -> Home | None:
+        """Where the stored response is; None if the caller has none with this id."""
+        assert self.table is not None
+        owner = owner_of(head.key)
+        return self.homes.find(response_id, owner, now) or named_home(response_id, owner, self.table)
 
     def reserve(self, ask: Ask, now: float) -> Reservation | ErrorResponse | None:
         """Ask the limiter about a request. ``admit_body`` has found its model."""
@@ -183,13 +189,13 @@ class RequestRouter:
         if tried:
             targets = [t for t in targets if t.kernel_id not in tried]
         if route.canary:
-            targets = share(targets, route.canary, affinity or self._randrange(100))
+            targets = share(targets, route.canary, affinity or self.randrange(100))
         if affinity:
             max_load, ejected = route.max_load or MAX_LOAD, self._ejections.until
             target = pick_affine(targets, affinity, max_load, self._in_flight, ejected, now)
             if target is not None:
                 return target
-        return pick_target(targets, self._in_flight, self._ejections.until, now, self._randrange)
+        return pick_target(targets, self._in_flight, self._ejections.until, now, self.randrange)
 
     def next_fallback(self, chain: FallbackChain, now: float) -> Hop | None:
         """The first fallback that is left and can serve now."""
@@ -199,9 +205,10 @@ class RequestRouter:
         )
 
     def record_failure(self, model: str, target: Target, failure: Failure, now: float) -> None:
-        """Record a failed attempt. Only a replica that cannot be reached is ejected."""
+        """Record a failed attempt. Only a replica that cannot be reached, or soon cannot, is ejected."""
         self.metrics.record_upstream_failure(self._label(model), failure)
-        if failure is Failure.CONNECT and self.table is not None and target.kernel_id in self.table.kernels:
+        is_gone = failure is Failure.CONNECT or failure is Failure.ENGINE_DEAD
+        if is_gone and self.table is not None and target.kernel_id in self.table.kernels:
             self._ejections.record_failure(target.kernel_id, now)
 
     def record_response(self, target: Target) -> None:

@@ -2,8 +2,8 @@
 
 An engine keeps a response (``GET /v1/responses/{id}``, ``previous_response_id``) in its own memory, so only
 the replica that made it can tell of it. The proxy reads the id in the answer that makes it, and remembers the
-replica. What it does not remember does not exist: an id that it never saw is asked of no replica, so nobody
-can read a response of another project.
+replica. What it does not remember, and no id names (``stored_response``), does not exist: an id that it never
+saw is asked of no replica, so nobody can read a response of another project.
 
 It works on memory that the workers of a proxy share: a set-associative table of a fixed size. A full set
 forgets the response that was made longest ago, and all are forgotten after ``KEPT_S``.

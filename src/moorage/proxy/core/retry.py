@@ -22,17 +22,33 @@ class Failure(StrEnum):
     INTERRUPTED = "interrupted"  # connection lost in the middle of the response
     REFUSED = "refused"  # an outside provider refused our key, or sent us elsewhere
     KEY_REVOKED = "key-revoked"  # the client's key was revoked in the middle of the response
+    ENGINE_DEAD = "engine-dead"  # the replica answered that its engine has died: its process will follow
+
+
+DEATHS = frozenset({Failure.DISCONNECT, Failure.ENGINE_DEAD})
+"""Failures of which the request itself may be the cause."""
+_ERROR_EVENTS = (b'data: {"error"', b"event: error")
+# What vLLM's API server says of an engine core that has died, and of one that is being shut down.
+_DEATH_NOTES = (b"EngineCore encountered an issue", b"cannot schedule new futures after shutdown")
+
+
+def tells_of_death(status: int, begin: bytes) -> bool:
+    """Return whether a response says that its engine has died, in an error or in the first event of a stream.
+    ``begin``: of its body. An ordinary error of the engine is the client's, whatever its status."""
+    if status != 500 and not begin.startswith(_ERROR_EVENTS):
+        return False
+    return any(note in begin for note in _DEATH_NOTES)
 
 
 def should_retry(failure: Failure, earlier: tuple[Failure, ...], elapsed_s: float) -> bool:
     """Return whether to try another replica after ``failure``. ``earlier``: failures before it.
 
-    A request is retried only before the first byte of a response. A lost connection is retried once only:
-    most often the engine just closed an idle connection, but a request that crashes an engine must not crash
-    one replica after the other.
+    A request is retried only before the first byte of a response. After a lost connection or a dead engine it
+    is retried once only: most often the engine just closed an idle connection, or was killed, but a request
+    that crashes an engine must not crash one replica after the other.
     """
-    if failure not in (Failure.CONNECT, Failure.DISCONNECT, Failure.BUSY):
+    if failure not in (Failure.CONNECT, Failure.BUSY) and failure not in DEATHS:
         return False
-    if failure is Failure.DISCONNECT and failure in earlier:
+    if failure in DEATHS and not DEATHS.isdisjoint(earlier):
         return False
     return len(earlier) < MAX_RETRIES and elapsed_s < RETRY_WINDOW_S

@@ -38,7 +38,7 @@ class AdapterRoute(ModelRoute):
 
 class IndexedTable:
     """One generation of the route table, indexed by model name, key digest, kernel, session and app, and
-    project. ``adapters``: models that follow from those of the table."""
+    project. ``kernels``: their models. ``adapters``: models that follow from those of the table."""
 
     __slots__ = (
         "_keys", "_projects", "access_tokens", "adapters", "apps", "draining", "generation", "kernels",
@@ -48,7 +48,7 @@ class IndexedTable:
     def __init__(self, source: RouteTable) -> None:
         self.models: dict[str, ModelRoute] = {}
         self.adapters: dict[str, AdapterRoute] = {}
-        self.kernels: set[KernelId] = set()
+        self.kernels: dict[KernelId, str] = {}
         self.draining: set[KernelId] = set()
         self._keys: dict[str, KeyGrant] = {}
         self.apps: dict[tuple[str, str], AppRoute] = {}
@@ -61,7 +61,8 @@ class IndexedTable:
         self.generation = changes.generation
         for name in (*changes.removed_models, *(route.name for route in changes.models)):
             if (before := self.models.get(name)) is not None:
-                self.kernels.difference_update(target.kernel_id for target in before.targets)
+                for target in before.targets:
+                    self.kernels.pop(target.kernel_id, None)
                 self.draining.difference_update(target.kernel_id for target in before.targets)
                 for adapter in before.adapters:
                     self.adapters.pop(adapter, None)
@@ -71,7 +72,7 @@ class IndexedTable:
             self.models[route.name] = route
             for name in route.adapters:
                 self.adapters[name] = _adapter(route, name)
-            self.kernels.update(target.kernel_id for target in route.targets)
+            self.kernels |= {target.kernel_id: route.name for target in route.targets}
             self.draining.update(target.kernel_id for target in route.targets if target.draining)
         for sha256 in changes.removed_keys:
             self._keys.pop(sha256, None)

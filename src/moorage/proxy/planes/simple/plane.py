@@ -247,7 +247,9 @@ class SimplePlane:
                             attempt, command = None, flow.upstream_failed(outcome.failure, now)
                         else:
                             attempt = outcome
-                            command = flow.upstream_head(attempt.status, attempt.content_type, now)
+                            command = flow.upstream_head(
+                                attempt.status, attempt.content_type, now, attempt.first_piece
+                            )
                     case Start():
                         assert attempt is not None
                         context.response_started = True
