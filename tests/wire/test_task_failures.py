@@ -27,7 +27,7 @@ from tests.interruption import TaskFaults
 import moorage
 from moorage.agent import service as agent_service
 from moorage.agent.kernel import manager as kernel_manager
-from moorage.agent.kernel import task as kernel_task
+from moorage.agent.kernel import probing as kernel_probing
 from moorage.agent.runtimes.docker import events as docker_events
 from moorage.agent.runtimes.docker.engine import Engine
 from moorage.common.aio import loop as loop_module
@@ -74,7 +74,8 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskFaults]:
     monkeypatch.setattr(supervisor, "FIRST_PAUSE_S", 0.001)
     installed = TaskFaults()
     for module in (
-        agent_service, docker_events, kernel_manager, kernel_task, loop_module, postgres_server, proxy_feed,
+        agent_service, docker_events, kernel_manager, kernel_probing, loop_module, postgres_server,
+        proxy_feed,
     ):  # fmt: skip
         installed.install(monkeypatch, module)
     installed.install_spawn(monkeypatch, proxy_feed)

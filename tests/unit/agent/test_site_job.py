@@ -38,3 +38,14 @@ def test_end_of_the_walltime_is_a_reason_of_its_own() -> None:
         S.EXITED, -9, oom=False, refused=False, detail="", cause=None, walltime_over=True
     )
     assert (ended.reason, ended.exit_code) == (Reason.WALLTIME, -9)
+
+
+def test_address_is_reported_where_the_job_listens_and_may_change() -> None:
+    job = SiteJob(0, finds_address=True)
+    assert job.awaits_address
+    assert job.note(RuntimeObservation(S.CREATING, address=("node-7", 7001)), 1)
+    assert not job.awaits_address
+    assert not job.note(RuntimeObservation(S.UNKNOWN), 2), "an address that is not known now stays"
+    assert job.note(RuntimeObservation(S.RUNNING, address=("node-7", 7002)), 3)
+    seen = job.reported(SEEN)
+    assert (seen.host, seen.port) == ("node-7", 7002)

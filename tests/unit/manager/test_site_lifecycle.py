@@ -115,3 +115,12 @@ def test_new_times_of_a_job_are_a_change(
     observation = Observation(K, S, ObservedState.QUEUED, expected_start=seen[0], ends_at=seen[1])
     update = AgentUpdate(None, "i", 1, False, {K: observation})  # type: ignore[arg-type]
     assert bool(kernel_changes([kernel], update)) is changes
+
+
+def test_new_address_of_a_running_kernel_is_a_change() -> None:
+    seen = Observation(K, S, ObservedState.RUNNING, host="node-7", port=7002)
+    update = AgentUpdate(None, "i", 1, False, {K: seen})  # type: ignore[arg-type]
+    for port, moved in ((7001, True), (7002, False)):
+        kernel = StoredKernel(K, S, Status.RUNNING, address=("node-7", port))
+        assert bool(kernel_changes([kernel], update)) is moved
+    assert not kernel_changes([StoredKernel(K, S, Status.RUNNING)], update)

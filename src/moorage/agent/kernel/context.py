@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moorage.agent.devices import DeviceManager, MemoryReleaseCheck
-from moorage.agent.engines import NodeInfo
+from moorage.agent.engines import NodeInfo, needs_port
 from moorage.agent.kernel.leases import KernelLeases
 from moorage.agent.runtimes import Runtime
 from moorage.agent.runtimes.base import Capabilities
@@ -47,6 +47,10 @@ class AgentContext:
         it, and nothing is decided by them."""
         runtime = self.runtimes.get(spec.runtime)
         return runtime.capabilities if runtime is not None else Capabilities()
+
+    def finds_address(self, spec: KernelSpec) -> bool:
+        """Whether it listens where only its runtime finds it."""
+        return self.capabilities(spec).own_address and needs_port(spec)
 
     def has_own_user(self, spec: KernelSpec) -> bool:
         return self.capabilities(spec).node_processes and self.isolates(spec.isolated)

@@ -148,15 +148,18 @@ async def start(runtime: Runtime, launch: Launch) -> Handle | CreateFailed:
         raise
 
 
-def readiness_check(context: AgentContext, record: KernelRecord, engine: Engine) -> ReadinessCheck | None:
-    """None: the kernel is ready as soon as it runs."""
+def readiness_check(
+    context: AgentContext, record: KernelRecord, engine: Engine, address: tuple[str, int] | None = None
+) -> ReadinessCheck | None:
+    """None: the kernel is ready as soon as it runs. ``address``: where it listens, if not on this node."""
     probes = _invocation(context, record, engine).probes
     if not probes or context.is_simulated(record.spec):
         return None
     # Imported here: the HTTP client takes 10 MB, which a node of batch kernels does not need.
     from moorage.agent.kernel.readiness import ReadinessCheck
 
-    host = f"[{context.host}]" if ":" in context.host else context.host
+    host, port = address or (context.host, record.port)
+    host = f"[{host}]" if ":" in host else host
     handle, runtime = record.handle, context.runtimes.get(record.spec.runtime)
 
     async def read_log() -> str:
@@ -167,7 +170,7 @@ def readiness_check(context: AgentContext, record: KernelRecord, engine: Engine)
         except (OSError, RuntimeFailed):
             return ""
 
-    return ReadinessCheck(engine, probes, f"http://{host}:{record.port}", read_log)
+    return ReadinessCheck(engine, probes, f"http://{host}:{port}", read_log)
 
 
 async def run_while(

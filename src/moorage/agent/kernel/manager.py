@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from moorage.agent.devices.usage.sampler import RunningKernel
-from moorage.agent.engines import ENGINES
 from moorage.agent.execution.commands import RunningCommand, to_command
-from moorage.agent.kernel import create
 from moorage.agent.kernel import reconcile as policy
 from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.outcome import Outcome
@@ -150,7 +148,7 @@ class KernelManager:
     def serving(self) -> Mapping[KernelId, Callable[[], ReadinessCheck | None]]:
         """The ready kernels that answer requests, each with how to check it."""
         return {
-            k: partial(create.readiness_check, self._context, one.record, ENGINES[one.record.spec.engine])
+            k: one.readiness_check
             for k, one in self._kernels.items()
             if one.state is ObservedState.RUNNING and one.record.spec.answers_requests
         }

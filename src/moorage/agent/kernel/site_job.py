@@ -20,9 +20,12 @@ _SAME_S = 1.0
 @dataclass(slots=True)
 class SiteJob:
     """``counts_from``: when the start timeout began to count. It is counted anew by an agent that was
-    restarted: the wall clock may have jumped meanwhile, and the manager has a deadline of its own."""
+    restarted: the wall clock may have jumped meanwhile, and the manager has a deadline of its own.
+    ``finds_address``: only the job knows where it listens, which is ``address``."""
 
     counts_from: float
+    finds_address: bool = False
+    address: tuple[str, int] | None = None
     expected_start: float = 0.0
     ends_at: float = 0.0
 
@@ -31,19 +34,27 @@ class SiteJob:
         if observed.state is ObservedState.QUEUED:
             self.counts_from = now
         starts, ends = observed.expected_start or 0.0, observed.ends_at or self.ends_at
-        if abs(starts - self.expected_start) < _SAME_S and abs(ends - self.ends_at) < _SAME_S:
+        if self.finds_address and observed.address not in (None, self.address):
+            self.address = observed.address
+        elif abs(starts - self.expected_start) < _SAME_S and abs(ends - self.ends_at) < _SAME_S:
             return False
         self.expected_start, self.ends_at = starts, ends
         return True
+
+    @property
+    def awaits_address(self) -> bool:
+        return self.finds_address and self.address is None
 
     def remaining_s(self, limit_s: float, now: float) -> float:
         """Seconds until the start timeout; 0 or less: it has passed."""
         return self.counts_from + limit_s - now
 
     def reported(self, observation: Observation) -> Observation:
-        if not (self.expected_start or self.ends_at):
+        if not (self.expected_start or self.ends_at or self.address):
             return observation
-        return replace(observation, expected_start=self.expected_start, ends_at=self.ends_at)
+        host, port = self.address or (observation.host, observation.port)
+        starts, ends = self.expected_start, self.ends_at
+        return replace(observation, host=host, port=port, expected_start=starts, ends_at=ends)
 
 
 def start_timeout(limit_s: float, last_result: str) -> TerminationCause:

@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from moorage.agent.engines import Engine
+from moorage.agent.engines import ENGINES, Engine
 from moorage.agent.kernel import create, teardown, watch
 from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.create import Refused
 from moorage.agent.kernel.outcome import Outcome, TerminationCause, determine_outcome
+from moorage.agent.kernel.probing import Probing
 from moorage.agent.kernel.reconcile import ENDED
 from moorage.agent.kernel.site_job import SiteJob, start_timeout
-from moorage.agent.link.report_timing import HOUSEKEEPING, UNHURRIED, OnChange, coalescing_window
+from moorage.agent.link.report_timing import HOUSEKEEPING, IMMEDIATE, UNHURRIED, OnChange, coalescing_window
 from moorage.agent.runtimes import CreateFailed, Handle, Launch, Runtime, RuntimeFailed, RuntimeObservation
 from moorage.agent.state.checkpoint import KernelRecord
-from moorage.common.aio.supervisor import SupervisedTask
 from moorage.common.link.messages import Observation
 from moorage.common.model.ids import KernelId
 from moorage.common.model.reasons import Reason
@@ -79,13 +79,11 @@ class KernelTask:
         self._removal_requested = asyncio.Event()
         self._wakeup = asyncio.Event()
         # Progress of readiness and termination.
-        self._readiness: ReadinessCheck | None = None
-        self._probing: SupervisedTask | None = None
-        self._probe_succeeded = False
+        self._probing = Probing(record.kernel_id, context.clock, self._wakeup, self._set_activity)
         self._end = teardown.Termination(context.clock, record.spec.stop_grace_s)
         # The failure of this task that interrupted the creation.
         self._creation_failure = ""
-        self._job = SiteJob(context.clock.monotonic())
+        self._job = SiteJob(context.clock.monotonic(), context.finds_address(record.spec))
         self._log = log.bind(kernel=record.kernel_id, session=record.spec.session_name)
 
     @property
@@ -124,7 +122,7 @@ class KernelTask:
         try:
             if self.record.outcome is None:
                 outcome = await self._run_to_end()
-                await self._stop_probing()
+                await self._probing.stop()
                 await self._record_outcome(outcome)
             elif self._record_unsaved:
                 await self._save_record()
@@ -136,7 +134,7 @@ class KernelTask:
                 self._end.begin()
             raise
         finally:
-            await self._stop_probing()
+            await self._probing.stop()
 
     async def _run_to_end(self) -> Outcome:
         context, spec = self._context, self.record.spec
@@ -159,7 +157,6 @@ class KernelTask:
             # Reached only after a failure: an observation or a graceful stop fails again and again.
             await teardown.destroy(runtime, self.record.handle, self._log)
             return self._outcome_of(RuntimeObservation(ObservedState.GONE))
-        self._readiness = create.readiness_check(context, self.record, engine)
         return await self._watch(runtime, self.record.handle)
 
     async def _undo_creation(self, runtime: Runtime) -> Outcome:
@@ -254,6 +251,7 @@ class KernelTask:
 
     async def _watch(self, runtime: Runtime, handle: Handle) -> Outcome:
         """Observe the kernel until it has ended, and act upon requests."""
+        self._probing.check = self.readiness_check()
         # ``create`` has confirmed the start, which replaces the first observation only (decision 15).
         observed = RuntimeObservation(ObservedState.RUNNING) if handle.started else None
         while True:
@@ -263,8 +261,7 @@ class KernelTask:
                 if observed.exit_code is None:
                     await teardown.destroy(runtime, handle, self._log)  # some of its processes may remain
                 return self._outcome_of(observed)
-            if self._job.note(observed, self._context.clock.monotonic()):
-                self._on_change(HOUSEKEEPING)
+            await self._note_job(observed)
             recheck_s: float | None
             if observed.state is ObservedState.UNKNOWN:
                 self._set_unknown()
@@ -280,16 +277,31 @@ class KernelTask:
             )
             observed = None
 
+    async def _note_job(self, observed: RuntimeObservation) -> None:
+        before = self._job.address
+        if self._job.note(observed, self._context.clock.monotonic()):
+            moved = self._job.address != before
+            self._on_change(IMMEDIATE if moved else HOUSEKEEPING)
+            if moved:
+                await self._probing.stop()
+                self._probing.check = self.readiness_check()
+
+    def readiness_check(self) -> ReadinessCheck | None:
+        """None: it is ready as soon as it runs."""
+        engine = ENGINES[self.record.spec.engine]
+        return create.readiness_check(self._context, self.record, engine, self._job.address)
+
     async def _advance_readiness(self, observed: RuntimeObservation) -> float | None:
         """Probe the kernel, and report it RUNNING once it is ready. Returns the seconds until the next check,
         None for no limit."""
         if self.record.ready:
             self._set_state(ObservedState.RUNNING)
             return None
-        if observed.state is ObservedState.RUNNING and (self._readiness is None or self._probe_succeeded):
+        probing, running = self._probing, observed.state is ObservedState.RUNNING
+        if running and not self._job.awaits_address and probing.has_passed:
             self.record = replace(self.record, ready=True)
             self._record_unsaved = True
-            if self._readiness is not None:
+            if probing.check is not None:
                 # Saved before it is reported: a kernel once reported ready stays ready over restarts of the
                 # agent. Kernels without a readiness probe are ready as soon as they run; a restarted agent
                 # re-derives that.
@@ -301,9 +313,7 @@ class KernelTask:
             self._set_activity(observed.detail)
             return None
         self._set_state(ObservedState.CREATING)
-        if self._readiness is not None and self._probing is None:
-            key = self.record.kernel_id
-            self._probing = SupervisedTask("kernel.probe", self._probe, key=key, finite=True)
+        probing.begin(self.record.spec.probe_period_s)
         return self._check_start_timeout()
 
     def _check_start_timeout(self) -> float:
@@ -311,19 +321,8 @@ class KernelTask:
         limit = self.record.spec.start_timeout_s
         remaining = self._job.remaining_s(limit, self._context.clock.monotonic())
         if remaining <= 0:
-            self._termination = start_timeout(limit, self._readiness.last_result if self._readiness else "")
+            self._termination = start_timeout(limit, self._probing.last_result)
         return max(0, remaining)
-
-    async def _probe(self) -> None:
-        assert self._readiness is not None
-        await self._readiness.wait(self.record.spec.probe_period_s, self._context.clock, self._set_activity)
-        self._probe_succeeded = True
-        self._wakeup.set()
-
-    async def _stop_probing(self) -> None:
-        probing, self._probing = self._probing, None
-        if probing is not None:
-            await probing.close()
 
     async def _advance_termination(self, runtime: Runtime, handle: Handle) -> float:
         """Take the next step of the termination. Returns the seconds until the one after."""

@@ -86,7 +86,7 @@ class AgentUpdate:
 
 class StoredKernel(NamedTuple):
     """``start_detail``: the stored progress text of a kernel that is starting, else None. ``expected_start``
-    and ``ends_at``: as ``Observation`` has them."""
+    and ``ends_at``: as ``Observation`` has them. ``address``: host and port; None: not known."""
 
     kernel_id: KernelId
     session_id: SessionId
@@ -95,6 +95,7 @@ class StoredKernel(NamedTuple):
     unhealthy: bool = False
     expected_start: float = 0.0
     ends_at: float = 0.0
+    address: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +151,9 @@ def kernel_changes(stored: Iterable[StoredKernel], update: AgentUpdate) -> list[
             and bool(observation.unhealthy) is not kernel.unhealthy
         )
         timed = _OBSERVED_STATUS.get(observation.state) is status and _times_differ(kernel, observation)
-        if new is not status or progressed or judged or timed:
+        moved = kernel.address is not None and observation.port > 0 and new is status is Status.RUNNING
+        moved = moved and (observation.host, observation.port) != kernel.address
+        if new is not status or progressed or judged or timed or moved:
             changes.append(KernelChange(kernel_id, status, new, observation))
     return changes
 

@@ -1,0 +1,52 @@
+"""Probing of one kernel until it is ready, by the readiness check of its engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from moorage.common.aio.clock import Clock
+from moorage.common.aio.supervisor import SupervisedTask
+from moorage.common.model.ids import KernelId
+
+if TYPE_CHECKING:
+    from moorage.agent.kernel.readiness import ReadinessCheck
+
+
+class Probing:
+    """``check``: None for a kernel that is ready as soon as it runs. ``wakeup`` is set when it is ready."""
+
+    def __init__(
+        self, key: KernelId, clock: Clock, wakeup: asyncio.Event, on_activity: Callable[[str], None]
+    ) -> None:
+        self._key, self._clock, self._wakeup, self._on_activity = key, clock, wakeup, on_activity
+        self.check: ReadinessCheck | None = None
+        self._succeeded = False
+        self._task: SupervisedTask | None = None
+
+    @property
+    def has_passed(self) -> bool:
+        return self.check is None or self._succeeded
+
+    @property
+    def last_result(self) -> str:
+        return self.check.last_result if self.check is not None else ""
+
+    def begin(self, period_s: float) -> None:
+        """Probe from now on, unless that has begun."""
+        if self.check is None or self._task is not None:
+            return
+        check = self.check
+
+        async def probe() -> None:
+            await check.wait(period_s, self._clock, self._on_activity)
+            self._succeeded = True
+            self._wakeup.set()
+
+        self._task = SupervisedTask("kernel.probe", probe, key=self._key, finite=True)
+
+    async def stop(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            await task.close()
