@@ -56,7 +56,7 @@ UNITS := $(LONGEST) $(filter-out $(LONGEST) %/__pycache__,$(patsubst %/,%,$(wild
 CHECKS := check-types $(addprefix check-,$(UNITS)) check-contracts check-style
 PLATFORMS := tests/e2e
 SERIAL := tests/faults
-ANYWHERE := -m "not isolation and not docker and not vllm and not gpu and not browser"
+ANYWHERE := -m "not isolation and not docker and not vllm and not gpu and not browser and not hpc"
 
 # Its parts run side by side; each prints its output when it ends. Tests wait for timeouts of the product: one job more
 # than there are cores uses that time.
@@ -130,6 +130,11 @@ sim: $(STAMP) ## Deterministic simulation with faults (SEEDS=1000; a failing see
 test-docker: $(STAMP) ## Containers, in a private Docker Engine (needs root; installs Debian packages if necessary)
 	@if why=$$($(BIN)/python -m tests.containers.prepare); then exec $(PYTEST) -n 2 --dist loadgroup -m "docker and not vllm" tests/conformance tests/containers; \
 	else printf '%s\n' "" "*** THE TESTS WITH DOCKER DID NOT RUN: $$why" "" >&2; fi
+
+.PHONY: test-hpc
+test-hpc: $(STAMP) ## Jobs in a private Slurm, which it installs (needs root; HPC_ARGS="-m 'hpc and not slow'" leaves out walltimes)
+	@if why=$$($(BIN)/python -m tests.hpc.prepare); then exec $(PYTEST) $(or $(HPC_ARGS),-m hpc) tests/conformance/test_runtime.py tests/hpc; \
+	else printf '%s\n' "" "*** THE TESTS WITH SLURM DID NOT RUN: $$why" "" >&2; fi
 
 .PHONY: test-isolation
 test-isolation: $(STAMP) ## Hostile kernels against uids, control groups and nftables (needs root), and in a private Docker Engine

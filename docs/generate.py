@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import typer
+from pydantic import BaseModel
 
 from moorage.__main__ import app
 from moorage.agent.metrics import AgentMetrics
@@ -50,7 +51,8 @@ def docstrings(kind: type) -> dict[str, str]:
     """The docstrings below the fields of a class. A daemon does not spend its start on them."""
     (definition,) = ast.parse(inspect.getsource(kind)).body
     assert isinstance(definition, ast.ClassDef)
-    return {
+    inherited = docstrings(kind.__base__) if kind.__base__ not in (None, BaseModel, object) else {}
+    return inherited | {
         field.target.id: inspect.cleandoc(text.value.value)
         for field, text in pairwise(definition.body)
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)

@@ -20,6 +20,7 @@ from tests.examples import load_profile
 
 if TYPE_CHECKING:
     from tests.containers.engine import PrivateEngine
+    from tests.hpc.slurm import SlurmCluster
 
 load_profile()  # before the tests are imported: their settings begin with it
 # Plain tracebacks, as daemons have them: the pretty ones, with all variables, hold up the event loop for
@@ -47,6 +48,21 @@ def reachable_dir() -> Iterator[Path]:
     path.chmod(0o711)
     yield path
     shutil.rmtree(path)
+
+
+@pytest.fixture(scope="session")
+def slurm_cluster(reachable_dir: Path) -> Iterator[SlurmCluster]:
+    """A private Slurm of one node (make test-hpc installs it)."""
+    from tests.hpc.slurm import SlurmCluster
+
+    root = reachable_dir / "slurm"
+    root.mkdir()
+    cluster = SlurmCluster(root)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
 
 
 @pytest.fixture

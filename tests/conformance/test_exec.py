@@ -9,7 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.conformance.test_runtime import FakeHarness, Harness, ProcessHarness, eventually, harness, until
+from tests.conformance.harnesses import FakeHarness, Harness, ProcessHarness
+from tests.conformance.test_runtime import eventually, harness, until
 
 from moorage.agent.runtimes import Handle, Runtime, procfs
 from moorage.agent.runtimes.execution import NOT_FOUND, STDERR, STDOUT, Command, ExecFailed, Execution
@@ -40,6 +41,8 @@ def command_line(harness: Harness, program: str, *arguments: str) -> tuple[str, 
 
 async def running(harness: Harness) -> tuple[Runtime, Handle]:
     runtime = harness.runtime()
+    if not runtime.capabilities.exec:
+        pytest.skip("it declares that it runs no commands; test_runtime.py checks the refusal")
     handle = await runtime.create(harness.launch())
     await until(runtime, handle, S.RUNNING)
     return runtime, handle

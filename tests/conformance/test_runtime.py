@@ -1,160 +1,27 @@
-"""Conformance suite of the runtime interface. A new runtime adds a ``Harness`` and passes all tests."""
+"""Conformance suite of the runtime interface. A new runtime adds a ``Harness`` to ``harnesses.py``."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 import pytest_asyncio
-from tests.containers.images import PYTHON_IMAGE
-from tests.free_ports import free_port
-
-from moorage.agent.runtimes import FakeRuntime, Handle, Launch, ProcessRuntime, Runtime
-from moorage.agent.runtimes.docker import (
-    ContainerRules,
-    DockerRuntime,
-    Engine,
-    ImageGarbageCollector,
-    ImageGcRules,
-    PulledImages,
+from tests.conformance.harnesses import (
+    DockerHarness,
+    FakeHarness,
+    FakeSiteHarness,
+    Harness,
+    ProcessHarness,
+    SlurmHarness,
 )
-from moorage.agent.runtimes.docker.labels import load_label_signer
+
+from moorage.agent.runtimes import Handle, Runtime
 from moorage.agent.runtimes.execution import Command, ExecFailed
-from moorage.agent.runtimes.fake import FakeNode
-from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import SystemClock
-from moorage.common.model.ids import KernelId
 from moorage.common.model.status import ObservedState as S
-
-
-class Harness(Protocol):
-    """A node. Each ``runtime()`` stands for an agent before or after a restart."""
-
-    def runtime(self) -> Runtime: ...
-
-    def launch(
-        self, *, run_s: float | None = None, code: int = 0, stubborn: bool = False, output: str = ""
-    ) -> Launch:
-        """A kernel that prints ``output``, runs ``run_s`` seconds (None: until it is stopped) and exits with
-        ``code``. ``stubborn``: it ignores SIGTERM."""
-        ...
-
-    async def close(self) -> None: ...
-
-
-class FakeHarness:
-    def __init__(self, folder: Path) -> None:
-        self._logs, self._node = LogStore(folder / "logs"), FakeNode()
-
-    def runtime(self) -> Runtime:
-        return FakeRuntime(self._logs, self._node)
-
-    def launch(
-        self, *, run_s: float | None = None, code: int = 0, stubborn: bool = False, output: str = ""
-    ) -> Launch:
-        env = {"FAKE_EXIT_CODE": str(code), "FAKE_LOG": output, "FAKE_IGNORE_TERM": "1" if stubborn else ""}
-        env |= {"FAKE_CPU": "1", "FAKE_MEMORY": "1000000"}
-        if run_s is not None:
-            env["FAKE_RUN_S"] = str(run_s)
-        return Launch(_id(), ("fake",), env, port=4711)
-
-    async def close(self) -> None:
-        pass
-
-
-class FakeSiteHarness(FakeHarness):
-    """A batch system with a queue."""
-
-    def runtime(self) -> Runtime:
-        return FakeRuntime(self._logs, self._node, silence_grace_s=86_400.0, max_jobs=100)
-
-    def launch(
-        self, *, run_s: float | None = None, code: int = 0, stubborn: bool = False, output: str = ""
-    ) -> Launch:
-        launch = super().launch(run_s=run_s, code=code, stubborn=stubborn, output=output)
-        return replace(launch, env=launch.env | {"FAKE_QUEUE_S": "0.1", "FAKE_WALLTIME_S": "120"})
-
-
-_PROGRAM = """
-import os, signal, sys, time
-run_s, code, stubborn, output = sys.argv[1:]
-if stubborn:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-if output == "busy":
-    end = time.monotonic() + 0.1
-    while time.monotonic() < end:
-        pass
-sys.stdout.write(output)
-sys.stdout.flush()
-time.sleep(float(run_s) if run_s else 3600)
-sys.exit(int(code))
-"""
-
-
-class ProcessHarness:
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._runtimes: list[ProcessRuntime] = []
-
-    def runtime(self) -> Runtime:
-        logs = LogStore(self._folder / "logs")
-        runtime = ProcessRuntime(self._folder, logs, log_max_bytes=100_000, log_keep_files=3)
-        self._runtimes.append(runtime)
-        return runtime
-
-    async def close(self) -> None:
-        for runtime in self._runtimes:
-            runtime.close()
-
-    def launch(
-        self, *, run_s: float | None = None, code: int = 0, stubborn: bool = False, output: str = ""
-    ) -> Launch:
-        seconds = "" if run_s is None else str(run_s)
-        argv = (sys.executable, "-S", "-c", _PROGRAM, seconds, str(code), "1" if stubborn else "", output)
-        return Launch(_id(), argv, {"PATH": os.environ["PATH"]}, port=4711)
-
-
-def _id() -> KernelId:
-    return KernelId(SystemClock().new_id())
-
-
-class DockerHarness:
-    """Uses an engine shared by all tests; a key of its own keeps its containers apart."""
-
-    def __init__(self, folder: Path, socket: Path) -> None:
-        self._folder, self._socket = folder, socket
-        self._runtimes: list[DockerRuntime] = []
-
-    def runtime(self) -> Runtime:
-        signer = load_label_signer(self._folder / "docker.key", SystemClock())
-        engine, logs = Engine(self._socket), LogStore(self._folder / "logs")
-        clock = SystemClock()
-        image_gc = ImageGarbageCollector(
-            engine, ImageGcRules(), PulledImages(self._folder / "images.json", clock), clock
-        )
-        runtime = DockerRuntime(
-            engine, signer, logs, rules=ContainerRules(), address="127.0.0.1", image_gc=image_gc
-        )
-        self._runtimes.append(runtime)
-        return runtime
-
-    def launch(
-        self, *, run_s: float | None = None, code: int = 0, stubborn: bool = False, output: str = ""
-    ) -> Launch:
-        seconds = "" if run_s is None else str(run_s)
-        argv = ("python3", "-S", "-c", _PROGRAM, seconds, str(code), "1" if stubborn else "", output)
-        return Launch(_id(), argv, {}, port=free_port(), image=PYTHON_IMAGE, slots={"mem": 64 << 20})
-
-    async def close(self) -> None:
-        for runtime in self._runtimes:
-            await runtime.close()
 
 
 @pytest_asyncio.fixture(
@@ -163,11 +30,15 @@ class DockerHarness:
         FakeSiteHarness,
         ProcessHarness,
         pytest.param(DockerHarness, marks=pytest.mark.docker),
+        pytest.param(SlurmHarness, marks=pytest.mark.hpc),
     ]
 )
 async def harness(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Harness]:
-    contained = request.param is DockerHarness
-    arguments = [request.getfixturevalue("docker_engine").socket] if contained else []
+    arguments: list[object] = []
+    if request.param is DockerHarness:
+        arguments = [request.getfixturevalue("docker_engine").socket]
+    elif request.param is SlurmHarness:
+        arguments = [request.getfixturevalue("slurm_cluster")]
     harness: Harness = request.param(tmp_path, *arguments)
     yield harness
     runtime = harness.runtime()
@@ -201,7 +72,8 @@ async def test_created_kernel_runs_and_is_found(harness: Harness) -> None:
     await until(runtime, handle, S.RUNNING)
     found = await runtime.find()
     assert list(found) == [launch.kernel_id]
-    assert found[launch.kernel_id].port == launch.port > 0
+    assert found[launch.kernel_id].port == launch.port
+    assert bool(launch.port) is not runtime.capabilities.own_address
 
 
 async def test_create_is_idempotent(harness: Harness) -> None:
@@ -344,6 +216,9 @@ async def test_usage(harness: Harness) -> None:
     handles = {launch.kernel_id: await runtime.create(launch) for launch in (one, other)}
     for handle in handles.values():
         await until(runtime, handle, S.RUNNING)
+    if not runtime.capabilities.usage:
+        assert await runtime.usage(handles) == {}
+        return
 
     async def measured() -> bool:
         found = await runtime.usage(handles)

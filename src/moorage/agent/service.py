@@ -89,7 +89,6 @@ class Agent:
         self.state = self._home / f"agent-{self.id}"
         self.incarnation = clock.new_id()
         logs = self._logs = LogStore(self.state / "logs")
-        self._runtimes = RuntimeRegistry(settings, self.state, self._home, logs, clock)
         # With a simulated inventory no real device is touched.
         simulated = settings.inventory.startswith("fake:")
         self._devices = DeviceManager(() if simulated else (NvidiaVendor(), *installed_vendors()))
@@ -104,6 +103,7 @@ class Agent:
         self._inventory = (
             FencedInventory(offered, self._device_health.fences) if self._device_health else offered
         )
+        self._runtimes = RuntimeRegistry(settings, self.state, self._home, logs, clock)
         self._node = preflight.describe_node(settings.vllm_command, settings.vllm_image, settings.process_env)
         self._offers: tuple[SlotOffer, ...] = ()
         self._engines: tuple[str, ...] = ()
@@ -199,7 +199,7 @@ class Agent:
         await asyncio.to_thread(ports.check_host)
         checkpoint = Checkpoint(self.state)
         start = self._start_record = await asyncio.to_thread(checkpoint.record_start, clock)
-        await self._runtimes.start(stack)
+        await self._runtimes.start(stack, start.identity)
         process = self._runtimes.process
         leases = KernelLeases(self.state, clock, lambda: link.schedule_report())
         context = AgentContext(

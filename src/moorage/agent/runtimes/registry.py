@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,8 +27,29 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("moorage.agent.runtimes")
 _DOCKER_GC_S = 60.0
-# Constructors of the runtimes that submit jobs to a site. They block, and import their client when called.
-BATCH: dict[str, Callable[[AgentSettings, Path, LogStore, Clock], BatchRuntime]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class AgentParts:
+    """What runtimes are made of. ``state``: the agent's own directory; ``identity`` belongs to it, and no
+    other agent has it."""
+
+    settings: AgentSettings
+    state: Path
+    logs: LogStore
+    clock: Clock
+    identity: str
+
+
+def _slurm(parts: AgentParts) -> BatchRuntime:
+    from moorage.agent.runtimes.slurm.construction import slurm_runtime
+
+    return slurm_runtime(parts.settings, parts.state, parts.logs, parts.clock, parts.identity)
+
+
+# Constructors of the runtimes that submit jobs to a site. They may block, and import their client when
+# called.
+BATCH: dict[str, Callable[[AgentParts], BatchRuntime]] = {"slurm": _slurm}
 
 
 class RuntimeRegistry:
@@ -52,15 +74,14 @@ class RuntimeRegistry:
             isolation=rules_of(settings, home),
         )
 
-    async def start(self, stack: AsyncExitStack) -> None:
-        """Register the runtimes; ``stack`` closes them. Raises ``ConfigError``, ``StartupError``, and
-        ``OSError``."""
+    async def start(self, stack: AsyncExitStack, identity: str) -> None:
+        """Register the runtimes; ``stack`` closes them. ``identity``: see ``AgentParts``. Raises
+        ``ConfigError``, ``StartupError``, and ``OSError``."""
         stack.callback(self.process.close)
         if sites := self._batch_runtimes():
+            parts = AgentParts(self._settings, self._state, self._logs, self._clock, identity)
             for name in sites:
-                site = await asyncio.to_thread(
-                    BATCH[name], self._settings, self._state, self._logs, self._clock
-                )
+                site = await asyncio.to_thread(BATCH[name], parts)
                 self._register(site)
                 stack.push_async_callback(site.close)
             return

@@ -1,0 +1,212 @@
+"""Launcher of a kernel inside a batch job: a program of its own, which runs on the site's node.
+
+    python3 launcher.py DIRECTORY
+
+DIRECTORY is on a file system that the node shares with the agent. ``spec.json`` there has what to run. The
+launcher picks a free port and writes it to ``started.json``, writes the output to ``kernel.log``, and the end
+to ``exit.json``. It ends the program on SIGTERM, with the grace period in ``grace`` if that file exists, and
+when the heartbeat file of the agent has not changed for too long: nobody is left who would cancel the job.
+
+Standard library only, Python 3.7 or later: the site's node need not have what the agent has.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+_TICK_S = 0.5
+_PORT_TOKEN = "@MOORAGE_PORT@"
+# After the program has exited, what a background process may still write is not waited for.
+_DRAIN_S = 1.0
+
+
+class Log:
+    """Appends to ``kernel.log``, rotated by size: ``kernel.log.1`` is the newest of the rotated files."""
+
+    def __init__(self, folder: str, max_bytes: int, keep: int) -> None:
+        self.path, self.max_bytes, self.keep = os.path.join(folder, "kernel.log"), max_bytes, keep
+        self._open()
+
+    def _open(self) -> None:
+        self.file = open(self.path, "ab", buffering=0)  # noqa: SIM115
+        self.size = os.fstat(self.file.fileno()).st_size
+
+    def write(self, data: bytes) -> None:
+        try:
+            if self.size and self.size + len(data) > self.max_bytes:
+                self.file.close()
+                for number in range(self.keep - 1, -1, -1):
+                    older = f"{self.path}.{number}" if number else self.path
+                    if os.path.exists(older):
+                        os.replace(older, f"{self.path}.{number + 1}")
+                self._open()
+            self.size += self.file.write(data) or 0
+        except OSError:
+            pass  # a full disk must not stop the kernel
+
+
+class Heartbeat:
+    """Watches a file that the agent changes. Clocks of the nodes may differ: only changes count."""
+
+    def __init__(self, path: str, timeout_s: float) -> None:
+        self.path, self.timeout_s = path, timeout_s
+        self.seen: Any = None
+        self.changed_at = time.monotonic()
+
+    def is_over(self) -> bool:
+        if not self.timeout_s:
+            return False
+        try:
+            with open(self.path) as file:
+                now: Any = file.read()
+        except OSError:
+            now = self.seen
+        if now != self.seen:
+            self.seen, self.changed_at = now, time.monotonic()
+        return time.monotonic() - self.changed_at > self.timeout_s
+
+
+class Program:
+    def __init__(self, folder: str, spec: dict[str, Any]) -> None:
+        self.folder, self.spec = folder, spec
+        self.log = Log(folder, spec["log_max_bytes"], spec["log_keep_files"])
+        self.heartbeat = Heartbeat(spec["heartbeat"], spec["heartbeat_s"])
+        self.deadline: float | None = None
+        self.reason = ""
+        self.terms = 0
+
+    def run(self) -> int:
+        spec, port = self.spec, free_port() if self.spec["serves"] else 0
+        for mark in ("started.json", "exit.json"):  # of a run before the site requeued the job
+            if os.path.exists(os.path.join(self.folder, mark)):
+                os.unlink(os.path.join(self.folder, mark))
+        work = os.path.join(self.folder, "work")
+        for path, text, mode in spec["files"]:
+            write_private(os.path.join(work, path), text, mode)
+        argv = [word.replace(_PORT_TOKEN, str(port)) for word in spec["argv"]]
+        env = dict(os.environ)
+        env.update({name: value.replace(_PORT_TOKEN, str(port)) for name, value in spec["env"].items()})
+        wakeup, self.wakeup = os.pipe()
+        os.set_blocking(self.wakeup, False)
+        signal.set_wakeup_fd(self.wakeup, warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, self.on_term)
+        try:
+            process = subprocess.Popen(
+                argv, env=env, cwd=work, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            self.end(None, f"cannot run {argv[0]!r}: {error.strerror}", never_started=True)
+            return 127
+        started = {"host": own_address(spec["agent"]), "port": port, "node": socket.gethostname()}
+        self.write("started.json", started)
+        code = self.watch(process, wakeup)
+        kill(process.pid, signal.SIGKILL)  # what it left running
+        self.end(code, self.reason)
+        return code if code >= 0 else 128 - code
+
+    def watch(self, process: subprocess.Popen[bytes], wakeup: int) -> int:
+        assert process.stdout is not None
+        output = process.stdout.fileno()
+        os.set_blocking(output, False)
+        open_output, exited_at = True, 0.0
+        while True:
+            readable = select.select([wakeup] + ([output] if open_output else []), [], [], _TICK_S)[0]
+            if wakeup in readable:
+                os.read(wakeup, 512)
+            if output in readable:
+                data = os.read(output, 65536)
+                open_output = bool(data)
+                self.log.write(data)
+            if process.poll() is None:
+                self.check(process.pid)
+                continue
+            exited_at = exited_at or time.monotonic()
+            if not open_output or (output not in readable and time.monotonic() - exited_at > 0.05):
+                return process.returncode
+            if time.monotonic() - exited_at > _DRAIN_S:
+                return process.returncode
+
+    def check(self, pid: int) -> None:
+        if not self.reason and self.heartbeat.is_over():
+            self.reason = "no-contact"
+            self.terms += 1
+        while self.terms:
+            self.terms -= 1
+            ends_at = time.monotonic() + self.grace_s()
+            self.deadline = ends_at if self.deadline is None else min(self.deadline, ends_at)
+            kill(pid, signal.SIGTERM)
+        if self.deadline is not None and time.monotonic() >= self.deadline:
+            kill(pid, signal.SIGKILL)
+
+    def grace_s(self) -> float:
+        try:
+            with open(os.path.join(self.folder, "grace")) as file:
+                return float(file.read())
+        except (OSError, ValueError):
+            return float(self.spec["stop_grace_s"])
+
+    def on_term(self, number: int, frame: Any) -> None:
+        self.terms += 1
+
+    def end(self, code: int | None, reason: str, never_started: bool = False) -> None:
+        end = {"code": code, "reason": reason, "never_started": never_started}
+        self.write("exit.json", dict(end, at=time.time()))
+
+    def write(self, name: str, value: dict[str, Any]) -> None:
+        write_private(os.path.join(self.folder, name), json.dumps(value), 0o600)
+
+
+def write_private(path: str, text: str, mode: int) -> None:
+    """Whole or not at all: a reader on another node never sees a part."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    temporary = f"{path}.{os.getpid()}.{threading.get_ident()}.tmp"
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
+
+
+def own_address(peer: str) -> str:
+    """The address of this node that faces the agent's. Nothing is sent."""
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, proto) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0])
+    except OSError:
+        return socket.gethostname()
+
+
+def kill(pid: int, number: int) -> None:
+    try:
+        os.killpg(pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+def main() -> int:
+    folder = sys.argv[1]
+    with open(os.path.join(folder, "spec.json")) as file:
+        spec = json.load(file)
+    return Program(folder, spec).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""Resolution of submissions: which of the jobs with a kernel's name is its job, and which are doubles. Pure.
+
+A submission whose answer was lost is never repeated: the job may exist. It is watched until it shows, or
+until the site has answered long enough without it. A site may also double a job by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# A job that was accepted shows within seconds; sites with a lagging view take a minute.
+DOUBT_S = 180.0
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A job with the kernel's name. ``active``: it waits or runs. ``running``: it runs."""
+
+    job_id: str
+    active: bool
+    running: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``job_id``: the job to follow, "" if none is known. ``doubles``: jobs to cancel. ``never``: the site
+    did not take it."""
+
+    job_id: str = ""
+    doubles: tuple[str, ...] = ()
+    never: bool = False
+
+
+def resolve(
+    known: str, found: Sequence[Candidate], *, doubt_s: float | None = None, limit_s: float = DOUBT_S
+) -> Verdict:
+    """``known``: the id that the site returned at submission, or "". ``found``: what the site lists now, all
+    of it. ``doubt_s``: how long the site has answered since a submission without an answer; None: none is in
+    doubt.
+
+    The known job is followed. Without one it is the job that runs, else one that waits, else one that has
+    ended, the oldest first. All others that are active are doubles.
+    """
+    ranked = sorted(found, key=lambda one: (not one.running, not one.active, _age(one.job_id)))
+    job_id = known or (ranked[0].job_id if ranked else "")
+    doubles = tuple(one.job_id for one in ranked if one.active and one.job_id != job_id)
+    return Verdict(job_id, doubles, never=not job_id and doubt_s is not None and doubt_s >= limit_s)
+
+
+def _age(job_id: str) -> tuple[int, str]:
+    digits = job_id.partition("_")[0]
+    return (int(digits) if digits.isdigit() else 0, job_id)

@@ -1,0 +1,154 @@
+"""Slurm's commands: runs ``sbatch``, ``squeue`` and ``scancel``, and reads what they print.
+
+A command that fails or does not answer raises ``RuntimeFailed``; ``Rejected`` if Slurm has said no, so that
+nothing was created.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import shlex
+import signal
+from collections.abc import Iterable, Sequence
+
+from moorage.agent.runtimes.base import RuntimeFailed
+from moorage.agent.runtimes.slurm.interpretation import Job
+from moorage.common.aio.tasks import cancel_requested
+
+# A slurmctld that is down makes its clients fail after about 9 s; one under load answers late.
+TIMEOUT_S = 30.0
+_FIELDS = ("JobID", "State", "Reason", "StartTime", "EndTime", "exit_code", "Comment", "Name")
+_COMMENT = "moorage:"
+# Answers that leave open whether slurmctld has taken a job. Everything else that sbatch prints is a refusal.
+_IN_DOUBT = re.compile(
+    r"timed out|unable to contact|zero bytes|connection (refused|reset)|communication|socket|"
+    r"temporarily unavailable|backup controller|standby|try again|unexpected message|no response|end of file",
+    re.IGNORECASE,
+)
+
+
+class Rejected(RuntimeFailed):
+    """Slurm has refused the request."""
+
+    code = "rejected"
+
+
+class Slurm:
+    """``folder``: where the commands are; "" for those of PATH. ``calls``: how often one was run."""
+
+    def __init__(self, folder: str = "", *, timeout_s: float = TIMEOUT_S) -> None:
+        self._folder, self._timeout_s = folder, timeout_s
+        self.calls = 0
+
+    async def submit(self, options: Sequence[str], script: str) -> str:
+        """The id of the new job. Raises ``Rejected``, or ``RuntimeFailed`` if it may exist all the same."""
+        code, output, error = await self._run("sbatch", "--parsable", *options, text=script)
+        job_id = output.strip().partition(";")[0]
+        if code == 0 and job_id.isdigit():
+            return job_id
+        message = _last_line(error) or f"sbatch exited with {code} and printed {output.strip()[:200]!r}"
+        if code > 0 and error.strip() and not _IN_DOUBT.search(error):
+            raise Rejected(message)
+        raise RuntimeFailed(message)
+
+    async def jobs(self) -> list[Job]:
+        """All jobs of this user that Slurm remembers. Raises ``RuntimeFailed``; no answer never means
+        "none"."""
+        arguments = ("--noheader", "--states=all", f"--user={os.getuid()}", _format())
+        code, output, error = await self._run("squeue", *arguments)
+        if code != 0:
+            raise RuntimeFailed(_last_line(error) or f"squeue exited with {code}")
+        return parse_jobs(output)
+
+    async def cancel(self, job_ids: Iterable[str], *options: str) -> None:
+        """Jobs that have ended or are unknown do not count as failures."""
+        ids = sorted(job_ids)
+        if not ids:
+            return
+        code, _, error = await self._run("scancel", *options, *ids)
+        if code != 0 and not re.search(r"invalid job id|already complet|not pending", error, re.IGNORECASE):
+            raise RuntimeFailed(_last_line(error) or f"scancel exited with {code}")
+
+    async def version(self) -> str:
+        code, output, error = await self._run("sinfo", "--version")
+        if code != 0:
+            raise RuntimeFailed(_last_line(error) or f"sinfo exited with {code}")
+        return output.strip()
+
+    async def partitions(self) -> list[tuple[str, str, str]]:
+        """Name, availability and walltime limit of each partition; the default one is marked with *."""
+        code, output, error = await self._run("sinfo", "--noheader", "--summarize", "--format=%P|%a|%l")
+        if code != 0:
+            raise RuntimeFailed(_last_line(error) or f"sinfo exited with {code}")
+        rows = [line.strip().split("|") for line in output.splitlines() if line.count("|") == 2]
+        return [(name, available, limit) for name, available, limit in rows]
+
+    async def _run(self, program: str, *arguments: str, text: str = "") -> tuple[int, str, str]:
+        self.calls += 1
+        path = os.path.join(self._folder, program) if self._folder else program
+        env = os.environ | {"SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
+        try:
+            process = await asyncio.create_subprocess_exec(
+                path, *arguments, env=env, start_new_session=True,
+                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            )  # fmt: skip
+        except OSError as error:
+            raise RuntimeFailed(
+                f"cannot run {path}: {error.strerror}",
+                next_step="run the agent on a login node of the site, or set agent.slurm.commands",
+            ) from None
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                output, errors = await process.communicate(text.encode())
+        except TimeoutError:
+            raise RuntimeFailed(f"{program} did not answer within {self._timeout_s:g} s") from None
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                if not cancel_requested():
+                    await process.wait()
+        return process.returncode or 0, output.decode(errors="replace"), errors.decode(errors="replace")
+
+
+def parse_jobs(output: str) -> list[Job]:
+    """Rows that cannot be read are left out: the user may have any jobs beside ours."""
+    jobs = []
+    for line in output.splitlines():
+        fields = [field.strip() for field in line.split("|", len(_FIELDS) - 1)]
+        if len(fields) != len(_FIELDS):
+            continue
+        job_id, state, reason, start, end, status, comment, name = fields
+        kernel_id = comment[len(_COMMENT) :] if comment.startswith(_COMMENT) else ""
+        jobs.append(
+            Job(job_id, name.rstrip("|").rstrip(), state.rstrip("+"), reason, _time(start), _time(end),
+                int(status) if status.isdigit() else 0, kernel_id)
+        )  # fmt: skip
+    return jobs
+
+
+def comment(kernel_id: str) -> str:
+    return f"--comment={_COMMENT}{kernel_id}"
+
+
+def script(python: str, launcher: str, folder: str, setup: str) -> str:
+    """The job script. A login shell: it has what the site gives to its users, such as modules."""
+    command = " ".join(shlex.quote(word) for word in (python, launcher, folder))
+    return f"#!/bin/bash -l\n{setup.rstrip()}\nexec {command}\n"
+
+
+def _format() -> str:
+    # Without a width a field is cut at 20 characters.
+    return "--Format=" + ",".join(f"{field}:100|" for field in _FIELDS)
+
+
+def _time(text: str) -> float | None:
+    return float(text) if text.isdigit() and int(text) else None
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1].removeprefix("sbatch: ").removeprefix("error: ")[:500] if lines else ""

@@ -1,0 +1,46 @@
+"""Construction of the Slurm runtime from the settings of its agent."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from moorage.agent.runtimes.slurm.commands import Slurm
+from moorage.agent.runtimes.slurm.folders import JobFolders
+from moorage.agent.runtimes.slurm.job_options import JobDefaults
+from moorage.agent.runtimes.slurm.runtime import SlurmRules, SlurmRuntime
+from moorage.agent.state.logs import LogStore
+from moorage.common.aio.clock import Clock
+
+if TYPE_CHECKING:
+    from moorage.common.config.settings import AgentSettings
+
+
+def work_directory(settings: AgentSettings, state: Path) -> Path:
+    return Path(settings.slurm_work_dir) if settings.slurm_work_dir else state / "jobs"
+
+
+def slurm_runtime(
+    settings: AgentSettings, state: Path, logs: LogStore, clock: Clock, identity: str
+) -> SlurmRuntime:
+    """The site need not answer: its jobs are kept, and found once it does."""
+    rules = SlurmRules(
+        max_jobs=settings.slurm_max_jobs,
+        python=settings.slurm_python or sys.executable,
+        address=settings.address,
+        setup=settings.slurm_setup,
+        defaults=JobDefaults(
+            settings.slurm_partition,
+            settings.slurm_account,
+            settings.slurm_qos,
+            settings.slurm_walltime_s,
+            settings.slurm_options,
+        ),
+        heartbeat_s=settings.slurm_heartbeat_timeout_s,
+        poll_s=settings.slurm_poll_s,
+        log_max_bytes=settings.log_max_bytes,
+        log_keep_files=settings.log_keep_files,
+    )
+    folders = JobFolders(work_directory(settings, state), logs)
+    return SlurmRuntime(Slurm(settings.slurm_commands), folders, rules, clock, identity)

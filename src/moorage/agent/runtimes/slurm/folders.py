@@ -1,0 +1,145 @@
+"""Directories of kernels on the file system that the login node shares with the nodes of the site.
+
+``WORK/<kernel id>/`` holds ``job.json`` (what the agent knows of the job), ``spec.json`` (what the launcher
+runs; it has the kernel's secret), ``work`` (its working directory), the launcher's marks ``started.json`` and
+``exit.json``, the log, and ``slurm.out`` (what Slurm and the launcher print).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from moorage.agent.runtimes.batch import launcher
+from moorage.agent.runtimes.slurm.interpretation import Exit, Marks
+from moorage.agent.state.logs import LogStore
+from moorage.common.model.ids import KernelId
+
+HEARTBEAT = "heartbeat"
+_JOB, _SPEC, _STARTED, _EXIT, _OUTPUT = "job.json", "spec.json", "started.json", "exit.json", "slurm.out"
+_STOPPED, _GRACE = "stopped", "grace"
+_OUTPUT_BYTES = 500
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """``job_id``: "" until the site has told or shown it. ``doubt_since``: unix seconds of a submission
+    without an answer, 0 for none. ``ends_at``: the last known end of the walltime, 0 if unknown."""
+
+    kernel_id: KernelId
+    name: str
+    job_id: str = ""
+    doubt_since: float = 0.0
+    ends_at: float = 0.0
+
+
+class JobFolders:
+    """All methods block: the file system may be a network's. ``logs``: where logs go in the end."""
+
+    def __init__(self, work: Path, logs: LogStore) -> None:
+        self.work, self._final = work, logs
+        self.logs = LogStore(work)
+
+    def prepare(self) -> Path:
+        """Returns the path of the launcher for jobs. Raises ``OSError``."""
+        self.work.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = self.work / "launcher.py"
+        text = Path(launcher.__file__).read_text()
+        if not path.exists() or path.read_text() != text:
+            launcher.write_private(str(path), text, 0o600)
+        return path
+
+    def beat(self, text: str) -> None:
+        launcher.write_private(str(self.work / HEARTBEAT), text, 0o600)
+
+    def path(self, kernel_id: KernelId) -> Path:
+        return self.work / kernel_id
+
+    def output(self, kernel_id: KernelId) -> Path:
+        return self.path(kernel_id) / _OUTPUT
+
+    def create(self, record: JobRecord, spec: Mapping[str, Any]) -> bool:
+        """False: the kernel has a directory, so that somebody else submits its job, or has. Raises
+        ``OSError``."""
+        folder = self.path(record.kernel_id)
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError:
+            return False
+        (folder / "work").mkdir(mode=0o700)
+        launcher.write_private(str(folder / _SPEC), json.dumps(spec), 0o600)
+        self.save(record)
+        return True
+
+    def save(self, record: JobRecord) -> None:
+        launcher.write_private(str(self.path(record.kernel_id) / _JOB), json.dumps(asdict(record)), 0o600)
+
+    def load(self) -> dict[KernelId, JobRecord]:
+        records = (self.record(KernelId(path.parent.name)) for path in self.work.glob(f"*/{_JOB}"))
+        return {record.kernel_id: record for record in records if record is not None}
+
+    def record(self, kernel_id: KernelId) -> JobRecord | None:
+        found = _read_json(self.path(kernel_id) / _JOB)
+        return JobRecord(**found | {"kernel_id": kernel_id}) if found else None
+
+    def marks(self, record: JobRecord) -> Marks:
+        folder = self.path(record.kernel_id)
+        started, end = _read_json(folder / _STARTED), _read_json(folder / _EXIT)
+        return Marks(
+            address=(str(started["host"]), int(started["port"])) if started else None,
+            exit=Exit(end["code"], end["reason"], end["never_started"], end["at"]) if end else None,
+            ends_at=record.ends_at or None,
+            stopped=(folder / _STOPPED).exists(),
+            output=_tail(folder / _OUTPUT),
+        )
+
+    def note_stop(self, kernel_id: KernelId, grace_s: float) -> None:
+        folder = self.path(kernel_id)
+        if folder.is_dir():
+            launcher.write_private(str(folder / _GRACE), str(grace_s), 0o600)
+            (folder / _STOPPED).touch()
+
+    def remove(self, kernel_id: KernelId) -> None:
+        """Everything but the log, which moves to where logs outlive their kernels."""
+        folder, target = self.path(kernel_id), self._final.folder(kernel_id)
+        for path in sorted(folder.glob("kernel.log*")):
+            target.mkdir(parents=True, exist_ok=True, mode=0o700)
+            shutil.move(str(path), str(target / path.name))
+        shutil.rmtree(folder, ignore_errors=True)
+
+    def has_exited(self, kernel_id: KernelId) -> bool:
+        folder = self.path(kernel_id)
+        return (folder / _EXIT).exists() or not folder.exists()
+
+    def log_tail(self, kernel_id: KernelId, max_bytes: int) -> str:
+        """Of a job that never had a log: what Slurm and the launcher have printed."""
+        text = self.log_store(kernel_id).tail(kernel_id, max_bytes)
+        return text or _tail(self.path(kernel_id) / _OUTPUT)[-max_bytes:]
+
+    def log_store(self, kernel_id: KernelId) -> LogStore:
+        return self.logs if self.logs.exists(kernel_id) else self._final
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    """None if there is none. Files are replaced as a whole, but a network's file system may show an old
+    one."""
+    try:
+        found = json.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _OUTPUT_BYTES))
+            return file.read().decode(errors="replace").replace("\0", "").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,186 @@
+"""Interpretation of a Slurm job: what its state, reason and launcher say of the kernel. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from moorage.agent.runtimes.base import RuntimeObservation
+from moorage.agent.runtimes.batch import Candidate
+from moorage.common.model.status import ObservedState
+
+# States of Slurm in which a job waits, holds a node, or has left it. Any other one is unknown to us.
+WAITING = frozenset(
+    {"PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT", "CONFIGURING"}
+)
+HOLDING = frozenset({"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "STAGE_OUT", "SIGNALING", "RESIZING"})
+ENDED = frozenset(
+    {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "DEADLINE", "PREEMPTED", "NODE_FAIL", "BOOT_FAIL",
+     "OUT_OF_MEMORY", "REVOKED"}
+)  # fmt: skip
+# What Slurm's most frequent reasons mean. Others are shown as they are.
+_REASONS = {
+    "Priority": "jobs of a higher priority are before it",
+    "Resources": "waits for resources to become free",
+    "Dependency": "waits for a dependency",
+    "QOSMaxJobsPerUserLimit": "the QOS runs no more jobs of this user",
+    "AssocMaxJobsLimit": "the account runs no more jobs",
+    "AssocGrpBillingMinutes": "the project has used up its hours",
+    "AssocGrpCPUMinutesLimit": "the project has used up its hours",
+    "PartitionConfig": "the partition cannot run it: it asks for more than a node has, or than is allowed",
+    "PartitionTimeLimit": "it asks for more walltime than the partition allows",
+    "PartitionDown": "the partition is down",
+    "PartitionInactive": "the partition is inactive",
+    "ReqNodeNotAvail": "nodes that it needs are reserved or down, often for maintenance",
+    "Maintenance": "the site is in maintenance",
+    "BeginTime": "its earliest start is later",
+    "JobHeldUser": "held by the user: scontrol release",
+    "JobHeldAdmin": "held by an administrator of the site",
+    "launch failed requeued held": "its launch failed; the site holds it",
+}
+_SIGTERM, _SIGKILL = 15, 9
+# Slurm kills a little after the walltime, and clocks of nodes differ.
+_WALLTIME_MARGIN_S = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One row of ``squeue``. Times are unix seconds, None where Slurm does not say. ``status``: as of
+    wait(2)."""
+
+    job_id: str
+    name: str
+    state: str
+    reason: str = ""
+    start: float | None = None
+    end: float | None = None
+    status: int = 0
+    kernel_id: str = ""
+
+    @property
+    def is_active(self) -> bool:
+        """It waits or holds a node. An unknown state counts: a job is never forgotten for its state."""
+        return self.state not in ENDED
+
+    @property
+    def is_ending(self) -> bool:
+        """It has ended but for what Slurm cleans up, and never runs again."""
+        return self.state == "COMPLETING" or not self.is_active
+
+    def candidate(self) -> Candidate:
+        return Candidate(self.job_id, not self.is_ending, self.state in HOLDING)
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """The end of the program as its launcher saw it. ``at``: unix seconds of the job's node."""
+
+    code: int | None
+    reason: str = ""
+    never_started: bool = False
+    at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What is known of the job beside Slurm's view. ``address``: set once the program was started.
+    ``ends_at``: the last known end of the walltime. ``stopped``: the agent has asked for its end.
+    ``output``: what Slurm and the launcher themselves have printed."""
+
+    address: tuple[str, int] | None = None
+    exit: Exit | None = None
+    ends_at: float | None = None
+    stopped: bool = False
+    output: str = ""
+
+
+def interpret(
+    job: Job | None, marks: Marks, *, submitted: bool = True, never: bool = False
+) -> RuntimeObservation:
+    """``job``: None if the site does not list it. ``submitted``: the site has confirmed it. ``never``: it
+    was watched for long enough, and the site did not take it."""
+    if job is not None and job.state in WAITING:
+        return RuntimeObservation(ObservedState.QUEUED, detail=explain(job), expected_start=job.start)
+    if marks.exit is not None:
+        return _exited(marks.exit, marks, all_exited=job is None or not job.is_active)
+    if job is None:
+        return _unlisted(marks, submitted, never)
+    if job.state in ENDED:
+        return _ended(job, marks)
+    started = marks.address is not None
+    detail = "" if job.state == "RUNNING" else f"its job is {job.state}"
+    return RuntimeObservation(
+        ObservedState.RUNNING if started else ObservedState.CREATING,
+        detail=detail,
+        ends_at=job.end,
+        address=marks.address if started and marks.address and marks.address[1] else None,
+    )
+
+
+def explain(job: Job) -> str:
+    """Why the job waits."""
+    if job.state != "PENDING":
+        return {"CONFIGURING": "its nodes are being prepared"}.get(job.state, f"its job is {job.state}")
+    if job.reason in ("", "None"):
+        return "the site has not looked at it yet"
+    # Such as "ReqNodeNotAvail, UnavailableNodes:cn1".
+    word = job.reason.partition(",")[0]
+    meaning = _REASONS.get(job.reason) or _REASONS.get(word, "")
+    return f"{job.reason}: {meaning}" if meaning else job.reason
+
+
+def _unlisted(marks: Marks, submitted: bool, never: bool) -> RuntimeObservation:
+    if never:
+        detail = "the site did not answer its submission, and has not listed the job since"
+        return RuntimeObservation(ObservedState.EXITED, never_started=True, detail=detail)
+    if not submitted:
+        return RuntimeObservation(
+            ObservedState.QUEUED, detail="its submission was not answered; watching whether the job shows"
+        )
+    started = marks.address is not None
+    detail = "the site no longer lists its job" + ("" if started else ", which had not started its program")
+    return RuntimeObservation(ObservedState.GONE, detail=detail)
+
+
+def _exited(end: Exit, marks: Marks, *, all_exited: bool) -> RuntimeObservation:
+    over = marks.ends_at is not None and end.at >= marks.ends_at - _WALLTIME_MARGIN_S
+    return RuntimeObservation(
+        ObservedState.EXITED,
+        end.code,
+        all_exited=all_exited,
+        never_started=end.never_started,
+        detail=end.reason if end.never_started else "",
+        lease_expired=end.reason == "no-contact",
+        walltime_over=over and not marks.stopped and end.code is not None and end.code < 0,
+    )
+
+
+def _ended(job: Job, marks: Marks) -> RuntimeObservation:
+    """The job has left its node, and its launcher did not say how the program ended."""
+    state, exited = job.state, ObservedState.EXITED
+    if state in ("TIMEOUT", "DEADLINE"):
+        return RuntimeObservation(exited, -_SIGKILL, walltime_over=True, detail=f"its job ended as {state}")
+    if state in ("NODE_FAIL", "BOOT_FAIL"):
+        return RuntimeObservation(ObservedState.GONE, detail=f"its job ended as {state}: its node failed")
+    if state == "OUT_OF_MEMORY":
+        return RuntimeObservation(exited, -_SIGKILL, oom=True, detail="its job ended as OUT_OF_MEMORY")
+    if state == "PREEMPTED":
+        return RuntimeObservation(exited, -_SIGTERM, detail="the site preempted its job")
+    if state in ("CANCELLED", "REVOKED"):
+        if marks.stopped or marks.address is not None:
+            return RuntimeObservation(exited, -_SIGTERM, detail="its job was cancelled")
+        return RuntimeObservation(
+            exited, never_started=True, detail="its job was cancelled before it started"
+        )
+    code = exit_code(job.status)
+    if marks.address is None:
+        output = f": {marks.output}" if marks.output else ""
+        detail = (
+            f"its job ended as {state} ({job.reason}, exit code {code}) before the program started{output}"
+        )
+        return RuntimeObservation(exited, never_started=True, detail=detail)
+    return RuntimeObservation(exited, code)
+
+
+def exit_code(status: int) -> int:
+    """Negative for a signal."""
+    return -(status & 127) if status & 127 else status >> 8

@@ -1,0 +1,350 @@
+"""Slurm runtime: one kernel is one batch job, submitted on a login node with Slurm's own commands.
+
+The agent and the nodes of the site share a file system, where the launcher of each job leaves its marks. A
+job is recovered by its name, which says whose it is, and by its comment, which has the whole kernel id. A
+submission without an answer is never repeated: the job is watched until it shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, replace
+
+import structlog
+
+from moorage.agent.runtimes.base import (
+    Capabilities,
+    Counters,
+    CreateFailed,
+    Handle,
+    Isolation,
+    Launch,
+    OnProgress,
+    RuntimeFailed,
+    RuntimeObservation,
+    ignore_progress,
+)
+from moorage.agent.runtimes.batch import JobName, agent_part, kernel_part, resolve
+from moorage.agent.runtimes.execution import Command, ExecFailed, Execution
+from moorage.agent.runtimes.slurm.commands import Rejected, Slurm, script
+from moorage.agent.runtimes.slurm.folders import HEARTBEAT, JobFolders, JobRecord
+from moorage.agent.runtimes.slurm.interpretation import Job, Marks, interpret
+from moorage.agent.runtimes.slurm.job_options import JobDefaults, sbatch_options
+from moorage.agent.runtimes.slurm.listing import JobListing
+from moorage.common.aio.clock import Clock
+from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.model.ids import KernelId
+from moorage.common.model.service_ports import ServicePort
+from moorage.common.model.status import ObservedState
+
+log = structlog.get_logger("moorage.agent.slurm")
+NAME = "slurm"
+# Jobs outlive a silent agent, up to their walltime; sites allow days.
+_SILENCE_GRACE_S = 7 * 86_400.0
+# A slurmctld that is restarted answers again within a minute: until then the last answer counts.
+_SILENCE_OF_SITE_S = 120.0
+# After something was asked of the site, it is looked at more often for a while.
+_HURRY_S, _HURRIED_POLL_S = 20.0, 1.0
+_DESTROY_S, _DESTROY_POLL_S = 30.0, 0.3
+_NO_DEFAULTS = JobDefaults()
+_ENDED = (ObservedState.EXITED, ObservedState.GONE)
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmRules:
+    """``address``: of the agent, which a job's node looks for to find its own. ``setup``: shell lines that
+    run in the job first. ``heartbeat_s``: after how long without a sign of the agent a job ends itself; 0:
+    never. ``poll_s``: between two looks at the queue."""
+
+    max_jobs: int
+    python: str
+    address: str = "127.0.0.1"
+    setup: str = ""
+    defaults: JobDefaults = _NO_DEFAULTS
+    heartbeat_s: float = 1800.0
+    poll_s: float = 10.0
+    log_max_bytes: int = 10 << 20
+    log_keep_files: int = 3
+
+
+class SlurmRuntime:
+    """``identity``: of the agent's state directory. Must be closed."""
+
+    name = NAME
+    silence_grace_s = _SILENCE_GRACE_S
+
+    def __init__(
+        self, slurm: Slurm, folders: JobFolders, rules: SlurmRules, clock: Clock, identity: str
+    ) -> None:
+        self._slurm, self._folders, self._rules, self._clock = slurm, folders, rules, clock
+        self._agent = agent_part(identity)
+        self.capabilities = Capabilities(
+            own_address=True, max_jobs=rules.max_jobs, exec=False, workspaces=False, clusters=False,
+            service_ports=False, usage=False,
+        )  # fmt: skip
+        self._listing = JobListing(slurm, self._agent, clock, self._on_job_change)
+        self._changed: dict[str, asyncio.Event] = {}  # by the name of the job, while somebody waits
+        self._last: dict[str, ObservedState] = {}
+        self._hurried = asyncio.Event()
+        self._poll: asyncio.Task[None] | None = None
+        self._hurry_until, self._answered_at = float("-inf"), float("-inf")
+        self._orphans: dict[str, str] = {}
+
+    async def close(self) -> None:
+        await cancel_and_wait(self._poll)
+
+    def doubtful_jobs(self) -> Mapping[str, str]:
+        return dict(self._orphans)
+
+    async def probe(self) -> Isolation:
+        """Also tells the jobs that the agent lives."""
+        try:
+            await asyncio.to_thread(self._folders.prepare)
+            await asyncio.to_thread(self._folders.beat, str(self._clock.now().timestamp()))
+        except OSError as error:
+            raise RuntimeFailed(
+                f"agent.slurm.work_dir = {self._folders.work}: {error.strerror}",
+                next_step="name a directory that this login node and the nodes of the site share",
+            ) from None
+        await self._listing.refresh(self._clock.monotonic() - self._rules.poll_s)
+        return Isolation()
+
+    async def prepare(
+        self, launch: Launch, on_progress: OnProgress = ignore_progress
+    ) -> tuple[ServicePort, ...]:
+        return ()
+
+    async def create(self, launch: Launch) -> Handle:
+        name = str(JobName(self._agent, kernel_part(launch.kernel_id)))
+        handle = Handle(NAME, {"kernel_id": launch.kernel_id, "name": name})
+        folder, output = self._folders.path(launch.kernel_id), self._folders.output(launch.kernel_id)
+        options = sbatch_options(launch, name, folder, output, self._rules.defaults)
+        # Written first: an agent that dies in between finds a submission in doubt, and does not repeat it.
+        record = JobRecord(launch.kernel_id, name, doubt_since=self._now())
+        try:
+            launcher = await asyncio.to_thread(self._folders.prepare)
+            await asyncio.to_thread(self._folders.beat, str(self._now()))
+            if not await asyncio.to_thread(self._folders.create, record, self._spec(launch)):
+                return handle
+        except OSError as error:
+            raise CreateFailed(f"cannot write to {self._folders.work}: {error}") from None
+        text = script(self._rules.python, str(launcher), str(folder), self._rules.setup)
+        try:
+            job_id = await self._slurm.submit(options, text)
+        except Rejected as error:
+            await asyncio.to_thread(self._folders.remove, launch.kernel_id)
+            raise CreateFailed(
+                f"Slurm refuses the job: {error.message}", clean=True, next_step=error.next_step
+            ) from None
+        except RuntimeFailed as error:
+            log.warning("a submission was not answered; watching for the job", job=name, why=error.message)
+        else:
+            await asyncio.to_thread(self._folders.save, replace(record, job_id=job_id, doubt_since=0.0))
+        self._hurry()
+        return handle
+
+    async def observe(self, handle: Handle) -> RuntimeObservation:
+        kernel_id, name = _ids(handle)
+        if (changed := self._changed.get(name)) is not None:
+            changed.clear()
+        try:
+            seen = await self._observe(kernel_id, name)
+        except OSError as error:
+            seen = RuntimeObservation(
+                ObservedState.UNKNOWN, detail=f"cannot read {self._folders.work}: {error}"
+            )
+        self._last[name] = seen.state
+        return seen
+
+    async def _observe(self, kernel_id: KernelId, name: str) -> RuntimeObservation:
+        failure = await self._ask(self._clock.monotonic() - 2 * self._rules.poll_s)
+        record, marks = await asyncio.to_thread(self._read, kernel_id)
+        if not failure and not self._listing.jobs(name) and marks.exit is None:
+            # An answer may be older than the job; and marks that were read before it may be older than its
+            # end.
+            failure = await self._ask()
+            record, marks = await asyncio.to_thread(self._read, kernel_id)
+        jobs = self._listing.jobs(name)
+        if record is None and not failure and all(job.is_ending for job in jobs):
+            return RuntimeObservation(ObservedState.GONE)
+        record = record or JobRecord(kernel_id, name)
+        doubt_s = self._now() - record.doubt_since if record.doubt_since and not failure else None
+        verdict = resolve(record.job_id, [job.candidate() for job in jobs], doubt_s=doubt_s)
+        job = next((job for job in jobs if job.job_id == verdict.job_id), None)
+        if failure and marks.exit is None and (job is None or self._is_silent()):
+            return RuntimeObservation(ObservedState.UNKNOWN, detail=failure, ends_at=record.ends_at or None)
+        await self._settle(record, job, verdict.job_id, verdict.doubles)
+        return interpret(job, marks, submitted=bool(verdict.job_id), never=verdict.never)
+
+    async def wait(self, handle: Handle, last_state: ObservedState) -> None:
+        _, name = _ids(handle)
+        if last_state in _ENDED:
+            return
+        if self._poll is None or self._poll.done():
+            self._poll = spawn("slurm.poll", self._poll_queue())
+        await self._changed.setdefault(name, asyncio.Event()).wait()
+
+    async def stop(self, handle: Handle, grace_s: float) -> None:
+        kernel_id, name = _ids(handle)
+        await asyncio.to_thread(self._folders.note_stop, kernel_id, grace_s)
+        await self._listing.refresh()
+        ids = {job.job_id for job in self._listing.jobs(name) if not job.is_ending}
+        # A job may start between the two.
+        await self._slurm.cancel(ids, "--state=PENDING")
+        await self._slurm.cancel(ids, "--state=RUNNING", "--batch", "--signal=TERM")
+        self._hurry()
+
+    async def destroy(self, handle: Handle) -> None:
+        kernel_id, name = _ids(handle)
+        await asyncio.to_thread(self._folders.note_stop, kernel_id, 0.0)
+        until = self._clock.monotonic() + _DESTROY_S
+        while True:
+            await self._listing.refresh()
+            left = [job for job in self._listing.jobs(name) if not job.is_ending]
+            if not left:
+                break
+            await self._slurm.cancel(
+                (job.job_id for job in left if job.state != "PENDING"), "--signal=KILL", "--full"
+            )
+            await self._slurm.cancel(job.job_id for job in left)
+            if self._clock.monotonic() >= until:
+                ids = ", ".join(job.job_id for job in left)
+                raise RuntimeFailed(f"the site has not ended job {ids} of {name}; it may still be billed")
+            await asyncio.sleep(_DESTROY_POLL_S)
+        # A job whose submission is in doubt may still show: `find` then lists it as one of nobody.
+        await asyncio.to_thread(self._folders.remove, kernel_id)
+        self._last.pop(name, None)
+        if (changed := self._changed.pop(name, None)) is not None:
+            changed.set()
+
+    async def find(self) -> dict[KernelId, Handle]:
+        await self._listing.refresh()
+        try:
+            records = await asyncio.to_thread(self._folders.load)
+        except OSError as error:
+            raise RuntimeFailed(f"cannot read {self._folders.work}: {error}") from None
+        names = {record.name: record.kernel_id for record in records.values() if self._is_ours(record.name)}
+        orphans: dict[str, str] = {}
+        for name, jobs in self._listing.all().items():
+            active = [job for job in jobs if not job.is_ending]
+            if name in names or not active:
+                continue
+            ids = ", ".join(job.job_id for job in active)
+            orphans[name] = (
+                f"job {ids} is {active[0].state}, and no kernel of this agent is known to run in it"
+            )
+            kernel_id = KernelId(active[0].kernel_id)
+            if kernel_id and str(JobName(self._agent, kernel_part(kernel_id))) == name:
+                names[name] = kernel_id
+            else:
+                log.warning("cancelling a job whose kernel cannot be told", job=name, ids=ids)
+                await self._slurm.cancel(job.job_id for job in active)
+        self._orphans = orphans
+        return {k: Handle(NAME, {"kernel_id": k, "name": name}) for name, k in names.items()}
+
+    async def usage(self, handles: Mapping[KernelId, Handle]) -> dict[KernelId, Counters]:
+        return {}
+
+    def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncGenerator[bytes, None]:
+        kernel_id, name = _ids(handle)
+
+        def is_running() -> bool:
+            return self._last.get(name) not in _ENDED and not self._folders.has_exited(kernel_id)
+
+        return self._folders.log_store(kernel_id).read(kernel_id, tail_lines, follow, is_running)
+
+    async def log_tail(self, handle: Handle, max_bytes: int = 8192) -> str:
+        return await asyncio.to_thread(self._folders.log_tail, _ids(handle)[0], max_bytes)
+
+    async def exec(self, handle: Handle, command: Command) -> Execution:
+        raise ExecFailed(
+            "runtime slurm runs no commands inside jobs",
+            next_step="use `srun --jobid=ID --overlap` on the site; the id is in `moorage describe`",
+        )
+
+    # Parts.
+
+    def _spec(self, launch: Launch) -> dict[str, object]:
+        rules = self._rules
+        return {
+            "argv": launch.argv,
+            "env": launch.env,
+            "files": [(file.path, file.text, file.mode) for file in launch.files],
+            "serves": launch.serves,
+            "stop_grace_s": launch.stop_grace_s,
+            "agent": rules.address,
+            "heartbeat": str(self._folders.work / HEARTBEAT),
+            "heartbeat_s": rules.heartbeat_s,
+            "log_max_bytes": rules.log_max_bytes,
+            "log_keep_files": rules.log_keep_files,
+        }
+
+    def _read(self, kernel_id: KernelId) -> tuple[JobRecord | None, Marks]:
+        record = self._folders.record(kernel_id)
+        return record, self._folders.marks(record) if record else Marks()
+
+    async def _settle(
+        self, record: JobRecord, job: Job | None, job_id: str, doubles: tuple[str, ...]
+    ) -> None:
+        """Write down what has become certain, and cancel doubles."""
+        ends_at = record.ends_at
+        if job is not None and job.state == "RUNNING" and job.end is not None:
+            ends_at = job.end
+        known = replace(
+            record, job_id=job_id, doubt_since=0.0 if job_id else record.doubt_since, ends_at=ends_at
+        )
+        if known != record and self._folders.path(record.kernel_id).is_dir():
+            await asyncio.to_thread(self._folders.save, known)
+        if doubles:
+            log.warning("cancelling doubles of a job", job=record.name, follows=job_id, doubles=doubles)
+            await self._slurm.cancel(doubles)
+
+    async def _ask(self, since: float | None = None) -> str:
+        """Why the site does not answer; "" if it does."""
+        try:
+            await self._listing.refresh(since)
+        except RuntimeFailed as error:
+            return error.message or "the site does not answer"
+        self._answered_at = self._clock.monotonic()
+        return ""
+
+    def _is_silent(self) -> bool:
+        return self._clock.monotonic() - self._answered_at > _SILENCE_OF_SITE_S
+
+    def _is_ours(self, name: str) -> bool:
+        parsed = JobName.parse(name)
+        return parsed is not None and parsed.agent == self._agent
+
+    def _on_job_change(self, name: str) -> None:
+        if (changed := self._changed.get(name)) is not None:
+            changed.set()
+
+    def _hurry(self) -> None:
+        self._hurry_until = self._clock.monotonic() + _HURRY_S
+        self._hurried.set()
+
+    async def _poll_queue(self) -> None:
+        """Look at the queue for those who wait for a change of a job."""
+        while True:
+            hurried = self._clock.monotonic() < self._hurry_until
+            pause = min(self._rules.poll_s, _HURRIED_POLL_S) if hurried else self._rules.poll_s
+            self._hurried.clear()
+            try:
+                async with asyncio.timeout(pause):
+                    await self._hurried.wait()
+                continue
+            except TimeoutError:
+                pass
+            failure = await self._ask()
+            for name, changed in self._changed.items():
+                # Marks of launchers, doubts and silence are no changes of the queue.
+                if failure or self._last.get(name) is not ObservedState.RUNNING:
+                    changed.set()
+
+    def _now(self) -> float:
+        return self._clock.now().timestamp()
+
+
+def _ids(handle: Handle) -> tuple[KernelId, str]:
+    return KernelId(handle.state["kernel_id"]), str(handle.state["name"])

@@ -1,0 +1,41 @@
+"""Settings of agents that submit jobs to a site: parts of the section ``agent``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class SlurmSettings(BaseModel):
+    """For the runtime ``slurm``. A resource group of kind hpc overrides partition, account, QOS and
+    walltime."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    slurm_max_jobs: Annotated[int, Field(ge=1, le=100_000)] = 10
+    """Most jobs of this agent that wait or run at the site at once."""
+    slurm_work_dir: Annotated[str, Field(pattern=r"^(/.*)?$")] = ""
+    """Directory for the files of jobs. Login node and compute nodes share it. Empty: ``jobs`` in the agent's
+    state directory."""
+    slurm_partition: str = ""
+    """Partition of jobs. Empty: the default of the site."""
+    slurm_account: str = ""
+    """Account that jobs are billed to. Empty: the default of the user."""
+    slurm_qos: str = ""
+    """QOS of jobs. Empty: the default of the site."""
+    slurm_walltime_s: Annotated[float, Field(ge=0, le=31_536_000)] = 0
+    """Walltime of jobs, rounded up to minutes. 0: the default of the partition."""
+    slurm_options: tuple[str, ...] = ()
+    """Further options of sbatch for all jobs, such as ``--reservation=NAME``."""
+    slurm_setup: str = ""
+    """Shell lines that run in each job before its program, such as ``module load CUDA/12.4``."""
+    slurm_python: str = ""
+    """Python 3.7 or later on the compute nodes, for the launcher of jobs. Empty: the agent's own, by its
+    path."""
+    slurm_commands: str = ""
+    """Directory of sbatch, squeue, scancel and sinfo. Empty: those of PATH."""
+    slurm_poll_s: Annotated[float, Field(ge=0.1, le=600)] = 10
+    """Interval of squeue, one call for all jobs, in seconds."""
+    slurm_heartbeat_timeout_s: Annotated[float, Field(ge=0)] = 1800
+    """After how many seconds without a sign of this agent a job ends itself. 0: never."""
