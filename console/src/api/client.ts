@@ -1,0 +1,91 @@
+import createClient from "openapi-fetch";
+import { credentials, signOut } from "./auth";
+import { noteAnswer, noteSilence } from "./connection";
+import type { components, paths } from "./schema";
+
+export type Schemas = components["schemas"];
+export type Session = Schemas["SessionView"];
+export type Agent = Schemas["AgentView"];
+export type Group = Schemas["GroupView"];
+export type Endpoint = Schemas["EndpointView"];
+export type Key = Schemas["KeyView"];
+export type User = Schemas["UserView"];
+export type Project = Schemas["ProjectView"];
+export type Quota = Schemas["QuotaView"];
+
+/** An answer that is no success, as the manager describes it (RFC 9457). */
+export class ApiProblem extends Error {
+  readonly status: number;
+  readonly title: string;
+  readonly code: string;
+  readonly nextStep: string;
+  readonly requestId: string;
+  readonly fields: { field: string; message: string }[];
+
+  constructor(response: Response, body: unknown) {
+    const problem = (typeof body === "object" && body !== null ? body : {}) as Record<string, unknown>;
+    super(String(problem.detail ?? response.statusText ?? response.status));
+    this.status = response.status;
+    this.title = String(problem.title ?? response.status);
+    this.code = String(problem.code ?? "");
+    this.nextStep = String(problem.next_step ?? "");
+    this.requestId = response.headers.get("x-request-id") ?? "";
+    this.fields = (problem.errors as ApiProblem["fields"] | undefined) ?? [];
+  }
+}
+
+/** No answer came: the manager restarts, or the network is down. */
+export class NoAnswer extends Error {}
+
+/** As `fetch`, with the credentials of the signed-in user; tells the connection's state from the outcome. */
+export async function send(input: Request | string, init?: RequestInit): Promise<Response> {
+  const request = new Request(input, { cache: "no-store", ...init });
+  for (const [name, value] of Object.entries(credentials())) {
+    request.headers.set(name, value);
+  }
+  let response: Response;
+  try {
+    response = await fetch(request);
+  } catch (error) {
+    if (request.signal.aborted) {
+      throw error;
+    }
+    noteSilence();
+    throw new NoAnswer();
+  }
+  if ([502, 503, 504].includes(response.status)) {
+    noteSilence();
+  } else {
+    noteAnswer(response.headers.get("date"));
+  }
+  if (response.status === 401) {
+    signOut("expired");
+  }
+  return response;
+}
+
+export const api = createClient<paths>({ baseUrl: window.location.origin, fetch: send });
+
+interface Outcome<T> {
+  data?: T;
+  error?: unknown;
+  response: Response;
+}
+
+/** The data of a call's outcome. Throws `ApiProblem`. */
+export async function unwrap<T>(call: Promise<Outcome<T>>): Promise<T> {
+  const { data, error, response } = await call;
+  if (!response.ok || data === undefined) {
+    throw new ApiProblem(response, error);
+  }
+  return data;
+}
+
+/** As `unwrap`, with the ETag of the answer. */
+export async function unwrapVersioned<T>(call: Promise<Outcome<T>>): Promise<{ value: T; etag: string }> {
+  const outcome = await call;
+  return {
+    value: await unwrap(Promise.resolve(outcome)),
+    etag: outcome.response.headers.get("etag") ?? "",
+  };
+}

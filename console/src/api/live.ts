@@ -1,0 +1,142 @@
+import type { QueryClient } from "@tanstack/react-query";
+import { credentials } from "./auth";
+import { backoffMs, noteAnswer, noteLive } from "./connection";
+import { refreshAll } from "./queries";
+
+// One tab of the browser holds this lock and the stream, and tells the other tabs: over HTTP/1.1 a browser opens
+// six connections to a host, and a stream for each tab would use them up.
+const LOCK = "moorage-events";
+const CHANNEL = "moorage-events";
+const SILENT_MS = 40_000;
+const GATHER_MS = 250;
+// The manager has no stream: ask whether it has one again after so long.
+const ABSENT_MS = 60_000;
+
+interface Message {
+  kinds?: string[];
+  reset?: boolean;
+  live?: boolean;
+}
+
+const KEYS: Record<string, string[]> = {
+  session: ["sessions", "overview", "occupancy"],
+  agent: ["agents", "overview", "occupancy"],
+  endpoint: ["endpoints"],
+  group: ["groups", "overview"],
+};
+
+/** Follow the events of the manager, in this tab or through another one, and ask again for what changed. */
+export function followEvents(client: QueryClient) {
+  const channel = new BroadcastChannel(CHANNEL);
+  const gathered = new Set<string>();
+  let timer = 0;
+
+  function flush() {
+    timer = 0;
+    for (const key of gathered) {
+      void client.invalidateQueries({ queryKey: [key], refetchType: "active" });
+    }
+    gathered.clear();
+  }
+
+  function receive(message: Message) {
+    if (message.live !== undefined) {
+      noteLive(message.live);
+    }
+    if (message.reset) {
+      void refreshAll(client);
+    }
+    for (const kind of message.kinds ?? []) {
+      for (const key of KEYS[kind] ?? []) {
+        gathered.add(key);
+      }
+    }
+    if (gathered.size > 0 && timer === 0) {
+      timer = window.setTimeout(flush, GATHER_MS);
+    }
+  }
+
+  channel.onmessage = (event: MessageEvent<Message>) => receive(event.data);
+  void navigator.locks?.request(LOCK, () =>
+    lead((message) => {
+      channel.postMessage(message);
+      receive(message);
+    }),
+  );
+}
+
+const sleep = (ms: number) => new Promise((resolve) => window.setTimeout(resolve, ms));
+
+async function lead(tell: (message: Message) => void): Promise<never> {
+  let last = "";
+  for (let failures = 0; ; failures += 1) {
+    if (Object.keys(credentials()).length === 0) {
+      await sleep(500);
+      continue;
+    }
+    const ended = await read(last, tell, (id) => {
+      last = id;
+      failures = 0;
+    });
+    tell({ live: false });
+    await sleep(ended === "absent" ? ABSENT_MS : backoffMs(failures));
+  }
+}
+
+async function read(
+  last: string,
+  tell: (message: Message) => void,
+  seen: (id: string) => void,
+): Promise<"absent" | "cut"> {
+  const abort = new AbortController();
+  let silence = window.setTimeout(() => abort.abort(), SILENT_MS);
+  try {
+    const headers: Record<string, string> = { Accept: "text/event-stream", ...credentials() };
+    if (last) {
+      headers["Last-Event-ID"] = last;
+    }
+    const response = await fetch("/v1/events", { headers, signal: abort.signal, cache: "no-store" });
+    if (!response.ok || response.body === null) {
+      return [404, 405].includes(response.status) ? "absent" : "cut";
+    }
+    noteAnswer(response.headers.get("date"));
+    tell({ live: true, reset: last === "" });
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    let text = "";
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) {
+        return "cut";
+      }
+      window.clearTimeout(silence);
+      silence = window.setTimeout(() => abort.abort(), SILENT_MS);
+      text += value;
+      const end = text.lastIndexOf("\n\n");
+      if (end >= 0) {
+        dispatch(text.slice(0, end), tell, seen);
+        text = text.slice(end + 2);
+      }
+    }
+  } catch {
+    return "cut";
+  } finally {
+    window.clearTimeout(silence);
+    abort.abort();
+  }
+}
+
+function dispatch(text: string, tell: (message: Message) => void, seen: (id: string) => void) {
+  const kinds = new Set<string>();
+  for (const event of text.split("\n\n")) {
+    for (const line of event.split("\n")) {
+      if (line.startsWith("id:")) {
+        seen(line.slice(3).trim());
+      } else if (line.startsWith("event:")) {
+        kinds.add(line.slice(6).trim());
+      }
+    }
+  }
+  if (kinds.size > 0) {
+    tell({ kinds: [...kinds], reset: kinds.has("reset") });
+  }
+}

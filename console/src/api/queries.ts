@@ -1,0 +1,170 @@
+import { type QueryClient, queryOptions } from "@tanstack/react-query";
+import { api, unwrap } from "./client";
+import { isLive } from "./connection";
+
+// Open pages ask again after so long: without the stream of events, and with it, for what has no events.
+const POLL_MS = 5000;
+const SLOW_POLL_MS = 30_000;
+
+export const pollMs = () => (isLive() ? SLOW_POLL_MS : POLL_MS);
+
+export const LIVE_STATUSES = [
+  "PENDING",
+  "SCHEDULED",
+  "PREPARING",
+  "CREATING",
+  "RUNNING",
+  "TERMINATING",
+] as const;
+export const STATUSES = [...LIVE_STATUSES, "TERMINATED", "CANCELLED", "ERROR"] as const;
+export const TYPES = ["interactive", "batch", "inference"] as const;
+export type Status = (typeof STATUSES)[number];
+export type SessionType = (typeof TYPES)[number];
+
+export const groupsQuery = queryOptions({
+  queryKey: ["groups"],
+  queryFn: async () => (await unwrap(api.GET("/v1/groups"))).items,
+});
+
+export const agentsQuery = queryOptions({
+  queryKey: ["agents"],
+  queryFn: async () => (await unwrap(api.GET("/v1/agents"))).items,
+});
+
+export const agentQuery = (id: string) =>
+  queryOptions({
+    queryKey: ["agents", id],
+    queryFn: () => unwrap(api.GET("/v1/agents/{id}", { params: { path: { id } } })),
+  });
+
+export const agentStatsQuery = (id: string) =>
+  queryOptions({
+    queryKey: ["agents", id, "stats"],
+    queryFn: () => unwrap(api.GET("/v1/agents/{id}/stats", { params: { path: { id } } })),
+  });
+
+export const agentHistoryQuery = (id: string) =>
+  queryOptions({
+    queryKey: ["agents", id, "history"],
+    queryFn: async () =>
+      (await unwrap(api.GET("/v1/agents/{id}/history", { params: { path: { id } } }))).items,
+  });
+
+export const overviewQuery = queryOptions({
+  queryKey: ["overview"],
+  queryFn: () => unwrap(api.GET("/v1/overview")),
+});
+
+/** The agents of a group, or one agent, with who holds each of their devices now. */
+export const occupancyQuery = (query: { resource_group?: string; agent?: string }) =>
+  queryOptions({
+    queryKey: ["occupancy", query],
+    queryFn: async () => {
+      const first = await unwrap(api.GET("/v1/occupancy", { params: { query: { ...query, limit: 500 } } }));
+      let { next } = first;
+      const items = [...first.items];
+      while (next) {
+        const page: typeof first = await unwrap(
+          api.GET("/v1/occupancy", { params: { query: { ...query, limit: 500, cursor: next } } }),
+        );
+        items.push(...page.items);
+        next = page.next;
+      }
+      return items;
+    },
+  });
+
+export interface SessionFilter {
+  status?: Status[];
+  resource_group?: string;
+  type?: SessionType;
+  name?: string;
+  endpoint?: string;
+  limit?: number;
+}
+
+export const sessionPage = (filter: SessionFilter, cursor?: string) =>
+  unwrap(api.GET("/v1/sessions", { params: { query: { limit: 50, ...filter, cursor } } }));
+
+export const sessionsQuery = (filter: SessionFilter) =>
+  queryOptions({ queryKey: ["sessions", "list", filter], queryFn: () => sessionPage(filter) });
+
+export const sessionQuery = (ref: string) =>
+  queryOptions({
+    queryKey: ["sessions", ref],
+    queryFn: () => unwrap(api.GET("/v1/sessions/{ref}", { params: { path: { ref } } })),
+  });
+
+export const historyQuery = (ref: string) =>
+  queryOptions({
+    queryKey: ["sessions", ref, "history"],
+    queryFn: async () =>
+      (await unwrap(api.GET("/v1/sessions/{ref}/history", { params: { path: { ref } } }))).items,
+  });
+
+export const whyQuery = (ref: string) =>
+  queryOptions({
+    queryKey: ["sessions", ref, "why"],
+    queryFn: () => unwrap(api.GET("/v1/sessions/{ref}/why", { params: { path: { ref } } })),
+  });
+
+export const statsQuery = (ref: string, spans: "minutes" | "hours") =>
+  queryOptions({
+    queryKey: ["sessions", ref, "stats", spans],
+    queryFn: () =>
+      unwrap(
+        api.GET("/v1/sessions/{ref}/stats", { params: { path: { ref }, query: { spans, limit: 200 } } }),
+      ),
+    refetchInterval: 30_000,
+  });
+
+export const appsQuery = (ref: string) =>
+  queryOptions({
+    queryKey: ["sessions", ref, "apps"],
+    queryFn: async () =>
+      (await unwrap(api.GET("/v1/sessions/{ref}/apps", { params: { path: { ref } } }))).items,
+  });
+
+export const endpointsQuery = queryOptions({
+  queryKey: ["endpoints"],
+  queryFn: async () => (await unwrap(api.GET("/v1/endpoints", { params: { query: { limit: 500 } } }))).items,
+});
+
+export const revisionsQuery = (name: string) =>
+  queryOptions({
+    queryKey: ["endpoints", name, "revisions"],
+    queryFn: async () =>
+      (await unwrap(api.GET("/v1/endpoints/{name}/revisions", { params: { path: { name } } }))).items,
+  });
+
+export const usersQuery = queryOptions({
+  queryKey: ["users"],
+  queryFn: async () => (await unwrap(api.GET("/v1/users"))).items,
+});
+
+export const projectsQuery = queryOptions({
+  queryKey: ["projects"],
+  queryFn: async () => (await unwrap(api.GET("/v1/projects"))).items,
+});
+
+export const membersQuery = (name: string) =>
+  queryOptions({
+    queryKey: ["projects", name, "members"],
+    queryFn: async () =>
+      (await unwrap(api.GET("/v1/projects/{name}/members", { params: { path: { name } } }))).items,
+  });
+
+export const keysQuery = queryOptions({
+  queryKey: ["keys"],
+  queryFn: async () => (await unwrap(api.GET("/v1/keys"))).items,
+});
+
+export const quotasQuery = queryOptions({
+  queryKey: ["quotas"],
+  queryFn: async () => (await unwrap(api.GET("/v1/quotas"))).items,
+});
+
+/** Ask again for everything that is shown. */
+export function refreshAll(client: QueryClient) {
+  return client.invalidateQueries({ refetchType: "active" });
+}

@@ -1,0 +1,174 @@
+import { ActionIcon, AppShell, Burger, Button, Group, NavLink, useMantineColorScheme } from "@mantine/core";
+import { useDisclosure } from "@mantine/hooks";
+import { Link, Outlet, useRouterState } from "@tanstack/react-router";
+import { useEffect } from "react";
+import { signOut } from "@/api/auth";
+import { useConnection } from "@/api/connection";
+import { Outcomes } from "@/parts/actions";
+import { clockTime } from "@/parts/format";
+import { Page } from "@/parts/Page";
+import { Empty } from "@/parts/States";
+import { t } from "@/texts";
+
+const NAVIGATION = [
+  ["overview", "/"],
+  ["groups", "/groups"],
+  ["agents", "/agents"],
+  ["sessions", "/sessions"],
+  ["endpoints", "/endpoints"],
+] as const;
+
+const ADMINISTRATION = [
+  ["users", "/users"],
+  ["projects", "/projects"],
+  ["keys", "/keys"],
+  ["quotas", "/quotas"],
+] as const;
+
+/** A browser clock that is off by more is told about: absolute times look wrong. */
+const CLOCK_OFF_MS = 30_000;
+
+export function Shell() {
+  const [opened, { toggle, close }] = useDisclosure(false);
+  const path = useRouterState({ select: (state) => state.location.pathname });
+  // biome-ignore lint/correctness/useExhaustiveDependencies: navigation closes the menu of a narrow screen
+  useEffect(close, [path]);
+  return (
+    <AppShell
+      header={{ height: 52 }}
+      navbar={{ width: 206, breakpoint: "sm", collapsed: { mobile: !opened } }}
+      padding="md"
+    >
+      <a className="skip" href="#content">
+        {t("app.skip")}
+      </a>
+      <AppShell.Header px="md">
+        <Group h="100%" justify="space-between" wrap="nowrap">
+          <Group gap="sm" wrap="nowrap">
+            <Burger opened={opened} onClick={toggle} hiddenFrom="sm" size="sm" aria-label={t("app.menu")} />
+            <Link to="/" className="brand">
+              <img src="/console/icon.svg" alt="" />
+              {t("app.name")}
+            </Link>
+          </Group>
+          <Group gap="xs" wrap="nowrap">
+            <Liveness />
+            <SchemeButton />
+            <Button size="xs" variant="default" onClick={() => signOut("asked")}>
+              {t("app.signOut")}
+            </Button>
+          </Group>
+        </Group>
+      </AppShell.Header>
+      <AppShell.Navbar p="xs" component="nav" aria-label={t("app.navigation")}>
+        {NAVIGATION.map(([name, to]) => (
+          <Item key={name} name={name} to={to} path={path} />
+        ))}
+        <div className="nav-head">{t("nav.administration")}</div>
+        {ADMINISTRATION.map(([name, to]) => (
+          <Item key={name} name={name} to={to} path={path} />
+        ))}
+      </AppShell.Navbar>
+      <AppShell.Main id="content" className="shell-main">
+        <Banners />
+        <Outlet />
+      </AppShell.Main>
+      <Outcomes />
+    </AppShell>
+  );
+}
+
+type Destination = (typeof NAVIGATION | typeof ADMINISTRATION)[number];
+
+function Item({ name, to, path }: { name: Destination[0]; to: Destination[1]; path: string }) {
+  const here = path.replace(/^\/console/, "") || "/";
+  const active = to === "/" ? here === "/" : here === to || here.startsWith(`${to}/`);
+  return (
+    <NavLink
+      component={Link}
+      to={to}
+      label={t(`nav.${name}`)}
+      active={active}
+      variant="light"
+      className="nav-item"
+      aria-current={active ? "page" : undefined}
+    />
+  );
+}
+
+/** How current the page is: live by the stream, or asked for every few seconds. */
+function Liveness() {
+  const { live, lost } = useConnection();
+  const text = lost ? t("live.lost") : live ? t("live.live") : t("live.polling");
+  return (
+    <span
+      className="status liveness"
+      data-tone={lost ? "bad" : live ? "good" : "busy"}
+      title={t("live.help")}
+    >
+      <span className="status-dot" aria-hidden="true" />
+      <span className="liveness-text">{text}</span>
+    </span>
+  );
+}
+
+function SchemeButton() {
+  const { colorScheme, setColorScheme } = useMantineColorScheme();
+  const next = { auto: "dark", dark: "light", light: "auto" } as const;
+  return (
+    <ActionIcon
+      variant="default"
+      size={30}
+      onClick={() => setColorScheme(next[colorScheme])}
+      aria-label={t("app.scheme", {
+        scheme: t(`scheme.${colorScheme}`),
+        next: t(`scheme.${next[colorScheme]}`),
+      })}
+      title={t(`scheme.${colorScheme}`)}
+    >
+      <svg width="16" height="16" viewBox="0 0 16 16" aria-hidden="true">
+        <circle cx="8" cy="8" r="6.2" fill="none" stroke="currentColor" strokeWidth="1.5" />
+        <path
+          d={
+            colorScheme === "light"
+              ? ""
+              : colorScheme === "dark"
+                ? "M8 1.8a6.2 6.2 0 0 0 0 12.4a6.2 6.2 0 0 0 0-12.4z"
+                : "M8 1.8a6.2 6.2 0 0 0 0 12.4z"
+          }
+          fill="currentColor"
+        />
+      </svg>
+    </ActionIcon>
+  );
+}
+
+function Banners() {
+  const { lost, since, behindMs } = useConnection();
+  return (
+    <>
+      {lost ? (
+        <div className="banner" role="alert">
+          {t("live.silent", { at: clockTime(since) })}
+        </div>
+      ) : null}
+      {Math.abs(behindMs) > CLOCK_OFF_MS ? (
+        <div className="banner" role="status">
+          {t("live.clock", { seconds: Math.round(Math.abs(behindMs) / 1000) })}
+        </div>
+      ) : null}
+    </>
+  );
+}
+
+export function NotFound() {
+  return (
+    <Page title={t("notFound.title")}>
+      <Empty title={t("notFound.text")}>
+        <Link to="/" className="link">
+          {t("notFound.home")}
+        </Link>
+      </Empty>
+    </Page>
+  );
+}

@@ -1,0 +1,24 @@
+import { QueryClient } from "@tanstack/react-query";
+import { ApiProblem } from "@/api/client";
+import { onRecovery } from "@/api/connection";
+import { followEvents } from "@/api/live";
+import { pollMs, refreshAll } from "@/api/queries";
+
+export const client = new QueryClient({
+  defaultOptions: {
+    queries: {
+      staleTime: 1000,
+      refetchInterval: () => pollMs(),
+      retry: (failures, error) => !(error instanceof ApiProblem) && failures < 1,
+      retryDelay: 500,
+      networkMode: "always",
+    },
+    mutations: { networkMode: "always" },
+  },
+});
+
+/** Keep what is shown current: by the stream of events, else by asking again. */
+export function startLive() {
+  onRecovery(() => void refreshAll(client));
+  followEvents(client);
+}

@@ -1,0 +1,172 @@
+import type { QueryClient } from "@tanstack/react-query";
+import {
+  createRootRouteWithContext,
+  createRoute,
+  createRouter,
+  lazyRouteComponent,
+} from "@tanstack/react-router";
+import { type SessionType, STATUSES, type Status, TYPES } from "@/api/queries";
+import { Problem } from "@/parts/States";
+import { NotFound, Shell } from "./Shell";
+
+const root = createRootRouteWithContext<{ client: QueryClient }>()({
+  component: Shell,
+  notFoundComponent: NotFound,
+});
+
+const text = (value: unknown) => (typeof value === "string" && value !== "" ? value : undefined);
+
+export interface SessionSearch {
+  status?: Status[] | undefined;
+  group?: string | undefined;
+  type?: SessionType | undefined;
+  name?: string | undefined;
+  endpoint?: string | undefined;
+}
+
+export interface CreateSearch {
+  group?: string | undefined;
+}
+
+const overview = createRoute({
+  getParentRoute: () => root,
+  path: "/",
+  component: lazyRouteComponent(() => import("@/pages/overview/Overview"), "Overview"),
+});
+
+const groups = createRoute({
+  getParentRoute: () => root,
+  path: "/groups",
+  component: lazyRouteComponent(() => import("@/pages/groups/Groups"), "Groups"),
+});
+
+const group = createRoute({
+  getParentRoute: () => root,
+  path: "/groups/$name",
+  component: lazyRouteComponent(() => import("@/pages/groups/GroupPage"), "GroupPage"),
+});
+
+const agents = createRoute({
+  getParentRoute: () => root,
+  path: "/agents",
+  validateSearch: (search: Record<string, unknown>): CreateSearch => ({ group: text(search.group) }),
+  component: lazyRouteComponent(() => import("@/pages/agents/Agents"), "Agents"),
+});
+
+const agent = createRoute({
+  getParentRoute: () => root,
+  path: "/agents/$id",
+  component: lazyRouteComponent(() => import("@/pages/agents/AgentPage"), "AgentPage"),
+});
+
+const sessions = createRoute({
+  getParentRoute: () => root,
+  path: "/sessions",
+  validateSearch: (search: Record<string, unknown>): SessionSearch => ({
+    status: Array.isArray(search.status)
+      ? STATUSES.filter((status) => (search.status as unknown[]).includes(status))
+      : undefined,
+    group: text(search.group),
+    type: TYPES.find((type) => type === search.type),
+    name: text(search.name),
+    endpoint: text(search.endpoint),
+  }),
+  component: lazyRouteComponent(() => import("@/pages/sessions/Sessions"), "Sessions"),
+});
+
+const newSession = createRoute({
+  getParentRoute: () => root,
+  path: "/new-session",
+  validateSearch: (search: Record<string, unknown>): CreateSearch => ({ group: text(search.group) }),
+  component: lazyRouteComponent(() => import("@/pages/sessions/NewSession"), "NewSession"),
+});
+
+const session = createRoute({
+  getParentRoute: () => root,
+  path: "/sessions/$ref",
+  component: lazyRouteComponent(() => import("@/pages/sessions/SessionPage"), "SessionPage"),
+});
+
+const endpoints = createRoute({
+  getParentRoute: () => root,
+  path: "/endpoints",
+  component: lazyRouteComponent(() => import("@/pages/endpoints/Endpoints"), "Endpoints"),
+});
+
+const newEndpoint = createRoute({
+  getParentRoute: () => root,
+  path: "/new-endpoint",
+  component: lazyRouteComponent(() => import("@/pages/endpoints/NewEndpoint"), "NewEndpoint"),
+});
+
+const endpoint = createRoute({
+  getParentRoute: () => root,
+  path: "/endpoints/$name",
+  component: lazyRouteComponent(() => import("@/pages/endpoints/EndpointPage"), "EndpointPage"),
+});
+
+const users = createRoute({
+  getParentRoute: () => root,
+  path: "/users",
+  component: lazyRouteComponent(() => import("@/pages/people/Users"), "Users"),
+});
+
+const projects = createRoute({
+  getParentRoute: () => root,
+  path: "/projects",
+  component: lazyRouteComponent(() => import("@/pages/people/Projects"), "Projects"),
+});
+
+const project = createRoute({
+  getParentRoute: () => root,
+  path: "/projects/$name",
+  component: lazyRouteComponent(() => import("@/pages/people/ProjectPage"), "ProjectPage"),
+});
+
+const keys = createRoute({
+  getParentRoute: () => root,
+  path: "/keys",
+  component: lazyRouteComponent(() => import("@/pages/people/Keys"), "Keys"),
+});
+
+const quotas = createRoute({
+  getParentRoute: () => root,
+  path: "/quotas",
+  component: lazyRouteComponent(() => import("@/pages/people/Quotas"), "Quotas"),
+});
+
+const tree = root.addChildren([
+  overview,
+  groups,
+  group,
+  agents,
+  agent,
+  sessions,
+  newSession,
+  session,
+  endpoints,
+  newEndpoint,
+  endpoint,
+  users,
+  projects,
+  project,
+  keys,
+  quotas,
+]);
+
+export function makeRouter(client: QueryClient) {
+  return createRouter({
+    routeTree: tree,
+    basepath: "/console",
+    context: { client },
+    defaultPreload: "intent",
+    scrollRestoration: true,
+    defaultErrorComponent: ({ error, reset }) => <Problem error={error} retry={reset} />,
+  });
+}
+
+declare module "@tanstack/react-router" {
+  interface Register {
+    router: ReturnType<typeof makeRouter>;
+  }
+}

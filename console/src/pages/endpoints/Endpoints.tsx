@@ -1,0 +1,86 @@
+import { Button } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
+import type { Endpoint } from "@/api/client";
+import { endpointsQuery } from "@/api/queries";
+import { type Column, DataTable } from "@/parts/DataTable";
+import { visible } from "@/parts/format";
+import { Page, Section } from "@/parts/Page";
+import { Empty, Loaded } from "@/parts/States";
+import { StatusText } from "@/parts/Status";
+import { Age } from "@/parts/Time";
+import { t } from "@/texts";
+
+const COLUMNS: Column<Endpoint>[] = [
+  {
+    key: "name",
+    header: t("field.name"),
+    cell: (endpoint) => (
+      <Link to="/endpoints/$name" params={{ name: endpoint.name }} className="link">
+        {visible(endpoint.name)}
+      </Link>
+    ),
+  },
+  { key: "status", header: t("field.status"), cell: (endpoint) => <StatusText status={endpoint.status} /> },
+  {
+    key: "replicas",
+    header: t("endpoints.replicas"),
+    right: true,
+    cell: (endpoint) => `${endpoint.ready} / ${endpoint.replicas}`,
+  },
+  {
+    key: "load",
+    header: t("endpoints.requests"),
+    right: true,
+    cell: (endpoint) =>
+      t("endpoints.load", { running: endpoint.running ?? 0, waiting: endpoint.waiting ?? 0 }),
+  },
+  {
+    key: "project",
+    header: t("field.project"),
+    wide: true,
+    cell: (endpoint) => visible(endpoint.project ?? ""),
+  },
+  {
+    key: "revision",
+    header: t("endpoints.revision"),
+    right: true,
+    wide: true,
+    cell: (endpoint) => endpoint.revision ?? 1,
+  },
+  {
+    key: "created",
+    header: t("field.created"),
+    wide: true,
+    cell: (endpoint) => <Age at={endpoint.created_at} />,
+  },
+];
+
+export function Endpoints() {
+  const endpoints = useQuery(endpointsQuery);
+  return (
+    <Page
+      title={t("nav.endpoints")}
+      lead={t("endpoints.lead")}
+      actions={
+        <Button size="xs" component={Link} to="/new-endpoint">
+          {t("endpoints.create")}
+        </Button>
+      }
+    >
+      <Section title={t("endpoints.all")}>
+        <Loaded query={endpoints} height={240}>
+          {(rows) => (
+            <DataTable
+              label={t("nav.endpoints")}
+              rows={rows}
+              id={(endpoint) => endpoint.id}
+              columns={COLUMNS}
+              empty={<Empty title={t("endpoints.empty")} command="moorage serve ./model.gguf" />}
+            />
+          )}
+        </Loaded>
+      </Section>
+    </Page>
+  );
+}

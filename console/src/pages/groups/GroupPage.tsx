@@ -1,0 +1,113 @@
+import { useQuery } from "@tanstack/react-query";
+import { Link, useParams } from "@tanstack/react-router";
+import type { Session } from "@/api/client";
+import { api, unwrapVersioned } from "@/api/client";
+import { occupancyQuery, sessionsQuery, whyQuery } from "@/api/queries";
+import { Opener } from "@/parts/actions";
+import { DataTable } from "@/parts/DataTable";
+import { slotsText, visible } from "@/parts/format";
+import { OccupancyGrid } from "@/parts/OccupancyGrid";
+import { Facts, Page, Section } from "@/parts/Page";
+import { Empty, Loaded } from "@/parts/States";
+import { Age } from "@/parts/Time";
+import { ExpectedStart } from "@/parts/Why";
+import { t } from "@/texts";
+import { GroupForm } from "./GroupForm";
+
+// Each row asks why it waits; these are as many as one looks at.
+const QUEUED = 12;
+
+export function GroupPage() {
+  const { name } = useParams({ from: "/groups/$name" });
+  const group = useQuery({
+    queryKey: ["groups", name],
+    queryFn: () => unwrapVersioned(api.GET("/v1/groups/{name}", { params: { path: { name } } })),
+  });
+  const occupancy = useQuery(occupancyQuery({ resource_group: name }));
+  const queue = useQuery(sessionsQuery({ resource_group: name, status: ["PENDING"], limit: QUEUED }));
+  return (
+    <Page
+      title={name}
+      lead={t("group.lead")}
+      actions={
+        <>
+          <Link to="/sessions" search={{ group: name }} className="link">
+            {t("group.sessions")}
+          </Link>
+          {group.data ? (
+            <Opener
+              label={t("action.edit")}
+              dialog={(close) => <GroupForm base={group.data.value} etag={group.data.etag} close={close} />}
+            />
+          ) : null}
+        </>
+      }
+    >
+      <Section title={t("group.occupancy")}>
+        <Loaded query={occupancy} height={240}>
+          {(agents) => <OccupancyGrid agents={agents} />}
+        </Loaded>
+      </Section>
+      <Section title={t("group.queue")}>
+        <Loaded query={queue}>{(page) => <GroupQueue sessions={page.items} />}</Loaded>
+      </Section>
+      <Loaded query={group}>
+        {({ value }) => (
+          <Section title={t("group.options")}>
+            <Facts
+              facts={[
+                [t("group.strategy"), value.options.strategy],
+                [t("group.hol"), value.options.hol],
+                [t("group.selection"), value.options.agent_selection],
+                [t("group.replicas"), value.options.replicas],
+                [t("group.fraction"), value.options.fraction],
+                [t("group.types"), value.options.session_types?.join(", ") ?? t("group.allTypes")],
+                [t("group.images"), value.options.images?.join(", ") ?? t("group.allImages")],
+                [
+                  t("group.preemption"),
+                  value.options.preemption ? value.options.preemption.how : t("group.never"),
+                ],
+              ]}
+            />
+          </Section>
+        )}
+      </Loaded>
+    </Page>
+  );
+}
+
+function GroupQueue({ sessions }: { sessions: Session[] }) {
+  return (
+    <DataTable
+      label={t("queue.label")}
+      rows={sessions}
+      id={(session) => session.id}
+      empty={<Empty title={t("queue.empty")} />}
+      columns={[
+        {
+          key: "name",
+          header: t("field.session"),
+          cell: (session) => (
+            <Link to="/sessions/$ref" params={{ ref: session.id }} className="link">
+              {visible(session.name)}
+            </Link>
+          ),
+        },
+        { key: "user", header: t("field.user"), wide: true, cell: (session) => visible(session.user ?? "") },
+        { key: "slots", header: t("field.requested"), cell: (session) => slotsText(session.slots) },
+        { key: "since", header: t("field.waiting"), cell: (session) => <Age at={session.created_at} /> },
+        { key: "start", header: t("why.expected"), cell: (session) => <Start id={session.id} /> },
+        {
+          key: "why",
+          header: t("field.why"),
+          cell: (session) => visible(session.hold?.text ?? t("queue.fresh")),
+        },
+      ]}
+    />
+  );
+}
+
+function Start({ id }: { id: string }) {
+  const why = useQuery({ ...whyQuery(id), refetchInterval: 30_000 });
+  return why.data ? <ExpectedStart why={why.data} /> : <span className="dim">…</span>;
+}

@@ -1,0 +1,60 @@
+import { useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
+import { groupsQuery } from "@/api/queries";
+import { Opener } from "@/parts/actions";
+import { DataTable } from "@/parts/DataTable";
+import { Page, Section } from "@/parts/Page";
+import { Empty, Loaded } from "@/parts/States";
+import { t } from "@/texts";
+import { GroupForm } from "./GroupForm";
+
+export function Groups() {
+  const groups = useQuery(groupsQuery);
+  return (
+    <Page
+      title={t("nav.groups")}
+      lead={t("groups.lead")}
+      actions={
+        <Opener label={t("groups.create")} variant="filled" dialog={(close) => <GroupForm close={close} />} />
+      }
+    >
+      <Section title={t("groups.all")}>
+        <Loaded query={groups}>
+          {(rows) => (
+            <DataTable
+              label={t("nav.groups")}
+              rows={rows}
+              id={(group) => group.name}
+              empty={<Empty title={t("groups.empty")} command="moorage groups put NAME" />}
+              columns={[
+                {
+                  key: "name",
+                  header: t("field.name"),
+                  cell: (group) => (
+                    <Link to="/groups/$name" params={{ name: group.name }} className="link">
+                      {group.name}
+                    </Link>
+                  ),
+                },
+                {
+                  key: "order",
+                  header: t("group.strategy"),
+                  cell: (group) => `${group.options.strategy}, ${group.options.hol}`,
+                },
+                {
+                  key: "selection",
+                  header: t("group.selection"),
+                  wide: true,
+                  cell: (group) => group.options.agent_selection,
+                },
+                { key: "agents", header: t("nav.agents"), right: true, cell: (group) => group.agents },
+                { key: "running", header: t("groups.placed"), right: true, cell: (group) => group.running },
+                { key: "pending", header: t("field.waiting"), right: true, cell: (group) => group.pending },
+              ]}
+            />
+          )}
+        </Loaded>
+      </Section>
+    </Page>
+  );
+}

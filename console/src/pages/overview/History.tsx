@@ -1,0 +1,4 @@
+/** Occupancy over time. */
+export function History() {
+  return null;
+}

@@ -1,0 +1,185 @@
+import { Button, Group, Modal, MultiSelect, Select, Stack, Text, TextInput } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { type FormEvent, useState } from "react";
+import { api, type Key, type Schemas, unwrap } from "@/api/client";
+import { keysQuery } from "@/api/queries";
+import { Confirm, Opener, useAction } from "@/parts/actions";
+import { DataTable } from "@/parts/DataTable";
+import { visible } from "@/parts/format";
+import { Page, Section } from "@/parts/Page";
+import { Command, Empty, Loaded, Problem } from "@/parts/States";
+import { Age } from "@/parts/Time";
+import { t } from "@/texts";
+
+type Spec = Schemas["KeySpec"];
+const SCOPES = ["sessions:read", "sessions:write", "models:use", "admin"] as const;
+const ROLES = ["viewer", "member", "project-admin", "auditor", "admin"] as const;
+
+export function Keys() {
+  const keys = useQuery(keysQuery);
+  return (
+    <Page
+      title={t("nav.keys")}
+      lead={t("keys.lead")}
+      actions={
+        <Opener label={t("keys.create")} variant="filled" dialog={(close) => <KeyForm close={close} />} />
+      }
+    >
+      <Section title={t("keys.all")}>
+        <Loaded query={keys}>
+          {(rows) => (
+            <DataTable
+              label={t("nav.keys")}
+              rows={rows}
+              id={(key) => key.id}
+              empty={<Empty title={t("keys.empty")} command="moorage keys create NAME" />}
+              columns={[
+                { key: "name", header: t("field.name"), cell: (key) => visible(key.name) },
+                {
+                  key: "prefix",
+                  header: t("keys.prefix"),
+                  wide: true,
+                  cell: (key) => <span className="mono">{key.prefix}…</span>,
+                },
+                { key: "user", header: t("field.user"), cell: (key) => visible(key.user) },
+                { key: "project", header: t("field.project"), cell: (key) => visible(key.project) },
+                { key: "role", header: t("users.role"), cell: (key) => key.role },
+                {
+                  key: "scopes",
+                  header: t("keys.scopes"),
+                  wide: true,
+                  cell: (key) => key.scopes?.join(", ") ?? t("keys.allScopes"),
+                },
+                {
+                  key: "used",
+                  header: t("keys.used"),
+                  wide: true,
+                  cell: (key) => <Age at={key.last_used_at} />,
+                },
+                {
+                  key: "expires",
+                  header: t("keys.expires"),
+                  cell: (key) => (key.expires_at ? <Age at={key.expires_at} /> : t("keys.never")),
+                },
+                { key: "action", header: t("field.action"), cell: (key) => <Revoke row={key} /> },
+              ]}
+            />
+          )}
+        </Loaded>
+      </Section>
+    </Page>
+  );
+}
+
+function Revoke({ row }: { row: Key }) {
+  return (
+    <Opener
+      label={t("keys.revoke")}
+      danger
+      dialog={(close) => (
+        <Confirm
+          title={t("keys.revokeTitle", { name: row.name })}
+          consequences={[
+            t("keys.revokeNow", { user: row.user }),
+            t("keys.revokeProxies"),
+            t("keys.revokeKeeps"),
+          ]}
+          verb={t("keys.revoke")}
+          act={() => unwrap(api.DELETE("/v1/keys/{name}", { params: { path: { name: row.name } } }))}
+          done={t("keys.revoked", { name: row.name })}
+          close={close}
+        />
+      )}
+    />
+  );
+}
+
+function KeyForm({ close }: { close: () => void }) {
+  const [name, setName] = useState("");
+  const [user, setUser] = useState("");
+  const [project, setProject] = useState("");
+  const [role, setRole] = useState<Spec["role"]>(null);
+  const [scopes, setScopes] = useState<string[]>([]);
+  const create = useAction(() =>
+    unwrap(
+      api.POST("/v1/keys", {
+        body: {
+          name: name.trim(),
+          user: user.trim() || null,
+          project: project.trim() || null,
+          role,
+          scopes: scopes.length > 0 ? (scopes as Spec["scopes"]) : null,
+        },
+      }),
+    ),
+  );
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    create.mutate();
+  };
+  return (
+    <Modal
+      opened
+      onClose={close}
+      title={t("keys.create")}
+      closeButtonProps={{ "aria-label": t("action.close") }}
+    >
+      {create.data ? (
+        <Stack gap="md">
+          <Text size="sm">{t("keys.once")}</Text>
+          <Command line={create.data.secret} />
+          <Group justify="flex-end">
+            <Button onClick={close}>{t("keys.stored")}</Button>
+          </Group>
+        </Stack>
+      ) : (
+        <form onSubmit={submit}>
+          <Stack gap="md">
+            <TextInput
+              label={t("field.name")}
+              description={t("keys.nameHelp")}
+              required
+              data-autofocus
+              value={name}
+              onChange={(event) => setName(event.currentTarget.value)}
+            />
+            <TextInput
+              label={t("field.user")}
+              description={t("keys.userHelp")}
+              value={user}
+              onChange={(event) => setUser(event.currentTarget.value)}
+            />
+            <TextInput
+              label={t("field.project")}
+              value={project}
+              onChange={(event) => setProject(event.currentTarget.value)}
+            />
+            <Select
+              label={t("users.role")}
+              clearable
+              data={[...ROLES]}
+              value={role ?? null}
+              onChange={(value) => setRole(value as Spec["role"])}
+            />
+            <MultiSelect
+              label={t("keys.scopes")}
+              description={t("keys.scopesHelp")}
+              data={[...SCOPES]}
+              value={scopes}
+              onChange={setScopes}
+            />
+            {create.error ? <Problem error={create.error} /> : null}
+            <Group justify="flex-end" gap="xs">
+              <Button variant="default" onClick={close}>
+                {t("action.cancel")}
+              </Button>
+              <Button type="submit" loading={create.isPending} disabled={name.trim() === ""}>
+                {t("action.create")}
+              </Button>
+            </Group>
+          </Stack>
+        </form>
+      )}
+    </Modal>
+  );
+}

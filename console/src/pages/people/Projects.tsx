@@ -1,0 +1,155 @@
+import { Button, Group, Modal, MultiSelect, NumberInput, Select, Stack, TextInput } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { Link } from "@tanstack/react-router";
+import { type FormEvent, useState } from "react";
+import { api, type Project, unwrap } from "@/api/client";
+import { groupsQuery, projectsQuery } from "@/api/queries";
+import { announce, Opener, useAction } from "@/parts/actions";
+import { DataTable } from "@/parts/DataTable";
+import { visible } from "@/parts/format";
+import { Page, Section } from "@/parts/Page";
+import { Empty, Loaded, Problem } from "@/parts/States";
+import { StatusText } from "@/parts/Status";
+import { Age } from "@/parts/Time";
+import { t } from "@/texts";
+
+export function Projects() {
+  const projects = useQuery(projectsQuery);
+  return (
+    <Page
+      title={t("nav.projects")}
+      lead={t("projects.lead")}
+      actions={
+        <Opener
+          label={t("projects.create")}
+          variant="filled"
+          dialog={(close) => <ProjectForm close={close} />}
+        />
+      }
+    >
+      <Section title={t("projects.all")}>
+        <Loaded query={projects}>
+          {(rows) => (
+            <DataTable
+              label={t("nav.projects")}
+              rows={rows}
+              id={(project) => project.id}
+              empty={<Empty title={t("projects.empty")} command="moorage projects create NAME" />}
+              columns={[
+                {
+                  key: "name",
+                  header: t("field.name"),
+                  cell: (project) => (
+                    <Link to="/projects/$name" params={{ name: project.name }} className="link">
+                      {visible(project.name)}
+                    </Link>
+                  ),
+                },
+                {
+                  key: "status",
+                  header: t("field.status"),
+                  cell: (project) => <StatusText status={project.status} />,
+                },
+                {
+                  key: "members",
+                  header: t("projects.members"),
+                  right: true,
+                  cell: (project) => project.members,
+                },
+                {
+                  key: "groups",
+                  header: t("nav.groups"),
+                  cell: (project) => project.resource_groups?.join(", ") ?? t("projects.allGroups"),
+                },
+                {
+                  key: "created",
+                  header: t("field.created"),
+                  wide: true,
+                  cell: (project) => <Age at={project.created_at} />,
+                },
+              ]}
+            />
+          )}
+        </Loaded>
+      </Section>
+    </Page>
+  );
+}
+
+export function ProjectForm({ base, close }: { base?: Project; close: () => void }) {
+  const groups = useQuery(groupsQuery);
+  const [name, setName] = useState(base?.name ?? "");
+  const [status, setStatus] = useState(base?.status ?? "active");
+  const [allowed, setAllowed] = useState<string[]>(base?.resource_groups ?? []);
+  const [priority, setPriority] = useState<number | null>(base?.max_priority ?? null);
+  const save = useAction(() => {
+    const patch = { status, resource_groups: allowed.length > 0 ? allowed : null, max_priority: priority };
+    return base
+      ? unwrap(api.PATCH("/v1/projects/{name}", { params: { path: { name } }, body: patch }))
+      : unwrap(api.POST("/v1/projects", { body: { name: name.trim(), ...patch } }));
+  });
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    save.mutate(undefined, {
+      onSuccess: () => {
+        announce(t(base ? "projects.saved" : "projects.created", { name }));
+        close();
+      },
+    });
+  };
+  return (
+    <Modal
+      opened
+      onClose={close}
+      title={base ? t("projects.edit", { name }) : t("projects.create")}
+      closeButtonProps={{ "aria-label": t("action.close") }}
+    >
+      <form onSubmit={submit}>
+        <Stack gap="md">
+          {base ? null : (
+            <TextInput
+              label={t("field.name")}
+              required
+              data-autofocus
+              value={name}
+              onChange={(event) => setName(event.currentTarget.value)}
+            />
+          )}
+          <MultiSelect
+            label={t("nav.groups")}
+            description={t("projects.groupsHelp")}
+            data={groups.data?.map((group) => group.name) ?? []}
+            value={allowed}
+            onChange={setAllowed}
+          />
+          <NumberInput
+            label={t("projects.priority")}
+            description={t("projects.priorityHelp")}
+            min={0}
+            max={100}
+            value={priority ?? ""}
+            onChange={(value) => setPriority(value === "" ? null : Number(value))}
+          />
+          {base ? (
+            <Select
+              label={t("field.status")}
+              allowDeselect={false}
+              data={["active", "disabled"]}
+              value={status}
+              onChange={(value) => setStatus(value as Project["status"])}
+            />
+          ) : null}
+          {save.error ? <Problem error={save.error} /> : null}
+          <Group justify="flex-end" gap="xs">
+            <Button variant="default" onClick={close}>
+              {t("action.cancel")}
+            </Button>
+            <Button type="submit" loading={save.isPending} disabled={name.trim() === ""}>
+              {base ? t("action.save") : t("action.create")}
+            </Button>
+          </Group>
+        </Stack>
+      </form>
+    </Modal>
+  );
+}

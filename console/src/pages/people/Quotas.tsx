@@ -1,0 +1,230 @@
+import { Button, Group, Modal, NumberInput, Select, Stack, TagsInput, TextInput } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { type FormEvent, useState } from "react";
+import { api, type Quota, unwrap } from "@/api/client";
+import { quotasQuery } from "@/api/queries";
+import { announce, Confirm, Opener, useAction } from "@/parts/actions";
+import { DataTable } from "@/parts/DataTable";
+import { amount, compareSlots, slotName, visible } from "@/parts/format";
+import { Page, Section } from "@/parts/Page";
+import { Empty, Loaded, Problem } from "@/parts/States";
+import { Age } from "@/parts/Time";
+import { t } from "@/texts";
+
+const SCOPES = ["project", "user", "group"] as const;
+type Scope = (typeof SCOPES)[number];
+
+export function Quotas() {
+  const quotas = useQuery(quotasQuery);
+  return (
+    <Page
+      title={t("nav.quotas")}
+      lead={t("quotas.lead")}
+      actions={
+        <Opener label={t("quotas.create")} variant="filled" dialog={(close) => <QuotaForm close={close} />} />
+      }
+    >
+      <Section title={t("quotas.all")}>
+        <Loaded query={quotas}>
+          {(rows) => (
+            <DataTable
+              label={t("nav.quotas")}
+              rows={rows}
+              id={(quota) => `${quota.scope}/${quota.name}`}
+              empty={
+                <Empty
+                  title={t("quotas.empty")}
+                  command="moorage quotas set project NAME --slot cuda.device=4"
+                >
+                  {t("quotas.emptyText")}
+                </Empty>
+              }
+              columns={[
+                {
+                  key: "name",
+                  header: t("field.name"),
+                  cell: (quota) => `${t(`quotas.${quota.scope}`)} ${visible(quota.name)}`,
+                },
+                { key: "slots", header: t("quotas.slots"), cell: (quota) => <SlotUse quota={quota} /> },
+                {
+                  key: "sessions",
+                  header: t("groups.placed"),
+                  right: true,
+                  cell: (quota) => ofLimit(quota.running, quota.sessions),
+                },
+                {
+                  key: "pending",
+                  header: t("field.waiting"),
+                  right: true,
+                  cell: (quota) => ofLimit(quota.waiting, quota.pending),
+                },
+                {
+                  key: "changed",
+                  header: t("quotas.changed"),
+                  wide: true,
+                  cell: (quota) => <Age at={quota.changed_at} />,
+                },
+                {
+                  key: "action",
+                  header: t("field.action"),
+                  cell: (quota) => (
+                    <Group gap={6} wrap="nowrap">
+                      <Opener
+                        label={t("action.edit")}
+                        dialog={(close) => <QuotaForm base={quota} close={close} />}
+                      />
+                      <Remove quota={quota} />
+                    </Group>
+                  ),
+                },
+              ]}
+            />
+          )}
+        </Loaded>
+      </Section>
+    </Page>
+  );
+}
+
+const ofLimit = (used: number, limit: number | null) =>
+  limit === null ? String(used) : t("usage.of", { used, capacity: limit });
+
+function SlotUse({ quota }: { quota: Quota }) {
+  const names = [...new Set([...Object.keys(quota.slots), ...Object.keys(quota.used)])].sort(compareSlots);
+  return (
+    <span>
+      {names
+        .map((slot) => {
+          const used = amount(slot, quota.used[slot] ?? 0);
+          const limit = quota.slots[slot];
+          return `${slotName(slot)} ${limit === undefined ? used : t("usage.of", { used, capacity: amount(slot, limit) })}`;
+        })
+        .join(" · ") || "–"}
+    </span>
+  );
+}
+
+function Remove({ quota }: { quota: Quota }) {
+  return (
+    <Opener
+      label={t("quotas.remove")}
+      danger
+      dialog={(close) => (
+        <Confirm
+          title={t("quotas.removeTitle", { name: quota.name })}
+          consequences={[t("quotas.removeText", { count: quota.waiting })]}
+          verb={t("quotas.remove")}
+          act={() =>
+            unwrap(
+              api.DELETE("/v1/quotas/{scope}/{name}", {
+                params: { path: { scope: quota.scope, name: quota.name } } as never,
+              }),
+            )
+          }
+          done={t("quotas.removed", { name: quota.name })}
+          close={close}
+        />
+      )}
+    />
+  );
+}
+
+/** "cuda.device=4" and the like as slots. */
+function slotsOf(lines: string[]): Record<string, string> {
+  return Object.fromEntries(
+    lines.map((line) => {
+      const [slot = "", value = ""] = line.split("=", 2);
+      return [slot.trim(), value.trim()];
+    }),
+  );
+}
+
+function QuotaForm({ base, close }: { base?: Quota; close: () => void }) {
+  const [scope, setScope] = useState<Scope>((base?.scope as Scope | undefined) ?? "project");
+  const [name, setName] = useState(base?.name ?? "");
+  const [slots, setSlots] = useState<string[]>(
+    Object.entries(base?.slots ?? {}).map(
+      ([slot, value]) => `${slot}=${slot === "mem" ? value : amount(slot, value)}`,
+    ),
+  );
+  const [sessions, setSessions] = useState<number | null>(base?.sessions ?? null);
+  const [pending, setPending] = useState<number | null>(base?.pending ?? null);
+  const save = useAction(() =>
+    unwrap(
+      api.PUT("/v1/quotas/{scope}/{name}", {
+        params: { path: { scope, name: name.trim() } } as never,
+        body: { slots: slotsOf(slots), sessions, pending },
+      }),
+    ),
+  );
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    save.mutate(undefined, {
+      onSuccess: () => {
+        announce(t("quotas.saved", { name }));
+        close();
+      },
+    });
+  };
+  const limit = (value: string | number) => (value === "" ? null : Number(value));
+  return (
+    <Modal
+      opened
+      onClose={close}
+      title={base ? t("quotas.edit", { name }) : t("quotas.create")}
+      closeButtonProps={{ "aria-label": t("action.close") }}
+    >
+      <form onSubmit={submit}>
+        <Stack gap="md">
+          {base ? null : (
+            <>
+              <Select
+                label={t("quotas.scope")}
+                allowDeselect={false}
+                data={SCOPES.map((value) => ({ value, label: t(`quotas.${value}`) }))}
+                value={scope}
+                onChange={(value) => setScope(value as Scope)}
+              />
+              <TextInput
+                label={t("field.name")}
+                required
+                data-autofocus
+                value={name}
+                onChange={(event) => setName(event.currentTarget.value)}
+              />
+            </>
+          )}
+          <TagsInput
+            label={t("quotas.slots")}
+            description={t("quotas.slotsHelp")}
+            value={slots}
+            onChange={setSlots}
+          />
+          <NumberInput
+            label={t("quotas.sessions")}
+            description={t("quotas.noLimitHelp")}
+            min={0}
+            value={sessions ?? ""}
+            onChange={(value) => setSessions(limit(value))}
+          />
+          <NumberInput
+            label={t("quotas.pending")}
+            description={t("quotas.noLimitHelp")}
+            min={0}
+            value={pending ?? ""}
+            onChange={(value) => setPending(limit(value))}
+          />
+          {save.error ? <Problem error={save.error} /> : null}
+          <Group justify="flex-end" gap="xs">
+            <Button variant="default" onClick={close}>
+              {t("action.cancel")}
+            </Button>
+            <Button type="submit" loading={save.isPending} disabled={name.trim() === ""}>
+              {t("action.save")}
+            </Button>
+          </Group>
+        </Stack>
+      </form>
+    </Modal>
+  );
+}

@@ -1,0 +1,185 @@
+import { Button, Group, Modal, Select, Stack, TextInput } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { type FormEvent, useState } from "react";
+import { api, type User, unwrap } from "@/api/client";
+import { usersQuery } from "@/api/queries";
+import { announce, Confirm, Opener, useAction } from "@/parts/actions";
+import { DataTable } from "@/parts/DataTable";
+import { visible } from "@/parts/format";
+import { Page, Section } from "@/parts/Page";
+import { Empty, Loaded, Problem } from "@/parts/States";
+import { StatusText } from "@/parts/Status";
+import { Age } from "@/parts/Time";
+import { t } from "@/texts";
+
+type Role = NonNullable<User["platform_role"]>;
+
+export function Users() {
+  const users = useQuery(usersQuery);
+  return (
+    <Page
+      title={t("nav.users")}
+      lead={t("users.lead")}
+      actions={
+        <Opener label={t("users.create")} variant="filled" dialog={(close) => <UserForm close={close} />} />
+      }
+    >
+      <Section title={t("users.all")}>
+        <Loaded query={users}>
+          {(rows) => (
+            <DataTable
+              label={t("nav.users")}
+              rows={rows}
+              id={(user) => user.id}
+              empty={<Empty title={t("users.empty")} command="moorage users create NAME" />}
+              columns={[
+                { key: "name", header: t("field.name"), cell: (user) => visible(user.name) },
+                { key: "email", header: t("users.email"), wide: true, cell: (user) => user.email || "–" },
+                {
+                  key: "status",
+                  header: t("field.status"),
+                  cell: (user) => <StatusText status={user.status} />,
+                },
+                {
+                  key: "role",
+                  header: t("users.role"),
+                  cell: (user) => user.platform_role ?? t("users.noRole"),
+                },
+                {
+                  key: "projects",
+                  header: t("nav.projects"),
+                  cell: (user) =>
+                    Object.entries(user.projects ?? {})
+                      .map(([project, role]) => `${project} (${role})`)
+                      .join(", ") || "–",
+                },
+                {
+                  key: "created",
+                  header: t("field.created"),
+                  wide: true,
+                  cell: (user) => <Age at={user.created_at} />,
+                },
+                {
+                  key: "action",
+                  header: t("field.action"),
+                  cell: (user) => (
+                    <Group gap={6} wrap="nowrap">
+                      <Opener
+                        label={t("action.edit")}
+                        dialog={(close) => <UserForm base={user} close={close} />}
+                      />
+                      {user.status === "active" ? <Disable user={user} /> : null}
+                    </Group>
+                  ),
+                },
+              ]}
+            />
+          )}
+        </Loaded>
+      </Section>
+    </Page>
+  );
+}
+
+function Disable({ user }: { user: User }) {
+  return (
+    <Opener
+      label={t("users.disable")}
+      danger
+      dialog={(close) => (
+        <Confirm
+          title={t("users.disableTitle", { name: user.name })}
+          consequences={[t("users.disableKeys"), t("users.disableKeeps")]}
+          verb={t("users.disable")}
+          act={() =>
+            unwrap(
+              api.PATCH("/v1/users/{name}", {
+                params: { path: { name: user.name } },
+                body: { status: "disabled" } as never,
+              }),
+            )
+          }
+          done={t("users.disabled", { name: user.name })}
+          close={close}
+        />
+      )}
+    />
+  );
+}
+
+function UserForm({ base, close }: { base?: User; close: () => void }) {
+  const [name, setName] = useState(base?.name ?? "");
+  const [email, setEmail] = useState(base?.email ?? "");
+  const [role, setRole] = useState<Role | null>(base?.platform_role ?? null);
+  const [status, setStatus] = useState(base?.status ?? "active");
+  const save = useAction(() => {
+    const patch = { email: email.trim(), platform_role: role, status };
+    return base
+      ? unwrap(api.PATCH("/v1/users/{name}", { params: { path: { name } }, body: patch }))
+      : unwrap(api.POST("/v1/users", { body: { name: name.trim(), ...patch } }));
+  });
+  const submit = (event: FormEvent) => {
+    event.preventDefault();
+    save.mutate(undefined, {
+      onSuccess: () => {
+        announce(t(base ? "users.saved" : "users.created", { name }));
+        close();
+      },
+    });
+  };
+  return (
+    <Modal
+      opened
+      onClose={close}
+      title={base ? t("users.edit", { name }) : t("users.create")}
+      closeButtonProps={{ "aria-label": t("action.close") }}
+    >
+      <form onSubmit={submit}>
+        <Stack gap="md">
+          {base ? null : (
+            <TextInput
+              label={t("field.name")}
+              required
+              data-autofocus
+              value={name}
+              onChange={(event) => setName(event.currentTarget.value)}
+            />
+          )}
+          <TextInput
+            label={t("users.email")}
+            type="email"
+            value={email}
+            onChange={(event) => setEmail(event.currentTarget.value)}
+          />
+          <Select
+            label={t("users.role")}
+            description={t("users.roleHelp")}
+            clearable
+            data={["admin", "auditor"]}
+            placeholder={t("users.noRole")}
+            value={role}
+            onChange={(value) => setRole(value as Role | null)}
+          />
+          {base ? (
+            <Select
+              label={t("field.status")}
+              allowDeselect={false}
+              data={["active", "disabled"]}
+              value={status}
+              onChange={(value) => setStatus(value as User["status"])}
+            />
+          ) : null}
+          {save.error ? <Problem error={save.error} /> : null}
+          <Group justify="flex-end" gap="xs">
+            <Button variant="default" onClick={close}>
+              {t("action.cancel")}
+            </Button>
+            <Button type="submit" loading={save.isPending} disabled={name.trim() === ""}>
+              {base ? t("action.save") : t("action.create")}
+            </Button>
+          </Group>
+        </Stack>
+      </form>
+    </Modal>
+  );
+}

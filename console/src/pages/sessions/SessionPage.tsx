@@ -1,0 +1,238 @@
+import { Code, Tabs } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { Link, useParams } from "@tanstack/react-router";
+import { lazy, Suspense } from "react";
+import { api, type Schemas, type Session, unwrap } from "@/api/client";
+import { historyQuery, LIVE_STATUSES, sessionQuery, whyQuery } from "@/api/queries";
+import { Confirm, Opener } from "@/parts/actions";
+import { DataTable } from "@/parts/DataTable";
+import { duration, reasonText, slotsText, visible } from "@/parts/format";
+import { Facts, Page, Section } from "@/parts/Page";
+import { Empty, Loaded } from "@/parts/States";
+import { StatusText } from "@/parts/Status";
+import { Age } from "@/parts/Time";
+import { WhyDetails } from "@/parts/Why";
+import { t } from "@/texts";
+import { Apps } from "./Apps";
+import { Logs } from "./Logs";
+
+const Usage = lazy(() => import("./Usage"));
+
+const isLive = (session: Session) => (LIVE_STATUSES as readonly string[]).includes(session.status);
+
+export function SessionPage() {
+  const { ref } = useParams({ from: "/sessions/$ref" });
+  const session = useQuery(sessionQuery(ref));
+  return (
+    <Loaded query={session} height={300}>
+      {(found) => (
+        <Page
+          title={visible(found.name)}
+          lead={
+            <>
+              <StatusText status={found.status} /> · {found.type} · {visible(found.project ?? "")}/
+              {visible(found.user ?? "")}
+            </>
+          }
+          actions={isLive(found) ? <Stop session={found} /> : null}
+        >
+          {found.status === "PENDING" ? <Why id={found.id} /> : null}
+          <Ended session={found} />
+          <Tabs defaultValue="about" keepMounted={false} className="section">
+            <Tabs.List mb="md">
+              <Tabs.Tab value="about">{t("session.about")}</Tabs.Tab>
+              <Tabs.Tab value="timeline">{t("session.timeline")}</Tabs.Tab>
+              <Tabs.Tab value="logs">{t("session.logs")}</Tabs.Tab>
+              <Tabs.Tab value="usage">{t("session.usage")}</Tabs.Tab>
+              <Tabs.Tab value="spec">{t("session.spec")}</Tabs.Tab>
+            </Tabs.List>
+            <Tabs.Panel value="about">
+              <About session={found} />
+            </Tabs.Panel>
+            <Tabs.Panel value="timeline">
+              <Timeline id={found.id} />
+            </Tabs.Panel>
+            <Tabs.Panel value="logs">
+              <Logs session={found} live={isLive(found)} />
+            </Tabs.Panel>
+            <Tabs.Panel value="usage">
+              <Suspense>
+                <Usage id={found.id} />
+              </Suspense>
+            </Tabs.Panel>
+            <Tabs.Panel value="spec">
+              <Code block className="wrap">
+                {visible(JSON.stringify(found.spec, null, 2))}
+              </Code>
+            </Tabs.Panel>
+          </Tabs>
+        </Page>
+      )}
+    </Loaded>
+  );
+}
+
+function Stop({ session }: { session: Session }) {
+  const lines = [
+    session.status === "PENDING"
+      ? t("session.stopPending")
+      : t("session.stopRunning", { count: (session.kernels ?? []).length }),
+    ...(session.endpoint ? [t("session.stopReplica", { endpoint: session.endpoint })] : []),
+  ];
+  return (
+    <Opener
+      label={t("session.stop")}
+      danger
+      dialog={(close) => (
+        <Confirm
+          title={t("session.stopTitle", { name: visible(session.name) })}
+          consequences={lines}
+          verb={t("session.stop")}
+          act={() => unwrap(api.POST("/v1/sessions/{ref}/stop", { params: { path: { ref: session.id } } }))}
+          done={t("session.stopped", { name: visible(session.name) })}
+          close={close}
+        />
+      )}
+    />
+  );
+}
+
+function Why({ id }: { id: string }) {
+  const why = useQuery({ ...whyQuery(id), refetchInterval: 10_000 });
+  return (
+    <Section title={t("session.why")}>
+      <Loaded query={why}>{(found) => <WhyDetails why={found} />}</Loaded>
+    </Section>
+  );
+}
+
+function Ended({ session }: { session: Session }) {
+  if (!session.reason && !session.detail) {
+    return null;
+  }
+  const tail = (session.kernels ?? []).map((kernel) => kernel.log_tail ?? "").find(Boolean);
+  return (
+    <Section title={t("session.reason")}>
+      <p className="card-line">
+        <strong>{reasonText(session.reason)}</strong> {visible(session.detail)}
+      </p>
+      {session.status === "ERROR" && tail ? <pre className="log">{visible(tail)}</pre> : null}
+    </Section>
+  );
+}
+
+function About({ session }: { session: Session }) {
+  return (
+    <>
+      <Facts
+        facts={[
+          [
+            t("field.group"),
+            <Link key="group" to="/groups/$name" params={{ name: session.resource_group }} className="link">
+              {session.resource_group}
+            </Link>,
+          ],
+          [t("field.requested"), slotsText(session.slots)],
+          [t("session.priority"), session.priority],
+          [t("session.attempt"), session.attempt],
+          [t("field.created"), <Age key="created" at={session.created_at} />],
+          [t("session.since"), <Age key="since" at={session.status_since} />],
+          [t("session.deadline"), <Age key="deadline" at={session.deadline_at} />],
+          [
+            t("field.endpoint"),
+            session.endpoint ? (
+              <Link key="endpoint" to="/endpoints/$name" params={{ name: session.endpoint }} className="link">
+                {session.endpoint}
+              </Link>
+            ) : null,
+          ],
+          [
+            t("session.result"),
+            session.result === "UNDEFINED" ? "" : <StatusText key="result" status={session.result} />,
+          ],
+          [
+            "id",
+            <span key="id" className="mono">
+              {session.id}
+            </span>,
+          ],
+        ]}
+      />
+      <h2 className="part-title">{t("session.kernels")}</h2>
+      <DataTable
+        label={t("session.kernels")}
+        rows={session.kernels ?? []}
+        id={(kernel) => kernel.id}
+        empty={<Empty title={t("session.noKernels")} />}
+        columns={[
+          { key: "host", header: t("session.kernel"), cell: (kernel) => kernel.hostname },
+          {
+            key: "status",
+            header: t("field.status"),
+            cell: (kernel) => <StatusText status={kernel.status} />,
+          },
+          {
+            key: "agent",
+            header: t("field.agent"),
+            cell: (kernel) =>
+              kernel.agent_id ? (
+                <Link to="/agents/$id" params={{ id: kernel.agent_id }} className="link">
+                  {kernel.agent_id}
+                </Link>
+              ) : (
+                "–"
+              ),
+          },
+          {
+            key: "devices",
+            header: t("agent.devices"),
+            cell: (kernel) => (kernel.devices ?? []).map((device) => device.device_id).join(", ") || "–",
+          },
+          { key: "detail", header: t("field.detail"), cell: (kernel) => visible(kernel.detail ?? "") || "–" },
+        ]}
+      />
+      <Apps session={session} />
+    </>
+  );
+}
+
+const TONES: Record<string, string> = { PENDING: "wait", RUNNING: "good", ERROR: "bad" };
+
+function Timeline({ id }: { id: string }) {
+  const history = useQuery(historyQuery(id));
+  return (
+    <Loaded query={history}>
+      {(entries) => (
+        <ol className="timeline" aria-label={t("session.timeline")}>
+          {entries.map((entry, index) => (
+            <Entry key={entry.revision} entry={entry} next={entries[index + 1]} />
+          ))}
+        </ol>
+      )}
+    </Loaded>
+  );
+}
+
+type HistoryEntry = Schemas["HistoryEntry"];
+
+function Entry({ entry, next }: { entry: HistoryEntry; next: HistoryEntry | undefined }) {
+  const lasted = next ? duration(Date.parse(next.at) - Date.parse(entry.at)) : "";
+  return (
+    <li data-tone={TONES[entry.to_status] ?? "busy"}>
+      <div>
+        <StatusText status={entry.to_status} />
+        {lasted ? <div className="dim">{t("session.lasted", { duration: lasted })}</div> : null}
+      </div>
+      <div>
+        <div>
+          {reasonText(entry.event)}
+          {entry.reason ? `: ${reasonText(entry.reason)}` : ""}
+        </div>
+        {entry.detail ? <div className="wrap">{visible(entry.detail)}</div> : null}
+        <div className="dim">
+          <Age at={entry.at} /> · {visible(entry.actor)}
+        </div>
+      </div>
+    </li>
+  );
+}

@@ -1,0 +1,71 @@
+import { Group, Title } from "@mantine/core";
+import { type ReactNode, useEffect, useRef } from "react";
+import { t } from "@/texts";
+
+/** A page's heading, with its actions at the right. It takes the focus after navigation. */
+export function Page({
+  title,
+  lead,
+  actions,
+  children,
+}: {
+  title: string;
+  lead?: ReactNode;
+  actions?: ReactNode;
+  children: ReactNode;
+}) {
+  const heading = useRef<HTMLHeadingElement>(null);
+  useEffect(() => {
+    document.title = `${title} · ${t("app.name")}`;
+    heading.current?.focus({ preventScroll: true });
+  }, [title]);
+  return (
+    <div className="page">
+      <Group justify="space-between" align="flex-start" gap="sm" className="page-head">
+        <div className="page-title">
+          <Title order={1} tabIndex={-1} ref={heading} className="wrap">
+            {title}
+          </Title>
+          {lead ? <div className="lead">{lead}</div> : null}
+        </div>
+        {actions ? <Group gap="xs">{actions}</Group> : null}
+      </Group>
+      {children}
+    </div>
+  );
+}
+
+/** A titled part of a page. */
+export function Section({
+  title,
+  actions,
+  children,
+}: {
+  title: string;
+  actions?: ReactNode;
+  children: ReactNode;
+}) {
+  return (
+    <section className="section" aria-label={title}>
+      <Group justify="space-between" gap="sm" className="section-head">
+        <Title order={2}>{title}</Title>
+        {actions}
+      </Group>
+      {children}
+    </section>
+  );
+}
+
+/** Names and values, in a grid. */
+export function Facts({ facts }: { facts: [string, ReactNode][] }) {
+  return (
+    <dl className="facts">
+      {facts.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd className="wrap">{value === "" || value === null || value === undefined ? "–" : value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}

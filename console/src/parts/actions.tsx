@@ -1,0 +1,151 @@
+import { Button, Group, List, Modal, Stack, Text, TextInput } from "@mantine/core";
+import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { type ReactNode, useState, useSyncExternalStore } from "react";
+import { refreshAll } from "@/api/queries";
+import { t } from "@/texts";
+import { Problem } from "./States";
+
+// The outcome of the last action. A screen reader hears it politely; nothing else is announced.
+let outcome = "";
+let timer = 0;
+const listeners = new Set<() => void>();
+
+export function announce(text: string) {
+  outcome = text;
+  window.clearTimeout(timer);
+  timer = window.setTimeout(() => announce(""), 6000);
+  for (const listener of listeners) {
+    listener();
+  }
+}
+
+export function Outcomes() {
+  const text = useSyncExternalStore(
+    (listener) => {
+      listeners.add(listener);
+      return () => listeners.delete(listener);
+    },
+    () => outcome,
+  );
+  return (
+    <div aria-live="polite" className="outcome" data-shown={text !== ""}>
+      {text}
+    </div>
+  );
+}
+
+/** A change by the user: when it is done, its outcome is announced, and what is shown is asked for again. */
+export function useAction<A = void, R = unknown>(
+  act: (argument: A) => Promise<R>,
+  done?: (result: R) => string,
+) {
+  const client = useQueryClient();
+  return useMutation({
+    mutationFn: act,
+    onSuccess: async (result) => {
+      if (done) {
+        announce(done(result));
+      }
+      await refreshAll(client);
+    },
+  });
+}
+
+/** Asks before a destructive act, and says what will happen. `retype`: a name that has to be typed first. */
+export function Confirm({
+  title,
+  consequences,
+  verb,
+  retype,
+  act,
+  done,
+  close,
+  children,
+}: {
+  title: string;
+  consequences: string[];
+  verb: string;
+  retype?: string;
+  act: () => Promise<unknown>;
+  done: string;
+  close: () => void;
+  children?: ReactNode;
+}) {
+  const [typed, setTyped] = useState("");
+  const action = useAction(act, () => done);
+  return (
+    <Modal opened onClose={close} title={title} closeButtonProps={{ "aria-label": t("action.close") }}>
+      <Stack gap="md">
+        <List size="sm" spacing={4}>
+          {consequences.map((line) => (
+            <List.Item key={line}>{line}</List.Item>
+          ))}
+        </List>
+        {children}
+        {retype ? (
+          <TextInput
+            label={t("confirm.retype", { name: retype })}
+            value={typed}
+            onChange={(event) => setTyped(event.currentTarget.value)}
+          />
+        ) : null}
+        {action.error ? <Problem error={action.error} /> : null}
+        <Group justify="flex-end" gap="xs">
+          <Button variant="default" onClick={close} data-autofocus>
+            {t("action.cancel")}
+          </Button>
+          <Button
+            color="red.8"
+            loading={action.isPending}
+            disabled={retype !== undefined && typed !== retype}
+            onClick={() => action.mutate(undefined, { onSuccess: close })}
+          >
+            {verb}
+          </Button>
+        </Group>
+      </Stack>
+    </Modal>
+  );
+}
+
+/** A button that opens a dialog; the dialog is made when it opens. */
+export function Opener({
+  label,
+  variant = "default",
+  danger,
+  disabled,
+  reason,
+  dialog,
+}: {
+  label: string;
+  variant?: "default" | "filled";
+  danger?: boolean;
+  disabled?: boolean;
+  reason?: string;
+  dialog: (close: () => void) => ReactNode;
+}) {
+  const [opened, setOpened] = useState(false);
+  return (
+    <>
+      <Button
+        size="xs"
+        variant={variant}
+        className={danger ? "danger" : undefined}
+        disabled={disabled}
+        title={disabled ? reason : undefined}
+        onClick={() => setOpened(true)}
+      >
+        {label}
+      </Button>
+      {opened ? dialog(() => setOpened(false)) : null}
+    </>
+  );
+}
+
+export function Muted({ children }: { children: ReactNode }) {
+  return (
+    <Text span size="sm" className="dim">
+      {children}
+    </Text>
+  );
+}

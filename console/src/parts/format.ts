@@ -1,0 +1,102 @@
+import { serverNow } from "@/api/connection";
+
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+
+export function bytes(amount: number): string {
+  let value = amount;
+  let unit = 0;
+  while (value >= 1024 && unit < UNITS.length - 1) {
+    value /= 1024;
+    unit += 1;
+  }
+  return `${number(value)} ${UNITS[unit]}`;
+}
+
+export function number(value: number, digits = 1): string {
+  return new Intl.NumberFormat("en", { maximumFractionDigits: digits }).format(value);
+}
+
+/** An amount of a slot in base units, as a person writes it: 1.5, 4 GiB. */
+export function amount(slot: string, value: number): string {
+  if (slot === "mem") {
+    return bytes(value);
+  }
+  return slot.endsWith(".device") ? number(value) : number(value / 1000, 3);
+}
+
+export function slotsText(slots: Record<string, number>): string {
+  const names = Object.keys(slots).sort(compareSlots);
+  return names.map((slot) => `${amount(slot, slots[slot] ?? 0)} ${slotName(slot)}`).join(", ");
+}
+
+/** GPUs and the like first, then cpu and mem. */
+export function compareSlots(a: string, b: string): number {
+  const rank = (slot: string) => (slot === "cpu" ? 1 : slot === "mem" ? 2 : 0);
+  return rank(a) - rank(b) || a.localeCompare(b);
+}
+
+export function slotName(slot: string): string {
+  return slot === "cpu" ? "CPU" : slot === "mem" ? "memory" : slot.replace(/\.device$/, "");
+}
+
+const STEPS: [number, Intl.RelativeTimeFormatUnit][] = [
+  [60, "second"],
+  [3600, "minute"],
+  [86_400, "hour"],
+  [Number.POSITIVE_INFINITY, "day"],
+];
+const RELATIVE = new Intl.RelativeTimeFormat("en", { numeric: "auto", style: "short" });
+
+/** "3 min. ago", by the manager's clock. */
+export function relative(iso: string): string {
+  const seconds = (Date.parse(iso) - serverNow()) / 1000;
+  let unitSeconds = 1;
+  for (const [limit, unit] of STEPS) {
+    if (Math.abs(seconds) < limit) {
+      return RELATIVE.format(Math.round(seconds / unitSeconds), unit);
+    }
+    unitSeconds = limit;
+  }
+  return iso;
+}
+
+/** "2 h 5 min" between two times. */
+export function duration(milliseconds: number): string {
+  const seconds = Math.max(0, Math.round(milliseconds / 1000));
+  const parts: [number, string][] = [
+    [Math.floor(seconds / 86_400), "d"],
+    [Math.floor((seconds % 86_400) / 3600), "h"],
+    [Math.floor((seconds % 3600) / 60), "min"],
+    [seconds % 60, "s"],
+  ];
+  const first = parts.findIndex(([count]) => count > 0);
+  if (first < 0) {
+    return "0 s";
+  }
+  return parts
+    .slice(first, first + 2)
+    .filter(([count]) => count > 0)
+    .map(([count, unit]) => `${count} ${unit}`)
+    .join(" ");
+}
+
+export function dateTime(iso: string): string {
+  return new Intl.DateTimeFormat("en-GB", { dateStyle: "medium", timeStyle: "medium" }).format(new Date(iso));
+}
+
+export function clockTime(at: number): string {
+  return new Intl.DateTimeFormat("en-GB", { timeStyle: "medium" }).format(new Date(at));
+}
+
+// Control and bidirectional characters could hide or reorder what a name or a log says.
+const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+
+/** `text` with its invisible characters shown as code points. */
+export function visible(text: string): string {
+  return text.replace(HIDDEN, (found) => `\\u${found.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
+/** "lacks-resources" as "lacks resources". */
+export function reasonText(reason: string): string {
+  return reason.replaceAll("-", " ");
+}

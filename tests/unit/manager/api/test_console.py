@@ -1,0 +1,88 @@
+"""The web console as the manager serves it: its page, its files, their headers."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from pathlib import Path
+
+import pytest
+from served_api import Api
+
+from moorage.manager.console.files import BUNDLE
+
+FIRST_LOAD_KIB = 400
+
+
+async def fetch(api: Api, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+    async with api.http.get(path, headers=headers, allow_redirects=False) as response:
+        return response.status, dict(response.headers), await response.read()
+
+
+async def test_page_has_a_fresh_nonce_and_a_strict_policy(api: Api) -> None:
+    nonces = set()
+    for path in ("/console/", "/console/groups/default", "/console/sessions/some%2Fname"):
+        status, headers, body = await fetch(api, path)
+        assert (status, headers["Cache-Control"]) == (200, "no-store")
+        policy = headers["Content-Security-Policy"]
+        (nonce,) = re.findall(r"'nonce-([^']+)'", policy)
+        assert f'content="{nonce}"'.encode() in body
+        assert "unsafe" not in policy
+        assert "default-src 'none'; script-src 'self'; " in policy
+        nonces.add(nonce)
+        assert b"<style" not in body
+        assert not re.search(rb"<script(?![^>]*\ssrc=)", body), "no script stands in the page itself"
+    assert len(nonces) == 3
+
+
+async def test_address_without_a_slash_leads_to_the_page(api: Api) -> None:
+    status, headers, _ = await fetch(api, "/console")
+    assert (status, headers["Location"]) == (308, "/console/")
+
+
+async def test_files_are_cached_for_good_and_compressed(api: Api) -> None:
+    _, _, page = await fetch(api, "/console/")
+    found = re.findall(r'(?:src|href)="(/console/assets/[^"]+)"', page.decode())
+    assert found
+    for path in found:
+        status, headers, body = await fetch(api, path, **{"Accept-Encoding": "identity"})
+        assert (status, headers["Cache-Control"]) == (200, "public, max-age=31536000, immutable")
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert body == (BUNDLE / "assets" / path.rpartition("/")[2]).read_bytes()
+        async with api.http.get(path, headers={"Accept-Encoding": "gzip"}) as response:
+            assert response.headers["Content-Encoding"] == "gzip"
+            assert await response.read() == body
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/console/assets/none.js",
+        "/console/assets/..%2Findex.html",
+        "/console/assets/%2e%2e%2findex.html",
+        "/console/assets/..%5C..%5Cfiles.py",
+        "/console/assets/%00.js",
+        "/console/none.js",
+    ],
+)
+async def test_missing_file_is_no_page(api: Api, path: str) -> None:
+    status, headers, _ = await fetch(api, path)
+    assert (status, headers["Content-Type"]) == (404, "application/problem+json")
+
+
+def test_first_load_is_small() -> None:
+    """The page with all that it asks for before it shows something."""
+    page = (BUNDLE / "index.html").read_text()
+    names = re.findall(r'(?:src|href)="/console/([^"]+)"', page)
+    # The overview, which is loaded next.
+    names += [f"assets/{file.name}" for file in Path(BUNDLE / "assets").glob("Overview-*.js")]
+    size = sum(len(gzip.compress((BUNDLE / name).read_bytes(), 9)) for name in names)
+    assert size < FIRST_LOAD_KIB * 1024
+
+
+def test_bundle_names_no_foreign_host() -> None:
+    """Addresses in it are namespaces and links in messages of libraries, never something that is loaded."""
+    for file in BUNDLE.rglob("*"):
+        if file.suffix in (".css", ".html"):
+            hosts = set(re.findall(r"https?://([^/\"'\s)]+)", file.read_text()))
+            assert hosts <= {"www.w3.org"}, file.name
