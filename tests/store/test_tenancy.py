@@ -40,7 +40,7 @@ ANN, BOB = Scope.system("ann", Owner("ann", "vision")), Scope.system("bob", Owne
 # Routes about what belongs to a project, by the first part of their path; the others are about the platform.
 TENANT = {"secrets", "sessions", "endpoints", "workspaces", "quotas", "keys", "projects", "stats"}
 TENANT |= {"usage", "limits", "metrics", "events", "overview", "occupancy"}
-PLATFORM = {"agents", "groups", "scheduler", "users", "join-tokens", "join", "peers", "ca"}
+PLATFORM = {"agents", "groups", "scheduler", "users", "join-tokens", "join", "peers", "ca", "session"}
 
 BODIES: dict[str, Any] = {
     "SessionSpec": {"command": ["x"]},
@@ -63,6 +63,9 @@ BODIES: dict[str, Any] = {
     "Cordon": {},
     "JoinTokenSpec": {"kind": "agent"},
     "RotateCa": {},
+    "SwitchProject": {"project": "vision"},
+    "PasswordChange": {"current": "wrong", "password": "correct horse"},
+    "NewPassword": {"password": "correct horse"},
 }
 
 
@@ -318,6 +321,9 @@ NO_TENANT = {"Agents", "Groups", "Peers", "RegistrationSource", "RunningCommand"
 UNSCOPED = {
     "Keys.find": "makes the scope",
     "Keys.on_change": "reads nothing",
+    "ConsoleSessions.begin_sign_in": "before there is a scope",
+    "ConsoleSessions.open": "before there is a scope",
+    "ConsoleSessions.find": "makes the scope",
     "Usage.of_agent": "of a node",
     "Usage.top_agents": "of nodes",
     "Explanations.infeasible": "about the nodes alone",

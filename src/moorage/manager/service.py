@@ -23,6 +23,7 @@ from moorage.common.model.addresses import AddressRule, is_loopback, split_addre
 from moorage.common.model.errors import ConfigError, StartupError, StoreUnavailable
 from moorage.common.views.peers import JoinTokenSpec
 from moorage.manager.api import ApiServices, serve_api
+from moorage.manager.api.dependencies import ConsoleLimits
 from moorage.manager.events import EventFeed
 from moorage.manager.explain.service import ExplanationService
 from moorage.manager.loops import (
@@ -338,6 +339,9 @@ class Manager:
             max_body_bytes=self._settings.max_body_bytes,
             version=moorage.__version__,
             clock=self._clock,
+            console=ConsoleLimits(
+                self._settings.console_session_hours * 3600, round(self._settings.console_idle_minutes * 60)
+            ),
         )
         settings = self._settings
         tls = server_tls("manager", settings.tls_certificate, settings.tls_key, self._tls, self._home)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from moorage.common.views.console import NewPassword, WhoAmI
 from moorage.common.views.identity import (
     Membership,
     MemberView,
@@ -29,6 +30,17 @@ class IdentityCalls(Transport):
     async def update_user(self, name: str, patch: UserPatch) -> UserView:
         """Replaces the fields that ``patch`` sets."""
         return await self.call(UserView, "PATCH", f"/v1/users/{segment(name)}", body=patch)
+
+    async def who_am_i(self) -> WhoAmI:
+        return await self.call(WhoAmI, "GET", "/v1/session")
+
+    async def set_password(self, user: str, password: str) -> UserView:
+        """Ends the user's console sessions."""
+        path = f"/v1/users/{segment(user)}/password"
+        return await self.call(UserView, "PUT", path, body=NewPassword(password=password))
+
+    async def delete_password(self, user: str) -> UserView:
+        return await self.call(UserView, "DELETE", f"/v1/users/{segment(user)}/password")
 
     async def create_project(self, spec: ProjectSpec) -> ProjectView:
         return await self.call(ProjectView, "POST", "/v1/projects", body=spec)

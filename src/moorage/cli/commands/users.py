@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,10 +10,13 @@ import typer
 from moorage.cli import output
 from moorage.cli.app import list_command, noun
 from moorage.cli.context import Cli, Output, command
+from moorage.common.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     from moorage.common.views.identity import UserView
+    from moorage.sdk import Client
 
+_SHORTEST = 8
 users = noun("users", help="People and robots, and their roles on the platform.")
 
 Name = Annotated[str, typer.Argument(help="Name of the user.")]
@@ -60,6 +64,14 @@ def set_user(
     status: Annotated[
         str | None, typer.Option(help="active, or disabled: its keys are refused everywhere.")
     ] = None,
+    password: Annotated[
+        bool | None,
+        typer.Option(
+            "--password/--no-password",
+            help="Set the password for the console, typed at a prompt or read from stdin; or delete it. The "
+            "user's console sessions end.",
+        ),
+    ] = None,
 ) -> None:
     """Change a user; what is not given stays. For administrators.
 
@@ -67,11 +79,34 @@ def set_user(
     Examples:
       moorage users set ann --status disabled
       moorage users set ann --role none
+      moorage users set ann --password < password.txt
     """
     from moorage.common.views.identity import UserPatch
 
     patch = UserPatch.model_validate(_fields(email, role, status))
-    _print(cli, cli.run(lambda client: client.update_user(name, patch)))
+    secret = _read_password(name) if password else ""
+
+    async def work(client: Client) -> UserView:
+        if secret:
+            await client.set_password(name, secret)
+        elif password is False:
+            await client.delete_password(name)
+        return await client.update_user(name, patch)
+
+    _print(cli, cli.run(work))
+
+
+def _read_password(name: str) -> str:
+    """Raises ``InvalidInput`` for one that is too short."""
+    if sys.stdin.isatty():
+        given = typer.prompt(f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True)
+    else:
+        given = sys.stdin.read().removesuffix("\n")
+    if len(given) < _SHORTEST:
+        raise InvalidInput(
+            f"the password has {len(given)} characters", next_step=f"give at least {_SHORTEST}"
+        )
+    return str(given)
 
 
 def _fields(email: str | None, role: str | None, status: str | None) -> dict[str, str | None]:

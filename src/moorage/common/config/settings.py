@@ -165,6 +165,10 @@ class ManagerSettings(Section):
     balancer, or with a second network."""
     max_body_bytes: Annotated[int, Field(gt=0)] = 1_048_576
     """Maximum request body of the REST API."""
+    console_session_hours: Annotated[float, Field(gt=0, le=8760, allow_inf_nan=False)] = 12
+    """Longest duration of a console session; then its user signs in again."""
+    console_idle_minutes: Annotated[float, Field(ge=1, le=525_600, allow_inf_nan=False)] = 60
+    """Time without a request after which a console session ends."""
     suspect_after_s: Annotated[float, Field(gt=0)] = 40
     """Silence after which an agent is SUSPECT and gets no new work, and at least three of its report
     intervals."""

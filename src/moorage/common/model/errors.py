@@ -13,7 +13,7 @@ class MoorageError(Exception):
 
     code: ClassVar[str] = "error"
     http: ClassVar[int] = 500
-    retry_after_s: ClassVar[int | None] = None
+    retry_after_s: int | None = None
 
     def __init__(self, message: str | None = None, *, next_step: str = "", **fields: Any) -> None:
         self.message = message or (self.__doc__ or "").strip()

@@ -1,15 +1,17 @@
-"""Authentication of REST requests by API key. The store knows a key by the SHA-256 of its secret."""
+"""Authentication of REST requests: by API key, or by the cookie of a console session. The store knows both by
+the SHA-256 of their secrets."""
 
 from __future__ import annotations
 
-import hashlib
+from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
 from moorage.common.aio.clock import Clock
-from moorage.common.model.errors import Unauthenticated
+from moorage.common.model.errors import Forbidden, Unauthenticated
 from moorage.manager.api.dependencies import ApiStore
-from moorage.manager.identity.keys import ApiKey
+from moorage.manager.identity import csrf
+from moorage.manager.identity.keys import ApiKey, digest_of
 
 # How long a revoked key may still work if the notification of its revocation was lost. The cache saves a
 # query per request.
@@ -17,8 +19,21 @@ _CACHE_S = 2.0
 _CACHE_KEYS = 1024
 
 
+class CsrfRefused(Forbidden):
+    """The request carries the cookie of a console session, and does not come from the console."""
+
+    code = "csrf"
+
+
+def cookie_of(request: web.Request) -> str:
+    """The secret of the console session in the cookie of the request; "" if there is none."""
+    secret = request.cookies.get(csrf.SECURE_COOKIE, "")
+    # Over plain HTTP an app on another port may have set the cookie without the prefix.
+    return secret or ("" if request.secure else request.cookies.get(csrf.COOKIE, ""))
+
+
 class Authenticator:
-    """Looks up API keys, and caches valid ones for ``_CACHE_S`` seconds."""
+    """Looks up API keys and console sessions, and caches valid ones for ``_CACHE_S`` seconds."""
 
     def __init__(self, store: ApiStore, clock: Clock) -> None:
         self._store, self._clock = store, clock
@@ -26,26 +41,57 @@ class Authenticator:
         store.keys.on_change(self._cache.clear)
 
     async def authenticate(self, request: web.Request) -> ApiKey:
-        """The API key of the request. Raises ``Unauthenticated``."""
-        scheme, _, secret = request.headers.get("Authorization", "").partition(" ")
+        """The API key of the request; without one, its console session. Raises ``Unauthenticated``, and
+        ``CsrfRefused`` for a write that does not come from the console."""
+        given = request.headers.get("Authorization", "")
+        if not given and (cookie := cookie_of(request)):
+            return await self._console_session(request, cookie)
+        scheme, _, secret = given.partition(" ")
         secret = secret.strip()
         if scheme.lower() != "bearer" or not secret:
             raise Unauthenticated(
                 "the request has no API key",
                 next_step="send 'Authorization: Bearer KEY'; the first start of a manager prints a key",
             )
-        sha256 = hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
-        until, key = self._cache.get(sha256, (0.0, None))
-        if key is not None and self._clock.monotonic() < until:
-            return key
-        self._cache.pop(sha256, None)
-        key = await self._store.keys.find(sha256)
+        key = await self._find(digest_of(secret), "key", self._store.keys.find)
         if key is None:
             raise Unauthenticated(
                 "the API key is invalid or revoked",
                 next_step="check the key, or ask an administrator for a new one",
             )
-        if len(self._cache) >= _CACHE_KEYS:
-            self._cache.clear()
-        self._cache[sha256] = (self._clock.monotonic() + _CACHE_S, key)
+        return key
+
+    async def _console_session(self, request: web.Request, secret: str) -> ApiKey:
+        found = await self._find(digest_of(secret), "console", self._store.console_sessions.find)
+        if found is None:
+            raise Unauthenticated("the console session has ended", next_step="sign in again")
+        headers = request.headers
+        refusal = csrf.refusal(
+            request.method,
+            upgrade="Upgrade" in headers,
+            token=headers.get("X-CSRF-Token", ""),
+            secret=secret,
+            origin=headers.get("Origin", ""),
+            fetch_site=headers.get("Sec-Fetch-Site", ""),
+            host=headers.get("Host", ""),
+        )
+        if refusal:
+            raise CsrfRefused(
+                refusal, next_step="write from the console, or with an API key in the header Authorization"
+            )
+        return found
+
+    async def _find(
+        self, sha256: str, kind: str, find: Callable[[str], Awaitable[ApiKey | None]]
+    ) -> ApiKey | None:
+        cached = f"{kind}:{sha256}"
+        until, key = self._cache.get(cached, (0.0, None))
+        if key is not None and self._clock.monotonic() < until:
+            return key
+        self._cache.pop(cached, None)
+        key = await find(sha256)
+        if key is not None:
+            if len(self._cache) >= _CACHE_KEYS:
+                self._cache.clear()
+            self._cache[cached] = (self._clock.monotonic() + _CACHE_S, key)
         return key

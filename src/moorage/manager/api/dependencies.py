@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
@@ -43,6 +43,7 @@ from moorage.common.views.resources import (
 from moorage.common.views.usage import AgentStats, SessionStats, SessionUsage
 from moorage.manager.api.identity_dependencies import (
     AccessTokens,
+    ConsoleSessions,
     Keys,
     Peers,
     Projects,
@@ -51,6 +52,7 @@ from moorage.manager.api.identity_dependencies import (
 )
 from moorage.manager.identity.audience import Audience
 from moorage.manager.identity.keys import IdempotencyKey
+from moorage.manager.identity.passwords import Passwords
 from moorage.manager.identity.scope import Scope
 
 
@@ -187,6 +189,8 @@ class ApiStore(Protocol):
     @property
     def keys(self) -> Keys: ...
     @property
+    def console_sessions(self) -> ConsoleSessions: ...
+    @property
     def users(self) -> Users: ...
     @property
     def projects(self) -> Projects: ...
@@ -321,6 +325,14 @@ class WorkspaceSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ConsoleLimits:
+    """How long a console session lasts, and how long without a request."""
+
+    lifetime_s: float = 12 * 3600.0
+    idle_s: int = 3600
+
+
+@dataclass(frozen=True, slots=True)
 class ApiServices:
     """``registration`` is None if the links have no TLS. ``checks`` serves ``/readyz``: "ok" or an error per
     component. ``metrics``: Prometheus text."""
@@ -340,3 +352,5 @@ class ApiServices:
     clock: Clock
     limits: Limits = DEFAULT_LIMITS
     registration: RegistrationSource | None = None
+    console: ConsoleLimits = ConsoleLimits()  # frozen
+    passwords: Passwords = field(default_factory=Passwords)

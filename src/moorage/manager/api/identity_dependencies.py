@@ -7,6 +7,7 @@ from typing import Protocol
 
 from moorage.common.model.roles import MemberRole
 from moorage.common.views.access_tokens import AccessTokenSpec, AccessTokenView, AppView, NewAccessTokenView
+from moorage.common.views.console import WhoAmI
 from moorage.common.views.identity import (
     MemberView,
     ProjectPatch,
@@ -44,6 +45,23 @@ class Keys(Protocol):
     def on_change(self, callback: Callable[[], None]) -> object:
         """Call ``callback`` when keys, users or projects changed, through this manager or another one."""
         ...
+
+
+class ConsoleSessions(Protocol):
+    """``store.console_sessions`` describes the methods."""
+
+    async def begin_sign_in(self, user: str) -> tuple[str | None, int]: ...
+
+    async def open(
+        self, user: str, key: ApiKey | None, *, from_address: str, lifetime_s: float, idle_s: int
+    ) -> str: ...
+
+    async def find(self, sha256: str) -> ApiKey | None: ...
+    async def switch(self, scope: Scope, project: str) -> None: ...
+    async def end(self, scope: Scope, *, user: str | None = None) -> int: ...
+    async def who(self, scope: Scope) -> WhoAmI: ...
+    async def put_password(self, scope: Scope, user: str, password_hash: str) -> None: ...
+    async def delete_password(self, scope: Scope, user: str) -> None: ...
 
 
 class Users(Protocol):

@@ -25,6 +25,7 @@ from moorage.common.views.peers import (
 )
 from moorage.common.views.secrets import SecretSpec, SecretView
 from moorage.manager.api import keys, peers, stored_secrets, users
+from moorage.manager.api.console_routes import CONSOLE_ROUTES
 from moorage.manager.api.route import Items, Route, route
 
 _KEY = "/v1/keys/{name:.+}"
@@ -34,6 +35,7 @@ _PROJECT = "/v1/projects/{name:.+}"
 _MEMBER = f"{_PROJECT}/members/{{user}}"
 
 IDENTITY_ROUTES: tuple[Route, ...] = (
+    *CONSOLE_ROUTES,
     route(
         "POST",
         "/v1/users",

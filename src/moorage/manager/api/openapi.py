@@ -14,6 +14,7 @@ from moorage.common.views.resources import Problem
 from moorage.manager.api.problems import PROBLEM_JSON
 from moorage.manager.api.request import IDEMPOTENCY_KEY, KEY_MAX
 from moorage.manager.api.route import Route
+from moorage.manager.identity.csrf import COOKIE
 
 _REF = "#/components/schemas/{model}"
 _PART = re.compile(r"\{(\w+)(?::[^{}]*)?\}")
@@ -49,7 +50,10 @@ def describe(routes: Iterable[Route], version: str) -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": definitions.get("$defs", {}),
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+            "securitySchemes": {
+                "key": {"type": "http", "scheme": "bearer"},
+                "console": {"type": "apiKey", "in": "cookie", "name": COOKIE},
+            },
             "responses": {
                 "problem": {
                     "description": "The cause of the error and the next step",
@@ -70,7 +74,7 @@ def _operation(row: Route, schemas: Schemas) -> dict[str, Any]:
         "operationId": getattr(row.handler, "__name__", row.summary),
         "summary": row.summary,
         "tags": [row.tag],
-        "security": [] if row.access == "open" else [{"key": []}],
+        "security": [] if row.access == "open" else [{"key": []}, {"console": []}],
         "parameters": [*_path_parameters(row), *_query_parameters(row), *_header_parameters(row)],
         "responses": {
             str(row.status): _response(row, schemas),
@@ -103,7 +107,7 @@ def problem_statuses(row: Route) -> list[int]:
         found |= {404, 405}
     if row.versioned:
         found.add(412)
-    return sorted(found - {row.status})
+    return sorted((found | set(row.also)) - {row.status})
 
 
 def _response(row: Route, schemas: Schemas) -> dict[str, Any]:

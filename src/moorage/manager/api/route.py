@@ -39,7 +39,7 @@ def merged(patch: B, stored: BaseModel) -> B:
     return patch.model_validate(kept | {name: getattr(patch, name) for name in patch.model_fields_set})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Call(Generic[B, Q]):
     """One request: its scope, its validated body (None if the route has none) and its query.
 
@@ -82,7 +82,8 @@ class Route:
     JSON. ``access``: who may call it. ``needs``: the scope that a key with scopes must have. ``location``:
     template of the created resource's path, filled with the fields of the response. ``idempotent``: accepts
     an Idempotency-Key. ``versioned``: accepts If-Match. ``dry_run``: the response model of
-    ``?dry_run=true``, which is sent with 200.
+    ``?dry_run=true``, which is sent with 200. ``also``: statuses of its errors beside those of every route of
+    its kind.
     """
 
     method: str
@@ -99,6 +100,7 @@ class Route:
     idempotent: bool
     versioned: bool
     dry_run: type[BaseModel] | None
+    also: tuple[int, ...]
     tag: str
 
 
@@ -118,6 +120,7 @@ def route(
     idempotent: bool = False,
     versioned: bool = False,
     dry_run: type[BaseModel] | None = None,
+    also: tuple[int, ...] = (),
 ) -> Route:
     """A row of the table. A test compares its models with the handler's signature."""
     tag = path.removeprefix("/v1/").partition("/")[0] if path.startswith("/v1/") else "service"
@@ -137,6 +140,7 @@ def route(
         idempotent,
         versioned,
         dry_run,
+        also,
         tag,
     )
 

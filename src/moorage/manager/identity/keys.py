@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from datetime import datetime
 
 from moorage.common.model.roles import Role
 
@@ -22,14 +24,28 @@ class Owner:
 NOBODY = Owner("")
 
 
+def digest_of(secret: str) -> str:
+    """The SHA-256 by which the store knows the secret of a key or a console session, in hex."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleSession:
+    """``key``: the name of the key that opened it; empty: a password did."""
+
+    key: str
+    expires_at: datetime
+    idle_s: int
+
+
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """An API key as it is valid now.
+    """An API key, or a console session, as it is valid now.
 
     ``role``: at most that of its user at this moment. ``owner``: of everything that is created with the key.
     ``scopes``, ``models`` and ``resource_groups``: None: no restriction. ``resource_groups`` and
     ``max_priority`` are the stricter ones of the key and its project; ``restricted``: the key itself has a
-    restriction, so it manages no keys.
+    restriction, so it manages no keys. ``console``: set for a console session, whose ``name`` is its user's.
     """
 
     id: str
@@ -41,6 +57,7 @@ class ApiKey:
     resource_groups: frozenset[str] | None = None
     max_priority: int | None = None
     restricted: bool = False
+    console: ConsoleSession | None = None
 
 
 @dataclass(frozen=True, slots=True)

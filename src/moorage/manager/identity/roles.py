@@ -26,6 +26,11 @@ def effective_role(granted: Role, membership: str | None, platform: str | None) 
     return min(granted, _OF_MEMBER[membership], key=_RANK.__getitem__)
 
 
+def role_of_user(membership: str | None, platform: str | None) -> Role | None:
+    """The role of a user who has signed in and acts in a project; None: none."""
+    return Role(platform) if platform is not None else _OF_MEMBER[membership] if membership else None
+
+
 def app_access(role: Role, scopes: Collection[str] | None) -> bool:
     """Whether a key opens the apps of sessions that its role controls."""
     return role not in (Role.VIEWER, Role.AUDITOR) and (scopes is None or "sessions:write" in scopes)

@@ -33,13 +33,13 @@ class Scope:
     @staticmethod
     def all(key: ApiKey) -> Scope:
         """Of an administrator or auditor, for all projects."""
-        return Scope(f"key:{key.name}", key.owner, key.role, None, key)
+        return Scope(_actor(key), key.owner, key.role, None, key)
 
     @staticmethod
     def of(key: ApiKey) -> Scope:
         if key.role in PLATFORM_ROLES:
             return Scope.all(key)
-        return Scope(f"key:{key.name}", key.owner, key.role, (key.owner.project,), key)
+        return Scope(_actor(key), key.owner, key.role, (key.owner.project,), key)
 
     def require_all(self, what: str) -> None:
         """For what belongs to no project. Raises ``NotFound`` for a scope of some projects."""
@@ -60,6 +60,10 @@ class Scope:
         if self.role in (Role.VIEWER, Role.AUDITOR):
             return False
         return self.reads(project) and self.user in (None, user)
+
+
+def _actor(key: ApiKey) -> str:
+    return f"key:{key.name}" if key.console is None else f"user:{key.name}"
 
 
 # Of a request to an open route: it sees no project.

@@ -75,6 +75,36 @@ api_keys = table(
     },
 )
 
+user_passwords = table(
+    "user_passwords",
+    ("user_name",),
+    {"user_name": Text(), "hash": Text(), "changed_at": TIME, "changed_by": Text()},
+)
+
+sign_in_attempts = table(
+    "sign_in_attempts",
+    ("name",),
+    {"name": Text(), "failures": Integer(), "at": TIME, "locked_until": [TIME]},
+)
+
+console_sessions = table(
+    "console_sessions",
+    ("id",),
+    {
+        "id": ID,
+        "user_name": Text(),
+        "key_id": [ID],
+        "project": Text(),
+        "sha256": Text(),
+        "from_address": Text(),
+        "created_at": TIME,
+        "expires_at": TIME,
+        "idle_s": Integer(),
+        "last_seen_at": TIME,
+        "ended_at": [TIME],
+    },
+)
+
 secrets = table(
     "secrets",
     ("project", "name"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -12,7 +11,7 @@ from moorage.common.link.messages import KeyGrant, ProjectGrant, RequestLimits
 from moorage.common.model.errors import Conflict, InvalidInput, MoorageError, NotFound
 from moorage.common.model.roles import Role
 from moorage.common.views.keys import KeyLimits, KeySpec, KeyView, NewKeyView
-from moorage.manager.identity.keys import ApiKey, Owner
+from moorage.manager.identity.keys import ApiKey, ConsoleSession, Owner, digest_of
 from moorage.manager.identity.roles import (
     UserFacts,
     app_access,
@@ -45,7 +44,7 @@ class KeyStore:
     def _new_secret(self) -> tuple[str, str]:
         """A secret and its SHA-256 in hex."""
         secret = KEY_PREFIX + self._clock.secret(32)
-        return secret, hashlib.sha256(secret.encode()).hexdigest()
+        return secret, digest_of(secret)
 
     async def create(self, scope: Scope, spec: KeySpec) -> NewKeyView:
         """Raises ``Conflict`` for a name that is taken, ``InvalidInput`` for an expiry in the past, and the
@@ -133,25 +132,11 @@ class KeyStore:
         """None for a key that is unknown, expired or revoked, or whose user has lost every role. Notes when
         the key was last used."""
         row = await self._db.fetchrow(SQL["key_find"], sha256)
-        role = _role(row) if row is not None else None
-        if role is None:
+        if row is None or _role(row) is None:
             return None
         if row["use_unrecorded"]:
             await self._connection.fetch(SQL["key_record_use"], row["id"])
-        allowed = row["resource_groups"], row["project_groups"]
-        groups = [set(names) for names in allowed if names is not None]
-        priorities = [p for p in (row["max_priority"], row["project_priority"]) if p is not None]
-        return ApiKey(
-            id=row["id"],
-            name=row["name"],
-            role=role,
-            owner=Owner(row["owner"], row["project"], isolated=role is not Role.ADMIN),
-            scopes=None if row["scopes"] is None else frozenset(row["scopes"]),
-            models=None if row["models"] is None else frozenset(row["models"]),
-            resource_groups=frozenset(set.intersection(*groups)) if groups else None,
-            max_priority=min(priorities, default=None),
-            restricted=any(row[name] is not None for name in _RESTRICTIONS[:4]),
-        )
+        return key_of_row(row, row["name"], Role(row["role"]))
 
     async def grants(self) -> tuple[KeyGrant, ...]:
         """Valid keys, as proxies check them."""
@@ -172,6 +157,28 @@ class KeyStore:
 
     def _notify(self) -> None:
         self._notifier.notify([Topic.KEYS])
+
+
+def key_of_row(row: Any, name: str, granted: Role, console: ConsoleSession | None = None) -> ApiKey | None:
+    """None if its user has lost every role."""
+    role = effective_role(granted, row["member_role"], row["platform_role"])
+    if role is None:
+        return None
+    allowed = row["resource_groups"], row["project_groups"]
+    groups = [set(names) for names in allowed if names is not None]
+    priorities = [p for p in (row["max_priority"], row["project_priority"]) if p is not None]
+    return ApiKey(
+        id=row["id"],
+        name=name,
+        role=role,
+        owner=Owner(row["owner"], row["project"], isolated=role is not Role.ADMIN),
+        scopes=None if row["scopes"] is None else frozenset(row["scopes"]),
+        models=None if row["models"] is None else frozenset(row["models"]),
+        resource_groups=frozenset(set.intersection(*groups)) if groups else None,
+        max_priority=min(priorities, default=None),
+        restricted=any(row[name] is not None for name in _RESTRICTIONS[:4]),
+        console=console,
+    )
 
 
 def _role(row: Any) -> Role | None:

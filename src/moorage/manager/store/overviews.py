@@ -41,18 +41,18 @@ class OverviewStore:
         """These sessions, agents and endpoints as they are now, with who may see them."""
         scope.require_all("changes")
         found: list[Change] = []
-        for row in await self._rows("changed_sessions", sessions):
+        for row in await self._rows(SQL["changed_sessions"], sessions):
             found.append(Change(events.SessionChange(**row), frozenset({row["project"]})))
-        for row in await self._rows("changed_agents", agents):
+        for row in await self._rows(SQL["changed_agents"], agents):
             found.append(Change(events.AgentChange(**row), group=row["resource_group"]))
-        for row in await self._rows("changed_endpoints", endpoints):
+        for row in await self._rows(SQL["changed_endpoints"], endpoints):
             shared = set(row["shared_with"])
             projects = None if "*" in shared else frozenset({row["project"], *shared})
             found.append(Change(events.EndpointChange(**row), projects))
         return found
 
     async def _rows(self, statement: str, ids: Collection[str]) -> list[dict[str, Any]]:
-        rows = await self._db.fetch(SQL[statement], sorted(ids)) if ids else []
+        rows = await self._db.fetch(statement, sorted(ids)) if ids else []
         return [dict(row) for row in rows]
 
     async def overview(self, scope: Scope, groups: frozenset[str] | None) -> events.Overview:

@@ -10,6 +10,7 @@ from moorage.manager.secrets.keyring import Keyring
 from moorage.manager.store.access_tokens import AccessTokenStore
 from moorage.manager.store.agents import AgentStore
 from moorage.manager.store.authorities import AuthorityStore
+from moorage.manager.store.console_sessions import ConsoleSessionStore
 from moorage.manager.store.database import Database
 from moorage.manager.store.deadlines import DeadlineStore
 from moorage.manager.store.decisions import DecisionStore
@@ -65,6 +66,7 @@ class Store:
         self.sessions = SessionStore(db, notifier, clock, lost_grace_s)
         self.lifecycle = LifecycleStore(db, notifier, clock)
         self.groups = GroupStore(db, notifier)
+        self.console_sessions = ConsoleSessionStore(db, notifier, clock)
         self.overviews = OverviewStore(db, clock)
         self.quotas = QuotaStore(db, notifier)
         self.scheduling = SchedulingStore(db, notifier, clock, self.sessions, self.groups, self.quotas)

@@ -268,7 +268,7 @@ async def test_unknown_resources_are_not_found(api: Api, method: str, path: str)
 
 
 async def test_unknown_path_suggests_the_nearest_one(api: Api) -> None:
-    _, problem = await api.request("GET", "/v1/session", key=None)
+    _, problem = await api.request("GET", "/v1/sesions", key=None)
     assert "did you mean '/v1/sessions'?" in problem["detail"]
 
 

@@ -62,6 +62,9 @@ EXPECTED = {
     "/v1/keys": {"get", "post"},
     "/v1/keys/{name}": {"get", "patch", "delete"},
     "/v1/keys/{name}/rotate": {"post"},
+    "/v1/session": {"get", "post", "put", "delete"},
+    "/v1/session/password": {"put"},
+    "/v1/users/{name}/password": {"put", "delete"},
     "/v1/users": {"get", "post"},
     "/v1/users/{name}": {"get", "patch"},
     "/v1/projects": {"get", "post"},
@@ -123,10 +126,11 @@ def test_operation_ids_are_unique_and_path_parameters_declared() -> None:
         assert declared == set(re.findall(r"\{(\w+)\}", path))
 
 
-def test_only_service_routes_and_join_need_no_key() -> None:
-    open_paths = {path for path, _, operation in operations() if operation["security"] == []}
+def test_only_service_routes_joining_and_signing_in_need_no_key() -> None:
+    open_paths = {(path, method) for path, method, operation in operations() if operation["security"] == []}
     # A joining node has no key: the request is signed with its join token.
-    assert open_paths == {path for path in EXPECTED if not path.startswith("/v1/")} | {"/v1/join"}
+    service = {(path, "get") for path in EXPECTED if not path.startswith("/v1/")}
+    assert open_paths == service | {("/v1/join", "post"), ("/v1/session", "post")}
 
 
 def test_schemas_match_the_validated_models() -> None:

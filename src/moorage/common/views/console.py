@@ -1,0 +1,69 @@
+"""REST models of console sessions: a user signed in by password or key, with a cookie in a browser."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from moorage.common.model.roles import MemberRole, PlatformRole, Role
+from moorage.common.model.spec import Model, Name
+from moorage.common.views.resources import View
+
+Password = Annotated[str, Field(min_length=8, max_length=1024, repr=False)]
+
+
+class SignIn(Model):
+    """The body of ``POST /v1/session``: a user with its password, or a key."""
+
+    user: Name | None = None
+    password: Annotated[str, Field(min_length=1, max_length=1024)] | None = Field(None, repr=False)
+    key: Annotated[str, Field(min_length=1, max_length=512)] | None = Field(
+        None, repr=False, description="An API key: the console session may do what the key may."
+    )
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> SignIn:
+        with_password = (self.user is not None, self.password is not None)
+        if with_password not in ((True, True), (False, False)) or with_password[0] == (self.key is not None):
+            raise ValueError("give user and password, or key alone")
+        return self
+
+
+class SwitchProject(Model):
+    """The body of ``PUT /v1/session``."""
+
+    project: Name
+
+
+class NewPassword(Model):
+    """The body of ``PUT /v1/users/{name}/password``."""
+
+    password: Password
+
+
+class PasswordChange(NewPassword):
+    """The body of ``PUT /v1/session/password``."""
+
+    current: Annotated[str, Field(max_length=1024, repr=False)]
+
+
+class WhoAmI(View):
+    """The caller, whether it has a key or a console session."""
+
+    kind: Literal["key", "console"]
+    user: str
+    project: str
+    role: Role
+    platform_role: PlatformRole | None = None
+    projects: dict[str, MemberRole] = Field({}, description="The user's role in each of its projects.")
+    key: str = Field("", description="Name of the key; empty for a user that signed in by password.")
+    csrf_token: str = Field("", description="Of a console session: sent as X-CSRF-Token with each write.")
+    expires_at: datetime | None = Field(None, description="End of the console session, whatever happens.")
+    idle_s: int | None = Field(None, description="Seconds without a request until a console session ends.")
+    now: datetime = Field(description="The manager's time.")
+
+
+class SignedOut(View):
+    ended: int = Field(description="Number of console sessions that ended.")

@@ -1,0 +1,138 @@
+"""Handlers for console sessions: signing in and out, the caller itself, and passwords."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from moorage.common.model.errors import InvalidInput, MoorageError, Unauthenticated
+from moorage.common.model.spec import Model
+from moorage.common.views.console import NewPassword, PasswordChange, SignedOut, SignIn, SwitchProject, WhoAmI
+from moorage.common.views.identity import UserView
+from moorage.manager.api.authentication import CsrfRefused, cookie_of
+from moorage.manager.api.route import Call, NoQuery
+from moorage.manager.identity import csrf
+from moorage.manager.identity.keys import ApiKey, digest_of
+from moorage.manager.identity.scope import Scope
+
+
+class TooManyAttempts(MoorageError):
+    """Too many failed attempts to sign in."""
+
+    code, http = "too-many-attempts", 429
+
+    def __init__(self, seconds: int) -> None:
+        super().__init__(
+            f"too many failed attempts: this name is locked for {seconds} s",
+            next_step="wait, sign in with a key, or ask an administrator for a new password",
+        )
+        self.retry_after_s = seconds
+
+
+class SignOutQuery(Model):
+    everywhere: bool = Field(False, description="End all console sessions of the user.")
+
+
+async def sign_in(call: Call[SignIn, NoQuery]) -> WhoAmI:
+    request, body, store = call.request, call.body, call.deps.store
+    origin, fetch_site = request.headers.get("Origin", ""), request.headers.get("Sec-Fetch-Site", "")
+    # Clients that are no browsers send neither.
+    if (origin or fetch_site) and not csrf.is_same_origin(
+        origin, fetch_site, request.headers.get("Host", "")
+    ):
+        raise CsrfRefused("a page of another origin must not sign you in", next_step="open the console")
+    key: ApiKey | None = None
+    if body.key is not None:
+        key = await store.keys.find(digest_of(body.key))
+        if key is None:
+            raise _wrong("the API key is invalid or revoked")
+        user = key.owner.user
+    else:
+        assert body.user is not None
+        assert body.password is not None
+        user = body.user
+        if not await _has_password(call, user, body.password):
+            raise _wrong("the user or the password is wrong")
+    limits = call.deps.console
+    secret = await store.console_sessions.open(
+        user, key, from_address=request.remote or "", lifetime_s=limits.lifetime_s, idle_s=limits.idle_s
+    )
+    is_secure = request.secure or origin.startswith("https://")
+    call.response_headers["Set-Cookie"] = _cookie(secret, secure=is_secure, max_age_s=limits.lifetime_s)
+    opened = await store.console_sessions.find(digest_of(secret))
+    if opened is None:
+        raise Unauthenticated("the console session has ended", next_step="sign in again")
+    who = await store.console_sessions.who(Scope.of(opened))
+    return who.model_copy(update={"csrf_token": csrf.token_of(secret)})
+
+
+async def _has_password(call: Call[Any, Any], user: str, password: str) -> bool:
+    """Raises ``TooManyAttempts``."""
+    stored, locked_s = await call.deps.store.console_sessions.begin_sign_in(user)
+    if locked_s:
+        raise TooManyAttempts(locked_s)
+    return await call.deps.passwords.verify(stored, password)
+
+
+def _wrong(detail: str) -> Unauthenticated:
+    return Unauthenticated(detail, next_step="check it; an administrator can set a new password")
+
+
+async def who_am_i(call: Call[None, NoQuery]) -> WhoAmI:
+    return await _who(call)
+
+
+async def _who(call: Call[Any, Any]) -> WhoAmI:
+    who = await call.deps.store.console_sessions.who(call.scope)
+    if who.kind == "console":
+        return who.model_copy(update={"csrf_token": csrf.token_of(cookie_of(call.request))})
+    return who
+
+
+async def switch_project(call: Call[SwitchProject, NoQuery]) -> WhoAmI:
+    await call.deps.store.console_sessions.switch(call.scope, call.body.project)
+    call.scope = await call.renew()
+    return await _who(call)
+
+
+async def sign_out(call: Call[None, SignOutQuery]) -> SignedOut:
+    user = call.scope.owner.user if call.query.everywhere else None
+    ended = await call.deps.store.console_sessions.end(call.scope, user=user)
+    call.response_headers["Set-Cookie"] = _cookie(
+        "", secure=csrf.SECURE_COOKIE in call.request.cookies, max_age_s=0
+    )
+    return SignedOut(ended=ended)
+
+
+async def change_password(call: Call[PasswordChange, NoQuery]) -> SignedOut:
+    user = call.scope.owner.user
+    if not await _has_password(call, user, call.body.current):
+        raise InvalidInput("current is not the password of the user", next_step="give the present password")
+    await _set_password(call, user, call.body)
+    return SignedOut(ended=0)
+
+
+async def put_password(call: Call[NewPassword, NoQuery]) -> UserView:
+    name = call.path("name")
+    view = await call.deps.store.users.get(call.scope, name)
+    await _set_password(call, name, call.body)
+    return view
+
+
+async def delete_password(call: Call[None, NoQuery]) -> UserView:
+    name = call.path("name")
+    await call.deps.store.console_sessions.delete_password(call.scope, name)
+    return await call.deps.store.users.get(call.scope, name)
+
+
+async def _set_password(call: Call[Any, Any], user: str, new: NewPassword) -> None:
+    hashed = await call.deps.passwords.hash(new.password)
+    await call.deps.store.console_sessions.put_password(call.scope, user, hashed)
+
+
+def _cookie(secret: str, *, secure: bool, max_age_s: float) -> str:
+    """The value of Set-Cookie. With the prefix, a browser takes it over TLS only, and from this host only."""
+    name = csrf.SECURE_COOKIE if secure else csrf.COOKIE
+    suffix = "; Secure" if secure else ""
+    return f"{name}={secret}; Path=/; Max-Age={int(max_age_s)}; HttpOnly; SameSite=Strict{suffix}"

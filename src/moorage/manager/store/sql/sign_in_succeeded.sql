@@ -1,0 +1,1 @@
+DELETE FROM sign_in_attempts WHERE name = $1
