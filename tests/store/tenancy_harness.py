@@ -89,6 +89,7 @@ class Api:
     http: aiohttp.ClientSession
     keys: dict[str, str]
     workspaces: Workspaces
+    url: str
 
     async def call(self, caller: str | None, method: str, path: str, body: Any = None) -> tuple[int, str]:
         headers = {"Authorization": f"Bearer {self.keys[caller]}"} if caller else {}
@@ -126,7 +127,7 @@ async def serve(store: Store) -> AsyncIterator[Api]:
     try:
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         async with events.loop, aiohttp.ClientSession(url) as http:
-            yield Api(store, http, await _make_callers(store), workspaces)
+            yield Api(store, http, await _make_callers(store), workspaces, url)
     finally:
         await runner.cleanup()
 

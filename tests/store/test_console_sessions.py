@@ -35,11 +35,7 @@ class Browser:
 
     def __init__(self, api: Api) -> None:
         self._http, self.cookie, self.token = api.http, "", ""
-        self.set_cookie = ""
-
-    @property
-    def origin(self) -> str:
-        return str(self._http._base_url).rstrip("/")
+        self.set_cookie, self.origin = "", api.url
 
     async def call(
         self, method: str, path: str, body: Any = None, **headers: str
