@@ -92,6 +92,7 @@ class Agent:
         # With a simulated inventory no real device is touched.
         simulated = settings.inventory.startswith("fake:")
         self._devices = DeviceManager(() if simulated else (NvidiaVendor(), *installed_vendors()))
+        self._runtimes = RuntimeRegistry(settings, self.state, self._home, logs, clock)
         self._device_health = None if simulated else self._monitor_devices()
         offered = load_inventory(
             settings.inventory,
@@ -103,7 +104,6 @@ class Agent:
         self._inventory = (
             FencedInventory(offered, self._device_health.fences) if self._device_health else offered
         )
-        self._runtimes = RuntimeRegistry(settings, self.state, self._home, logs, clock)
         self._node = preflight.describe_node(settings.vllm_command, settings.vllm_image, settings.process_env)
         self._offers: tuple[SlotOffer, ...] = ()
         self._engines: tuple[str, ...] = ()
