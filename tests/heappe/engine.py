@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -113,11 +114,14 @@ def _event(value: dict[str, Any]) -> bytes:
     return b"data: " + json.dumps(value, ensure_ascii=False).encode() + b"\n\n"
 
 
-async def _serve_for_ever() -> None:
-    port = await Engine().start("0.0.0.0")
-    Path("progress.txt").write_text(str(port))
+async def _serve_for_ever(port: int) -> None:
+    listening = await Engine().start("0.0.0.0", port)
+    if not port:
+        Path("progress.txt").write_text(str(listening))
     await asyncio.Event().wait()
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve_for_ever())
+    # Without a port of its own it writes the one that it found, as the program of a job does. The
+    # parameters of the template may follow.
+    asyncio.run(_serve_for_ever(int(sys.argv[1]) if sys.argv[1:2] and sys.argv[1].isdigit() else 0))

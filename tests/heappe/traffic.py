@@ -4,6 +4,7 @@ traps."""
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -196,6 +197,7 @@ class _Out:
         await self.response.write_eof()
 
     async def error(self, call: Call, text: str) -> None:
-        await self.begin(call)
-        await self.response.write(f"data: Error: {text}\n\n".encode())
-        await self.response.write_eof()
+        with suppress(ConnectionResetError):  # the client has gone
+            await self.begin(call)
+            await self.response.write(f"data: Error: {text}\n\n".encode())
+            await self.response.write_eof()
