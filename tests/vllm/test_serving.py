@@ -26,6 +26,7 @@ from moorage.common.views.keys import KeySpec
 from moorage.demo.model import write_tiny_llama_dir
 from tests.e2e.harness import Platform, kernels_below, processes, until
 
+from .engine_cores import cores
 from .test_vllm import ARGS, ENV
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900), pytest.mark.asyncio(loop_scope="module")]
@@ -333,7 +334,8 @@ async def test_more_replicas_while_requests_wait(platform: Platform) -> None:
 
 
 async def test_replicas_killed_at_random(platform: Platform) -> None:
-    """Only streams may fail whose first byte was sent, also while both replicas are gone."""
+    """Only streams may fail whose first byte was sent, also while both replicas are gone, and when an engine
+    dies before its API server, which answers 500 then."""
     await scale(platform, min=2, max=2)
     await ready(platform, 2)
     seen, over, rng = Counter[str](), asyncio.Event(), random.Random(7)
@@ -375,6 +377,12 @@ async def test_replicas_killed_at_random(platform: Platform) -> None:
                     for pid in (pid for pid, of in engines if of == kernel):
                         os.kill(pid, signal.SIGKILL)
                     await go_on()
+            for _ in range(3):
+                await ready(platform, 2)
+                alone = cores(kernels_below(platform.home))
+                assert len(alone) == 2
+                os.kill(rng.choice(alone), signal.SIGKILL)
+                await go_on()
         finally:
             over.set()
             await asyncio.gather(*clients)

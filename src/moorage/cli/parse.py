@@ -28,6 +28,13 @@ def pairs(given: Sequence[str], option: str, example: str) -> dict[str, str]:
     return parsed
 
 
+def limit(text: str, option: str) -> int | None:
+    """A number, or None for ``none``. Raises ``InvalidInput`` naming the option and the text."""
+    if text != "none" and not (text.isascii() and text.isdigit()):
+        raise InvalidInput(f"{option}={text!r} is not a number", next_step="write a number, or `none`")
+    return None if text == "none" else int(text)
+
+
 def secret_env(given: Sequence[str] | None) -> dict[str, str] | None:
     """``VARIABLE=SECRET`` texts; None when none were given."""
     return pairs(given, "--secret", "HF_TOKEN=hf-token") if given else None

@@ -44,6 +44,8 @@ def test_create_list_and_revoke_a_key(manager: FakeManager, moorage: Run, tmp_pa
         ("create a --role user", "'viewer', 'member'"),
         ("create a --expires soon", "5m, 12h or 30d"),
         ("create a/", "a name has 1 to 128"),
+        ("create a --requests-per-minute many", "--requests-per-minute='many' is not a number"),
+        ("create a --concurrent -1", "--concurrent='-1' is not a number"),
         ("create root", "there is a key named 'root'"),
         ("revoke nobody", "no key named 'nobody'"),
     ],
@@ -53,6 +55,19 @@ def test_keys_refuses_invalid_requests(manager: FakeManager, moorage: Run, args:
     assert refused.exit_code != 0
     assert message in refused.stderr
     assert sorted(manager.store.keys.views) == ["ada", "root"]
+
+
+def test_limits_of_a_key(manager: FakeManager, moorage: Run) -> None:
+    limits = ("--requests-per-minute", "60", "--tokens-per-minute", "9000", "--concurrent", "0")
+    assert moorage("keys", "create", "ci", *limits).exit_code == 0
+
+    def stored() -> tuple[int | None, ...]:
+        key = manager.store.keys.views["ci"]
+        return key.requests_per_minute, key.tokens_per_minute, key.concurrent_requests
+
+    assert stored() == (60, 9000, 0)
+    assert moorage("keys", "set", "ci", "--requests-per-minute", "none", "--concurrent", "4").exit_code == 0
+    assert stored() == (None, 9000, 4), "what is not given stays"
 
 
 def test_list_marks_an_expired_key(manager: FakeManager, moorage: Run) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from moorage.cli import output, times
+from moorage.cli import output, parse, times
 from moorage.cli.app import list_command, noun
 from moorage.cli.context import Cli, Output, command, duration_option
 from moorage.common.views.keys import KeyLimits, KeySpec, KeyView, NewKeyView, Rotation
@@ -34,6 +34,16 @@ Groups = Annotated[
     typer.Option("--group", "-g", help=f"Resource group that it may name; repeatable. {_ALL}"),
 ]
 MaxPriority = Annotated[str | None, typer.Option(help="Highest priority of what it creates; `none`: any.")]
+_MODELS_ONLY = "of its requests for models; 0 allows none, `none`: any."
+Requests = Annotated[
+    str | None, typer.Option("--requests-per-minute", metavar="N", help=f"Limit {_MODELS_ONLY}")
+]
+Tokens = Annotated[
+    str | None, typer.Option("--tokens-per-minute", metavar="N", help=f"Limit of the tokens {_MODELS_ONLY}")
+]
+Concurrent = Annotated[
+    str | None, typer.Option("--concurrent", metavar="N", help=f"Limit, at a time, {_MODELS_ONLY}")
+]
 
 
 @command(keys)
@@ -56,6 +66,9 @@ def create(
     model: Models = None,
     group: Groups = None,
     max_priority: MaxPriority = None,
+    requests_per_minute: Requests = None,
+    tokens_per_minute: Tokens = None,
+    concurrent: Concurrent = None,
 ) -> None:
     """Create a key. Its secret is shown only once: the manager keeps only its hash.
 
@@ -66,12 +79,14 @@ def create(
     Examples:
       moorage keys create ann --project vision
       moorage keys create ci --user ann --project vision --expires 90d
-      moorage keys create chat --scope models:use --model qwen
+      moorage keys create chat --scope models:use --model qwen --requests-per-minute 60
       moorage keys create root2 --role admin
     """
     fields = {"name": name, "user": user, "project": project, "role": role}
     given = {field: value for field, value in fields.items() if value is not None}
-    spec = KeySpec.model_validate(given | _limits(cli, expires, scope, model, group, max_priority))
+    rates = _rates(requests_per_minute, tokens_per_minute, concurrent)
+    limits = _limits(cli, expires, scope, model, group, max_priority) | rates
+    spec = KeySpec.model_validate(given | limits)
     _print_secret(cli, cli.run(lambda client: client.create_key(spec)))
 
 
@@ -84,6 +99,9 @@ def set_limits(
     model: Models = None,
     group: Groups = None,
     max_priority: MaxPriority = None,
+    requests_per_minute: Requests = None,
+    tokens_per_minute: Tokens = None,
+    concurrent: Concurrent = None,
 ) -> None:
     """Change the restrictions and the expiry of a key; what is not given stays.
 
@@ -92,8 +110,9 @@ def set_limits(
       moorage keys set chat --model qwen --model embed
       moorage keys set ci --expires 30d
     """
-    limits = KeyLimits.model_validate(_limits(cli, expires, scope, model, group, max_priority))
-    view = cli.run(lambda client: client.update_key(name, limits))
+    rates = _rates(requests_per_minute, tokens_per_minute, concurrent)
+    limits = _limits(cli, expires, scope, model, group, max_priority) | rates
+    view = cli.run(lambda client: client.update_key(name, KeyLimits.model_validate(limits)))
     if cli.json:
         cli.print_json(view)
     else:
@@ -146,6 +165,15 @@ def _limits(
         if values:
             limits[name] = None if values == ["all"] else values
     return limits
+
+
+def _rates(requests: str | None, tokens: str | None, concurrent: str | None) -> dict[str, object]:
+    texts = {
+        "--requests-per-minute": ("requests_per_minute", requests),
+        "--tokens-per-minute": ("tokens_per_minute", tokens),
+        "--concurrent": ("concurrent_requests", concurrent),
+    }
+    return {field: parse.limit(text, option) for option, (field, text) in texts.items() if text is not None}
 
 
 @list_command(keys)

@@ -96,9 +96,7 @@ def _fields(given: list[str]) -> dict[str, Any]:
     for name, text in texts.items():
         if name not in _NAMES:
             raise InvalidInput(f"there is no limit {name!r}", next_step=f"limits are {', '.join(_NAMES)}")
-        if text != "none" and not (text.isascii() and text.isdigit()):
-            raise InvalidInput(f"{name}={text!r} is not a number", next_step="write a number, or `none`")
-        fields[_NAMES[name]] = None if text == "none" else int(text)
+        fields[_NAMES[name]] = parse.limit(text, name)
     return fields
 
 

@@ -90,7 +90,8 @@ class MemoryKeys:
         project, role = spec.project or DEFAULT_PROJECT, spec.role or Role.MEMBER
         view = KeyView(
             id=key_id, name=spec.name, prefix=secret[:8], role=role, user=user, project=project,
-            created_at=self._clock.now(), created_by=actor, expires_at=spec.expires_at,
+            created_at=self._clock.now(), created_by=actor,
+            **{field: getattr(spec, field) for field in KeyLimits.model_fields},
         )  # fmt: skip
         self.views[spec.name] = view
         owner = Owner(user, project)
