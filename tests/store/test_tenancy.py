@@ -40,7 +40,18 @@ ANN, BOB = Scope.system("ann", Owner("ann", "vision")), Scope.system("bob", Owne
 # Routes about what belongs to a project, by the first part of their path; the others are about the platform.
 TENANT = {"secrets", "sessions", "endpoints", "workspaces", "quotas", "keys", "projects", "stats"}
 TENANT |= {"usage", "limits", "metrics", "events", "overview", "occupancy"}
-PLATFORM = {"agents", "groups", "scheduler", "users", "join-tokens", "join", "peers", "ca", "session"}
+PLATFORM = {
+    "agents",
+    "groups",
+    "scheduler",
+    "users",
+    "join-tokens",
+    "join",
+    "peers",
+    "ca",
+    "session",
+    "audit",
+}
 
 BODIES: dict[str, Any] = {
     "SessionSpec": {"command": ["x"]},

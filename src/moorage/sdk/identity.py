@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from moorage.common.views.audit import AuditEntry
 from moorage.common.views.console import NewPassword, WhoAmI
 from moorage.common.views.identity import (
     Membership,
@@ -41,6 +42,11 @@ class IdentityCalls(Transport):
 
     async def delete_password(self, user: str) -> UserView:
         return await self.call(UserView, "DELETE", f"/v1/users/{segment(user)}/password")
+
+    async def list_audit(self, *, cursor: str | None = None, **filters: str | None) -> Page[AuditEntry]:
+        """Administrative writes, newest first. ``filters``: actor, user, action, resource, name, since,
+        until, limit."""
+        return await self.call(Page[AuditEntry], "GET", "/v1/audit", query={"cursor": cursor, **filters})
 
     async def create_project(self, spec: ProjectSpec) -> ProjectView:
         return await self.call(ProjectView, "POST", "/v1/projects", body=spec)

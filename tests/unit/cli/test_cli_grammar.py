@@ -16,9 +16,9 @@ from moorage.cli import app
 
 # Act on sessions and endpoints, or run the platform.
 ROOT_VERBS = {
-    "bench", "chat", "cp", "demo", "describe", "doctor", "exec", "logs", "open", "plan", "port-forward", "ps",
-    "run", "scale", "serve", "simulate", "start", "stop", "top", "up", "usage", "version",
-    "why",
+    "audit", "bench", "chat", "cp", "demo", "describe", "doctor", "exec", "logs", "open", "plan",
+    "port-forward", "ps", "run", "scale", "serve", "simulate", "start", "stop", "top", "up",
+    "usage", "version", "why",
 }  # fmt: skip
 # Daemons, and what sets them up on their node.
 DAEMONS = {"manager": set[str](), "agent": {"join", "doctor"}, "proxy": {"join"}}

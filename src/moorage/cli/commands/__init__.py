@@ -6,6 +6,10 @@ COMMANDS = {
         "Agents: what their nodes offer, and whether they take new work.",
         "moorage.cli.commands.agents",
     ),
+    "audit": (
+        "List administrative writes, newest first.",
+        "moorage.cli.commands.audit",
+    ),
     "bench": (
         "Send prompts to a served model, and measure its answers: first token, tokens, throughput, errors.",
         "moorage.cli.commands.bench",

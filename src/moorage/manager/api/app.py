@@ -18,6 +18,7 @@ from aiohttp.typedefs import Handler, Middleware
 from moorage.common.http.head import HeadGuard
 from moorage.common.http.server import GuardedSite, Listener, find_problem
 from moorage.common.model.errors import MoorageError, NotFound, Unauthenticated
+from moorage.manager.api.audit import REQUEST_ID, is_audited, reader_of, run_audited
 from moorage.manager.api.authentication import Authenticator
 from moorage.manager.api.authorization import check_access
 from moorage.manager.api.dependencies import ApiServices
@@ -41,8 +42,7 @@ log = structlog.get_logger("moorage.api")
 
 # When the manager stops: how long responses may take to finish, and then how long to be aborted, in seconds.
 _SHUTDOWN_S = 2.0
-_REQUEST_ID = web.RequestKey("moorage.request_id", str)
-_VALID_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_VALIDREQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 def build_runner(deps: ApiServices, guard: HeadGuard) -> web.AppRunner:
@@ -107,6 +107,7 @@ def _description(version: str) -> bytes:
 
 
 def _serve(row: Route, deps: ApiServices, authenticator: Authenticator) -> Handler:
+    audited, reader = is_audited(row), reader_of(row, ROUTES)
     location_fields = [name for _, name, _, _ in Formatter().parse(row.location) if name]
 
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -121,7 +122,7 @@ def _serve(row: Route, deps: ApiServices, authenticator: Authenticator) -> Handl
         query = read_query(request, row.query)
         body = await read_body(request, row.body, deps) if row.body is not None else None
         call = Call(request, deps, scope, body, query, authenticated)
-        answer = await row.handler(call)
+        answer = await (run_audited(row, reader, call) if audited else row.handler(call))
         if isinstance(answer, web.StreamResponse):
             return answer
         created = row.dry_run is None or not isinstance(answer, row.dry_run)
@@ -152,7 +153,7 @@ def _expect(max_body_bytes: int) -> Callable[[web.Request], Awaitable[None]]:
 
 async def _set_headers(request: web.Request, response: web.StreamResponse) -> None:
     response.headers["Server"] = "moorage"
-    if request_id := request.get(_REQUEST_ID):
+    if request_id := request.get(REQUEST_ID):
         response.headers["x-request-id"] = request_id
     if not request.content.is_eof():
         # The response precedes the end of the body, whose rest would be parsed as the next request.
@@ -164,8 +165,8 @@ def _error_middleware(deps: ApiServices, guard: HeadGuard) -> Middleware:
     @web.middleware
     async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
         given = request.headers.get("x-request-id", "")
-        request_id = given if _VALID_REQUEST_ID.fullmatch(given) else deps.clock.new_id()
-        request[_REQUEST_ID] = request_id
+        request_id = given if _VALIDREQUEST_ID.fullmatch(given) else deps.clock.new_id()
+        request[REQUEST_ID] = request_id
         if refusal := find_problem(guard, request):
             response = _malformed(refusal.status, refusal.detail)
             response.force_close()  # what follows may be misread, too
@@ -199,7 +200,7 @@ def _abort_stream(
 ) -> web.StreamResponse:
     """The status has been sent. Closing the connection is the only way to signal that the response is
     incomplete."""
-    log.warning("stream aborted", request_id=request[_REQUEST_ID], path=request.path, error=str(error))
+    log.warning("stream aborted", request_id=request[REQUEST_ID], path=request.path, error=str(error))
     if request.transport is not None:
         request.transport.abort()
     return stream

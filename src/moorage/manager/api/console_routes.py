@@ -1,10 +1,12 @@
-"""Routes of console sessions and passwords. A part of the route table."""
+"""Routes of console sessions, passwords and the audit log. A part of the route table."""
 
 from __future__ import annotations
 
+from moorage.common.views.audit import AuditEntry
 from moorage.common.views.console import NewPassword, PasswordChange, SignedOut, SignIn, SwitchProject, WhoAmI
 from moorage.common.views.identity import UserView
-from moorage.manager.api import console_sessions
+from moorage.common.views.resources import Page
+from moorage.manager.api import audit, console_sessions
 from moorage.manager.api.route import Route, route
 
 _PASSWORD = "/v1/users/{name:.+}/password"
@@ -56,6 +58,15 @@ CONSOLE_ROUTES: tuple[Route, ...] = (
         body=PasswordChange,
         access="viewer",
         also=(429,),
+    ),
+    route(
+        "GET",
+        "/v1/audit",
+        audit.list_audit,
+        "List administrative writes, newest first, with their actors and what they changed",
+        Page[AuditEntry],
+        query=audit.AuditQuery,
+        access="auditor",
     ),
     route(
         "PUT",

@@ -43,6 +43,7 @@ from moorage.common.views.resources import (
 from moorage.common.views.usage import AgentStats, SessionStats, SessionUsage
 from moorage.manager.api.identity_dependencies import (
     AccessTokens,
+    Audit,
     ConsoleSessions,
     Keys,
     Peers,
@@ -188,6 +189,8 @@ class ApiStore(Protocol):
     def decisions(self) -> Decisions: ...
     @property
     def keys(self) -> Keys: ...
+    @property
+    def audit(self) -> Audit: ...
     @property
     def console_sessions(self) -> ConsoleSessions: ...
     @property

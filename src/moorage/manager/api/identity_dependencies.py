@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import Protocol
+from datetime import datetime
+from typing import Any, Protocol
 
 from moorage.common.model.roles import MemberRole
 from moorage.common.views.access_tokens import AccessTokenSpec, AccessTokenView, AppView, NewAccessTokenView
+from moorage.common.views.audit import AuditEntry
 from moorage.common.views.console import WhoAmI
 from moorage.common.views.identity import (
     MemberView,
@@ -19,6 +21,7 @@ from moorage.common.views.identity import (
 )
 from moorage.common.views.keys import KeyLimits, KeySpec, KeyView, NewKeyView
 from moorage.common.views.peers import JoinTokenView, PeerView
+from moorage.common.views.resources import Page
 from moorage.common.views.secrets import SecretView
 from moorage.manager.identity.keys import ApiKey
 from moorage.manager.identity.scope import Scope
@@ -45,6 +48,35 @@ class Keys(Protocol):
     def on_change(self, callback: Callable[[], None]) -> object:
         """Call ``callback`` when keys, users or projects changed, through this manager or another one."""
         ...
+
+
+class Audit(Protocol):
+    async def begin(
+        self,
+        scope: Scope,
+        *,
+        from_address: str,
+        request_id: str,
+        action: str,
+        resource: str,
+        name: str,
+        before: dict[str, Any] | None,
+    ) -> int: ...
+
+    async def finish(
+        self, scope: Scope, entry: int, *, status: int, code: str, after: dict[str, Any] | None, name: str
+    ) -> None: ...
+
+    async def page(
+        self,
+        scope: Scope,
+        *,
+        filters: dict[str, str],
+        since: datetime | None,
+        until: datetime | None,
+        cursor: str | None,
+        limit: int,
+    ) -> Page[AuditEntry]: ...
 
 
 class ConsoleSessions(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sqlalchemy import BigInteger, Integer, LargeBinary, Text
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from moorage.manager.store.schema import ID, TIME, table
 
@@ -102,6 +102,27 @@ console_sessions = table(
         "idle_s": Integer(),
         "last_seen_at": TIME,
         "ended_at": [TIME],
+    },
+)
+
+audit_log = table(
+    "audit_log",
+    ("id",),
+    {
+        "id": BigInteger(),
+        "at": TIME,
+        "actor": Text(),
+        "user_name": Text(),
+        "project": Text(),
+        "from_address": Text(),
+        "request_id": Text(),
+        "action": Text(),
+        "resource": Text(),
+        "name": Text(),
+        "status": [Integer()],
+        "code": Text(),
+        "before": [JSONB()],
+        "after": [JSONB()],
     },
 )
 

@@ -9,6 +9,7 @@ from moorage.common.aio.loop import Loop
 from moorage.manager.secrets.keyring import Keyring
 from moorage.manager.store.access_tokens import AccessTokenStore
 from moorage.manager.store.agents import AgentStore
+from moorage.manager.store.audit import AuditStore
 from moorage.manager.store.authorities import AuthorityStore
 from moorage.manager.store.console_sessions import ConsoleSessionStore
 from moorage.manager.store.database import Database
@@ -67,6 +68,7 @@ class Store:
         self.lifecycle = LifecycleStore(db, notifier, clock)
         self.groups = GroupStore(db, notifier)
         self.console_sessions = ConsoleSessionStore(db, notifier, clock)
+        self.audit = AuditStore(db)
         self.overviews = OverviewStore(db, clock)
         self.quotas = QuotaStore(db, notifier)
         self.scheduling = SchedulingStore(db, notifier, clock, self.sessions, self.groups, self.quotas)

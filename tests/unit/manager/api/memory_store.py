@@ -162,6 +162,20 @@ class MemoryQuotas:
         return view
 
 
+class MemoryAudit:
+    """``entries``: action, status and name of each write."""
+
+    def __init__(self) -> None:
+        self.entries: list[dict[str, Any]] = []
+
+    async def begin(self, scope: Scope, **entry: Any) -> int:
+        self.entries.append(entry)
+        return len(self.entries) - 1
+
+    async def finish(self, scope: Scope, entry: int, **outcome: Any) -> None:
+        self.entries[entry] |= {name: value for name, value in outcome.items() if name != "name"}
+
+
 class MemoryStore:
     """Implements ``ApiStore`` as far as the tests need it."""
 
@@ -179,6 +193,7 @@ class MemoryStore:
         self.users = self.projects = self.console_sessions = cast(Any, None)  # their tests use the real store
         self.access_tokens = MemoryAccessTokens(self.sessions.get, clock)
         self.explanations = MemoryExplanations(self)
+        self.audit = MemoryAudit()
 
     async def ping(self) -> None:
         self.database.check()

@@ -62,6 +62,7 @@ EXPECTED = {
     "/v1/keys": {"get", "post"},
     "/v1/keys/{name}": {"get", "patch", "delete"},
     "/v1/keys/{name}/rotate": {"post"},
+    "/v1/audit": {"get"},
     "/v1/session": {"get", "post", "put", "delete"},
     "/v1/session/password": {"put"},
     "/v1/users/{name}/password": {"put", "delete"},

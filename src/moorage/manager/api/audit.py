@@ -1,0 +1,135 @@
+"""Audit log: the one place where administrative writes are noted, and the handler that lists them.
+
+An entry is written before the write, and completed after it. Without an entry nothing is written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import structlog
+from aiohttp import web
+from pydantic import BaseModel, Field
+
+from moorage.common.model.errors import MoorageError, NotFound, StoreUnavailable
+from moorage.common.model.spec import NoNul
+from moorage.common.model.timestamps import Timestamp
+from moorage.common.views.audit import AuditEntry
+from moorage.common.views.resources import Page
+from moorage.manager.api.route import Answer, Call, Route
+from moorage.manager.api.sessions import PageQuery
+
+log = structlog.get_logger("moorage.audit")
+REQUEST_ID = web.RequestKey("moorage.request_id", str)
+
+# What is noted in histories of its own: the work of tenants.
+_WORK = frozenset({"sessions", "endpoints", "workspaces"})
+_HIDDEN = frozenset({"secret", "csrf_token", "password", "certificate", "value", "key"})
+_MAX_BYTES = 64 * 1024
+
+
+class AuditQuery(PageQuery):
+    actor: NoNul | None = None
+    user: NoNul | None = None
+    action: NoNul | None = None
+    resource: NoNul | None = None
+    name: NoNul | None = None
+    since: Timestamp | None = Field(None, description="Entries from this time on.")
+    until: Timestamp | None = Field(None, description="Entries before this time.")
+
+
+def is_audited(row: Route) -> bool:
+    return row.method != "GET" and row.tag not in _WORK
+
+
+def reader_of(row: Route, rows: Sequence[Route]) -> Route | None:
+    """The route that reads the resource which ``row`` writes: that of the same path, or of the nearest one
+    above it. None: it creates something."""
+    readers = {one.path: one for one in rows if one.method == "GET"}
+    path = row.path
+    while "{" in path:
+        if path in readers:
+            return readers[path]
+        path = path.rpartition("/")[0]
+    return None
+
+
+async def run_audited(row: Route, reader: Route | None, call: Call[Any, Any]) -> Answer:
+    """The answer of the handler of ``row``, with an entry of the audit log."""
+    if row.access == "open":  # a caller without a key leaves an entry only by what it achieves
+        answer = await row.handler(call)
+        entry = await _begin(row, call, None)
+    else:
+        entry = await _begin(row, call, await _read(reader, call) if reader is not None else None)
+        try:
+            answer = await row.handler(call)
+        except MoorageError as error:
+            await _finish(call, entry, status=error.http, code=error.code, after=None)
+            raise
+    after = _shown(answer) if isinstance(answer, BaseModel) and row.method != "DELETE" else None
+    await _finish(call, entry, status=row.status, code="", after=after)
+    return answer
+
+
+async def _begin(row: Route, call: Call[Any, Any], before: dict[str, Any] | None) -> int:
+    request = call.request
+    return await call.deps.store.audit.begin(
+        call.scope,
+        from_address=request.remote or "",
+        request_id=request.get(REQUEST_ID) or "",
+        action=getattr(row.handler, "__name__", row.summary),
+        resource=row.tag,
+        name="/".join(request.match_info.values()),
+        before=before,
+    )
+
+
+async def _finish(
+    call: Call[Any, Any], entry: int, *, status: int, code: str, after: dict[str, Any] | None
+) -> None:
+    found = (after or {}).get("name") or (after or {}).get("id")
+    name = found if isinstance(found, str) else ""
+    try:
+        await call.deps.store.audit.finish(
+            call.scope, entry, status=status, code=code, after=after, name=name
+        )
+    except StoreUnavailable as error:  # the write has happened; its entry says that the outcome is not known
+        log.warning("audit entry left open", entry=entry, status=status, error=str(error))
+
+
+async def _read(reader: Route, call: Call[Any, Any]) -> dict[str, Any] | None:
+    asked: Call[Any, Any] = Call(call.request, call.deps, call.scope, None, reader.query(), call.renew)
+    try:
+        answer = await reader.handler(asked)
+    except NotFound:
+        return None
+    return _shown(answer) if isinstance(answer, BaseModel) else None
+
+
+def _shown(answer: BaseModel) -> dict[str, Any]:
+    """The answer without secrets, or its size if it is large."""
+    shown = _without_secrets(answer.model_dump(mode="json"))
+    size = len(json.dumps(shown))
+    return {"omitted_bytes": size} if size > _MAX_BYTES else shown
+
+
+def _without_secrets(part: Any) -> Any:
+    if isinstance(part, Mapping):
+        return {
+            name: "***" if name in _HIDDEN and isinstance(value, str) and value else _without_secrets(value)
+            for name, value in part.items()
+        }
+    return [_without_secrets(one) for one in part] if isinstance(part, list) else part
+
+
+async def list_audit(call: Call[None, AuditQuery]) -> Page[AuditEntry]:
+    query = call.query
+    names = ("actor", "user", "action", "resource", "name")
+    filters = {name: value for name in names if (value := getattr(query, name)) is not None}
+    since: datetime | None = query.since
+    return await call.deps.store.audit.page(
+        call.scope, filters=filters, since=since, until=query.until, cursor=query.cursor, limit=query.limit
+    )

@@ -1,0 +1,74 @@
+"""Audit log in Postgres. Entries are added and completed, and never changed afterwards."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import select
+
+from moorage.common.views.audit import AuditEntry
+from moorage.common.views.resources import Page
+from moorage.manager.identity.scope import Scope
+from moorage.manager.store import identity_tables
+from moorage.manager.store.cursors import read_number_cursor
+from moorage.manager.store.database import Database
+from moorage.manager.store.queries import SQL
+
+
+class AuditStore:
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def begin(
+        self,
+        scope: Scope,
+        *,
+        from_address: str,
+        request_id: str,
+        action: str,
+        resource: str,
+        name: str,
+        before: dict[str, Any] | None,
+    ) -> int:
+        """Note a write that is about to happen; returns the id of its entry."""
+        who = scope.actor, scope.owner.user, scope.owner.project
+        row = await self._db.fetchrow(
+            SQL["audit_begin"], *who, from_address, request_id, action, resource, name, before
+        )
+        return int(row["id"])
+
+    async def finish(
+        self, scope: Scope, entry: int, *, status: int, code: str, after: dict[str, Any] | None, name: str
+    ) -> None:
+        """Complete an entry. ``name``: of what the write created."""
+        await self._db.fetch(SQL["audit_finish"], entry, status, code, after, name)
+
+    async def page(
+        self,
+        scope: Scope,
+        *,
+        filters: dict[str, str],
+        since: datetime | None,
+        until: datetime | None,
+        cursor: str | None,
+        limit: int,
+    ) -> Page[AuditEntry]:
+        """Newest first. ``filters``: values of actor, user, action, resource and name. Raises
+        ``InvalidInput`` for a cursor that is not the ``next`` of a page."""
+        scope.require_all("audit entries")
+        a = identity_tables.audit_log.c
+        columns = {"user": a.user_name}
+        conditions: list[Any] = [columns.get(name, a.get(name)) == value for name, value in filters.items()]
+        if since is not None:
+            conditions.append(a.at >= since)
+        if until is not None:
+            conditions.append(a.at < until)
+        if cursor is not None:
+            conditions.append(a.id < read_number_cursor(cursor))
+        statement = (
+            select(identity_tables.audit_log).where(*conditions).order_by(a.id.desc()).limit(limit + 1)
+        )
+        rows = await self._db.select(statement)
+        shown = [AuditEntry(**dict(row), user=row["user_name"]) for row in rows[:limit]]
+        return Page[AuditEntry](items=shown, next=str(shown[-1].id) if len(rows) > limit else None)
