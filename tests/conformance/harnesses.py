@@ -158,18 +158,24 @@ class DockerHarness:
 
 
 class SlurmHarness:
-    """Jobs of a private Slurm, shared by all tests; an identity of its own keeps its jobs apart."""
+    """Jobs of a private Slurm, shared by all tests; an identity of its own keeps its jobs apart. ``calls``:
+    of Slurm's commands, by all its runtimes."""
 
     def __init__(self, folder: Path, cluster: SlurmCluster) -> None:
-        self._work = cluster.root / f"work-{SystemClock().new_id()}"
+        self.heartbeat_s, self.poll_s = 600.0, 0.2
+        self._slurms: list[Slurm] = []
+        self.work = cluster.root / f"work-{SystemClock().new_id()}"
         self._folder, self._cluster = folder, cluster
         self._runtimes: list[SlurmRuntime] = []
 
     def runtime(self) -> Runtime:
-        rules = SlurmRules(max_jobs=100, python=sys.executable, poll_s=0.2)
-        folders = JobFolders(self._work, LogStore(self._folder / "logs"))
+        rules = SlurmRules(
+            max_jobs=100, python=sys.executable, poll_s=self.poll_s, heartbeat_s=self.heartbeat_s
+        )
+        folders = JobFolders(self.work, LogStore(self._folder / "logs"))
         slurm = Slurm(str(self._cluster.commands))
-        runtime = SlurmRuntime(slurm, folders, rules, SystemClock(), str(self._work))
+        self._slurms.append(slurm)
+        runtime = SlurmRuntime(slurm, folders, rules, SystemClock(), str(self.work))
         self._runtimes.append(runtime)
         return runtime
 
@@ -180,6 +186,9 @@ class SlurmHarness:
         argv = (sys.executable, "-S", "-c", PROGRAM, seconds, str(code), "1" if stubborn else "", output)
         job = HpcJob(walltime_s=120)
         return Launch(new_kernel_id(), argv, {}, slots={"cpu": 1000, "mem": 64 << 20}, hpc=job)
+
+    def calls(self) -> int:
+        return sum(slurm.calls for slurm in self._slurms)
 
     async def close(self) -> None:
         for runtime in self._runtimes:

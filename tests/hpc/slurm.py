@@ -5,6 +5,7 @@ Its parts can be killed and started again one by one. Nothing of it touches a Sl
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -12,6 +13,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.free_ports import free_port
@@ -127,6 +129,15 @@ class SlurmCluster:
         path.with_suffix(".new").chmod(0o755)
         path.with_suffix(".new").replace(path)
 
+    @contextlib.contextmanager
+    def replaced(self, name: str, script: str) -> Iterator[None]:
+        """Replace a command for a while. ``$REAL`` is the real one."""
+        self.wrap(name, f"REAL={shutil.which(name)}\n{script}")
+        try:
+            yield
+        finally:
+            self.wrap(name, f'exec {shutil.which(name)} "$@"')
+
     def run(self, *argv: str, check: bool = True) -> str:
         done = subprocess.run(argv, env=self.env, capture_output=True, text=True, check=False, timeout=60)
         if check and done.returncode:
@@ -157,7 +168,7 @@ class SlurmCluster:
                 [program, *argv[1:]], env=self.env, stdout=output, stderr=output, start_new_session=True
             )
 
-    def _wait(self, condition, what: str) -> None:  # type: ignore[no-untyped-def]
+    def _wait(self, condition: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + _START_S
         while not condition():
             assert time.monotonic() < deadline, f"not within {_START_S} s: {what}; see {self.root}"

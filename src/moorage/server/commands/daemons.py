@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from functools import partial
@@ -147,6 +148,10 @@ def agent(
     address: Annotated[str | None, typer.Option(help="Address at which proxies reach kernels here.")] = None,
     resource_group: Annotated[str | None, typer.Option(help="Resource group of this node.")] = None,
     inventory: Inventory = None,
+    runtime: Annotated[
+        list[str] | None,
+        typer.Option(help="Runtime to offer, such as slurm; repeatable. Default: those of a node."),
+    ] = None,
 ) -> None:
     """Run an agent: it runs kernels on this node. Kernels outlive it, and its next start adopts them."""
     if context.invoked_subcommand is not None:
@@ -154,7 +159,7 @@ def agent(
     loaded = load_settings(
         config, home, sets,
         agent__id=id, agent__manager=manager, agent__address=address, agent__resource_group=resource_group,
-        agent__inventory=inventory,
+        agent__inventory=inventory, agent__runtimes=json.dumps(runtime) if runtime else None,
     )  # fmt: skip
     boot = bootstrap(loaded)
     # The agent runs for months: it replaces this process by one that holds no command line.

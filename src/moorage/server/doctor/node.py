@@ -18,6 +18,8 @@ import moorage
 from moorage.agent.runtimes import ProcessRuntime, RuntimeFailed
 from moorage.agent.runtimes.docker import Engine, engine_socket
 from moorage.agent.runtimes.process.isolation import rules_of
+from moorage.agent.runtimes.registry import BATCH
+from moorage.agent.runtimes.slurm.runtime import NAME as SLURM
 from moorage.agent.state.logs import LogStore
 from moorage.agent.state.ports import is_free
 from moorage.common.aio.clock import Clock
@@ -28,6 +30,7 @@ from moorage.common.model.addresses import split_addresses
 from moorage.common.model.errors import ConfigError, StartupError
 from moorage.server.doctor import checks
 from moorage.server.doctor.checks import GIB, CheckResult, Status
+from moorage.server.doctor.slurm import check_slurm
 
 # Free space that should be there: models and logs in the state directory, images and layers in Docker's.
 _STATE_BYTES, _DOCKER_BYTES = 10 * GIB, 50 * GIB
@@ -41,6 +44,8 @@ async def check_node(settings: Settings, home: Path, token: str, clock: Clock) -
     driver, gpu_count, gpu_error = await asyncio.to_thread(_gpus)
     results = [*await _manager(settings, home, token, clock), _state_directory(home)]
     results += await asyncio.to_thread(_listening, settings.agent)
+    if set(settings.agent.runtimes) & BATCH.keys():
+        return results + await _sites(settings.agent, home)
     results += await _isolation(settings.agent, home)
     results += [_cgroups(), checks.gpus(driver, gpu_count, gpu_error, settings.agent.gpus is not None)]
     return results + await _docker(settings.agent, gpu_count)
@@ -102,6 +107,14 @@ def _listening(agent: AgentSettings) -> list[CheckResult]:
         first, last = _EPHEMERAL_RANGE.read_text().split()
         ephemeral = int(first), int(last)
     return [checks.ports(agent.port_range, agent.address, len(candidates), free, ephemeral)]
+
+
+async def _sites(agent: AgentSettings, home: Path) -> list[CheckResult]:
+    """Of an agent that submits jobs: nothing runs on this node."""
+    state = home / f"agent-{agent.id or socket.gethostname()}"
+    checks_of = {SLURM: check_slurm}
+    found = [await checks_of[name](agent, state) for name in agent.runtimes if name in checks_of]
+    return [result for results in found for result in results]
 
 
 async def _isolation(agent: AgentSettings, home: Path) -> list[CheckResult]:

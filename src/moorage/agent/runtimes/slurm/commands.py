@@ -54,6 +54,13 @@ class Slurm:
             raise Rejected(message)
         raise RuntimeFailed(message)
 
+    async def test(self, options: Sequence[str], script: str) -> str:
+        """What Slurm would do with this job. Raises ``RuntimeFailed`` if it would refuse it."""
+        code, _, error = await self._run("sbatch", "--test-only", *options, text=script)
+        if code != 0:
+            raise RuntimeFailed(_last_line(error) or f"sbatch exited with {code}")
+        return _last_line(error)
+
     async def jobs(self) -> list[Job]:
         """All jobs of this user that Slurm remembers. Raises ``RuntimeFailed``; no answer never means
         "none"."""

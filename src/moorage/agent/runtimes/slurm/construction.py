@@ -21,6 +21,16 @@ def work_directory(settings: AgentSettings, state: Path) -> Path:
     return Path(settings.slurm_work_dir) if settings.slurm_work_dir else state / "jobs"
 
 
+def defaults_of(settings: AgentSettings) -> JobDefaults:
+    return JobDefaults(
+        settings.slurm_partition,
+        settings.slurm_account,
+        settings.slurm_qos,
+        settings.slurm_walltime_s,
+        settings.slurm_options,
+    )
+
+
 def slurm_runtime(
     settings: AgentSettings, state: Path, logs: LogStore, clock: Clock, identity: str
 ) -> SlurmRuntime:
@@ -30,13 +40,7 @@ def slurm_runtime(
         python=settings.slurm_python or sys.executable,
         address=settings.address,
         setup=settings.slurm_setup,
-        defaults=JobDefaults(
-            settings.slurm_partition,
-            settings.slurm_account,
-            settings.slurm_qos,
-            settings.slurm_walltime_s,
-            settings.slurm_options,
-        ),
+        defaults=defaults_of(settings),
         heartbeat_s=settings.slurm_heartbeat_timeout_s,
         poll_s=settings.slurm_poll_s,
         log_max_bytes=settings.log_max_bytes,
