@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
+from moorage.common.link.messages import Report, SlotOffer
+from moorage.common.model.errors import Conflict
+from moorage.common.model.group_options import GroupOptions, QuotaLimits
+from moorage.common.model.hpc_options import HpcOptions
 from moorage.common.model.ids import AgentId
+from moorage.common.model.kernel import HpcJob
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Status
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store import Store
+from moorage.manager.workloads.site_jobs import as_job
 
 from .conftest import FakeAgent, reconcile_all, schedule
 
@@ -57,3 +66,52 @@ async def test_queue_of_a_site_is_kept_and_shown(store: Store) -> None:
     assert (view.kernels[0].expected_start, view.kernels[0].ends_at) == (None, ends)
     assert view.deadline_at is not None
     assert abs((view.deadline_at - ends).total_seconds() - 300) < 5
+
+
+def as_site(agent: FakeAgent, jobs: int) -> None:
+    """From now on it is an agent of a batch runtime."""
+
+    def full_report() -> Report:
+        report = type(agent).full_report(agent)
+        assert report.info is not None
+        info = replace(report.info, runtimes=("fake",), offers=(SlotOffer("jobs", jobs),))
+        return replace(report, info=info)
+
+    agent.full_report = full_report  # type: ignore[method-assign]
+
+
+async def test_group_of_kind_hpc_places_sessions_as_jobs(store: Store) -> None:
+    site = HpcOptions(runtime="fake", project="p1", walltime_s=600, options={"x": "y"})
+    await store.groups.put("hpc", GroupOptions(hpc=site), actor="t")
+    assert await store.groups.site("hpc") == site
+    assert await store.groups.site("default") is None
+    agent = FakeAgent(store, "login", group="hpc")
+    as_site(agent, 2)
+    await agent.report()
+    asked = SessionSpec(command=["x"], resource_group="hpc", resources={"cpu": 64, "mem": "1TiB"})
+    made = [await store.sessions.create(SYSTEM, as_job(asked, site)) for _ in range(3)]
+    assert await schedule(store) == 2, "its site takes two jobs"
+    orders = await store.orders.of(AgentId("login"))
+    assert [(o.runtime, o.slots["cpu"], o.hpc) for o in orders] == [
+        ("fake", 64_000, HpcJob(project="p1", walltime_s=600, options={"x": "y"}))
+    ] * 2
+    view = await store.sessions.get(SYSTEM, made[2].id)
+    assert view.status is Status.PENDING
+    with pytest.raises(Conflict, match="cannot become one of another kind"):
+        await store.groups.put("hpc", GroupOptions(), actor="t")
+    longer = site.model_copy(update={"walltime_s": 1200.0})
+    await store.groups.put("hpc", GroupOptions(hpc=longer), actor="t")
+    assert await store.groups.site("hpc") == longer, "a change counts at once"
+
+
+async def test_quota_of_a_group_limits_its_jobs(store: Store) -> None:
+    site = HpcOptions(runtime="fake", walltime_s=600)
+    await store.groups.put("hpc", GroupOptions(hpc=site), actor="t")
+    await store.quotas.put(Scope.system("t"), "group", "hpc", QuotaLimits(slots={"jobs": 1}))
+    agent = FakeAgent(store, "login", group="hpc")
+    as_site(agent, 5)
+    await agent.report()
+    spec = as_job(SessionSpec(command=["x"], resource_group="hpc"), site)
+    for _ in range(2):
+        await store.sessions.create(SYSTEM, spec)
+    assert await schedule(store) == 1

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from moorage.common.model.errors import MoorageError
+from moorage.common.model.hpc_options import HpcOptions
 from moorage.common.model.slots import parse_amount
 from moorage.common.model.spec import Model, Name
 from moorage.common.model.status import SessionType
@@ -121,6 +122,9 @@ class GroupOptions(Model):
     )
     mounts: Annotated[list[Directory], Field(max_length=100)] | None = Field(
         None, description="Directories of the nodes below which its sessions may name a model. null: all."
+    )
+    hpc: HpcOptions | None = Field(
+        None, description="Site at which its sessions run as jobs; null: they run on the nodes of its agents."
     )
     preemption: PreemptionOptions | None = Field(
         None, description="Preemption options; null: sessions are never preempted."

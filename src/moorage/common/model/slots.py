@@ -23,7 +23,7 @@ JOBS = "jobs"
 # Largest amount: the sum of two still fits in a 64-bit integer of the database.
 MAX_AMOUNT = 2**62
 
-_NAME = re.compile(r"(cpu|mem|[a-z][a-z0-9]*(-[a-z0-9]+)*\.(device|shares))")
+_NAME = re.compile(r"(cpu|mem|jobs|[a-z][a-z0-9]*(-[a-z0-9]+)*\.(device|shares))")
 _SIZE = re.compile(r"\s*([0-9]{1,30}(?:\.[0-9]{1,30})?)\s*([kmgt]i?)?b?\s*", re.IGNORECASE)
 _FACTORS = {"": 1} | {
     f"{letter}{binary}": base**power
@@ -57,7 +57,7 @@ def parse_amount(slot: str, value: str | int | float) -> int:
         )
     if slot == "mem":
         return parse_size(value if isinstance(value, int) else str(value))
-    scale = 1 if slot.endswith(".device") else 1000
+    scale = 1 if slot == JOBS or slot.endswith(".device") else 1000
     try:
         number = Decimal(str(value))
         amount = number * scale
@@ -84,7 +84,7 @@ def format_amount(slot: str, amount: int) -> str:
             if amount >= factor:
                 return f"{amount / factor:.3g}{unit}"
         return f"{amount}B"
-    if slot.endswith(".device"):
+    if slot == JOBS or slot.endswith(".device"):
         return str(amount)
     return f"{Decimal(amount) / 1000:f}".rstrip("0").rstrip(".") if amount % 1000 else str(amount // 1000)
 

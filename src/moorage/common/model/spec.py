@@ -18,6 +18,7 @@ from moorage.common.model.clusters import Cluster as Cluster
 from moorage.common.model.clusters import Dependency as Dependency
 from moorage.common.model.clusters import SubKernels as SubKernels
 from moorage.common.model.clusters import dependency, drop_single_kernel_cluster
+from moorage.common.model.hpc_options import SiteJob
 from moorage.common.model.kernel import IMAGED, WITH_DEFAULT_IMAGE
 from moorage.common.model.service_ports import ServicePort
 from moorage.common.model.serving import Adapter, Autoscale, ModelLimits, Rollout, Routing
@@ -82,8 +83,10 @@ class Workload(Model):
     secret_env: Annotated[dict[str, Name], AfterValidator(check_env)] = Field(
         {}, description="Variables whose values are stored secrets of the project: {variable: secret}."
     )
-    runtime: Literal["process", "docker", "fake"] = Field(
-        "process", description="Runtime on the node. docker requires `image`, except for engine vllm."
+    runtime: Literal["process", "docker", "slurm", "heappe", "fake"] = Field(
+        "process",
+        description="Runtime on the node. docker requires `image`, except for engine vllm. Resource groups "
+        "of kind hpc have their own.",
     )
     image: Image | None = Field(
         None,
@@ -173,6 +176,9 @@ class SessionSpec(Workload):
         None,
         description="Resource groups of kind hpc: maximum time in the queue of the site, in seconds. null: "
         "as the group says.",
+    )
+    job: SiteJob | None = Field(
+        None, description="What its job asks of a site. Set from its resource group, not by requests."
     )
     walltime_s: Seconds | None = Field(
         None,

@@ -14,6 +14,7 @@ from moorage.common.views.resources import SessionView
 from moorage.manager.api.route import Access, Call, Route
 from moorage.manager.identity import limits
 from moorage.manager.identity.scope import Scope
+from moorage.manager.workloads import site_jobs
 
 AnyCall = Call[Any, Any]
 
@@ -59,6 +60,9 @@ async def check_limits(call: AnyCall, spec: Workload) -> None:
     group does not allow."""
     error = limits.check_key(call.scope, spec)
     names_sub_image = isinstance(spec, SessionSpec) and spec.cluster is not None
+    if error is None:
+        site = await call.deps.store.groups.site(spec.resource_group)
+        error = site_jobs.find_problem(spec, spec.resource_group, site)
     if error is None and (spec.image or spec.model or names_sub_image):
         group = await call.deps.store.groups.get(spec.resource_group)
         error = limits.check_group(group.name, group.options, spec)

@@ -12,6 +12,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.http.server import DEFAULT_LIMITS, Limits
 from moorage.common.model.commands import Channel, ExecEnd, ExecSpec, Size
 from moorage.common.model.group_options import QuotaLimits, QuotaScope
+from moorage.common.model.hpc_options import HpcOptions
 from moorage.common.model.ids import SessionId
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.status import SessionType, Status
@@ -133,6 +134,7 @@ class LimitShares(Protocol):
 class Groups(Protocol):
     async def all(self) -> list[GroupView]: ...
     async def get(self, name: str) -> GroupView: ...
+    async def site(self, name: str) -> HpcOptions | None: ...
     async def put(self, name: str, options: GroupOptions, *, actor: str) -> GroupView: ...
 
 

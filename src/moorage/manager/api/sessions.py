@@ -21,6 +21,7 @@ from moorage.common.views.resources import HistoryEntry, Page, SessionView
 from moorage.manager.api import authorization
 from moorage.manager.api.route import Call, Items, NoQuery
 from moorage.manager.api.stored_secrets import check_secrets
+from moorage.manager.workloads.site_jobs import as_job
 
 # After this time the status is sent even if the log is empty, so that a following client knows it is
 # connected.
@@ -89,24 +90,27 @@ async def create_session(call: Call[SessionSpec, CreateQuery]) -> SessionView | 
     idempotency_key, store = call.idempotency_key, call.deps.store
     await check_secrets(call, call.body)
     await authorization.check_limits(call, call.body)
+    spec = as_job(call.body, await store.groups.site(call.body.resource_group))
     if call.query.dry_run:
-        return await call.deps.explanations.plan_session(call.scope, call.body)
-    if call.query.strict and (why := await call.deps.explanations.infeasible(call.body)):
+        return await call.deps.explanations.plan_session(call.scope, spec)
+    if call.query.strict and (why := await call.deps.explanations.infeasible(spec)):
         raise Infeasible("; ".join(why), next_step=REASONS[Reason.INFEASIBLE].next_step)
     if idempotency_key is None:
-        made = await store.sessions.create(call.scope, call.body)
-        return await _with_warnings(call, made)
-    view, replayed = await store.sessions.create_once(call.scope, call.body, idempotency_key=idempotency_key)
+        made = await store.sessions.create(call.scope, spec)
+        return await _with_warnings(call, spec, made)
+    view, replayed = await store.sessions.create_once(call.scope, spec, idempotency_key=idempotency_key)
     if replayed:
         call.response_headers["Idempotent-Replayed"] = "true"
         return view
-    return await _with_warnings(call, view)
+    return await _with_warnings(call, spec, view)
 
 
-async def _with_warnings(call: Call[SessionSpec, CreateQuery], made: SessionView) -> SessionView:
+async def _with_warnings(
+    call: Call[SessionSpec, CreateQuery], spec: SessionSpec, made: SessionView
+) -> SessionView:
     """Adds warnings if no agent could ever hold the session, and about fields that its type has in part.
     The session has been created in any case."""
-    spec, message = call.body, REASONS[Reason.INFEASIBLE].text
+    message = REASONS[Reason.INFEASIBLE].text
     found = features.warnings(spec.type, ["depends_on"] if spec.depends_on else [])
     found += [f"{message}: {line}" for line in await call.deps.explanations.infeasible(spec)]
     return made.model_copy(update={"warnings": found}) if found else made

@@ -15,7 +15,7 @@ CANDIDATE_ID = SessionId("ffffffff-ffff-ffff-ffff-ffffffffffff")
 
 def candidate(spec: SessionSpec, owner: Owner = NOBODY, now: int = 0) -> Pending:
     """``spec`` as a pending session that was created at ``now`` (Unix microseconds)."""
-    limits = [limit for limit in (spec.timeout_s, spec.max_lifetime_s) if limit is not None]
+    limits = [limit for limit in (spec.timeout_s, spec.max_lifetime_s, spec.walltime_s) if limit is not None]
     return Pending(
         session_id=CANDIDATE_ID,
         kernel_id=KernelId(CANDIDATE_ID),

@@ -11,7 +11,7 @@ import structlog
 
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
-from moorage.common.model.errors import Conflict, NotFound
+from moorage.common.model.errors import Conflict, InvalidInput, NotFound
 from moorage.common.model.ids import EndpointId, SessionId
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.spec import EndpointSpec
@@ -24,6 +24,7 @@ from moorage.manager.serving.replicas import ReplicaPlan, consecutive_failures
 from moorage.manager.serving.snapshots import EndpointSnapshot
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
+from moorage.manager.workloads.site_jobs import as_job, find_problem
 
 _SCOPE = Scope.system("replicas")
 log = structlog.get_logger("moorage.replicas")
@@ -133,15 +134,19 @@ class ReplicaController:
         term: int,
     ) -> None:
         name = f"{endpoint.name[:110]}-{self._clock.new_id()[-6:]}"
+        group = start_group(endpoint, self._leader.deadlines.now())
         try:
+            site = await self._store.groups.site(group)
+            if (problem := find_problem(replica := spec.session(name, group), group, site)) is not None:
+                raise problem
             made = await self._store.sessions.create(
                 Scope.system("replicas", endpoint.owner),
-                spec.session(name, start_group(endpoint, self._leader.deadlines.now())),
+                as_job(replica, site),
                 endpoint_id=endpoint.endpoint_id,
                 endpoint_revision=revision,
                 term=term,
             )
-        except (Conflict, NotFound) as error:
+        except (Conflict, InvalidInput, NotFound) as error:
             log.warning(
                 "could not create a replica; the next run retries",
                 endpoint=endpoint.name,

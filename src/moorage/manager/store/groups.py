@@ -8,8 +8,10 @@ from typing import Any
 import structlog
 from pydantic import ValidationError
 
-from moorage.common.model.errors import MoorageError, NotFound
+from moorage.common.aio.clock import Clock
+from moorage.common.model.errors import Conflict, MoorageError, NotFound
 from moorage.common.model.group_options import GroupOptions
+from moorage.common.model.hpc_options import HpcOptions
 from moorage.common.model.ids import AgentId
 from moorage.common.views import resources
 from moorage.manager.scheduling.core.policy import Policy, Preemption
@@ -18,15 +20,33 @@ from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 
 log = structlog.get_logger("moorage.store.groups")
+# A manager learns of changes at once; this is for a notification that was lost.
+SITES_CACHED_S = 5.0
 
 
 class GroupStore:
     """``has_quotas``: whether any quota existed at the last call of ``with_pending``."""
 
-    def __init__(self, db: Database, notifier: Notifier) -> None:
-        self._db, self._notifier = db, notifier
+    def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
+        self._db, self._notifier, self._clock = db, notifier, clock
         self._write_connection, self._pass_connection = db.dedicated_connection(), db.dedicated_connection()
         self.has_quotas = True
+        self._sites: dict[str, HpcOptions] = {}
+        self._sites_until = 0.0
+        notifier.on_groups(self._forget_sites)
+
+    def _forget_sites(self, _: object) -> None:
+        self._sites_until = 0.0
+
+    async def site(self, name: str) -> HpcOptions | None:
+        """The site of a resource group of kind hpc; None for a group of another kind, or an unknown one.
+        Cached: every create of a session asks."""
+        if self._clock.monotonic() >= self._sites_until:
+            until = self._clock.monotonic() + SITES_CACHED_S
+            rows = await self._db.fetch(SQL["group_sites"])
+            self._sites = {row["name"]: HpcOptions.model_validate(row["hpc"]) for row in rows}
+            self._sites_until = until
+        return self._sites.get(name)
 
     async def all(self) -> list[resources.GroupView]:
         return [_view(row) for row in await self._db.fetch(SQL["group_list"], None)]
@@ -39,14 +59,27 @@ class GroupStore:
         return _view(row)
 
     async def put(self, name: str, options: GroupOptions, *, actor: str) -> resources.GroupView:
-        """Create a group or replace its options. Takes effect with the next scheduling pass."""
+        """Create a group or replace its options. Takes effect with the next scheduling pass. Raises
+        ``Conflict`` for another kind of a group that is in use."""
+        await self._check_kind(name, options)
         # A manager of the release before skips a group whose options have a field that it does not know.
-        new = {field for field in ("images", "mounts") if getattr(options, field) is None}
+        new = {field for field in ("images", "mounts", "hpc") if getattr(options, field) is None}
         await self._write_connection.fetch(
             SQL["group_put"], name, options.model_dump(mode="json", exclude=new)
         )
         self._notifier.notify_group(name)
         return await self.get(name)
+
+    async def _check_kind(self, name: str, options: GroupOptions) -> None:
+        row = await self._db.fetchrow(SQL["group_list"], name)
+        before = None if row is None else _view(row)
+        if before is None or (before.options.hpc is None) is (options.hpc is None):
+            return
+        if before.agents or before.pending or before.running:
+            raise Conflict(
+                f"resource group {name!r} has agents or sessions, so it cannot become one of another kind",
+                next_step="create another group, or stop its sessions and its agents first",
+            )
 
     async def with_pending(self) -> list[tuple[str, Policy]]:
         """Groups with pending sessions whose begin time and backoff have passed."""

@@ -11,7 +11,7 @@ import structlog
 from moorage.common.model.cluster import ClusterMember, ClusterMembership
 from moorage.common.model.errors import ConfigError
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
-from moorage.common.model.kernel import DeviceGrant, KernelSpec
+from moorage.common.model.kernel import DeviceGrant, HpcJob, KernelSpec
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import SessionType
 from moorage.manager.secrets.keyring import Keyring
@@ -152,7 +152,7 @@ def _kernel_spec(row: Row, secret_env: Mapping[str, str]) -> KernelSpec:
     session_spec = parse_spec(row["spec"])
     is_main = row["cluster_role"] == "main"
     spec = session_spec if is_main else spec_kernels.sub_kernel_spec(session_spec)
-    slots = spec_kernels.main_slots(session_spec) if is_main else spec_kernels.sub_slots(session_spec)
+    slots = spec_kernels.requested_slots(session_spec) if is_main else spec_kernels.sub_slots(session_spec)
     probe = spec.probe
     return KernelSpec(
         kernel_id=KernelId(row["id"]),
@@ -181,7 +181,12 @@ def _kernel_spec(row: Row, secret_env: Mapping[str, str]) -> KernelSpec:
         cluster=_membership(row, session_spec),
         lease_s=row["lease_s"] or 0.0,
         isolated=row["isolated"],
+        hpc=_hpc_job(spec),
     )
+
+
+def _hpc_job(spec: SessionSpec) -> HpcJob | None:
+    return None if spec.job is None else HpcJob(**spec.job.model_dump(), walltime_s=spec.walltime_s or 0.0)
 
 
 def _unknown_spec(row: Row) -> KernelSpec:

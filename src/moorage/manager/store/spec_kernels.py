@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import KernelId
-from moorage.common.model.slots import parse_slots
+from moorage.common.model.slots import JOBS, parse_slots
 from moorage.common.model.spec import SessionSpec, SubKernels
 from moorage.manager.scheduling.core.model import KernelRequest
 
@@ -26,7 +26,13 @@ def new_sub_kernels(spec: SessionSpec, clock: Clock) -> tuple[NewSubKernel, ...]
 
 
 def main_slots(spec: SessionSpec) -> dict[str, int]:
-    """Slots of the main kernel, in base units."""
+    """Slots of the main kernel, in base units: those that it holds on its agent. A job holds one of its
+    site's."""
+    return {JOBS: 1} if spec.job is not None else requested_slots(spec)
+
+
+def requested_slots(spec: SessionSpec) -> dict[str, int]:
+    """What the main kernel asks for, in base units."""
     return dict(_parse(tuple(spec.resources.items())))
 
 

@@ -19,6 +19,7 @@ from memory_usage import MemoryLimits, MemoryUsage, MemoryUsageRecords
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import Conflict, MoorageError, NotFound, StoreUnavailable
 from moorage.common.model.group_options import QuotaLimits, QuotaScope
+from moorage.common.model.hpc_options import HpcOptions
 from moorage.common.model.slots import parse_amount, parse_slots
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import AgentStatus
@@ -114,6 +115,9 @@ class MemoryGroups:
         if name not in self.options:
             raise NotFound(f"no resource group {name!r}")
         return GroupView(name=name, options=self.options[name], agents=0, pending=0, running=0)
+
+    async def site(self, name: str) -> HpcOptions | None:
+        return self.options[name].hpc if name in self.options else None
 
     async def put(self, name: str, options: GroupOptions, *, actor: str) -> GroupView:
         self._database.check()

@@ -1,0 +1,1 @@
+"""Workloads: what becomes of a specification where it runs. Pure."""
