@@ -201,6 +201,13 @@ MUTATIONS = (
         PLAYBOOKS,
     ),
     Mutation(
+        "a close frame of the proxy lands within a frame of the replica",
+        "proxy/planes/simple/relay.py",
+        '        if not frames.may_close:\n            return b""\n',
+        "",
+        (f"{PLANES}/test_realtime.py", "-k", "misread", "--timeout", "60"),
+    ),
+    Mutation(
         "a second previous_response_id hides",
         "proxy/core/admission.py",
         ' or names.count("previous_response_id") > 1',

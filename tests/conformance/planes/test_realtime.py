@@ -25,16 +25,18 @@ from tests.conformance.planes.harness import (
     until,
 )
 from tests.conformance.planes.replica import Script, Visit, answer
-from tests.conformance.planes.websocket import ACCEPT, BINARY, OFFER, SWITCH, TEXT, frame, read_frame
+from tests.conformance.planes.websocket import ACCEPT, BINARY, CLOSE, OFFER, SWITCH, TEXT, frame, read_frame
 from websockets.asyncio.server import ServerConnection, serve
 
 from moorage.common.link.messages import RequestLimits
 from moorage.proxy.core.limit_ledger import Ledger, cells_needed
 from moorage.proxy.core.request_limiter import RequestLimiter
 from moorage.proxy.core.usage_book import UsageBook
+from moorage.proxy.core.websocket import Farewell
 
 PATH = "/v1/realtime?model=tiny"
 MASK = b"\x01\xfe\x00\x80"
+LOST = frame(CLOSE, (1011).to_bytes(2) + b"the connection to the replica was lost")
 Talk = Callable[[Visit], Awaitable[None]]
 
 
@@ -157,7 +159,30 @@ async def test_dead_engine_ends_the_connection(plane: MakePlane, how: str) -> No
 
     async with serving_one(plane, switching(die)) as (served, _):
         client = await upgraded(served)
-        assert await client.ended() == frame(TEXT, b"last words")
+        assert await client.ended() == frame(TEXT, b"last words") + LOST
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [frame(BINARY, b"x" * 70_000)[:-1], frame(TEXT, b"torn")[:1], frame(CLOSE, (1000).to_bytes(2))],
+    ids=["within a frame", "within a head", "after a close frame"],
+)
+async def test_nothing_is_said_that_would_be_misread(plane: MakePlane, sent: bytes) -> None:
+    async def die(visit: Visit) -> None:
+        await visit.send(sent)
+
+    async with serving_one(plane, switching(die)) as (served, _):
+        assert await (await upgraded(served)).ended() == sent
+
+
+async def test_message_in_fragments_may_end_between_them(plane: MakePlane) -> None:
+    sent = frame(TEXT, b"frag", fin=False)
+
+    async def die(visit: Visit) -> None:
+        await visit.send(sent)
+
+    async with serving_one(plane, switching(die)) as (served, _):
+        assert await (await upgraded(served)).ended() == sent + LOST
 
 
 @pytest.mark.parametrize("how", ["fin", "rst", "before the switch"])
@@ -228,7 +253,7 @@ async def test_revoked_key_ends_it(plane: MakePlane) -> None:
         client = await upgraded(served)
         routes = table(target("k", started.port), generation=2)
         served.router.update_table(replace(routes, keys=()))
-        assert await client.ended() == b""
+        assert await client.ended() == Farewell.KEY_REVOKED.frame()
         await until(lambda: not started.open and not served.in_flight)
         response = await served.ask(offer())
         assert response.status == 401
@@ -238,10 +263,11 @@ async def test_drain_waits_and_then_cuts(plane: MakePlane) -> None:
     async with serving_one(plane, switching(echo)) as (served, started):
         client = await upgraded(served)
         stopping = asyncio.create_task(served.plane.stop(0.3))
-        client.send(b"still here")
-        assert await soon(client.reader.readexactly(10)) == b"still here"
+        data = frame(TEXT, b"still here", mask=MASK)
+        client.send(data)
+        assert await soon(client.reader.readexactly(len(data))) == data
         await soon(stopping)
-        assert await client.ended() == b""
+        assert await client.ended() == Farewell.DRAIN.frame()
         await until(lambda: not started.open)
 
 
@@ -315,3 +341,21 @@ async def test_real_client_and_server(plane: MakePlane) -> None:
                     await soon(client.recv())
                 assert closed.value.rcvd is not None
                 assert (closed.value.rcvd.code, closed.value.rcvd.reason) == (4001, "as asked")
+
+
+async def test_real_client_learns_why_it_was_closed(plane: MakePlane) -> None:
+    async def engine(connection: ServerConnection) -> None:
+        await connection.send("last words")
+        connection.transport.close()
+
+    async with serve(engine, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with serving(plane, table(target("k", port))) as served:
+            url = "ws://{}:{}{}".format(*served.address, PATH)
+            headers = {"Authorization": f"Bearer {KEY}"}
+            async with websockets.connect(url, additional_headers=headers) as client:
+                assert await soon(client.recv()) == "last words"
+                with pytest.raises(websockets.ConnectionClosed) as closed:
+                    await soon(client.recv())
+            assert closed.value.rcvd is not None
+            assert (closed.value.rcvd.code, closed.value.rcvd.reason) == Farewell.REPLICA_LOST.value

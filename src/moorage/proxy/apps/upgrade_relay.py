@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import aiohttp
@@ -13,6 +14,10 @@ from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.proxy.core.limiter import Observer
 
 _BUFFER_LIMIT = 256 * 1024
+
+Farewells = Callable[[bool], bytes]
+"""The last bytes for a client, b"" if there are none. The argument: whether the relay was cancelled; if not,
+the app has left."""
 
 
 class _ReceiveBuffer:
@@ -62,10 +67,12 @@ async def relay_upgrade(
     app_response: aiohttp.ClientResponse,
     response: web.StreamResponse,
     observe: Observer | None = None,
+    farewell: Farewells | None = None,
 ) -> web.StreamResponse:
     """Accept the client's upgrade with ``response``, and copy bytes until either side closes.
 
-    ``app_response``: the app's response with status 101. ``observe`` sees what the app sends.
+    ``app_response``: the app's response with status 101. ``observe`` sees what the app sends. ``farewell``:
+    what the client gets in the end, if it is still there.
     """
     connection = app_response.connection
     if connection is None or connection.protocol is None:
@@ -82,13 +89,18 @@ async def relay_upgrade(
         spawn("proxy.upgrade.up", _copy(up, to_app)),
         spawn("proxy.upgrade.down", _copy(down, response, observe)),
     ]
+    is_cancelled = True
     try:
         # A direction that ends has sent all that it read. The other direction has no receiver any more.
         await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
+        is_cancelled = False
         return response
     finally:
+        app_ended = directions[1].done()
         await cancel_and_wait(*directions)
         if request.transport is not None:
+            if farewell is not None and (is_cancelled or app_ended):
+                request.transport.write(farewell(is_cancelled))
             request.transport.close()
 
 

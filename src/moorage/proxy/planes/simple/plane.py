@@ -30,6 +30,7 @@ from moorage.proxy.core.error_response import ErrorResponse, invalid_key
 from moorage.proxy.core.flow import CLIENT_CLOSED_REQUEST, RequestFlow, resume_held
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.routes import IndexedTable
+from moorage.proxy.core.websocket import Farewell
 from moorage.proxy.planes.simple.relay import break_off, join, relay
 from moorage.proxy.planes.simple.upstream import Attempt, Failed, UpstreamClient
 from moorage.proxy.timeouts import Timeouts
@@ -73,6 +74,7 @@ class SimplePlane:
         self._running: set[asyncio.Task[object]] = set()
         self._admitted: dict[RequestFlow, asyncio.Timeout] = {}  # what ends each request
         self._credentials = 0  # revision of those by which all of these are admitted
+        self._aborts = False
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -129,6 +131,7 @@ class SimplePlane:
                     await self._idle.wait()
             except TimeoutError:
                 log.info("aborting requests that did not finish in time", count=len(self._running))
+                self._aborts = True
                 await cancel_and_wait(*self._running)
             await self._runner.cleanup()
             self._runner = None
@@ -253,8 +256,7 @@ class SimplePlane:
                     case Start():
                         assert attempt is not None
                         context.response_started = True
-                        answer = join if attempt.status == 101 else relay
-                        return await answer(context, attempt, command, flow, self._clock)
+                        return await self._pass_on(context, attempt, command, flow)
                     case LocalResponse() | ErrorResponse():
                         return await self._send(context, command, anthropic=flow.is_anthropic)
                     case _:
@@ -262,6 +264,17 @@ class SimplePlane:
         finally:
             if attempt is not None:
                 attempt.response.close()
+
+    async def _pass_on(
+        self, context: RequestContext, attempt: Attempt, start: Start, flow: RequestFlow
+    ) -> web.StreamResponse:
+        if attempt.status == 101:
+            return await join(context, attempt, start, flow, self._clock, self._cancelled)
+        return await relay(context, attempt, start, flow, self._clock)
+
+    def _cancelled(self) -> Farewell:
+        """Why a WebSocket is cancelled whose client is still there."""
+        return Farewell.DRAIN if self._aborts else Farewell.KEY_REVOKED
 
     async def _hold(self, flow: RequestFlow, hold: Hold) -> Command:
         ended: asyncio.Future[Command] = asyncio.get_running_loop().create_future()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import aiohttp
 from aiohttp import web
 from multidict import CIMultiDict
@@ -13,6 +15,7 @@ from moorage.proxy.core.commands import Break, Start
 from moorage.proxy.core.flow import RequestFlow
 from moorage.proxy.core.retry import Failure
 from moorage.proxy.core.stream_end import TAIL_BYTES
+from moorage.proxy.core.websocket import Farewell, FrameTracker
 from moorage.proxy.planes.failure_log import log_failure
 from moorage.proxy.planes.simple.upstream import Attempt
 
@@ -77,16 +80,35 @@ async def break_off(context: RequestContext, command: Break) -> web.StreamRespon
 
 
 async def join(
-    context: RequestContext, attempt: Attempt, start: Start, flow: RequestFlow, clock: Clock
+    context: RequestContext,
+    attempt: Attempt,
+    start: Start,
+    flow: RequestFlow,
+    clock: Clock,
+    cancelled: Callable[[], Farewell],
 ) -> web.StreamResponse:
-    """Switch to the WebSocket that a replica has switched to, and relay it until either side closes it."""
+    """Switch to the WebSocket that a replica has switched to, and relay it until either side closes it.
+
+    A client whose replica leaves without a close frame gets one from the proxy, and so it does when the
+    request is cancelled, for the reason that ``cancelled`` gives. Within a frame nothing can be said."""
     replica = attempt.response
     assert flow.target is not None
     own = headers.for_client(flow.target.kernel_id, start.overhead_s, flow.request_id)
     head = CIMultiDict([*headers.upgrade_for_client(replica.headers.items()), *own, *start.more])
     context.relayed = web.StreamResponse(status=101, headers=head)
+    observe, frames = start.observe or _unchanged, FrameTracker()
+
+    def track(piece: bytes) -> bytes:
+        frames.feed(piece)
+        return observe(piece)
+
+    def farewell(is_cancelled: bool) -> bytes:
+        if not frames.may_close:
+            return b""
+        return (cancelled() if is_cancelled else Farewell.REPLICA_LOST).frame()
+
     try:
-        return await relay_upgrade(context.request, replica, context.relayed, start.observe)
+        return await relay_upgrade(context.request, replica, context.relayed, track, farewell)
     finally:
         flow.upstream_end(clock.monotonic())
 
