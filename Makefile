@@ -45,8 +45,9 @@ endif
 demo: $(STAMP) ## Serve a tiny model through every component (DEMO_ARGS=--exit: once, then stop)
 	MOORAGE_HOME=$(CURDIR)/.moorage MOORAGE_DEMO_SINCE=$(BEGAN) $(BIN)/moorage demo $(DEMO_ARGS)
 
-# Three workers for two cores, since tests wait for timeouts of the product; each has a Postgres of its own and gets one test at a time. End-to-end tests start
-# whole platforms, so only two of their files run at a time. The fault tests run alone: they measure against deadlines.
+# Three workers for two cores, since tests wait for timeouts of the product; each has a Postgres of its own and gets one
+# test at a time. End-to-end tests start whole platforms, so only two of their files run at a time. The fault tests run
+# alone: they measure against deadlines.
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 PYTEST := $(BIN)/pytest -q --durations 10 --durations-min 3
 PARALLEL := -n $$((3 * $(CORES) / 2)) --maxprocesses 12 --dist loadgroup
