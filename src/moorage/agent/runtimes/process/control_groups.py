@@ -134,7 +134,11 @@ class ControlGroups:
             with suppress(FileExistsError):
                 for hierarchy in self._hierarchies[len(files) :]:
                     group = self._parent(hierarchy) / name
-                    group.mkdir()
+                    try:
+                        group.mkdir()
+                    except FileNotFoundError:  # the empty group of the agent was removed from outside
+                        self._prepare(hierarchy)
+                        group.mkdir()
                     files.append(str(group / _JOIN))
         return tuple(files)
 
@@ -153,10 +157,11 @@ class ControlGroups:
     def remove_others(self, used: Collection[str]) -> None:
         """Remove the groups that no process is in, except those with a file in ``used``."""
         for hierarchy in self._hierarchies:
-            for group in self._parent(hierarchy).iterdir():
-                if group.is_dir() and str(group / _JOIN) not in used:
-                    with suppress(OSError):
-                        group.rmdir()
+            with suppress(FileNotFoundError):
+                for group in self._parent(hierarchy).iterdir():
+                    if group.is_dir() and str(group / _JOIN) not in used:
+                        with suppress(OSError):
+                            group.rmdir()
 
     def close(self) -> None:
         """Remove the group of the agent, if it is empty."""
