@@ -55,7 +55,12 @@ def docstrings(kind: type) -> dict[str, str]:
     """The docstrings below the fields of a class. A daemon does not spend its start on them."""
     (definition,) = ast.parse(inspect.getsource(kind)).body
     assert isinstance(definition, ast.ClassDef)
-    inherited = docstrings(kind.__base__) if kind.__base__ not in (None, BaseModel, object) else {}
+    inherited = {
+        name: text
+        for base in kind.__bases__
+        if base not in (BaseModel, object)
+        for name, text in docstrings(base).items()
+    }
     return inherited | {
         field.target.id: inspect.cleandoc(text.value.value)
         for field, text in pairwise(definition.body)

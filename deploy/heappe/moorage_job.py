@@ -80,7 +80,7 @@ class Job:
 
     def end(self, why, grace_s):
         """Ask the program to end, and kill it after the grace period."""
-        print("moorage:", why, flush=True)
+        print("moorage:", why, file=sys.stderr, flush=True)
         self.signal(signal.SIGTERM)
         timer = threading.Timer(grace_s, self.signal, (signal.SIGKILL,))
         timer.daemon = True

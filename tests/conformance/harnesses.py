@@ -10,6 +10,7 @@ from typing import Protocol
 
 from tests.containers.images import PYTHON_IMAGE
 from tests.free_ports import free_port
+from tests.heappe import HeappeServer, Script, Site, Template, Timing
 from tests.hpc.slurm import SlurmCluster
 
 from moorage.agent.runtimes import FakeRuntime, Launch, ProcessRuntime, Runtime
@@ -23,6 +24,11 @@ from moorage.agent.runtimes.docker import (
 )
 from moorage.agent.runtimes.docker.labels import load_label_signer
 from moorage.agent.runtimes.fake import FakeNode
+from moorage.agent.runtimes.heappe.client import HeappeClient
+from moorage.agent.runtimes.heappe.records import JobRecords
+from moorage.agent.runtimes.heappe.runtime import HeappeRules, HeappeRuntime
+from moorage.agent.runtimes.heappe.site import Wanted
+from moorage.agent.runtimes.heappe.transport import Account
 from moorage.agent.runtimes.slurm.commands import Slurm
 from moorage.agent.runtimes.slurm.folders import JobFolders
 from moorage.agent.runtimes.slurm.runtime import SlurmRules, SlurmRuntime
@@ -193,3 +199,55 @@ class SlurmHarness:
     async def close(self) -> None:
         for runtime in self._runtimes:
             await runtime.close()
+
+
+class HeappeHarness:
+    """Jobs of a scripted cluster that run our program, behind a server that speaks HEAppE's protocol."""
+
+    def __init__(self, folder: Path, profile: str = "6.3.2") -> None:
+        command = str(Path(__file__).parents[2] / "deploy" / "heappe" / "run.sh")
+        self._server = HeappeServer(
+            profile,
+            site=Site(templates=(Template(11, "engine", 7, command=command),)),
+            timing=Timing(poll_s=0.2, cache_s=0.1),
+        )
+        self._server.cluster.script = lambda job: Script(engine="program", queue_s=0.1)
+        self._folder = folder
+        self._runtimes: list[HeappeRuntime] = []
+
+    async def start(self) -> None:
+        await self._server.start()
+
+    def runtime(self) -> Runtime:
+        clock = SystemClock()
+        runtime = HeappeRuntime(
+            HeappeClient(Account(self._server.url, "agent", "secret-agent"), clock),
+            JobRecords(self._folder / "heappe"),
+            LogStore(self._folder / "logs"),
+            HeappeRules(
+                max_jobs=100, defaults=Wanted("EXA-00-1", walltime_s=120), poll_s=0.2, hurried_poll_s=0.1
+            ),
+            clock,
+            str(self._folder),
+            host="127.0.0.1",
+            allocate=free_port,
+        )
+        self._runtimes.append(runtime)
+        return runtime
+
+    def launch(
+        self, *, run_s: float | None = None, code: int = 0, stubborn: bool = False, output: str = ""
+    ) -> Launch:
+        seconds = "" if run_s is None else str(run_s)
+        argv = (sys.executable, "-S", "-c", PROGRAM, seconds, str(code), "1" if stubborn else "", output)
+        return Launch(new_kernel_id(), argv, {}, stop_grace_s=0.3)
+
+    async def close(self) -> None:
+        for runtime in self._runtimes:
+            await runtime.close()
+        await self._server.stop()
+
+
+class NewerHeappeHarness(HeappeHarness):
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "6.5")

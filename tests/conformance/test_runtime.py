@@ -14,6 +14,8 @@ from tests.conformance.harnesses import (
     FakeHarness,
     FakeSiteHarness,
     Harness,
+    HeappeHarness,
+    NewerHeappeHarness,
     ProcessHarness,
     SlurmHarness,
 )
@@ -31,6 +33,8 @@ from moorage.common.model.status import ObservedState as S
         ProcessHarness,
         pytest.param(DockerHarness, marks=pytest.mark.docker),
         pytest.param(SlurmHarness, marks=pytest.mark.hpc),
+        HeappeHarness,
+        NewerHeappeHarness,
     ]
 )
 async def harness(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Harness]:
@@ -40,6 +44,8 @@ async def harness(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     elif request.param is SlurmHarness:
         arguments = [request.getfixturevalue("slurm_cluster")]
     harness: Harness = request.param(tmp_path, *arguments)
+    if isinstance(harness, HeappeHarness):
+        await harness.start()
     yield harness
     runtime = harness.runtime()
     for handle in (await runtime.find()).values():

@@ -170,7 +170,8 @@ def readiness_check(
         except (OSError, RuntimeFailed):
             return ""
 
-    return ReadinessCheck(engine, probes, f"http://{host}:{port}", read_log)
+    interval_s = context.capabilities(record.spec).check_interval_s
+    return ReadinessCheck(engine, probes, f"http://{host}:{port}", read_log, interval_s)
 
 
 async def run_while(

@@ -31,7 +31,8 @@ class KernelHealth:
     def __init__(self, check: ReadinessCheck) -> None:
         self._check = check
         self._failures, self._progress = 0, 0.0
-        self.probed_at = float("-inf")
+        self.interval_s = check.interval_s
+        self.probed_at = self.read_at = float("-inf")
         self.metrics: EngineMetrics | None = None
         self.has_metrics = True  # until it says that it has none
         self.max_model_len: int | None = None
@@ -91,9 +92,11 @@ class HealthMonitor:
             health = self._kernels[kernel_id]
             if health is None:
                 continue
-            if health.has_metrics:
+            if health.has_metrics and now - health.read_at >= health.interval_s:
+                health.read_at = now
                 self._begin(kernel_id, "metrics", health.read_metrics)
-            if now - health.probed_at >= self._period_s and self._begin(kernel_id, "probe", health.probe):
+            period_s = max(self._period_s, health.interval_s)
+            if now - health.probed_at >= period_s and self._begin(kernel_id, "probe", health.probe):
                 health.probed_at = now
 
     def loads(self) -> list[EngineUse]:

@@ -14,6 +14,8 @@ from moorage.common.aio.clock import Clock
 
 _FIRST_PAUSE_S = 0.01
 _WARM_UP_AFTER_S = 1.0
+# Longest pause between two probes while a kernel loads at a site.
+_SITE_PAUSE_S = 5.0
 # A kernel that loads for longer is told from its log, so often.
 _READ_LOG_S = 1.0
 _PROBE_TIMEOUT = aiohttp.ClientTimeout(total=60, sock_connect=2)
@@ -26,7 +28,8 @@ _NO_SUCH_ROUTE = frozenset({404, 405, 501})
 
 class ReadinessCheck:
     """``last_result`` describes the latest attempt, for the error of a kernel that is never ready.
-    ``read_log``: the end of its log, in which the engine may say how far it is."""
+    ``read_log``: the end of its log, in which the engine may say how far it is. ``interval_s``: the least
+    time between two checks of a ready kernel."""
 
     def __init__(
         self,
@@ -34,7 +37,9 @@ class ReadinessCheck:
         probes: tuple[Probe, ...],
         base_url: str,
         read_log: Callable[[], Awaitable[str]] | None = None,
+        interval_s: float = 0.0,
     ) -> None:
+        self.interval_s = interval_s
         self._engine, self._probes, self._base_url = engine, probes, base_url
         self._read_log, self._stage = read_log, ""
         self.last_result = "not probed yet"
@@ -44,6 +49,8 @@ class ReadinessCheck:
         """Return when a probe succeeds. Pauses grow from 10 ms to ``period_s``: a fast start is noticed
         early, and a slow one costs few probes. ``on_progress`` is called while the server loads (it does
         not listen yet) and while it warms up (it listens, but no probe succeeds)."""
+        if self.interval_s:  # each probe is a call of a site
+            period_s = max(period_s, min(self.interval_s, _SITE_PAUSE_S))
         self._on_progress, pause = on_progress, min(_FIRST_PAUSE_S, period_s)
         read_at = clock.monotonic()
         async with _session() as http:

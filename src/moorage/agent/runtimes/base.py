@@ -76,7 +76,8 @@ class Capabilities:
 
     What a runtime without the following raises is ``CreateFailed`` in ``create``, or ``ExecFailed``:
     ``exec``, ``workspaces``, ``clusters``, ``service_ports``, ``leases`` (supervisors of kernels end them by
-    their lease). ``usage``: whether it is measured.
+    their lease). ``usage``: whether it is measured. ``check_interval_s``: the least time between two checks
+    of a kernel's health, where each is a call of a site.
     """
 
     simulated: bool = False
@@ -92,6 +93,7 @@ class Capabilities:
     service_ports: bool = True
     leases: bool = False
     usage: bool = True
+    check_interval_s: float = 0.0
 
     @property
     def batch(self) -> bool:

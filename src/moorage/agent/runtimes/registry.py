@@ -47,9 +47,15 @@ def _slurm(parts: AgentParts) -> BatchRuntime:
     return slurm_runtime(parts.settings, parts.state, parts.logs, parts.clock, parts.identity)
 
 
+def _heappe(parts: AgentParts) -> BatchRuntime:
+    from moorage.agent.runtimes.heappe.construction import heappe_runtime
+
+    return heappe_runtime(parts.settings, parts.state, parts.logs, parts.clock, parts.identity)
+
+
 # Constructors of the runtimes that submit jobs to a site. They may block, and import their client when
 # called.
-BATCH: dict[str, Callable[[AgentParts], BatchRuntime]] = {"slurm": _slurm}
+BATCH: dict[str, Callable[[AgentParts], BatchRuntime]] = {"slurm": _slurm, "heappe": _heappe}
 
 
 class RuntimeRegistry:

@@ -23,11 +23,19 @@ from moorage.common.model.errors import ConfigError, StartupError
 
 # Redacted in listings and messages. Each may also be read from a file: ``dsn_file`` in the configuration
 # file, MOORAGE_MANAGER__DSN_FILE in the environment.
-SECRETS = frozenset({"common.link_token", "manager.ca_secret", "manager.dsn"})
+SECRETS = frozenset({"common.link_token", "manager.ca_secret", "manager.dsn", "agent.heappe_secret"})
 
 SYSTEM_FILE = Path("/etc/moorage/moorage.toml")
+
+
+def _own_first(kind: type[Any]) -> dict[str, Any]:
+    """The fields of a section, those of its parts last: an error names the first ones."""
+    fields: dict[str, Any] = kind.model_fields
+    return dict(sorted(fields.items(), key=lambda field: field[0] not in kind.__annotations__))
+
+
 _KEYS: dict[str, dict[str, Any]] = {
-    section: dict(type(getattr(Settings(), section)).model_fields) for section in Settings.model_fields
+    section: _own_first(type(getattr(Settings(), section))) for section in Settings.model_fields
 }
 _ALL_KEYS = [f"{section}.{key}" for section, keys in _KEYS.items() for key in keys]
 _DEFAULT = "default"

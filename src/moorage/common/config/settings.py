@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from moorage.common.config.site_settings import SlurmSettings
+from moorage.common.config.site_settings import HeappeSettings, SlurmSettings
 from moorage.common.model.addresses import AddressRule, split_address, split_addresses
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.slots import parse_size
@@ -195,7 +195,7 @@ class ManagerSettings(Section):
     """Maximum size of the decision log; the oldest entries are deleted first."""
 
 
-class AgentSettings(SlurmSettings, Section):
+class AgentSettings(SlurmSettings, HeappeSettings, Section):
     id: str | None = None
     """Unique name of this agent. None: the host name."""
     manager: Addresses = "127.0.0.1:8701"
@@ -224,13 +224,15 @@ class AgentSettings(SlurmSettings, Section):
     """Maximum number of concurrent kernels. None: limited by resources only."""
     port_range: PortRange = "21000-21999"
     """Port range for kernels."""
-    runtimes: Annotated[tuple[Literal["process", "docker", "fake", "slurm"], ...], Field(min_length=1)] = (
+    runtimes: Annotated[
+        tuple[Literal["process", "docker", "fake", "slurm", "heappe"], ...], Field(min_length=1)
+    ] = (
         "process",
         "docker",
         "fake",
     )
-    """Runtimes to offer. Kernels of others that run already continue. ``slurm`` submits jobs to a site; it
-    is the only one of its agent."""
+    """Runtimes to offer. Kernels of others that run already continue. ``slurm`` and ``heappe`` submit
+    jobs to a site; such a runtime is the only one of its agent."""
     process_isolation: Literal["members", "all"] = "members"
     """Whose processes run in a sandbox, under a uid of their own. ``members``: those of everybody but
     administrators, whose processes run as the user of the agent. ``all``: also those of administrators. What

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -39,3 +39,39 @@ class SlurmSettings(BaseModel):
     """Interval of squeue, one call for all jobs, in seconds."""
     slurm_heartbeat_timeout_s: Annotated[float, Field(ge=0)] = 1800
     """After how many seconds without a sign of this agent a job ends itself. 0: never."""
+
+
+class HeappeSettings(BaseModel):
+    """For the runtime ``heappe``. A resource group of kind hpc overrides project, cluster, node type,
+    template and walltime, which are given by the names that the site uses."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    heappe_url: Annotated[str, Field(pattern=r"^(https?://[^\s?#]+)?$")] = ""
+    """Address of the HEAppE server, without the part ``/heappe``."""
+    heappe_auth: Literal["api-key", "session", "bearer"] = "api-key"
+    """``api-key``: name and password in a header of each call (HEAppE 6.2 and newer); ``session``: a login
+    with both; ``bearer``: a token of the site's identity provider."""
+    heappe_user: Annotated[str, Field(pattern=r"^[A-Za-z0-9_\-. ]{0,50}$")] = ""
+    """User name at HEAppE. Each agent needs its own, unless ``heappe_shared_account`` is set."""
+    heappe_secret: Annotated[str | None, Field(max_length=16_000)] = None
+    """Password, or the token for ``bearer``."""
+    heappe_shared_account: bool = False
+    """Other agents may have jobs under the same account. They share its tunnels and its session."""
+    heappe_project: str = ""
+    """Accounting string of the project."""
+    heappe_cluster: str = ""
+    """Cluster of jobs. Empty: the only one of the project."""
+    heappe_node_type: str = ""
+    """Node type of jobs. Empty: the only one that has the template."""
+    heappe_template: str = ""
+    """Command template that starts jobs; deploy/heappe has it. Empty: the only one of the node type."""
+    heappe_walltime_s: Annotated[float, Field(ge=0, le=31_536_000)] = 0
+    """Walltime of jobs. 0: the longest that the node type allows."""
+    heappe_max_jobs: Annotated[int, Field(ge=1, le=100_000)] = 10
+    """Most jobs of this agent that wait or run at the site at once. A HEAppE server has 100 tunnels for all
+    its users, and each model takes one."""
+    heappe_poll_s: Annotated[float, Field(ge=1, le=600)] = 40
+    """Interval of the list of jobs, one call for all of them."""
+    heappe_heartbeat_timeout_s: Annotated[float, Field(ge=0)] = 3600
+    """After how many seconds without a request or a health check a job that serves ends itself. 0: never."""

@@ -16,7 +16,7 @@ from moorage.common.model.service_ports import ServicePort
 from moorage.common.model.status import SessionType
 
 ENGINES = ("llamacpp", "vllm", "custom")
-RUNTIMES = ("process", "docker", "fake", "slurm")
+RUNTIMES = ("process", "docker", "fake", "slurm", "heappe")
 # Runtimes whose engine comes with the image, independent of what the node has installed.
 IMAGED = frozenset({"docker"})
 # What an agent reports beside "process" if it isolates processes from its own user and from each other.

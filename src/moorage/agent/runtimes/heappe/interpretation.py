@@ -19,7 +19,7 @@ STALE_S = 120.0
 # How late the database may show that a job runs or has ended, with a margin.
 LAG_S = 90.0
 # A probe that succeeded within this time shows that the engine lives.
-PROBE_S = 150.0
+PROBE_S = 300.0
 # A job whose submit is in doubt and that never shows is given up after this time.
 DOUBT_S = 600.0
 # Offsets of time zones are multiples of this.

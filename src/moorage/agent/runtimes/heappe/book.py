@@ -1,0 +1,292 @@
+"""Book of jobs: one list of the site for all of them, and what follows from it for each."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import structlog
+
+from moorage.agent.runtimes.heappe.client import HeappeClient
+from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem
+from moorage.agent.runtimes.heappe.interpretation import Interpretation, interpret
+from moorage.agent.runtimes.heappe.listing import JobListing, Seen, kernel_of
+from moorage.agent.runtimes.heappe.records import JobRecord, JobRecords
+from moorage.agent.runtimes.heappe.relay import Relay
+from moorage.agent.runtimes.heappe.tracked import JobLogs, Told, TrackedJob, progress_of, target_of
+from moorage.agent.runtimes.heappe.tunnel import TunnelKeeper
+from moorage.agent.runtimes.heappe.wire import ACTIVE, DELETABLE, ENDED, Job, JobState
+from moorage.common.aio.clock import Clock
+from moorage.common.model.ids import KernelId
+from moorage.common.model.status import ObservedState
+
+log = structlog.get_logger("moorage.agent.heappe")
+# With many jobs each is asked less often: calls are shared out.
+_PROBE_S, _PROBE_PER_JOB_S, _LONGEST_PROBE_S = 60.0, 3.0, 240.0
+# How often the last words of a job are looked for before it counts as ended without them.
+_END_ATTEMPTS = 3
+_AT_ONCE = 16
+_KILLED = -9
+
+
+class JobBook:
+    """``listing``: what the site says. All other methods keep to the jobs of this agent."""
+
+    def __init__(
+        self,
+        client: HeappeClient,
+        records: JobRecords,
+        logs: JobLogs,
+        clock: Clock,
+        agent: str,
+        *,
+        host: str,
+        allocate: Callable[[], int],
+        per_job: bool,
+    ) -> None:
+        self._client, self._records, self._logs, self._clock = client, records, logs, clock
+        self._host, self._allocate = host, allocate
+        self.listing = JobListing(client, agent, clock, per_job=lambda: per_job)
+        self._jobs: dict[KernelId, TrackedJob] = {}
+        self._syncing = asyncio.Lock()
+        # Jobs that may cost although their kernels have ended, by name.
+        self._orphans: dict[str, str] = {}
+
+    async def close(self) -> None:
+        await asyncio.gather(*(job.relay.close() for job in self._jobs.values() if job.relay is not None))
+
+    def track(self, record: JobRecord) -> TrackedJob:
+        job = self._jobs.get(record.kernel_id)
+        if job is None:
+            job = self._jobs[record.kernel_id] = TrackedJob(record)
+        job.record = record
+        return job
+
+    def is_tracked(self, kernel_id: KernelId) -> bool:
+        return kernel_id in self._jobs
+
+    @property
+    def is_starting(self) -> bool:
+        """A job runs whose engine was not reached yet."""
+        return any(
+            job.record.serves and job.record.running_at and (job.keeper is None or not job.keeper.answered_at)
+            and not job.end_read for job in self._jobs.values()
+        )  # fmt: skip
+
+    @property
+    def probe_s(self) -> float:
+        return min(max(_PROBE_S, _PROBE_PER_JOB_S * len(self._jobs)), _LONGEST_PROBE_S)
+
+    async def job(self, kernel_id: KernelId) -> TrackedJob | None:
+        """None: there is no record of it."""
+        if (job := self._jobs.get(kernel_id)) is not None:
+            return job
+        record = await asyncio.to_thread(self._records.read, kernel_id)
+        return self.track(record) if record is not None and record.job_id else None
+
+    def interpret(self, job: TrackedJob) -> Interpretation:
+        found = interpret(job.facts(self._clock))
+        seen = found.observation
+        if found.billing:
+            self._orphans[job.record.name] = f"job {job.record.job_id}: {found.billing}"
+        if seen.state is ObservedState.RUNNING and job.address is not None:
+            return replace(found, observation=replace(seen, address=job.address))
+        return found
+
+    def doubtful(self) -> Mapping[str, str]:
+        for job in self._jobs.values():
+            self.interpret(job)
+        return dict(self._orphans)
+
+    async def sync(self, only: TrackedJob | None = None) -> None:
+        """List the jobs, and act on what has changed. ``only``: what is known need not be new, but must have
+        this job; then nothing is raised. Raises ``HeappeFailed`` without a list."""
+        async with self._syncing:
+            jobs = [only] if only is not None else list(self._jobs.values())
+            watched = {job.record.job_id for job in jobs if not job.end_read}
+            try:
+                await self.listing.refresh(watched)
+            except HeappeFailed:
+                await self._check_tunnels(jobs)
+                self._notify(jobs)
+                if only is None:
+                    raise
+                return
+            limit = asyncio.Semaphore(_AT_ONCE)
+
+            async def one(job: TrackedJob) -> None:
+                async with limit:
+                    await self._update(job)
+
+            await asyncio.gather(*(one(job) for job in jobs))
+            await self._check_tunnels(jobs)
+            self._notify(jobs)
+
+    async def end(self, job: TrackedJob) -> None:
+        """Cancel a job; again with each list, until it has ended. Raises ``HeappeFailed``."""
+        if not job.record.stopping:
+            await self._save(job, replace(job.record, stopping=True))
+        await self._cancel(job)
+
+    async def remove(self, job: TrackedJob) -> bool:
+        """End a job, and remove all of it but the log. False: it has not ended yet. Raises
+        ``HeappeFailed``."""
+        if not job.record.stopping:
+            await self._save(job, replace(job.record, stopping=True))
+        async with self._syncing:
+            await self.listing.look_at([job.record.job_id])
+        seen = self.listing.get(job.record.job_id)
+        if seen is None:
+            return False
+        if seen.job.state in ACTIVE and seen.job.state is not JobState.CONFIGURING:
+            await self._cancel(job)
+            return False
+        if job.record.running_at:
+            await self._logs.pull_quietly(job)
+        found = self.interpret(job)
+        if job.keeper is not None and seen.job.state is JobState.RUNNING:
+            await job.keeper.close()
+        if seen.job.state in DELETABLE:
+            try:
+                await self._client.delete_job(job.record.job_id)
+            except HeappeFailed as error:
+                if error.problem not in (Problem.INVALID, Problem.NOT_FOUND, Problem.STATE):
+                    raise
+        if found.billing:
+            log.warning("a job may run on and cost", job=job.record.name, why=found.billing)
+        await asyncio.to_thread(self._records.remove, job.record.kernel_id)
+        self.listing.forget(job.record.job_id)
+        self._jobs.pop(job.record.kernel_id, None)
+        if job.relay is not None:
+            await job.relay.close()
+        job.changed.set()
+        return True
+
+    async def sweep(self, records: Mapping[KernelId, JobRecord]) -> set[KernelId]:
+        """Cancel doubles and delete leftovers. Returns kernels whose jobs the site has and that have no
+        record. Raises ``HeappeFailed``."""
+        found = set[KernelId]()
+        known = {record.job_id for record in records.values()}
+        names = {record.name: record for record in records.values()}
+        for job in self.listing.all():
+            if job.id in known:
+                continue
+            record = names.get(job.name)
+            if record is not None and not record.job_id:
+                continue  # it is just being created
+            if job.state is JobState.CONFIGURING:
+                await self._discard(job, "it was never submitted")
+            elif record is not None:
+                await self._discard(job, f"it doubles job {record.job_id}")
+            elif kernel_id := kernel_of(job):
+                self._orphans[job.name] = (
+                    f"job {job.id} is {job.state.name}, and no kernel is known to run in it"
+                )
+                found.add(kernel_id)
+        return found
+
+    # Parts.
+
+    async def _update(self, job: TrackedJob) -> None:
+        """Take over what the site says about one job. Raises nothing: what fails is done again."""
+        seen = self.listing.get(job.record.job_id)
+        if seen is None:
+            return
+        try:
+            if seen.job.state in ENDED and not job.end_read and not await self._read_end(job, seen):
+                return
+            job.seen = seen
+            await self._note(job, seen)
+            if seen.job.state is JobState.RUNNING and job.keeper is None and job.record.serves:
+                await self._reach(job)
+            if job.record.stopping and seen.job.state in ACTIVE:
+                await self._cancel(job)
+        except HeappeFailed as error:
+            log.info("a job could not be looked after", job=job.record.name, why=error.message)
+        except OSError as error:
+            log.error("cannot write the record of a job", job=job.record.name, error=str(error))
+
+    async def _note(self, job: TrackedJob, seen: Seen) -> None:
+        """Write down what has become certain."""
+        record, state = job.record, seen.job.state
+        if state is not JobState.CONFIGURING and not record.submitted:
+            log.info("a submit that was in doubt has shown", job=record.name, state=state.name)
+            record = replace(record, submitted=True)
+        if state is JobState.RUNNING and not record.running_at:
+            record = replace(record, running_at=seen.at)
+        if state in ENDED and not record.running_at and seen.job.task.nodes:
+            record = replace(record, running_at=seen.at)  # it ran between two lists
+        if record != job.record:
+            await self._save(job, record)
+
+    async def _read_end(self, job: TrackedJob, seen: Seen) -> bool:
+        """The exit code, which the job writes itself. False: ask again."""
+        job.attempts += 1
+        try:
+            told = await progress_of(self._client, job)
+        except HeappeFailed:
+            if job.attempts < _END_ATTEMPTS:
+                return False
+            told = Told()
+        job.end_read = True
+        # Our program writes how the kernel ended, unless it was killed as well.
+        code = _KILLED if told.ours and told.exit_code is None and job.record.stopping else told.exit_code
+        if code is not None:
+            running_at = job.record.running_at or seen.at
+            await self._save(job, replace(job.record, exit_code=code, running_at=running_at))
+        return True
+
+    async def _reach(self, job: TrackedJob) -> None:
+        """Open the way to the engine once the job says where it listens."""
+        target = await target_of(self._client, job, await progress_of(self._client, job))
+        if target is None:
+            return
+        job.keeper = TunnelKeeper(self._client, job.record.task_id, target, self._clock)
+        if job.relay is None:
+            relay, port = Relay(self._client, lambda: job.keeper), self._allocate()
+            await relay.listen(self._host, port)
+            job.relay, job.address = relay, (self._host, port)
+
+    async def _check_tunnels(self, jobs: list[TrackedJob]) -> None:
+        # One that the database shows as failed is asked for as long as it answers.
+        keepers = [
+            (job, job.keeper)
+            for job in jobs
+            if job.keeper is not None
+            and (not job.end_read or self.interpret(job).observation.state is ObservedState.UNKNOWN)
+        ]
+        await asyncio.gather(*(keeper.check(0 if job.end_read else self.probe_s) for job, keeper in keepers))
+        for job, keeper in keepers:
+            if keeper.broken and not job.record.stopping:
+                log.warning("replacing a job whose tunnel does not heal", job=job.record.name)
+                try:
+                    await self.end(job)
+                except HeappeFailed as error:
+                    log.warning("the job was not cancelled yet", job=job.record.name, why=error.message)
+
+    async def _cancel(self, job: TrackedJob) -> None:
+        """A job that was not submitted, or has ended, is left as it is: 6.3 does not save its cancel."""
+        seen = self.listing.get(job.record.job_id)
+        if seen is not None and seen.job.state in ENDED:
+            return
+        await self._client.cancel_job(job.record.job_id)
+
+    async def _discard(self, job: Job, why: str) -> None:
+        log.warning("removing a job", job=job.name, id=job.id, why=why)
+        try:
+            if job.state is JobState.CONFIGURING:
+                await self._client.delete_job(job.id)
+            else:
+                await self._client.cancel_job(job.id)
+        except HeappeFailed as error:
+            self._orphans[job.name] = f"job {job.id} was not removed ({why}): {error.message}"
+
+    async def _save(self, job: TrackedJob, record: JobRecord) -> None:
+        job.record = record
+        await asyncio.to_thread(self._records.save, record)
+
+    def _notify(self, jobs: list[TrackedJob]) -> None:
+        for job in jobs:
+            if self.interpret(job).observation.state is not job.last:
+                job.changed.set()

@@ -1,0 +1,71 @@
+"""Construction of the HEAppE runtime from the settings of its agent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from moorage.agent.runtimes.heappe.client import HeappeClient
+from moorage.agent.runtimes.heappe.records import JobRecords
+from moorage.agent.runtimes.heappe.runtime import HeappeRules, HeappeRuntime
+from moorage.agent.runtimes.heappe.site import Wanted
+from moorage.agent.runtimes.heappe.transport import Account
+from moorage.agent.state.logs import LogStore
+from moorage.agent.state.ports import PortAllocator
+from moorage.common.aio.clock import Clock
+from moorage.common.model.errors import ConfigError
+
+if TYPE_CHECKING:
+    from moorage.common.config.settings import AgentSettings
+
+_REQUIRED = ("heappe_url", "heappe_secret", "heappe_project")
+
+
+def account_of(settings: AgentSettings) -> Account:
+    """Raises ``ConfigError``."""
+    required = _REQUIRED if settings.heappe_auth == "bearer" else ("heappe_user", *_REQUIRED)
+    if missing := [f"agent.{name}" for name in required if not getattr(settings, name)]:
+        raise ConfigError(
+            f"the runtime heappe needs {', '.join(missing)}",
+            next_step="docs/hpc.md says what to ask the site for",
+        )
+    return Account(
+        settings.heappe_url, settings.heappe_user, settings.heappe_secret or "", settings.heappe_auth
+    )
+
+
+def wanted_of(settings: AgentSettings) -> Wanted:
+    return Wanted(
+        settings.heappe_project,
+        settings.heappe_cluster,
+        settings.heappe_node_type,
+        settings.heappe_template,
+        settings.heappe_walltime_s,
+    )
+
+
+def heappe_runtime(
+    settings: AgentSettings, state: Path, logs: LogStore, clock: Clock, identity: str
+) -> HeappeRuntime:
+    """The site need not answer: its jobs are kept, and found once it does. Raises ``ConfigError``."""
+    rules = HeappeRules(
+        max_jobs=settings.heappe_max_jobs,
+        defaults=wanted_of(settings),
+        heartbeat_s=settings.heappe_heartbeat_timeout_s,
+        poll_s=settings.heappe_poll_s,
+        shared_account=settings.heappe_shared_account,
+    )
+    # No other runtime of this agent uses ports.
+    ports = PortAllocator(settings.port_range, settings.address, clock=clock, seed=identity)
+    return HeappeRuntime(
+        HeappeClient(account_of(settings), clock),
+        JobRecords(state / "heappe"),
+        logs,
+        rules,
+        clock,
+        identity,
+        host=settings.address,
+        allocate=ports.allocate,
+        # With a token the server asks the cluster for one job at a time, and may do so only then.
+        per_job=settings.heappe_auth == "bearer",
+    )

@@ -1,0 +1,100 @@
+"""Listing of the jobs of one account: one call for all, and one more for each that is missing in it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from moorage.agent.runtimes.batch import JobName
+from moorage.agent.runtimes.heappe.client import HeappeClient
+from moorage.agent.runtimes.heappe.errors import HeappeFailed
+from moorage.agent.runtimes.heappe.wire import ACTIVE, Job
+from moorage.common.aio.clock import Clock
+from moorage.common.model.ids import KernelId
+
+_STATES = tuple(sorted(ACTIVE))
+_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """``at``: unix seconds by the clock of the agent, before the server was asked."""
+
+    job: Job
+    at: float
+
+
+class JobListing:
+    """``agent``: the part of the names that is this agent's; other jobs of the account are not ours.
+    ``others``: the names of jobs of other agents. ``per_job``: the server brings a job up to date only when
+    it is asked for by itself."""
+
+    def __init__(
+        self, client: HeappeClient, agent: str, clock: Clock, *, per_job: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._client, self._agent, self._clock, self._per_job = client, agent, clock, per_job
+        self._lock = asyncio.Lock()
+        self._begun_at: float | None = None  # the last listing that succeeded, monotonic
+        self._number = 0
+        self.others = frozenset[str]()
+        self._active: dict[int, Seen] = {}
+        self._ended: dict[int, Seen] = {}
+
+    def get(self, job_id: int) -> Seen | None:
+        return self._active.get(job_id) or self._ended.get(job_id)
+
+    def of(self, name: str) -> list[Job]:
+        """The active jobs of this name."""
+        return [seen.job for seen in self._active.values() if seen.job.name == name]
+
+    def all(self) -> list[Job]:
+        """The active jobs of this agent."""
+        return [seen.job for seen in self._active.values()]
+
+    def forget(self, job_id: int) -> None:
+        self._active.pop(job_id, None)
+        self._ended.pop(job_id, None)
+
+    async def refresh(self, watched: Collection[int] = (), since: float | None = None) -> None:
+        """List the jobs, and look at those of ``watched`` that are not active any more. ``since``: a listing
+        that was begun later is new enough. Raises ``HeappeFailed``."""
+        number = self._number
+        async with self._lock:
+            is_newer = self._number > number  # it was begun after this call
+            if is_newer or (since is not None and self._begun_at is not None and self._begun_at >= since):
+                return
+            begun_at, at = self._clock.monotonic(), self._clock.now().timestamp()
+            found = await self._client.jobs(_STATES)
+            names = [(job, JobName.parse(job.name)) for job in found]
+            ours = [job for job, name in names if self._is_ours(name)]
+            self.others = frozenset(job.name for job, name in names if name and not self._is_ours(name))
+            self._active = {job.id: Seen(job, at) for job in ours}
+            self._begun_at, self._number = begun_at, self._number + 1
+            missing = [job_id for job_id in watched if job_id not in self._active]
+            stale = [job.id for job in ours if job.id in watched] if self._per_job() else []
+            await self.look_at([job_id for job_id in (*missing, *stale) if job_id])
+
+    async def look_at(self, job_ids: Collection[int]) -> None:
+        """Ask for these jobs one by one. What is not answered keeps its last state, and grows old."""
+        limit = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(job_id: int) -> None:
+            async with limit:
+                at = self._clock.now().timestamp()
+                try:
+                    job = await self._client.job(job_id)
+                except HeappeFailed:
+                    return
+            self.forget(job_id)
+            (self._active if job.state in ACTIVE else self._ended)[job_id] = Seen(job, at)
+
+        await asyncio.gather(*(one(job_id) for job_id in job_ids))
+
+    def _is_ours(self, name: JobName | None) -> bool:
+        return name is not None and name.agent == self._agent
+
+
+def kernel_of(job: Job) -> KernelId:
+    """The kernel whose job it is: the name of its task."""
+    return KernelId(job.task.name)

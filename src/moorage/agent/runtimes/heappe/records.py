@@ -1,0 +1,87 @@
+"""Records of jobs in the state directory of the agent: what HEAppE does not return, and our own intent."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from moorage.common.model.ids import KernelId
+
+_SUFFIX = ".json"
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """``job_id`` is 0 until the job was created. Times are unix seconds, 0 for never. ``submitting_at``: when
+    its submit was begun; ``submitted``: and confirmed. ``running_at``: when it was first seen running.
+    ``created``: the creation time as the server says it. ``cores``: GPUs or cores of the job."""
+
+    kernel_id: KernelId
+    name: str
+    job_id: int = 0
+    task_id: int = 0
+    cluster_id: int = 0
+    walltime_s: float = 0.0
+    serves: bool = False
+    created_at: float = 0.0
+    submitting_at: float = 0.0
+    submitted: bool = False
+    running_at: float = 0.0
+    stopping: bool = False
+    exit_code: int | None = None
+
+
+class JobRecords:
+    """All methods block. Raises ``OSError``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def reserve(self, record: JobRecord) -> bool:
+        """Write the first record of a kernel. False: there is one, so that somebody else creates its job."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            fd = os.open(self._path(record.kernel_id), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            return False
+        with os.fdopen(fd, "w") as file:
+            file.write(json.dumps(asdict(record)))
+        return True
+
+    def save(self, record: JobRecord) -> None:
+        """Write a newer record. One that was removed stays so."""
+        path = self._path(record.kernel_id)
+        if not path.exists():
+            return
+        new = path.with_suffix(".new")
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(json.dumps(asdict(record)))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, path)
+
+    def read(self, kernel_id: KernelId) -> JobRecord | None:
+        return _read(self._path(kernel_id))
+
+    def load(self) -> dict[KernelId, JobRecord]:
+        records = [_read(path) for path in self._folder.glob(f"*{_SUFFIX}")]
+        return {record.kernel_id: record for record in records if record is not None}
+
+    def remove(self, kernel_id: KernelId) -> None:
+        self._path(kernel_id).unlink(missing_ok=True)
+
+    def _path(self, kernel_id: KernelId) -> Path:
+        return self._folder / f"{kernel_id}{_SUFFIX}"
+
+
+def _read(path: Path) -> JobRecord | None:
+    """None: there is none, or an agent died while it reserved it."""
+    try:
+        value: Any = json.loads(path.read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+    known = JobRecord.__dataclass_fields__
+    return JobRecord(**{name: item for name, item in value.items() if name in known})

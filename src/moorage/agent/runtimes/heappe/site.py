@@ -1,0 +1,152 @@
+"""Site of a HEAppE server: its clusters, node types and templates, and what a job sends there. Pure."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from moorage.agent.runtimes.base import CreateFailed, Launch
+from moorage.agent.runtimes.heappe.wire import NodeType, Project, Template
+
+_MAX_VALUE = 1000
+_WHOLE_DEVICE = 1000
+# For parameters without a value: the server wants one for each.
+_NO_VALUE = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """By the site's own names; "" for the only one there is. ``walltime_s``: 0 for the longest."""
+
+    project: str
+    cluster: str = ""
+    node_type: str = ""
+    template: str = ""
+    walltime_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a job runs, and what starts it."""
+
+    node_type: NodeType
+    project: Project
+    template: Template
+    walltime_s: int
+
+
+def find_place(wanted: Wanted, node_types: Sequence[NodeType]) -> Place:
+    """Raises ``CreateFailed`` with the names that there are."""
+    offered = [one for one in node_types if wanted.project in one.projects]
+    clusters = sorted({one.cluster for one in offered})
+    cluster = _choose("cluster", wanted.cluster, clusters)
+    in_cluster = [one for one in offered if one.cluster == cluster]
+    # A template belongs to one node type: it may decide.
+    names = [one.name for one in in_cluster if _has_template(one, wanted)]
+    name = _choose("node type", wanted.node_type, names or [one.name for one in in_cluster])
+    node_type = next(one for one in in_cluster if one.name == name)
+    project = node_type.projects[wanted.project]
+    enabled = [one for one in project.templates if one.enabled]
+    chosen = _choose("command template", wanted.template, [one.name for one in enabled])
+    template = next(one for one in enabled if one.name == chosen)
+    walltime_s = wanted.walltime_s or node_type.max_walltime_s
+    if node_type.max_walltime_s and walltime_s > node_type.max_walltime_s:
+        raise CreateFailed(
+            f"a walltime of {walltime_s:g} s is longer than node type {name!r} allows: "
+            f"{node_type.max_walltime_s} s",
+            clean=True,
+            next_step="set a shorter walltime in the options of the resource group",
+        )
+    return Place(node_type, project, template, math.ceil(walltime_s) or 3600)
+
+
+def _has_template(node_type: NodeType, wanted: Wanted) -> bool:
+    templates = node_type.projects[wanted.project].templates
+    return any(one.enabled and wanted.template in ("", one.name) for one in templates)
+
+
+def _choose(what: str, wanted: str, names: Sequence[str]) -> str:
+    if wanted in names:
+        return wanted
+    if not wanted and len(names) == 1:
+        return names[0]
+    known = ", ".join(names) or "none"
+    problem = f"the site has no {what} {wanted!r} for this project" if wanted else f"no {what} is chosen"
+    raise CreateFailed(
+        f"{problem}; it has: {known}", clean=True, next_step="set it in the options of the resource group"
+    )
+
+
+def launch_file(launch: Launch, heartbeat_s: float) -> bytes:
+    """What the program in the job runs. It has the secrets of the kernel: it goes by file, never in
+    parameters, unless the server takes no files."""
+    value = {
+        "argv": launch.argv,
+        "env": launch.env,
+        "files": [(file.path, file.text, file.mode) for file in launch.files],
+        "serves": launch.serves,
+        "heartbeat_s": heartbeat_s if launch.serves else 0,
+        "grace_s": launch.stop_grace_s,
+    }
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def parameters(template: Template, blob: bytes = b"") -> list[dict[str, str]]:
+    """A value for each parameter of the template: the blob, in pieces. Letters, digits, - and _ only, because
+    values are not quoted on the way to the job. Raises ``CreateFailed`` if it does not fit."""
+    text = base64.urlsafe_b64encode(zlib.compress(blob, 9)).decode().rstrip("=") if blob else ""
+    names = template.parameters
+    if len(text) > _MAX_VALUE * len(names):
+        raise CreateFailed(
+            f"command and environment take {len(text)} characters; the {len(names)} parameters of template "
+            f"{template.name!r} hold {_MAX_VALUE * len(names)}",
+            clean=True,
+            next_step="ask the site for HEAppE 6.2 or newer, which takes files",
+        )
+    pieces = [text[at : at + _MAX_VALUE] for at in range(0, _MAX_VALUE * len(names), _MAX_VALUE)]
+    return [
+        {"CommandParameterIdentifier": name, "ParameterValue": piece or _NO_VALUE}
+        for name, piece in zip(names, pieces, strict=True)
+    ]
+
+
+def specification(
+    name: str, kernel_id: str, place: Place, slots: Mapping[str, int], values: list[dict[str, str]]
+) -> dict[str, Any]:
+    """The body of CreateJob. The name of the task is the whole kernel id, by which it is found again."""
+    node_type = place.node_type
+    cores = _cores(node_type, slots)
+    task = {
+        "Name": kernel_id,
+        "MinCores": cores,
+        "MaxCores": cores,
+        "WalltimeLimit": place.walltime_s,
+        "Priority": 4,
+        "ProgressFile": "progress.txt",
+        "LogFile": "log.txt",
+        "StandardOutputFile": "stdout.txt",
+        "StandardErrorFile": "stderr.txt",
+        "ClusterNodeTypeId": node_type.id,
+        "CommandTemplateId": place.template.id,
+        "TemplateParameterValues": values,
+    }
+    return {
+        "Name": name,
+        "ProjectId": place.project.id,
+        "ClusterId": node_type.cluster_id,
+        "FileTransferMethodId": node_type.transfer_method,
+        "WaitingLimit": 0,
+        "Tasks": [task],
+    }
+
+
+def _cores(node_type: NodeType, slots: Mapping[str, int]) -> int:
+    """On GPU queues cores are GPUs."""
+    gpus = sum(amount for slot, amount in slots.items() if slot.startswith(("cuda.", "cuda-")))
+    wanted = gpus if node_type.by_gpu else slots.get("cpu", 0)
+    return max(1, math.ceil(wanted / _WHOLE_DEVICE)) if wanted else max(1, node_type.cores)

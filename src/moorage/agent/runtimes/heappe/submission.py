@@ -1,0 +1,152 @@
+"""Submission of a job: found, created, given its launch file, and submitted, once.
+
+A create whose answer was lost leaves at most a row that runs nothing: the job is looked for by its name. A
+submit whose answer was lost may run: it is never repeated, and the job is watched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import structlog
+
+from moorage.agent.runtimes.base import CreateFailed, Launch
+from moorage.agent.runtimes.heappe import wire
+from moorage.agent.runtimes.heappe.client import HeappeClient
+from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem
+from moorage.agent.runtimes.heappe.listing import JobListing
+from moorage.agent.runtimes.heappe.records import JobRecord
+from moorage.agent.runtimes.heappe.site import (
+    Place,
+    Wanted,
+    find_place,
+    launch_file,
+    parameters,
+    specification,
+)
+from moorage.common.aio.clock import Clock
+from moorage.common.model.reasons import Reason
+
+log = structlog.get_logger("moorage.agent.heappe")
+_LAUNCH = "launch.json"
+# What `sbatch` prints only when it has accepted nothing.
+_REFUSED = "batch job submission failed"
+_PLACES_S = 600.0
+
+
+class Submitter:
+    """``heartbeat_s``: a job that serves ends itself after so long without a request."""
+
+    def __init__(self, client: HeappeClient, listing: JobListing, clock: Clock, heartbeat_s: float) -> None:
+        self._client, self._listing, self._clock = client, listing, clock
+        self._heartbeat_s = heartbeat_s
+        self._places: dict[str, tuple[float, list[wire.NodeType]]] = {}
+        self._takes_files = True
+
+    async def submit(
+        self, record: JobRecord, launch: Launch, wanted: Wanted, save: Callable[[JobRecord], Awaitable[None]]
+    ) -> JobRecord:
+        """``save`` is called before each step that may take effect. Raises ``CreateFailed`` only if the job
+        certainly does not run."""
+        try:
+            await self._listing.refresh()
+            found = self._listing.of(record.name)
+            if submitted := [job for job in found if job.state is not wire.JobState.CONFIGURING]:
+                # Of an earlier run of this agent, which lost its record.
+                return _of_job(record, submitted[0], submitted=True)
+            for job in found:
+                # A create whose answer was lost: a submit would have left a record.
+                await self._drop(job.id)
+            place = await self.place(wanted)
+            job = await self._create(record, launch, place)
+        except HeappeFailed as error:
+            raise _create_failed(error) from None
+        record = replace(
+            _of_job(record, job),
+            cluster_id=place.node_type.cluster_id,
+            walltime_s=float(place.walltime_s),
+            created_at=self._clock.now().timestamp(),
+        )
+        await save(record)
+        return await self._submit(record, save)
+
+    async def place(self, wanted: Wanted) -> Place:
+        """Raises ``CreateFailed`` if there is no such place, ``HeappeFailed`` without an answer."""
+        now = self._clock.monotonic()
+        known = self._places.get(wanted.project)
+        if known is not None and now - known[0] < _PLACES_S:
+            try:
+                return find_place(wanted, known[1])
+            except CreateFailed:
+                pass  # a template may be new
+        node_types = await self._client.node_types(wanted.project, refresh=True)
+        self._places[wanted.project] = now, node_types
+        return find_place(wanted, node_types)
+
+    async def _create(self, record: JobRecord, launch: Launch, place: Place) -> wire.Job:
+        blob = launch_file(launch, self._heartbeat_s)
+        while True:
+            values = parameters(place.template, b"" if self._takes_files else blob)
+            body = specification(record.name, record.kernel_id, place, launch.slots, values)
+            job = await self._created(record.name, body)
+            if not self._takes_files:
+                return job
+            try:
+                await self._client.upload(job.id, job.task.id, _LAUNCH, blob)
+            except HeappeFailed as error:
+                await self._drop(job.id)
+                if error.problem is not Problem.NO_ROUTE:
+                    raise
+                log.warning(
+                    "the server takes no files: commands and secrets go in parameters", why=str(error)
+                )
+                self._takes_files = False
+            else:
+                return job
+
+    async def _created(self, name: str, body: dict[str, object]) -> wire.Job:
+        try:
+            return await self._client.create_job(body)
+        except HeappeFailed as error:
+            if not error.in_doubt:
+                raise
+            # A row that was left behind runs nothing: it is used if it is there, and else nothing was made.
+            await self._listing.refresh()
+            found = [job for job in self._listing.of(name) if job.task.id]
+            if not found:
+                raise
+            return found[0]
+
+    async def _submit(self, record: JobRecord, save: Callable[[JobRecord], Awaitable[None]]) -> JobRecord:
+        # An agent that dies in between finds a submit in doubt.
+        record = replace(record, submitting_at=self._clock.now().timestamp())
+        await save(record)
+        try:
+            await self._client.submit_job(record.job_id, record.cluster_id)
+        except HeappeFailed as error:
+            if error.in_doubt and _REFUSED not in error.detail.lower():
+                log.warning("a submit was not answered; watching the job", job=record.name, why=error.message)
+                return record
+            if error.problem is not Problem.STATE:  # it was submitted before
+                await self._drop(record.job_id)
+                raise _create_failed(error) from None
+        record = replace(record, submitted=True)
+        await save(record)
+        return record
+
+    async def _drop(self, job_id: int) -> None:
+        """Delete a job that was not submitted. One that stays is deleted by the next sweep."""
+        try:
+            await self._client.delete_job(job_id)
+        except HeappeFailed as error:
+            log.info("a job that was not submitted was not deleted", job=job_id, why=error.message)
+
+
+def _of_job(record: JobRecord, job: wire.Job, submitted: bool = False) -> JobRecord:
+    return replace(record, job_id=job.id, task_id=job.task.id, submitted=submitted)
+
+
+def _create_failed(error: HeappeFailed) -> CreateFailed:
+    reason = Reason.RUNTIME_UNAVAILABLE if error.is_outage else Reason.CREATE_FAILED
+    return CreateFailed(error.message, reason=reason, clean=True, next_step=error.next_step)

@@ -1,0 +1,175 @@
+"""Tracked job: what the agent knows of one kernel's job, with the way to its engine and its log."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from moorage.agent.runtimes.heappe import wire
+from moorage.agent.runtimes.heappe.client import HeappeClient
+from moorage.agent.runtimes.heappe.errors import HeappeFailed
+from moorage.agent.runtimes.heappe.interpretation import Facts
+from moorage.agent.runtimes.heappe.listing import Seen
+from moorage.agent.runtimes.heappe.records import JobRecord
+from moorage.agent.runtimes.heappe.relay import Relay
+from moorage.agent.runtimes.heappe.tunnel import Target, TunnelKeeper
+from moorage.agent.state.logs import LogStore
+from moorage.common.aio.clock import Clock
+
+# The resolver on the login node may answer with its error, such as 3(NXDOMAIN).
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?")
+_REPLACEMENT = "\ufffd"
+
+
+@dataclass(eq=False)
+class TrackedJob:
+    """``seen``: its last listing; ``end_read``: what the job wrote at its end was looked for. ``attempts``:
+    how often. ``address``: of its relay."""
+
+    record: JobRecord
+    seen: Seen | None = None
+    end_read: bool = False
+    attempts: int = 0
+    keeper: TunnelKeeper | None = None
+    relay: Relay | None = None
+    address: tuple[str, int] | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    last: object = None
+    pulled_at: float = float("-inf")
+    pulling: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def facts(self, clock: Clock) -> Facts:
+        record, now, mono = self.record, clock.now().timestamp(), clock.monotonic()
+        keeper, seen = self.keeper, self.seen
+        job = seen.job if seen is not None else None
+
+        def wall(at: float | None) -> float | None:
+            return None if at is None else now - (mono - at)
+
+        return Facts(
+            now=now,
+            walltime_s=record.walltime_s,
+            state=job.state if job is not None else wire.JobState.UNKNOWN,
+            # An end in the database is final.
+            seen_at=None if seen is None else now if self.end_read else seen.at,
+            reason=(job.task.reason or job.task.error) if job is not None else "",
+            started=(job.task.started or job.started) if job is not None else None,
+            created=job.created if job is not None else None,
+            created_at=record.created_at or None,
+            doubted_at=record.submitting_at or None if not record.submitted else None,
+            running_at=record.running_at or None,
+            answered_at=wall(keeper.answered_at) if keeper is not None else None,
+            silent_at=wall(keeper.silent_at) if keeper is not None else None,
+            exit_code=record.exit_code,
+            stopping=record.stopping,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a job wrote into its progress file. ``ours``: it runs our program. ``port`` is 0 until it
+    listens."""
+
+    ours: bool = False
+    port: int = 0
+    key: str = field(default="", repr=False)
+    host: str = ""
+    exit_code: int | None = None
+
+
+def read_progress(text: str) -> Told:
+    """Lines of JSON from our program in the job; a plain number is the port of an engine without it."""
+    ours, port, key, host, code = False, 0, "", "", None
+    for line in text.splitlines():
+        try:
+            value: Any = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(value, int):
+            port = value
+        elif isinstance(value, dict):
+            ours, port = ours or value.get("moorage") == 1, int(value.get("port") or port)
+            key, host = str(value.get("key") or key), str(value.get("host") or host)
+            code = value["exit"] if isinstance(value.get("exit"), int) else code
+    return Told(ours, port, key, host, code)
+
+
+async def progress_of(client: HeappeClient, job: TrackedJob) -> Told:
+    """Raises ``HeappeFailed``."""
+    record = job.record
+    parts = await client.file_parts(record.job_id, {(record.task_id, wire.PROGRESS_FILE): 0})
+    return read_progress("".join(part.content for part in parts))
+
+
+async def target_of(client: HeappeClient, job: TrackedJob, told: Told) -> Target | None:
+    """Where the job listens; None if that cannot be told yet. Raises ``HeappeFailed``."""
+    if not told.port:
+        return None
+    named = job.seen.job.task.nodes if job.seen is not None else ()
+    for node in (*await client.node_ips(job.record.task_id), told.host, *named):
+        if _HOST.fullmatch(node):
+            return Target(node, told.port, told.key)
+    return None
+
+
+class JobLogs:
+    """Copies the output of jobs into the log store of the agent, where it outlives them."""
+
+    def __init__(self, client: HeappeClient, logs: LogStore) -> None:
+        self._client, self._logs = client, logs
+        self._offsets: dict[str, int] = {}
+
+    async def pull(self, job: TrackedJob) -> None:
+        """Fetch what is new. Raises ``HeappeFailed`` and ``OSError``."""
+        record = job.record
+        if not record.job_id or not record.running_at:
+            return
+        async with job.pulling:
+            path = self._logs.folder(record.kernel_id) / "kernel.log"
+            offset = self._offsets.get(record.kernel_id)
+            if offset is None:
+                offset = path.stat().st_size if path.exists() else 0
+            parts = await self._client.file_parts(record.job_id, {(record.task_id, wire.STDOUT_FILE): offset})
+            data, size = whole_characters(parts[0].content if parts else "")
+            if data:
+                await asyncio.to_thread(_append, self._logs, record, data)
+            self._offsets[record.kernel_id] = offset + size
+
+    async def pull_errors(self, job: TrackedJob) -> None:
+        """What was printed outside our program, such as by the shell, of a job without any other output."""
+        record = job.record
+        if self._logs.exists(record.kernel_id):
+            return
+        parts = await self._client.file_parts(record.job_id, {(record.task_id, wire.STDERR_FILE): 0})
+        if parts and parts[0].content:
+            await asyncio.to_thread(_append, self._logs, record, parts[0].content.encode())
+
+    async def pull_quietly(self, job: TrackedJob, older_than_s: float = 0.0) -> None:
+        """Fetch what is new, unless that was done lately; a failure leaves what there is."""
+        now = asyncio.get_running_loop().time()
+        if now - job.pulled_at < older_than_s:
+            return
+        job.pulled_at = now
+        try:
+            await self.pull(job)
+        except (HeappeFailed, OSError):
+            pass
+
+
+def whole_characters(content: str) -> tuple[bytes, int]:
+    """The text without a character that was cut in two at its end, and the bytes of the file that it takes:
+    the server returns the offset that was asked for, not the next one."""
+    whole = content.rstrip(_REPLACEMENT)
+    if not whole and content:
+        return content.encode(), 1
+    return whole.encode(), len(whole.encode())
+
+
+def _append(logs: LogStore, record: JobRecord, data: bytes) -> None:
+    folder = logs.folder(record.kernel_id)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (folder / "kernel.log").open("ab") as file:
+        file.write(data)

@@ -1,0 +1,386 @@
+"""HEAppE runtime against the traps of the server: doubts, doubles, leftovers, false failures, silence."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+import pytest
+from tests.free_ports import free_port
+from tests.heappe import HeappeServer, Script, Site
+from tests.wire.heappe_harness import blank, specification
+
+from moorage.agent.runtimes.base import CreateFailed, Handle, Launch, RuntimeFailed
+from moorage.agent.runtimes.heappe.client import HeappeClient
+from moorage.agent.runtimes.heappe.errors import HeappeFailed
+from moorage.agent.runtimes.heappe.interpretation import DOUBT_S
+from moorage.agent.runtimes.heappe.records import JobRecords
+from moorage.agent.runtimes.heappe.runtime import HeappeRules, HeappeRuntime
+from moorage.agent.runtimes.heappe.site import Wanted
+from moorage.agent.runtimes.heappe.transport import Account
+from moorage.agent.state.logs import LogStore
+from moorage.common.aio.clock import ManualClock, SystemClock
+from moorage.common.model.ids import KernelId
+from moorage.common.model.status import ObservedState as S
+
+PROFILES = pytest.mark.parametrize("profile", ["6.3.2", "6.5"])
+_WALLTIME, _POLL = 3600.0, 40.0
+_SUBMIT = "JobManagement/SubmitJob"
+
+
+@dataclass
+class Agent:
+    server: HeappeServer
+    folder: Path
+    auth: str = "api-key"
+    runtimes: list[HeappeRuntime] = field(default_factory=list)
+
+    def runtime(self, records: str = "records") -> HeappeRuntime:
+        """Polls only when a test says so."""
+        secret = "jwt-agent" if self.auth == "bearer" else "secret-agent"
+        client = HeappeClient(Account(self.server.url, "agent", secret, self.auth), self.server.clock)
+        rules = HeappeRules(
+            100, Wanted("EXA-00-1", node_type="gpu", walltime_s=_WALLTIME), poll_s=3600, hurried_poll_s=3600
+        )
+        runtime = HeappeRuntime(
+            client, JobRecords(self.folder / records), LogStore(self.folder / "logs"), rules,
+            self.server.clock, "identity", host="127.0.0.1", allocate=free_port,
+            per_job=self.auth == "bearer",
+        )  # fmt: skip
+        self.runtimes.append(runtime)
+        return runtime
+
+    async def pass_time(self, runtime: HeappeRuntime, seconds: float, step_s: float = _POLL) -> None:
+        """Let the time pass as an agent does: it lists the jobs each 40 seconds."""
+        while seconds > 0:
+            await self.server.advance(min(step_s, seconds))
+            seconds -= step_s
+            try:
+                await runtime.book.sync()
+            except HeappeFailed:
+                pass
+
+    def rows(self) -> list[tuple[str, int]]:
+        return sorted((job.name, job.state) for job in self.server.database.jobs.values())
+
+
+@asynccontextmanager
+async def agent(folder: Path, profile: str = "6.3.2", auth: str = "api-key") -> AsyncIterator[Agent]:
+    site = Site(bearer=auth == "bearer")
+    async with HeappeServer(profile, clock=ManualClock(), site=site) as server:
+        found = Agent(server, folder, auth)
+        try:
+            yield found
+        finally:
+            for runtime in found.runtimes:
+                await runtime.close()
+
+
+def launch(serves: bool = True) -> Launch:
+    return Launch(KernelId(SystemClock().new_id()), ("engine",), {"KEY": "secret"}, serves=serves)
+
+
+async def state(runtime: HeappeRuntime, handle: Handle) -> S:
+    return (await runtime.observe(handle)).state
+
+
+@PROFILES
+async def test_a_model_runs_and_is_reached_at_a_local_address(tmp_path: Path, profile: str) -> None:
+    async with agent(tmp_path, profile) as at:
+        runtime = at.runtime()
+        at.server.cluster.script = lambda job: Script(queue_s=100, reason="Priority")
+        handle = await runtime.create(launch())
+        await at.pass_time(runtime, 60)
+        seen = await runtime.observe(handle)
+        assert (seen.state, seen.detail) == (S.QUEUED, "Priority")
+        now = at.server.clock.now().timestamp()
+        assert seen.expected_start == pytest.approx(now + 40, abs=1)
+        await at.pass_time(runtime, 120)
+        seen = await runtime.observe(handle)
+        assert (seen.state, seen.ends_at) == (S.RUNNING, pytest.approx(now + 40 + _WALLTIME, abs=1))
+        host, port = seen.address
+        async with aiohttp.ClientSession() as http, http.get(f"http://{host}:{port}/v1/models") as got:
+            assert (await got.json())["data"][0]["id"] == "tiny"
+        assert "secret" not in str(at.server.cluster.jobs)
+        await runtime.destroy(handle)
+        assert (await state(runtime, handle), at.server.running()) == (S.GONE, [])
+
+
+@PROFILES
+@pytest.mark.parametrize("way", ["slurm", "ssh-command", "empty"])
+async def test_a_submit_in_doubt_is_watched_and_never_repeated(
+    tmp_path: Path, profile: str, way: str
+) -> None:
+    """The job runs, and its row stays in state 1 for ever."""
+    async with agent(tmp_path, profile) as at:
+        runtime = at.runtime()
+        at.server.switches.submit_lost, at.server.switches.submit_lost_as = 1, way
+        handle = await runtime.create(launch())
+        for _ in range(3):
+            await at.pass_time(runtime, 60)
+            seen = await runtime.observe(handle)
+            assert (seen.state, "lost" in seen.detail) == (S.QUEUED, True)
+        runtime = at.runtime()  # restarted
+        assert list(await runtime.find()) == [handle.state["kernel_id"]]
+        await at.pass_time(runtime, DOUBT_S)
+        seen = await runtime.observe(handle)
+        assert (seen.state, seen.never_started) == (S.EXITED, True)
+        assert list(runtime.doubtful_jobs()) == [handle.state["name"]]
+        await runtime.destroy(handle)
+        assert list(runtime.doubtful_jobs()) == [handle.state["name"]]
+        assert at.server.calls[_SUBMIT] == len(at.server.cluster.jobs) == 1
+        assert [row for row in at.rows() if row[1] != 256] == []
+
+
+@PROFILES
+@pytest.mark.parametrize("call", ["SubmitJob", "CreateJob", "UploadFiles"])
+async def test_a_lost_answer_makes_no_double(tmp_path: Path, profile: str, call: str) -> None:
+    async with agent(tmp_path, profile) as at:
+        runtime, todo = at.runtime(), launch()
+        at.server.switches.answers_lost, at.server.switches.only = 1, call
+        # 6.5 shows the row only after some seconds.
+        if call == "UploadFiles" or (call, profile) == ("CreateJob", "6.5"):
+            with pytest.raises(CreateFailed) as failed:
+                await runtime.create(todo)
+            assert failed.value.clean
+            await at.server.advance(11)
+        handle = await runtime.create(todo)
+        await at.pass_time(runtime, 80)
+        assert await state(runtime, handle) is S.RUNNING
+        assert len(at.server.cluster.jobs) == 1
+        assert at.server.running() == [handle.state["name"]]
+        await runtime.find()
+        assert [row for row in at.rows() if row[1] == 1] == []
+        assert runtime.doubtful_jobs() == {}
+
+
+async def test_a_row_that_a_failed_create_left_is_used(tmp_path: Path) -> None:
+    async with agent(tmp_path) as at:
+        runtime = at.runtime()
+        at.server.switches.create_leaves_row = 1
+        handle = await runtime.create(launch())
+        await at.pass_time(runtime, 80)
+        assert await state(runtime, handle) is S.RUNNING
+        assert len(at.rows()) == len(at.server.cluster.jobs) == 1
+
+
+async def test_what_the_site_refuses_leaves_nothing(tmp_path: Path) -> None:
+    async with agent(tmp_path) as at:
+        runtime = at.runtime()
+        at.server.switches.submit_refused = "sbatch: error: Batch job submission failed: Invalid account"
+        with pytest.raises(CreateFailed, match="Invalid account") as failed:
+            await runtime.create(launch())
+        assert failed.value.clean
+        assert await runtime.find() == {}
+        assert (at.server.running(), [row for row in at.rows() if row[1] != 256]) == ([], [])
+
+
+@pytest.mark.parametrize("wanted", [{"project": "OTHER"}, {"template": "missing"}, {"walltime_s": 1e9}])
+async def test_what_the_site_does_not_have_is_refused_by_name(
+    tmp_path: Path, wanted: dict[str, str | float]
+) -> None:
+    from moorage.common.model.kernel import HpcJob
+
+    async with agent(tmp_path) as at:
+        runtime, todo = at.runtime(), launch()
+        job = HpcJob(**wanted)
+        with pytest.raises(CreateFailed) as failed:
+            await runtime.create(Launch(todo.kernel_id, todo.argv, todo.env, hpc=job))
+        assert failed.value.clean
+        assert at.rows() == []
+
+
+@PROFILES
+async def test_jobs_are_found_by_name_when_all_records_are_lost(tmp_path: Path, profile: str) -> None:
+    async with agent(tmp_path, profile) as at:
+        before = at.runtime()
+        todo = launch()
+        handle = await before.create(todo)
+        await at.server.advance(31)
+        after = at.runtime("lost")
+        found = await after.find()
+        assert found == {todo.kernel_id: handle}
+        assert list(after.doubtful_jobs()) == [handle.state["name"]]
+        assert (await after.create(todo)).state == handle.state  # it is adopted, not submitted again
+        await at.pass_time(after, 80)
+        assert await state(after, handle) is S.RUNNING
+        await after.destroy(handle)
+        assert (await after.find(), at.server.running()) == ({}, [])
+        assert at.server.calls[_SUBMIT] == 1
+
+
+async def test_doubles_are_cancelled_and_leftovers_deleted(tmp_path: Path) -> None:
+    async with agent(tmp_path) as at:
+        runtime = at.runtime()
+        handle = await runtime.create(launch())
+        name = handle.state["name"]
+        client = HeappeClient(Account(at.server.url, "agent", "secret-agent"), at.server.clock)
+        double = await client.create_job(specification(name, blank()))
+        await client.submit_job(double.id, 2)
+        leftover = await client.create_job(specification(name.replace("-1", "-7"), blank()))
+        foreign = await client.create_job(specification("mg-00000000-000000000000-1", blank()))
+        await client.close()
+        await at.server.advance(31)
+        assert list(await runtime.find()) == [handle.state["kernel_id"]]
+        await at.pass_time(runtime, 80)
+        assert at.server.running() == [name]
+        jobs = at.server.database.jobs
+        assert (jobs[leftover.id].state, jobs[foreign.id].state) == (256, 1)
+        assert await state(runtime, handle) is S.RUNNING
+
+
+@PROFILES
+async def test_a_false_failure_is_listed_as_possibly_billing(tmp_path: Path, profile: str) -> None:
+    """The server closes the tunnel of what it takes for failed: then nothing says that it lives."""
+    async with agent(tmp_path, profile) as at:
+        runtime = at.runtime()
+        handle = await runtime.create(launch())
+        await at.pass_time(runtime, 120)
+        assert await state(runtime, handle) is S.RUNNING
+        at.server.switches.false_failed = 1
+        await at.pass_time(runtime, 40)
+        seen = await runtime.observe(handle)
+        assert (seen.state, seen.exit_code, seen.walltime_over) == (S.EXITED, None, False)
+        assert list(runtime.doubtful_jobs()) == [handle.state["name"]]
+        await runtime.destroy(handle)
+        assert list(runtime.doubtful_jobs()) == [handle.state["name"]]
+        await at.server.advance(60)
+        assert at.server.leaked_node_seconds() > 0
+
+
+@PROFILES
+@pytest.mark.parametrize("trap", ["maintenance", "slurm_down", "gateway"])
+async def test_silence_never_ends_a_kernel(tmp_path: Path, profile: str, trap: str) -> None:
+    async with agent(tmp_path, profile) as at:
+        runtime = at.runtime()
+        served, batch = await runtime.create(launch()), await runtime.create(launch(serves=False))
+        await at.pass_time(runtime, 120)
+        for minutes in range(10):
+            if trap == "gateway":
+                at.server.switches.gateway_html = 1000
+            else:
+                setattr(at.server.switches, trap, True)
+            await at.pass_time(runtime, 60)
+            for handle in (served, batch):
+                assert await state(runtime, handle) in (S.RUNNING, S.UNKNOWN)
+            if trap == "gateway" and minutes > 3:
+                assert await state(runtime, batch) is S.UNKNOWN
+                with pytest.raises(HeappeFailed):
+                    await runtime.find()
+        at.server.switches.gateway_html = 0
+        at.server.switches.maintenance = at.server.switches.slurm_down = False
+        await at.pass_time(runtime, 120)
+        assert [await state(runtime, handle) for handle in (served, batch)] == [S.RUNNING] * 2
+        assert len(at.server.running()) == 2
+
+
+@PROFILES
+async def test_a_broken_site_gets_no_storm_of_submits(tmp_path: Path, profile: str) -> None:
+    async with agent(tmp_path, profile) as at:
+        runtime = at.runtime()
+        at.server.switches.maintenance = True
+        for _ in range(20):
+            with pytest.raises(CreateFailed) as failed:
+                await runtime.create(launch())
+            assert failed.value.clean
+        assert at.server.calls["JobManagement/CreateJob"] <= 3
+        at.server.switches.maintenance = False
+        await at.server.advance(700)
+        handle = await runtime.create(launch())
+        await at.pass_time(runtime, 80)
+        assert await state(runtime, handle) is S.RUNNING
+
+
+@PROFILES
+@pytest.mark.parametrize("reads", [32, 64])
+async def test_ends(tmp_path: Path, profile: str, reads: int) -> None:
+    async with agent(tmp_path, profile) as at:
+        runtime = at.runtime()
+        at.server.switches.cancelled_reads = reads
+        scripts = {"walltime": Script(), "stopped": Script(), "failed": Script(run_s=300, exit_code=3),
+                   "finished": Script(run_s=300), "waiting": Script(queue_s=1e6)}  # fmt: skip
+        handles = {}
+        for what, script in scripts.items():
+            at.server.cluster.script = lambda job, script=script: script
+            handles[what] = await runtime.create(launch(serves=False))
+        await at.pass_time(runtime, 120)
+        await runtime.stop(handles["stopped"], 1)
+        await runtime.stop(handles["waiting"], 1)
+        await at.pass_time(runtime, 400)
+        seen = {what: await runtime.observe(handle) for what, handle in handles.items()}
+        assert {what: one.state for what, one in seen.items()} == {
+            "walltime": S.RUNNING, "stopped": S.EXITED, "failed": S.EXITED, "finished": S.EXITED,
+            "waiting": S.EXITED}  # fmt: skip
+        assert (seen["finished"].exit_code, seen["stopped"].exit_code) == (0, -15)
+        await at.pass_time(runtime, _WALLTIME)
+        seen["walltime"] = await runtime.observe(handles["walltime"])
+        assert (seen["walltime"].state, seen["walltime"].walltime_over) == (S.EXITED, True)
+        assert not any(one.walltime_over for what, one in seen.items() if what != "walltime")
+
+
+async def test_a_cancel_that_is_not_saved_is_repeated(tmp_path: Path) -> None:
+    """6.3 answers 64 for a job that waits for an account, and submits it later."""
+    async with agent(tmp_path) as at:
+        runtime = at.runtime()
+        at.server.switches.account_busy = True
+        handle = await runtime.create(launch())
+        await at.pass_time(runtime, 60)
+        assert (await runtime.observe(handle)).detail == "waiting for a cluster account"
+        await runtime.stop(handle, 1)
+        at.server.switches.account_busy = False
+        await at.pass_time(runtime, 200)
+        assert (await state(runtime, handle), at.server.running()) == (S.EXITED, [])
+
+
+async def test_a_site_that_is_not_polled_is_asked_for_each_job(tmp_path: Path) -> None:
+    async with agent(tmp_path, auth="bearer") as at:
+        at.server.switches.ssh_ca = at.server.switches.live_info = True
+        runtime = at.runtime()
+        handle = await runtime.create(launch())
+        await at.pass_time(runtime, 120)
+        assert await state(runtime, handle) is S.RUNNING
+
+
+@pytest.mark.parametrize(("jobs", "limit"), [(1, 4.0), (50, 1.0)])
+async def test_calls_per_job_and_minute(tmp_path: Path, jobs: int, limit: float) -> None:
+    async with agent(tmp_path) as at:
+        runtime = at.runtime()
+        handles = [await runtime.create(launch()) for _ in range(jobs)]
+        await at.pass_time(runtime, 300)
+        assert {await state(runtime, handle) for handle in handles} == {S.RUNNING}
+        before = Counter(at.server.calls)
+        await at.pass_time(runtime, 1200)
+        made = Counter(at.server.calls) - before
+        # Beside them the agent checks the health of each engine, as often as the runtime allows.
+        checks = 2 * jobs * 20 * 60 / runtime.capabilities.check_interval_s
+        assert (made.total() + checks) / jobs / 20 <= limit, made
+
+
+@pytest.mark.parametrize("shared", [True, False])
+async def test_an_account_is_shared_only_where_told(tmp_path: Path, shared: bool) -> None:
+    async with agent(tmp_path) as at:
+        client = HeappeClient(Account(at.server.url, "agent", "secret-agent"), at.server.clock)
+        await client.create_job(specification("mg-00000000-000000000000-1", blank()))
+        rules = HeappeRules(1, Wanted("EXA-00-1"), shared_account=shared)
+        runtime = HeappeRuntime(
+            client, JobRecords(tmp_path), LogStore(tmp_path), rules, at.server.clock, "identity",
+            host="127.0.0.1", allocate=free_port,
+        )  # fmt: skip
+        at.runtimes.append(runtime)
+        if shared:
+            await runtime.probe()
+        else:
+            with pytest.raises(RuntimeFailed, match="mg-00000000"):
+                await runtime.probe()
+
+
+async def test_concurrent_creates_of_many(tmp_path: Path) -> None:
+    async with agent(tmp_path) as at:
+        runtime = at.runtime()
+        handles = await asyncio.gather(*(runtime.create(launch()) for _ in range(20)))
+        assert len({handle.state["name"] for handle in handles}) == len(at.server.running()) == 20
