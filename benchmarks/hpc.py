@@ -1,9 +1,12 @@
-"""Benchmark of models on a supercomputer: what the relay adds to HEAppE, over the test server.
+"""Benchmark of models on a supercomputer, over the test server: the relay, and the calls of the runtime.
 
-    python benchmarks/hpc.py [--n 200] [--streams 50] [--check]
+    python benchmarks/hpc.py [--n 200] [--streams 50] [--jobs 500] [--minutes 3] [--check]
 
-Three ways to the same small engine, in turn: directly, through the server's own stream call, and through the
-relay of the agent and the one in the job. Each program has a process of its own.
+Relay: three ways to the same small engine, in turn: directly, through the server's own stream call, and
+through the relay of the agent and the one in the job. Each program has a process of its own.
+
+Sync: one pass of the runtime over all jobs of an account. Calls: HEAppE calls of a runtime with its default
+intervals, with 1 and 50 models whose health an agent checks, in real time.
 """
 
 from __future__ import annotations
@@ -13,7 +16,9 @@ import asyncio
 import json
 import statistics
 import sys
+import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -21,21 +26,31 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from moorage.agent.runtimes.heappe.records import JobRecords
+from moorage.agent.runtimes.heappe.runtime import HeappeRules, HeappeRuntime
+from moorage.agent.runtimes.heappe.site import Wanted
 
 from measuring import machine, machine_line
+from moorage.agent.runtimes.base import Handle, Launch
 from moorage.agent.runtimes.heappe.client import HeappeClient
 from moorage.agent.runtimes.heappe.relay import Relay
 from moorage.agent.runtimes.heappe.transport import Account
 from moorage.agent.runtimes.heappe.tunnel import Target, TunnelKeeper
 from moorage.agent.runtimes.heappe.wire import JobState
+from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import SystemClock
+from moorage.common.model.ids import KernelId
+from moorage.common.model.status import ObservedState
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # for tests.heappe
 ENGINE = f"env PYTHONPATH={ROOT} {sys.executable} -m tests.heappe.engine"
 IN_JOB = f"{sys.executable} {ROOT}/deploy/heappe/moorage_job.py progress.txt"
 HOST = "127.0.0.1"
-ADDED_MS = 5.0  # goal: time to first token that the relay adds to the server's own
+WAYS = ("direct", "server", "relay")
+# Goals: what the relay adds to the server's own time to first token; one sync of all jobs.
+ADDED_MS, SYNC_S, SYNC_CPU_MS = 5.0, 1.0, 100.0
+SETTLE_S = 15.0
 
 
 @asynccontextmanager
@@ -148,13 +163,11 @@ async def paths() -> AsyncIterator[Paths]:
                 await client.close()
 
 
-async def measure(options: argparse.Namespace) -> int:
-    about = machine()
-    ways = ("direct", "server", "relay")
-    first: dict[str, list[float]] = {way: [] for way in ways}
+async def measure_relay(options: argparse.Namespace) -> dict[str, Any]:
+    first: dict[str, list[float]] = {way: [] for way in WAYS}
     async with paths() as found:
         asked = {"messages": [], "max_tokens": 4, "stream": True}
-        for way in ways:
+        for way in WAYS:
             for attempt in range(100):
                 try:
                     await found.stream(way, asked)
@@ -163,36 +176,133 @@ async def measure(options: argparse.Namespace) -> int:
                     assert attempt < 99, f"{way} does not answer"
                     await asyncio.sleep(0.2)
         for _ in range(options.n):
-            for way in ways:
+            for way in WAYS:
                 first[way].append((await found.stream(way, asked))[0] * 1000)
         slow = {"messages": [], "max_tokens": 50, "pause_ms": 20, "stream": True}
-        began = time.perf_counter()
-        streams = await asyncio.gather(*(found.stream("relay", slow) for _ in range(options.streams)))
-        wall = time.perf_counter() - began
-        began = time.perf_counter()
-        await asyncio.gather(*(found.stream("direct", slow) for _ in range(options.streams)))
-        direct_wall = time.perf_counter() - began
+        walls = {}
+        for way in ("relay", "direct"):
+            began = time.perf_counter()
+            await asyncio.gather(*(found.stream(way, slow) for _ in range(options.streams)))
+            walls[way] = time.perf_counter() - began
         pieces, events = (await found.stream("relay", slow))[1:]
+    middle = {way: statistics.median(first[way]) for way in WAYS}
+    late = {way: statistics.quantiles(first[way], n=20)[-1] for way in WAYS}
+    return {"p50": middle, "p95": late, "walls": walls, "pieces": pieces, "events": events}
+
+
+@asynccontextmanager
+async def runtime(engine: str) -> AsyncIterator[tuple[HeappeRuntime, Counter[str]]]:
+    """A runtime with its default intervals and the calls that it makes, and a server that plays its jobs."""
+    from tests.free_ports import free_port
+
+    argv = ["-m", "tests.heappe", "--profile", "6.3.2", "--poll-s", "1", "--engine", engine]
+    async with program(sys.executable, *argv) as server:
+        assert server.stdout is not None
+        url = (await server.stdout.readline()).decode().strip()
+        clock = SystemClock()
+        client = HeappeClient(Account(url, "agent", "secret-agent"), clock)
+        with tempfile.TemporaryDirectory() as folder:
+            made = HeappeRuntime(
+                client, JobRecords(Path(folder) / "jobs"),
+                LogStore(Path(folder) / "logs"), HeappeRules(1000, Wanted("EXA-00-1", node_type="gpu")),
+                clock, "benchmark", host=HOST, allocate=free_port,
+            )  # fmt: skip
+            try:
+                yield made, client.transport.calls
+            finally:
+                await made.close()
+
+
+async def create(made: HeappeRuntime, count: int, *, serves: bool) -> list[Handle]:
+    limit = asyncio.Semaphore(20)
+
+    async def one() -> Handle:
+        async with limit:
+            kernel = KernelId(SystemClock().new_id())
+            return await made.create(Launch(kernel, ("engine",), {}, serves=serves))
+
+    return await asyncio.gather(*(one() for _ in range(count)))
+
+
+async def measure_sync(options: argparse.Namespace) -> dict[str, float]:
+    async with runtime("none") as (made, _):
+        await create(made, options.jobs, serves=False)
+        walls, cpus = [], []
+        for _ in range(7):
+            wall, cpu = time.perf_counter(), time.process_time()
+            await made.book.sync()
+            walls.append(time.perf_counter() - wall)
+            cpus.append(time.process_time() - cpu)
+        return {"wall_s": statistics.median(walls), "cpu_ms": 1000 * statistics.median(cpus)}
+
+
+async def measure_calls(options: argparse.Namespace, jobs: int) -> float:
+    """HEAppE calls per job and minute once all run."""
+    async with runtime("played") as (made, calls), aiohttp.ClientSession() as session:
+        handles = await create(made, jobs, serves=True)
+
+        async def look_after(handle: Handle) -> None:
+            last = ObservedState.CREATING
+            while True:
+                await made.wait(handle, last)
+                last = (await made.observe(handle)).state
+
+        async def check(handle: Handle) -> None:
+            while True:
+                address = (await made.observe(handle)).address
+                if address is not None:
+                    async with session.get(f"http://{address[0]}:{address[1]}/health"):
+                        pass
+                await asyncio.sleep(made.capabilities.check_interval_s)
+
+        tasks = [asyncio.ensure_future(work(handle)) for handle in handles for work in (look_after, check)]
+        try:
+            for _ in range(600):
+                states = {(await made.observe(handle)).state for handle in handles}
+                if states == {ObservedState.RUNNING}:
+                    break
+                await asyncio.sleep(0.5)
+            await asyncio.sleep(SETTLE_S)
+            before = sum(calls.values())
+            await asyncio.sleep(60 * options.minutes)
+            return (sum(calls.values()) - before) / jobs / options.minutes
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def measure(options: argparse.Namespace) -> int:
+    about = machine()
+    relay = await measure_relay(options)
+    sync = await measure_sync(options)
     print(machine_line(about))
     print("\n| way | first token p50 / p95 ms | added p50 ms |\n|---|---:|---:|")
-    middle = {way: statistics.median(first[way]) for way in ways}
     before = 0.0
-    for way in ways:
-        added = middle[way] - before if before else 0.0
-        print(
-            f"| {way} | {middle[way]:.2f} / {statistics.quantiles(first[way], n=20)[-1]:.2f} | {added:.2f} |"
-        )
-        before = middle[way]
-    print(f"\n{options.streams} streams at once through one tunnel: {len(streams)} complete in {wall:.2f} s")
-    print(f"({direct_wall:.2f} s directly); one of them in {pieces} pieces for {events} events")
-    late = middle["relay"] - middle["server"] > ADDED_MS
-    return 1 if options.check and late else 0
+    for way in WAYS:
+        added = relay["p50"][way] - before if before else 0.0
+        before = relay["p50"][way]
+        print(f"| {way} | {before:.2f} / {relay['p95'][way]:.2f} | {added:.2f} |")
+    walls = relay["walls"]
+    print(f"\n{options.streams} streams at once through one tunnel: all complete in {walls['relay']:.2f} s")
+    print(f"({walls['direct']:.2f} s directly); one in {relay['pieces']} pieces for {relay['events']} events")
+    print(f"sync of {options.jobs} jobs: {sync['wall_s']:.3f} s of wall, {sync['cpu_ms']:.0f} ms of CPU")
+    late = relay["p50"]["relay"] - relay["p50"]["server"] > ADDED_MS
+    slow = sync["wall_s"] > SYNC_S or sync["cpu_ms"] > SYNC_CPU_MS
+    many = False
+    for jobs, limit in ((1, 4.0), (50, 1.0)) if options.minutes else ():
+        calls = await measure_calls(options, jobs)
+        many = many or calls > limit
+        print(f"HEAppE calls per job and minute with {jobs} running: {calls:.2f} (goal {limit:g})")
+    return 1 if options.check and (late or slow or many) else 0
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="What the relay adds to HEAppE.")
+    parser = argparse.ArgumentParser(description="Relay and calls of the HEAppE runtime.")
     parser.add_argument("--n", type=int, default=200, help="requests on each way")
     parser.add_argument("--streams", type=int, default=50, help="streams at once")
+    parser.add_argument("--jobs", type=int, default=500, help="jobs of a sync")
+    parser.add_argument("--minutes", type=float, default=3, help="minutes to count calls for; 0: not at all")
     parser.add_argument("--check", action="store_true", help="fail beyond the goal")
     return asyncio.run(measure(parser.parse_args()))
 

@@ -30,7 +30,8 @@ async def serve(options: argparse.Namespace) -> None:
         cluster = SlurmSite(os.environ, partition=options.slurm)
     else:
         cluster = ScriptedCluster()
-        cluster.script = lambda job: Script(engine="program", queue_s=options.queue_s)
+        engine = {"program": "program", "played": None, "none": False}[options.engine]
+        cluster.script = lambda job: Script(engine=engine, queue_s=options.queue_s)
     timing = Timing(poll_s=options.poll_s, cache_s=min(10.0, options.poll_s))
     server = HeappeServer(options.profile, site=Site(templates=templates), cluster=cluster, timing=timing)
     await server.start(options.port)
@@ -50,6 +51,12 @@ def main() -> None:
     )
     parser.add_argument("--queue-s", type=float, default=0.0, help="how long a job waits, without Slurm")
     parser.add_argument("--command", action="append", help="executable of a command template; may repeat")
+    parser.add_argument(
+        "--engine",
+        choices=("program", "played", "none"),
+        default="program",
+        help="what a job runs without Slurm: the command, an engine within the server, or nothing",
+    )
     parser.add_argument(
         "--slurm", metavar="PARTITION", default="", help="run jobs in this partition of Slurm"
     )
