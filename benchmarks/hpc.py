@@ -26,14 +26,14 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from moorage.agent.runtimes.heappe.records import JobRecords
-from moorage.agent.runtimes.heappe.runtime import HeappeRules, HeappeRuntime
-from moorage.agent.runtimes.heappe.site import Wanted
 
 from measuring import machine, machine_line
 from moorage.agent.runtimes.base import Handle, Launch
 from moorage.agent.runtimes.heappe.client import HeappeClient
+from moorage.agent.runtimes.heappe.records import JobRecords
 from moorage.agent.runtimes.heappe.relay import Relay
+from moorage.agent.runtimes.heappe.runtime import HeappeRules, HeappeRuntime
+from moorage.agent.runtimes.heappe.site import Wanted
 from moorage.agent.runtimes.heappe.transport import Account
 from moorage.agent.runtimes.heappe.tunnel import Target, TunnelKeeper
 from moorage.agent.runtimes.heappe.wire import JobState

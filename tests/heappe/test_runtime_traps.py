@@ -12,13 +12,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from moorage.agent.runtimes.heappe.records import JobRecords
-from moorage.agent.runtimes.heappe.runtime import HeappeRules, HeappeRuntime
-from moorage.agent.runtimes.heappe.site import Wanted
 
 from moorage.agent.runtimes.base import CreateFailed, Handle, Launch
 from moorage.agent.runtimes.heappe.client import HeappeClient
 from moorage.agent.runtimes.heappe.errors import HeappeFailed
+from moorage.agent.runtimes.heappe.records import JobRecords
+from moorage.agent.runtimes.heappe.runtime import HeappeRules, HeappeRuntime
+from moorage.agent.runtimes.heappe.site import Wanted
 from moorage.agent.runtimes.heappe.transport import Account
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import ManualClock, SystemClock
