@@ -242,6 +242,6 @@ async def test_an_answer_that_is_no_json() -> None:
 async def test_a_server_that_is_not_there() -> None:
     heappe = HeappeClient(Account("http://127.0.0.1:9", "a", "b"), ManualClock())
     with pytest.raises(HeappeFailed) as failed:
-        await heappe.version()
+        await heappe.health()
     assert failed.value.problem is Problem.UNREACHABLE
     await heappe.close()

@@ -17,6 +17,7 @@ from typing import Any
 import moorage
 from moorage.agent.runtimes import ProcessRuntime, RuntimeFailed
 from moorage.agent.runtimes.docker import Engine, engine_socket
+from moorage.agent.runtimes.heappe.runtime import NAME as HEAPPE
 from moorage.agent.runtimes.process.isolation import rules_of
 from moorage.agent.runtimes.registry import BATCH
 from moorage.agent.runtimes.slurm.runtime import NAME as SLURM
@@ -30,6 +31,7 @@ from moorage.common.model.addresses import split_addresses
 from moorage.common.model.errors import ConfigError, StartupError
 from moorage.server.doctor import checks
 from moorage.server.doctor.checks import GIB, CheckResult, Status
+from moorage.server.doctor.heappe import check_heappe
 from moorage.server.doctor.slurm import check_slurm
 
 # Free space that should be there: models and logs in the state directory, images and layers in Docker's.
@@ -45,7 +47,7 @@ async def check_node(settings: Settings, home: Path, token: str, clock: Clock) -
     results = [*await _manager(settings, home, token, clock), _state_directory(home)]
     results += await asyncio.to_thread(_listening, settings.agent)
     if set(settings.agent.runtimes) & BATCH.keys():
-        return results + await _sites(settings.agent, home)
+        return results + await _sites(settings.agent, home, clock)
     results += await _isolation(settings.agent, home)
     results += [_cgroups(), checks.gpus(driver, gpu_count, gpu_error, settings.agent.gpus is not None)]
     return results + await _docker(settings.agent, gpu_count)
@@ -109,11 +111,11 @@ def _listening(agent: AgentSettings) -> list[CheckResult]:
     return [checks.ports(agent.port_range, agent.address, len(candidates), free, ephemeral)]
 
 
-async def _sites(agent: AgentSettings, home: Path) -> list[CheckResult]:
+async def _sites(agent: AgentSettings, home: Path, clock: Clock) -> list[CheckResult]:
     """Of an agent that submits jobs: nothing runs on this node."""
     state = home / f"agent-{agent.id or socket.gethostname()}"
-    checks_of = {SLURM: check_slurm}
-    found = [await checks_of[name](agent, state) for name in agent.runtimes if name in checks_of]
+    checks_of = {SLURM: lambda: check_slurm(agent, state), HEAPPE: lambda: check_heappe(agent, state, clock)}
+    found = [await checks_of[name]() for name in agent.runtimes if name in checks_of]
     return [result for results in found for result in results]
 
 

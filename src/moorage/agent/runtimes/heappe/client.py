@@ -6,6 +6,7 @@ import base64
 import json
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 from typing import Any
 
 import aiohttp
@@ -30,10 +31,11 @@ class HeappeClient:
 
     # What the site offers.
 
-    async def version(self) -> str:
-        """The version of the server; it needs no credentials."""
+    async def health(self) -> tuple[str, datetime | None]:
+        """The version of the server and its time; it needs no credentials, and is green in maintenance."""
         answer = await self.transport.call(wire.HEALTH, anonymous=True)
-        return str(answer.get("Version") or "") if isinstance(answer, dict) else ""
+        values = answer if isinstance(answer, dict) else {}
+        return str(values.get("Version") or ""), wire.parse_time(values.get("Timestamp"))
 
     async def projects(self) -> list[wire.Project]:
         answer = await self.transport.call(wire.PROJECTS)
