@@ -72,6 +72,8 @@ BODIES: dict[str, Any] = {
     "ProjectSpec": {"name": "new-project"},
     "GroupOptions": {},
     "Cordon": {},
+    "NewGroup": {"name": "new-group"},
+    "Assignment": {"resource_group": "default"},
     "JoinTokenSpec": {"kind": "agent"},
     "RotateCa": {},
     "SwitchProject": {"project": "vision"},

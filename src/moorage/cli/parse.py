@@ -58,7 +58,10 @@ def dependency(text: str) -> dict[str, str]:
 
 
 # Options that hold a list, and a list of sets.
-_LISTS, _SETS = frozenset({"session_types", "slot_priority", "images", "mounts"}), frozenset({"exclusive"})
+_LISTS, _SETS = (
+    frozenset({"session_types", "slot_priority", "images", "mounts", "projects", "users"}),
+    frozenset({"exclusive"}),
+)
 # Values of "none" for options where it does not mean "unlimited".
 _NONE: Mapping[str, Any] = {"weights": {}, "slot_priority": [], "exclusive": [], "replicas": "none"}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moorage.common.views.resources import AgentEvent, AgentView, Cordon, ForgottenAgent, Page
+from moorage.common.views.resources import AgentEvent, AgentView, Assignment, Cordon, ForgottenAgent, Page
 from moorage.common.views.usage import AgentStats
 from moorage.sdk.transport import Transport, segment
 
@@ -29,6 +29,11 @@ class AgentCalls(Transport):
         """Place nothing new on the agent; with ``drain`` also empty it."""
         path = f"/v1/agents/{segment(agent_id)}/cordon"
         return await self.call(AgentView, "PUT", path, body=cordon or Cordon())
+
+    async def assign_agent(self, agent_id: str, group: str) -> AgentView:
+        """Put an agent into a resource group, whatever its configuration says. For administrators."""
+        path = f"/v1/agents/{segment(agent_id)}/group"
+        return await self.call(AgentView, "PUT", path, body=Assignment(resource_group=group))
 
     async def uncordon_agent(self, agent_id: str) -> AgentView:
         return await self.call(ForgottenAgent, "DELETE", f"/v1/agents/{segment(agent_id)}/cordon")

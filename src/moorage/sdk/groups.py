@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moorage.common.model.group_options import QuotaLimits, QuotaScope
-from moorage.common.views.resources import GroupOptions, GroupView, Page, QuotaView
+from moorage.common.views.resources import GroupOptions, GroupView, NewGroup, Page, QuotaView
 from moorage.sdk.transport import Transport, segment
 
 
@@ -14,9 +14,24 @@ class GroupCalls(Transport):
     async def get_group(self, name: str) -> GroupView:
         return await self.call(GroupView, "GET", f"/v1/groups/{segment(name)}")
 
-    async def update_group(self, name: str, options: GroupOptions) -> GroupView:
-        """Create or replace the options of a group. For administrators."""
-        return await self.call(GroupView, "PUT", f"/v1/groups/{segment(name)}", body=options)
+    async def create_group(self, group: NewGroup) -> GroupView:
+        """Raises ``ApiError`` (409) for a name that is taken. For administrators."""
+        return await self.call(GroupView, "POST", "/v1/groups", body=group)
+
+    async def update_group(
+        self, name: str, options: GroupOptions, *, version: int | None = None
+    ) -> GroupView:
+        """Create or replace the options of a group. ``version``: refuse (412) if it has another one. For
+        administrators."""
+        tag = None if version is None else f'"{version}"'
+        return await self.call(GroupView, "PUT", f"/v1/groups/{segment(name)}", body=options, if_match=tag)
+
+    async def retire_group(self, name: str, *, drain: bool = False, version: int | None = None) -> GroupView:
+        """Let nothing new be created in a group; ``drain``: also while it is in use. For administrators."""
+        tag = None if version is None else f'"{version}"'
+        query = {"drain": "true" if drain else None}
+        path = f"/v1/groups/{segment(name)}"
+        return await self.call(GroupView, "DELETE", path, query=query, if_match=tag)
 
     async def list_quotas(self) -> list[QuotaView]:
         return (await self.call(Page[QuotaView], "GET", "/v1/quotas")).items

@@ -83,6 +83,23 @@ def cordon(cli: Cli, agent_id: AgentId) -> None:
     _print_status(cli, cli.run(lambda client: client.cordon_agent(agent_id)))
 
 
+@command(agents, "set")
+def set_agent(
+    cli: Cli,
+    agent_id: AgentId,
+    group: Annotated[str, typer.Option(help="The resource group to put it into.")],
+) -> None:
+    """Put an agent into a resource group, whatever its configuration says. For administrators.
+
+    Its kernels stay.
+
+    \b
+    Examples:
+      moorage agents set node-7 --group training
+    """
+    _print_status(cli, cli.run(lambda client: client.assign_agent(agent_id, group)))
+
+
 @command(agents)
 def uncordon(cli: Cli, agent_id: AgentId) -> None:
     """Place new work on an agent again; also ends a drain. For administrators."""

@@ -40,6 +40,44 @@ def describe(cli: Cli, name: Annotated[str, typer.Argument(help="A resource grou
         )
 
 
+@command(groups)
+def create(
+    cli: Cli,
+    name: Annotated[str, typer.Argument(help="Name of the new resource group.")],
+    options: Annotated[
+        list[str] | None, typer.Argument(help="OPTION=VALUE. `groups describe` lists the options.")
+    ] = None,
+) -> None:
+    """Create a resource group, or bring a retired one back. For administrators.
+
+    \b
+    Examples:
+      moorage groups create training strategy=drf hol=backfill
+      moorage groups create lab projects=vision,speech session_types=interactive
+    """
+    from moorage.common.views.resources import NewGroup
+
+    given = parse.options(options or [], GroupOptions, GroupOptions().model_dump(mode="json"))
+    new = NewGroup(name=name, options=GroupOptions.model_validate(given))
+    _print_groups(cli, [cli.run(lambda client: client.create_group(new))], one=True)
+
+
+@command(groups)
+def delete(
+    cli: Cli,
+    name: Annotated[str, typer.Argument(help="A resource group.")],
+    drain: Annotated[
+        bool,
+        typer.Option("--drain", help="Also while it is in use: nothing new is created, and the rest stays."),
+    ] = False,
+) -> None:
+    """Retire a resource group: nothing new is created in it. For administrators.
+
+    It is refused while the group has live sessions, endpoints or agents, unless it is drained.
+    """
+    _print_groups(cli, [cli.run(lambda client: client.retire_group(name, drain=drain))], one=True)
+
+
 @command(groups, "set")
 def set_group(
     cli: Cli,
@@ -63,6 +101,9 @@ def set_group(
         str | None,
         typer.Option("--agent-selection", help="concentrated, dispersed, round-robin, custom:NAME."),
     ] = None,
+    if_version: Annotated[
+        int | None, typer.Option(help="Refuse if the group has another version; `-o json` shows it.")
+    ] = None,
 ) -> None:
     """Change options of a resource group, with immediate effect; other options stay. For administrators.
 
@@ -78,9 +119,10 @@ def set_group(
         raise InvalidInput("no option was given", next_step="see `moorage groups set --help`")
 
     async def work(client: Client) -> GroupView:
-        old = (await client.get_group(name)).options.model_dump(mode="json")
-        changed = parse.options(options or [], GroupOptions, old) | given
-        return await client.update_group(name, GroupOptions.model_validate(changed))
+        found = await client.get_group(name)
+        changed = parse.options(options or [], GroupOptions, found.options.model_dump(mode="json")) | given
+        version = found.version if if_version is None else if_version
+        return await client.update_group(name, GroupOptions.model_validate(changed), version=version)
 
     _print_groups(cli, [cli.run(work)], one=True)
 

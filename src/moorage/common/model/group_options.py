@@ -103,6 +103,15 @@ class GroupOptions(Model):
     weights: Annotated[dict[Name, Annotated[int, Field(ge=1, le=1_000_000)]], Field(max_length=10_000)] = (
         Field({}, description="drf: weight by user or project; 1 for all others.")
     )
+    description: Annotated[str, Field(max_length=1000, pattern=r"^[^\x00]*$")] = Field(
+        "", description="What the group is for."
+    )
+    projects: Annotated[list[Name], Field(max_length=10_000)] | None = Field(
+        None, description="Projects that may use the group, beside `users`. null for both: all."
+    )
+    users: Annotated[list[Name], Field(max_length=10_000)] | None = Field(
+        None, description="Users that may use the group, in any project."
+    )
     session_types: Annotated[list[SessionType], Field(min_length=1)] | None = Field(
         None, description="Session types that may be created; null: all."
     )

@@ -15,7 +15,7 @@ from moorage.common.model.group_options import GroupOptions as GroupOptions
 from moorage.common.model.group_options import QuotaScope
 from moorage.common.model.reasons import Reason
 from moorage.common.model.secret_names import mask_secrets
-from moorage.common.model.spec import Model, SessionSpec, Workload
+from moorage.common.model.spec import Model, Name, SessionSpec, Workload
 from moorage.common.model.status import (
     AgentStatus,
     ObservedState,
@@ -274,6 +274,23 @@ class GroupView(View):
     agents: int
     pending: int
     running: int
+    version: int = Field(1, description="Grows with each change: the ETag.")
+    retired_at: datetime | None = Field(None, description="Since then nothing new is created in it.")
+    changed_at: datetime | None = None
+    changed_by: str = ""
+
+
+class NewGroup(Model):
+    """The body of ``POST /v1/groups``."""
+
+    name: Name
+    options: GroupOptions = GroupOptions()
+
+
+class Assignment(Model):
+    """The body of ``PUT /v1/agents/{id}/group``."""
+
+    resource_group: Name
 
 
 class QuotaView(View):

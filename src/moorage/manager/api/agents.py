@@ -1,4 +1,4 @@
-"""Handlers for agents and resource groups."""
+"""Handlers for agents."""
 
 from __future__ import annotations
 
@@ -7,35 +7,39 @@ from typing import Any
 from pydantic import Field
 
 from moorage.common.model.errors import NotFound
-from moorage.common.model.spec import Model, Name
+from moorage.common.model.spec import Model
 from moorage.common.views.resources import (
     AgentEvent,
     AgentView,
+    Assignment,
     Cordon,
     ForgottenAgent,
-    GroupOptions,
-    GroupView,
 )
-from moorage.manager import selector_plugins
 from moorage.manager.api import authorization
-from moorage.manager.api.request import read_path
 from moorage.manager.api.route import Call, Items, NoQuery
-
-
-class _GroupPath(Model):
-    name: Name
+from moorage.manager.identity.limits import may_use
 
 
 async def list_agents(call: Call[None, NoQuery]) -> Items[AgentView]:
     found = await call.deps.store.agents.all()
-    return Items[AgentView](items=[_shown(call, view) for view in found if _sees(call, view.resource_group)])
+    closed = await _closed(call)
+    seen = [v for v in found if _sees(call, v.resource_group) and v.resource_group not in closed]
+    return Items[AgentView](items=[_shown(call, view) for view in seen])
 
 
 async def get_agent(call: Call[None, NoQuery]) -> AgentView:
     view = await call.deps.store.agents.get(call.path("id"))
-    if not _sees(call, view.resource_group):
+    if not _sees(call, view.resource_group) or view.resource_group in await _closed(call):
         raise NotFound(f"no agent {view.id!r}", next_step="`moorage agents` lists them")
     return _shown(call, view)
+
+
+async def _closed(call: Call[Any, Any]) -> set[str]:
+    """Resource groups that are not for the caller."""
+    if call.scope.projects is None:
+        return set()
+    groups = await call.deps.store.groups.all()
+    return {group.name for group in groups if not may_use(call.scope, group.options)}
 
 
 def _sees(call: Call[Any, Any], group: str) -> bool:
@@ -73,19 +77,6 @@ async def agent_history(call: Call[None, NoQuery]) -> Items[AgentEvent]:
     return Items[AgentEvent](items=await call.deps.store.agents.history(call.path("id")))
 
 
-async def list_groups(call: Call[None, NoQuery]) -> Items[GroupView]:
-    found = await call.deps.store.groups.all()
-    return Items[GroupView](items=[view for view in found if _sees(call, view.name)])
-
-
-async def get_group(call: Call[None, NoQuery]) -> GroupView:
-    view = await call.deps.store.groups.get(call.path("name"))
-    if not _sees(call, view.name):
-        raise NotFound(f"no resource group {view.name!r}", next_step="`moorage groups` lists them")
-    return view
-
-
-async def put_group(call: Call[GroupOptions, NoQuery]) -> GroupView:
-    name = read_path({"name": call.path("name")}, _GroupPath).name
-    selector_plugins.check(call.body)
-    return await call.deps.store.groups.put(name, call.body, actor=call.scope.actor)
+async def assign_agent(call: Call[Assignment, NoQuery]) -> AgentView:
+    group = call.body.resource_group
+    return await call.deps.store.agents.assign(call.path("id"), group, actor=call.scope.actor)

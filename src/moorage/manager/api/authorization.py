@@ -63,9 +63,13 @@ async def check_limits(call: AnyCall, spec: Workload) -> None:
     if error is None:
         site = await call.deps.store.groups.site(spec.resource_group)
         error = site_jobs.find_problem(spec, spec.resource_group, site)
-    if error is None and (spec.image or spec.model or names_sub_image):
+    # The database itself checks who may use the group of a session.
+    is_endpoint = not isinstance(spec, SessionSpec)
+    if error is None and (spec.image or spec.model or names_sub_image or is_endpoint):
         group = await call.deps.store.groups.get(spec.resource_group)
         error = limits.check_group(group.name, group.options, spec)
+        if not limits.may_use(call.scope, group.options):
+            error = limits.unknown_group(group.name)
     if error is not None:
         raise error
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from pydantic import ValidationError
 
-from moorage.common.model.errors import InvalidInput
 from moorage.common.model.spec import EndpointSpec
 from moorage.common.views.endpoints import (
     EndpointPatch,
@@ -21,11 +18,10 @@ from moorage.common.views.endpoints import (
 from moorage.common.views.resources import Page
 from moorage.manager.api import authorization
 from moorage.manager.api.problems import invalid_fields
+from moorage.manager.api.request import read_if_match
 from moorage.manager.api.route import Call, Items, NoQuery
 from moorage.manager.api.sessions import PageQuery
 from moorage.manager.api.stored_secrets import check_secrets
-
-_ETAG = re.compile(r'(?:W/)?"(\d{1,9})"')
 
 
 async def create_endpoint(call: Call[NewEndpoint, NoQuery]) -> EndpointView:
@@ -49,7 +45,7 @@ async def get_endpoint(call: Call[None, NoQuery]) -> EndpointView:
 
 async def update_endpoint(call: Call[EndpointPatch, NoQuery]) -> EndpointView:
     """Secrets and limits are checked for what the endpoint would run."""
-    name, if_match = await _controlled(call), _if_match(call)
+    name, if_match = await _controlled(call), read_if_match(call.request, "an endpoint")
 
     async def check(spec: EndpointSpec) -> None:
         if call.body.env or call.body.secret_env or call.body.routing:
@@ -117,18 +113,3 @@ def _answer(call: authorization.AnyCall, view: EndpointView, repeated: bool = Fa
     if repeated:
         call.response_headers["Idempotent-Replayed"] = "true"
     return view
-
-
-def _if_match(call: authorization.AnyCall) -> frozenset[int] | None:
-    """The versions in If-Match; None: the header is absent, or any version matches. Raises
-    ``InvalidInput``."""
-    given = ",".join(call.request.headers.getall("If-Match", [])).strip()
-    if given in ("", "*"):
-        return None
-    tags = [_ETAG.fullmatch(one.strip()) for one in given.split(",")]
-    if not all(tags):
-        raise InvalidInput(
-            f'If-Match is {given[:100]!r}: it must be the ETag of an endpoint, such as "3"',
-            next_step="send the ETag of the answer to GET, or leave the header out",
-        )
-    return frozenset(int(tag[1]) for tag in tags if tag is not None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypeVar
 
 from aiohttp import web
@@ -14,6 +15,7 @@ from moorage.manager.api.problems import RequestTimeout, UnsupportedMediaType, i
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 KEY_MAX = 255
+_ETAG = re.compile(r'(?:W/)?"(\d{1,9})"')
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -109,3 +111,18 @@ def read_idempotency_key(request: web.Request) -> str | None:
             next_step="send a new UUID for each new request",
         )
     return key
+
+
+def read_if_match(request: web.Request, what: str) -> frozenset[int] | None:
+    """The versions in If-Match; None: the header is absent, or any version matches. ``what``: the kind of the
+    resource, for the error. Raises ``InvalidInput``."""
+    given = ",".join(request.headers.getall("If-Match", [])).strip()
+    if given in ("", "*"):
+        return None
+    tags = [_ETAG.fullmatch(one.strip()) for one in given.split(",")]
+    if not all(tags):
+        raise InvalidInput(
+            f'If-Match is {given[:100]!r}: it must be the ETag of {what}, such as "3"',
+            next_step="send the ETag of the answer to GET, or leave the header out",
+        )
+    return frozenset(int(tag[1]) for tag in tags if tag is not None)

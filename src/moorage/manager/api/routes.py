@@ -13,10 +13,9 @@ from moorage.common.views.pending import PlanView, WhyView
 from moorage.common.views.resources import (
     AgentEvent,
     AgentView,
+    Assignment,
     Cordon,
     ForgottenAgent,
-    GroupOptions,
-    GroupView,
     Health,
     HistoryEntry,
     Page,
@@ -38,6 +37,7 @@ from moorage.manager.api import (
     workspaces,
 )
 from moorage.manager.api.endpoint_routes import ENDPOINT_ROUTES
+from moorage.manager.api.group_routes import GROUP_ROUTES
 from moorage.manager.api.identity_routes import IDENTITY_ROUTES
 from moorage.manager.api.metering_routes import METERING_ROUTES
 from moorage.manager.api.route import Items, Route, route
@@ -45,7 +45,6 @@ from moorage.manager.api.watching_routes import WATCHING_ROUTES
 
 _SESSION = "/v1/sessions/{ref:.+}"
 _ACCESS_TOKENS = f"{_SESSION}/apps/{{app}}/access-tokens"
-_GROUP = "/v1/groups/{name:.+}"
 _QUOTA = "/v1/quotas/{scope}/{name:.+}"
 
 ROUTES: tuple[Route, ...] = (
@@ -222,6 +221,15 @@ ROUTES: tuple[Route, ...] = (
         access="admin",
     ),
     route(
+        "PUT",
+        "/v1/agents/{id}/group",
+        agents.assign_agent,
+        "Put an agent into a resource group, whatever its configuration says. Its kernels stay.",
+        AgentView,
+        body=Assignment,
+        access="admin",
+    ),
+    route(
         "GET",
         "/v1/agents/{id}/history",
         agents.agent_history,
@@ -239,17 +247,7 @@ ROUTES: tuple[Route, ...] = (
         query=agents.ForgetQuery,
         access="admin",
     ),
-    route("GET", "/v1/groups", agents.list_groups, "List resource groups", Items[GroupView], access="viewer"),
-    route("GET", _GROUP, agents.get_group, "Get a resource group", GroupView, access="viewer"),
-    route(
-        "PUT",
-        _GROUP,
-        agents.put_group,
-        "Create a resource group, or replace its scheduling options",
-        GroupView,
-        body=GroupOptions,
-        access="admin",
-    ),
+    *GROUP_ROUTES,
     route(
         "GET",
         "/v1/quotas",

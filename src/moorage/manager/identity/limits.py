@@ -17,16 +17,28 @@ def check_key(scope: Scope, spec: Workload) -> MoorageError | None:
     if key is None:
         return None
     if key.resource_groups is not None and spec.resource_group not in key.resource_groups:
-        return NotFound(
-            f"resource_group {spec.resource_group!r} does not exist, or this key may not use it",
-            next_step="`moorage groups` lists those that it may use",
-        )
+        return unknown_group(spec.resource_group)
     if key.max_priority is not None and spec.priority > key.max_priority:
         return Forbidden(
             f"priority {spec.priority} is above {key.max_priority}, the highest of this key or its project",
             next_step=f"set priority to {key.max_priority} or less",
         )
     return None
+
+
+def unknown_group(name: str) -> NotFound:
+    return NotFound(
+        f"resource_group {name!r} does not exist, or this key may not use it",
+        next_step="`moorage groups` lists those that it may use",
+    )
+
+
+def may_use(scope: Scope, options: GroupOptions) -> bool:
+    """Whether a resource group is for the caller: for its project, or for its user."""
+    if scope.projects is None or (options.projects is None and options.users is None):
+        return True
+    by_project = any(scope.reads(project) for project in options.projects or ())
+    return by_project or scope.owner.user in (options.users or ())
 
 
 def check_group(name: str, options: GroupOptions, spec: Workload) -> MoorageError | None:

@@ -131,6 +131,20 @@ class AgentStore:
         """Place new kernels there again. Raises ``NotFound``."""
         return await self._set_cordon(agent_id, "", None, actor)
 
+    async def assign(self, agent_id: str, group: str, *, actor: str) -> resources.AgentView:
+        """Put an agent into a resource group, whatever its configuration says. Its kernels stay. Raises
+        ``NotFound`` for an unknown agent, and for a group that does not exist or is retired."""
+        before = await self.get(agent_id)
+        if not await self._connection.fetch(SQL["agent_assign"], agent_id, group, actor):
+            raise NotFound(
+                f"resource group {group!r} does not exist, or is retired",
+                next_step="`moorage groups` lists them",
+            )
+        self._notifier.notify_capacity([AgentId(before.id)])
+        self._notifier.notify_group(before.resource_group)
+        self._notifier.notify_group(group)
+        return await self.get(agent_id)
+
     async def _set_cordon(
         self, agent_id: str, cordon: str, stop_after_s: float | None, actor: str
     ) -> resources.AgentView:

@@ -9,7 +9,7 @@ import structlog
 from pydantic import ValidationError
 
 from moorage.common.aio.clock import Clock
-from moorage.common.model.errors import Conflict, MoorageError, NotFound
+from moorage.common.model.errors import Conflict, MoorageError, NotFound, PreconditionFailed
 from moorage.common.model.group_options import GroupOptions
 from moorage.common.model.hpc_options import HpcOptions
 from moorage.common.model.ids import AgentId
@@ -22,6 +22,8 @@ from moorage.manager.store.queries import SQL
 log = structlog.get_logger("moorage.store.groups")
 # A manager learns of changes at once; this is for a notification that was lost.
 SITES_CACHED_S = 5.0
+# Options that the release before does not know. They are stored only where they are set.
+_NEW_OPTIONS = ("images", "mounts", "hpc", "description", "projects", "users")
 
 
 class GroupStore:
@@ -58,15 +60,28 @@ class GroupStore:
             raise NotFound(f"no resource group {name!r}", next_step="`moorage groups` lists them")
         return _view(row)
 
-    async def put(self, name: str, options: GroupOptions, *, actor: str) -> resources.GroupView:
-        """Create a group or replace its options. Takes effect with the next scheduling pass. Raises
-        ``Conflict`` for another kind of a group that is in use."""
+    async def put(
+        self,
+        name: str,
+        options: GroupOptions,
+        *,
+        actor: str,
+        if_match: frozenset[int] | None = None,
+        create: bool = False,
+    ) -> resources.GroupView:
+        """Replace the options of a group, or create it. ``create``: only that, or bring a retired one back.
+        ``if_match``: the versions that it may have now. Takes effect with the next scheduling pass.
+
+        Raises ``PreconditionFailed`` for another version, and ``Conflict`` for a retired group, or with
+        ``create`` for one that exists, or for another kind of a group that is in use.
+        """
         await self._check_kind(name, options)
         # A manager of the release before skips a group whose options have a field that it does not know.
-        new = {field for field in ("images", "mounts", "hpc") if getattr(options, field) is None}
-        await self._write_connection.fetch(
-            SQL["group_put"], name, options.model_dump(mode="json", exclude=new)
-        )
+        new = {field for field in _NEW_OPTIONS if getattr(options, field) in (None, "")}
+        stored = options.model_dump(mode="json", exclude=new)
+        versions = None if if_match is None else sorted(if_match)
+        if not await self._write_connection.fetch(SQL["group_put"], name, stored, versions, actor, create):
+            raise await self._refused(name, if_match, create)
         self._notifier.notify_group(name)
         return await self.get(name)
 
@@ -80,6 +95,44 @@ class GroupStore:
                 f"resource group {name!r} has agents or sessions, so it cannot become one of another kind",
                 next_step="create another group, or stop its sessions and its agents first",
             )
+
+    async def retire(
+        self, name: str, *, actor: str, if_match: frozenset[int] | None = None, drain: bool = False
+    ) -> resources.GroupView:
+        """Let nothing new be created in a group. ``drain``: also while it has sessions, endpoints or agents,
+        which stay. Raises ``NotFound``, ``PreconditionFailed`` and ``Conflict``."""
+        await self.get(name)
+        versions = None if if_match is None else sorted(if_match)
+        [row] = await self._write_connection.fetch(SQL["group_retire"], name, versions, actor, drain)
+        if not row["retired"]:
+            live = [f"{row[kind]} {kind}" for kind in ("sessions", "endpoints", "agents") if row[kind]]
+            error = await self._refused(name, if_match, False)
+            if live and isinstance(error, Conflict) and (await self.get(name)).retired_at is None:
+                raise Conflict(
+                    f"resource group {name!r} has {', '.join(live)}",
+                    next_step="drain it: `moorage groups delete NAME --drain`, or ?drain=true",
+                )
+            raise error
+        self._notifier.notify_group(name)
+        return await self.get(name)
+
+    async def _refused(self, name: str, if_match: frozenset[int] | None, create: bool) -> MoorageError:
+        """Why a write changed nothing."""
+        row = await self._db.fetchrow(SQL["group_list"], name)
+        if if_match is not None and (row is None or row["version"] not in if_match):
+            found = "does not exist" if row is None else f"has version {row['version']}"
+            return PreconditionFailed(
+                f"resource group {name!r} {found}: somebody else has changed it",
+                next_step="read it again, and repeat the change on what is there now",
+            )
+        if create:
+            return Conflict(
+                f"there is a resource group {name!r}", next_step="choose another name, or edit it"
+            )
+        return Conflict(
+            f"resource group {name!r} is retired",
+            next_step=f"bring it back: `moorage groups create {name}`",
+        )
 
     async def with_pending(self) -> list[tuple[str, Policy]]:
         """Groups with pending sessions whose begin time and backoff have passed."""

@@ -44,7 +44,7 @@ def create_rejected(scope: Scope, spec: SessionSpec, owner: Owner, row: Any) -> 
     reason."""
     if not row["group_known"]:
         return NotFound(
-            f"resource_group {spec.resource_group!r} does not exist",
+            f"resource_group {spec.resource_group!r} does not exist, is retired, or is not for you",
             next_step="`moorage groups` lists them",
         )
     if row["types_allowed"] is not None:

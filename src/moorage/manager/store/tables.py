@@ -23,6 +23,10 @@ resource_groups = table(
         "created_at": TIME,
         "cursors": JSONB(),
         "losses_held_since": [TIME],
+        "version": BigInteger(),
+        "retired_at": [TIME],
+        "changed_at": TIME,
+        "changed_by": Text(),
     },
 )
 
@@ -62,6 +66,7 @@ agents = table(
         "ready": Boolean(),
         "manager": [ID],
         "detached_stream": [BigInteger()],
+        "assigned_group": [Text()],
     },
 )
 

@@ -119,7 +119,7 @@ class MemoryGroups:
     async def site(self, name: str) -> HpcOptions | None:
         return self.options[name].hpc if name in self.options else None
 
-    async def put(self, name: str, options: GroupOptions, *, actor: str) -> GroupView:
+    async def put(self, name: str, options: GroupOptions, *, actor: str, **conditions: Any) -> GroupView:
         self._database.check()
         self.options[name] = options
         return await self.get(name)

@@ -24,7 +24,7 @@ WITH input AS (
            refuses_orders, unknown_kernels, lease_runtimes
     FROM input ORDER BY id
     ON CONFLICT (id) DO UPDATE SET
-        resource_group = excluded.resource_group, status = 'ALIVE', identity = excluded.identity,
+        resource_group = coalesce(a.assigned_group, excluded.resource_group), status = 'ALIVE', identity = excluded.identity,
         incarnation = excluded.incarnation, stream = excluded.stream, address = excluded.address,
         version = excluded.version, arch = excluded.arch, runtimes = excluded.runtimes, engines = excluded.engines,
         labels = excluded.labels, leaving = excluded.leaving, max_kernels = excluded.max_kernels,

@@ -1,4 +1,4 @@
-SELECT g.name, g.options,
+SELECT g.name, g.options, g.version, g.retired_at, g.changed_at, g.changed_by,
        (SELECT count(*) FROM agents a WHERE a.resource_group = g.name AND a.status = 'ALIVE') AS agents,
        (SELECT count(*) FROM sessions s WHERE s.resource_group = g.name AND s.status = 'PENDING') AS pending,
        (SELECT count(*) FROM sessions s WHERE s.resource_group = g.name

@@ -59,6 +59,10 @@ WITH input AS (
     WHERE i.n NOT IN (SELECT n FROM repeated) AND i.n NOT IN (SELECT n FROM invalid) AND i.n NOT IN (SELECT n FROM over_quota)
       AND i.n NOT IN (SELECT n FROM led_by_other)
       AND (jsonb_typeof(g.options -> 'session_types') IS DISTINCT FROM 'array' OR g.options -> 'session_types' ? i.type)
+      -- A replica follows its endpoint.
+      AND (i.endpoint_id IS NOT NULL OR (g.retired_at IS NULL AND (
+           (jsonb_typeof(g.options -> 'projects') IS DISTINCT FROM 'array' AND jsonb_typeof(g.options -> 'users') IS DISTINCT FROM 'array')
+           OR coalesce(g.options -> 'projects' ? i.project, false) OR coalesce(g.options -> 'users' ? i.owner, false))))
     ORDER BY i.n
     ON CONFLICT DO NOTHING
     RETURNING id, created_at, deadline_at
@@ -84,7 +88,9 @@ WITH input AS (
     INSERT INTO idempotency_keys (scope, key, request_digest, session_id)
     SELECT i.scope, i.key, i.request_digest, i.id FROM input i JOIN created USING (id) WHERE i.key IS NOT NULL
 )
-SELECT created.created_at, created.deadline_at, g.name IS NOT NULL AS group_known, r.n IS NOT NULL AS repeated,
+SELECT created.created_at, created.deadline_at, g.name IS NOT NULL AND (i.endpoint_id IS NOT NULL OR (g.retired_at IS NULL AND (
+           (jsonb_typeof(g.options -> 'projects') IS DISTINCT FROM 'array' AND jsonb_typeof(g.options -> 'users') IS DISTINCT FROM 'array')
+           OR coalesce(g.options -> 'projects' ? i.project, false) OR coalesce(g.options -> 'users' ? i.owner, false)))) AS group_known, r.n IS NOT NULL AS repeated,
        EXISTS (SELECT FROM quotas WHERE pending IS NOT NULL) AS has_pending_quotas,
        w.at AS invalid_at, w.why AS invalid_why, w.project AS invalid_project,
        EXISTS (SELECT FROM led_by_other o WHERE o.n = i.n) AS led_by_other, c.scope AS quota_scope, c.name AS quota_name, c.pending AS quota_limit,

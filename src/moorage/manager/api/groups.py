@@ -1,0 +1,81 @@
+"""Handlers for resource groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from moorage.common.model.errors import NotFound
+from moorage.common.model.spec import Model, Name
+from moorage.common.views.resources import GroupOptions, GroupView, NewGroup
+from moorage.manager import selector_plugins
+from moorage.manager.api.authorization import may_name
+from moorage.manager.api.request import read_if_match, read_path
+from moorage.manager.api.route import Call, Items, NoQuery
+from moorage.manager.identity.limits import may_use
+
+
+class _GroupPath(Model):
+    name: Name
+
+
+class RetireQuery(Model):
+    drain: bool = Field(
+        False,
+        description="Also with live sessions, endpoints and agents: nothing new is created, and they stay.",
+    )
+
+
+def _sees(call: Call[Any, Any], view: GroupView) -> bool:
+    return may_name(call.scope, view.name) and may_use(call.scope, view.options)
+
+
+async def list_groups(call: Call[None, NoQuery]) -> Items[GroupView]:
+    found = await call.deps.store.groups.all()
+    return Items[GroupView](items=[_shown(call, view) for view in found if _sees(call, view)])
+
+
+async def get_group(call: Call[None, NoQuery]) -> GroupView:
+    view = await call.deps.store.groups.get(call.path("name"))
+    if not _sees(call, view):
+        raise NotFound(f"no resource group {view.name!r}", next_step="`moorage groups` lists them")
+    return _tagged(call, _shown(call, view))
+
+
+def _shown(call: Call[Any, Any], view: GroupView) -> GroupView:
+    """Without the names of other projects and users, for those who do not see the whole platform."""
+    scope, options = call.scope, view.options
+    if scope.projects is None:
+        return view
+    projects = None if options.projects is None else [p for p in options.projects if scope.reads(p)]
+    users = None if options.users is None else [u for u in options.users if u == scope.owner.user]
+    mine = (*scope.projects, scope.owner.user)
+    weights = {name: weight for name, weight in options.weights.items() if name in mine}
+    hidden = {"projects": projects, "users": users, "weights": weights}
+    return view.model_copy(update={"options": options.model_copy(update=hidden)})
+
+
+def _tagged(call: Call[Any, Any], view: GroupView) -> GroupView:
+    call.response_headers["ETag"] = f'"{view.version}"'
+    return view
+
+
+async def create_group(call: Call[NewGroup, NoQuery]) -> GroupView:
+    selector_plugins.check(call.body.options)
+    groups, actor = call.deps.store.groups, call.scope.actor
+    return _tagged(call, await groups.put(call.body.name, call.body.options, actor=actor, create=True))
+
+
+async def put_group(call: Call[GroupOptions, NoQuery]) -> GroupView:
+    name = read_path({"name": call.path("name")}, _GroupPath).name
+    selector_plugins.check(call.body)
+    if_match, actor = read_if_match(call.request, "a resource group"), call.scope.actor
+    return _tagged(call, await call.deps.store.groups.put(name, call.body, actor=actor, if_match=if_match))
+
+
+async def retire_group(call: Call[None, RetireQuery]) -> GroupView:
+    if_match, actor = read_if_match(call.request, "a resource group"), call.scope.actor
+    return await call.deps.store.groups.retire(
+        call.path("name"), actor=actor, if_match=if_match, drain=call.query.drain
+    )
