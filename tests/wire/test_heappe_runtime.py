@@ -361,6 +361,20 @@ async def test_calls_per_job_and_minute(tmp_path: Path, jobs: int, limit: float)
         assert (made.total() + checks) / jobs / 20 <= limit, made
 
 
+@PROFILES
+async def test_a_job_whose_tunnel_does_not_heal_is_ended(tmp_path: Path, profile: str) -> None:
+    """Another user of the project has closed it: it stays listed, dead, and cannot be closed."""
+    async with agent(tmp_path, profile) as at:
+        runtime = at.runtime()
+        handle = await runtime.create(launch())
+        await at.pass_time(runtime, 120)
+        assert await state(runtime, handle) is S.RUNNING
+        await at.server.tunnels.kill()
+        at.server.tunnels.forwards.clear()
+        await at.pass_time(runtime, 2000)
+        assert (await state(runtime, handle), at.server.running()) == (S.EXITED, [])
+
+
 @pytest.mark.parametrize("shared", [True, False])
 async def test_an_account_is_shared_only_where_told(tmp_path: Path, shared: bool) -> None:
     async with agent(tmp_path) as at:

@@ -256,7 +256,13 @@ class JobBook:
             if job.keeper is not None
             and (not job.end_read or self.interpret(job).observation.state is ObservedState.UNKNOWN)
         ]
-        await asyncio.gather(*(keeper.check(0 if job.end_read else self.probe_s) for job, keeper in keepers))
+        limit = asyncio.Semaphore(_AT_ONCE)
+
+        async def check(job: TrackedJob, keeper: TunnelKeeper) -> None:
+            async with limit:
+                await keeper.check(0 if job.end_read else self.probe_s)
+
+        await asyncio.gather(*(check(job, keeper) for job, keeper in keepers))
         for job, keeper in keepers:
             if keeper.broken and not job.record.stopping:
                 log.warning("replacing a job whose tunnel does not heal", job=job.record.name)
