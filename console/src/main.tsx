@@ -6,7 +6,7 @@ import { RouterProvider } from "@tanstack/react-router";
 import { setNonce } from "get-nonce";
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
-import { useAuth } from "./api/auth";
+import { findSession, useAuth } from "./api/auth";
 import { client, startLive } from "./app/data";
 import { makeRouter } from "./app/router";
 import { SignIn } from "./app/SignIn";
@@ -16,6 +16,7 @@ const nonce = document.querySelector<HTMLMetaElement>('meta[name="csp-nonce"]')?
 setNonce(nonce);
 const router = makeRouter(client);
 startLive();
+void findSession();
 
 // A tab from before an upgrade asks for files that are gone: load the new console once.
 window.addEventListener("vite:preloadError", () => {
@@ -28,7 +29,10 @@ window.addEventListener("vite:preloadError", () => {
 
 function App() {
   const auth = useAuth();
-  return auth.key ? <RouterProvider router={router} /> : <SignIn cause={auth.cause} />;
+  if (!auth.known) {
+    return null;
+  }
+  return auth.who ? <RouterProvider router={router} /> : <SignIn cause={auth.cause} />;
 }
 
 const root = document.getElementById("root");

@@ -1,15 +1,18 @@
 import { useSyncExternalStore } from "react";
+import { backoffMs, noteAnswer, noteSilence } from "./connection";
+import type { components } from "./schema";
 
-// The key lives as long as the tab: sessionStorage is neither shared with other origins nor kept on disk.
-const STORED = "moorage-key";
-
+export type Who = components["schemas"]["WhoAmI"];
 export type SignOutCause = "" | "expired" | "asked";
+
+/** `known`: false until the manager has said who is signed in. The cookie itself is invisible to scripts. */
 interface Auth {
-  key: string;
+  known: boolean;
+  who: Who | null;
   cause: SignOutCause;
 }
 
-let auth: Auth = { key: window.sessionStorage.getItem(STORED) ?? "", cause: "" };
+let auth: Auth = { known: false, who: null, cause: "" };
 const listeners = new Set<() => void>();
 
 function change(next: Auth) {
@@ -19,23 +22,48 @@ function change(next: Auth) {
   }
 }
 
-export function credentials(): Record<string, string> {
-  return auth.key ? { Authorization: `Bearer ${auth.key}` } : {};
+/** What a request carries beside the cookie: writes prove that they come from this page. */
+export function credentials(method: string): Record<string, string> {
+  return method === "GET" || method === "HEAD" ? {} : { "X-CSRF-Token": auth.who?.csrf_token ?? "" };
 }
 
-export function signInWithKey(key: string) {
-  window.sessionStorage.setItem(STORED, key);
-  change({ key, cause: "" });
+export const who = () => auth.who;
+
+export const isSignedIn = () => auth.who !== null;
+
+export function beginSession(who: Who) {
+  change({ known: true, who, cause: "" });
 }
 
-export function signOut(cause: SignOutCause) {
-  if (auth.key) {
-    window.sessionStorage.removeItem(STORED);
-    change({ key: "", cause });
+export function endSession(cause: SignOutCause) {
+  if (auth.who) {
+    change({ known: true, who: null, cause });
   }
 }
 
-/** Whether someone is signed in, and why not any more. */
+/** Ask who is signed in, until the manager answers. */
+export async function findSession(): Promise<void> {
+  for (let failures = 0; !auth.known; failures += 1) {
+    try {
+      const response = await fetch("/v1/session", { cache: "no-store" });
+      if (response.ok) {
+        noteAnswer(response.headers.get("date"));
+        beginSession((await response.json()) as Who);
+        return;
+      }
+      if (response.status < 500) {
+        change({ known: true, who: null, cause: "" });
+        return;
+      }
+    } catch {
+      // It is away: ask again.
+    }
+    noteSilence();
+    await new Promise((resolve) => window.setTimeout(resolve, backoffMs(failures)));
+  }
+}
+
+/** Who is signed in, and why nobody is any more. */
 export function useAuth(): Auth {
   return useSyncExternalStore(
     (listener) => {
@@ -44,4 +72,10 @@ export function useAuth(): Auth {
     },
     () => auth,
   );
+}
+
+/** Whether the signed-in user administers the platform, or at least reads all of it. */
+export function usePlatformRole(): "admin" | "auditor" | "" {
+  const { who } = useAuth();
+  return who?.role === "admin" || who?.role === "auditor" ? who.role : "";
 }

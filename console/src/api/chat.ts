@@ -1,4 +1,6 @@
-import { ApiProblem, send } from "./client";
+import { who } from "./auth";
+import { ApiProblem, api, unwrap } from "./client";
+import { serverNow } from "./connection";
 
 export interface Message {
   role: "user" | "assistant";
@@ -7,8 +9,30 @@ export interface Message {
 
 /** Where clients reach the OpenAI-compatible API; "" if the manager does not know it. */
 export async function chatAddress(): Promise<string> {
-  const response = await send(new URL("/console/settings.json", window.location.origin).href);
+  const response = await fetch("/console/settings.json", { cache: "no-store" });
   return response.ok ? String(((await response.json()) as { openai_url?: string }).openai_url ?? "") : "";
+}
+
+const KEY_MS = 15 * 60_000;
+const keys = new Map<string, { secret: string; until: number }>();
+
+// Proxies know keys, not console sessions: a short-lived one that is for this model only.
+async function keyFor(model: string): Promise<string> {
+  const known = keys.get(model);
+  if (known && known.until > serverNow() + 60_000) {
+    return known.secret;
+  }
+  const until = serverNow() + KEY_MS;
+  const name = `console-chat-${crypto.randomUUID?.().slice(0, 8) ?? Math.random().toString(36).slice(2, 10)}`;
+  const body = {
+    name,
+    models: [model],
+    scopes: ["models:use" as const],
+    expires_at: new Date(until).toISOString(),
+  };
+  const made = await unwrap(api.POST("/v1/keys", { body: { ...body, user: who()?.user } }));
+  keys.set(model, { secret: made.secret, until });
+  return made.secret;
 }
 
 /** Ask a model through the manager, and hand out its answer piece by piece. */
@@ -18,17 +42,21 @@ export async function chat(
   signal: AbortSignal,
   piece: (text: string) => void,
 ): Promise<void> {
-  const response = await send(new URL("/console/chat", window.location.origin).href, {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ model, messages, stream: true, max_tokens: 512 }),
-    signal,
-  });
+  const key = await keyFor(model);
+  const body = JSON.stringify({ model, messages, stream: true, max_tokens: 512 });
+  const headers = { "Content-Type": "application/json", Authorization: `Bearer ${key}` };
+  const ask = () => fetch("/console/chat", { method: "POST", credentials: "omit", headers, body, signal });
+  let response = await ask();
+  // A new key takes a moment until the proxies know it.
+  for (let tries = 0; response.status === 401 && tries < 10; tries += 1) {
+    await new Promise((resolve) => window.setTimeout(resolve, 300));
+    response = await ask();
+  }
   if (!response.ok || !response.body) {
-    const body = (await response.json().catch(() => null)) as { error?: { message?: string } } | null;
+    const problem = (await response.json().catch(() => null)) as { error?: { message?: string } } | null;
     throw new ApiProblem(
       response,
-      body?.error ? { title: String(response.status), detail: body.error.message } : body,
+      problem?.error ? { title: String(response.status), detail: problem.error.message } : problem,
     );
   }
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();

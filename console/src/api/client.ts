@@ -1,5 +1,5 @@
 import createClient from "openapi-fetch";
-import { credentials, signOut } from "./auth";
+import { credentials, endSession } from "./auth";
 import { noteAnswer, noteSilence } from "./connection";
 import type { components, paths } from "./schema";
 
@@ -40,7 +40,7 @@ export class NoAnswer extends Error {}
 /** As `fetch`, with the credentials of the signed-in user; tells the connection's state from the outcome. */
 export async function send(input: Request | string, init?: RequestInit): Promise<Response> {
   const request = new Request(input, { cache: "no-store", ...init });
-  for (const [name, value] of Object.entries(credentials())) {
+  for (const [name, value] of Object.entries(credentials(request.method))) {
     request.headers.set(name, value);
   }
   let response: Response;
@@ -59,7 +59,7 @@ export async function send(input: Request | string, init?: RequestInit): Promise
     noteAnswer(response.headers.get("date"));
   }
   if (response.status === 401) {
-    signOut("expired");
+    endSession("expired");
   }
   return response;
 }

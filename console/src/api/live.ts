@@ -1,5 +1,5 @@
 import type { QueryClient } from "@tanstack/react-query";
-import { credentials } from "./auth";
+import { endSession, isSignedIn } from "./auth";
 import { backoffMs, noteAnswer, noteLive } from "./connection";
 import { refreshAll } from "./queries";
 
@@ -70,7 +70,7 @@ const sleep = (ms: number) => new Promise((resolve) => window.setTimeout(resolve
 async function lead(tell: (message: Message) => void): Promise<never> {
   let last = "";
   for (let failures = 0; ; failures += 1) {
-    if (Object.keys(credentials()).length === 0) {
+    if (!isSignedIn()) {
       await sleep(500);
       continue;
     }
@@ -91,11 +91,14 @@ async function read(
   const abort = new AbortController();
   let silence = window.setTimeout(() => abort.abort(), SILENT_MS);
   try {
-    const headers: Record<string, string> = { Accept: "text/event-stream", ...credentials() };
+    const headers: Record<string, string> = { Accept: "text/event-stream" };
     if (last) {
       headers["Last-Event-ID"] = last;
     }
     const response = await fetch("/v1/events", { headers, signal: abort.signal, cache: "no-store" });
+    if (response.status === 401) {
+      endSession("expired");
+    }
     if (!response.ok || response.body === null) {
       return [404, 405].includes(response.status) ? "absent" : "cut";
     }

@@ -694,6 +694,78 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/session": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get the caller: its user, role and projects */
+        get: operations["who_am_i"];
+        /** Act in another project, in a console session that was opened with a password */
+        put: operations["switch_project"];
+        /** Sign in with a password or a key. The answer sets the cookie of a console session. */
+        post: operations["sign_in"];
+        /** Sign out: end the console session, or all of the user */
+        delete: operations["sign_out"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/session/password": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Change the caller's password, which ends its other console sessions */
+        put: operations["change_password"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List administrative writes, newest first, with their actors and what they changed */
+        get: operations["list_audit"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/users/{name}/password": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Set the password of a user, which ends its console sessions */
+        put: operations["put_password"];
+        post?: never;
+        /** Delete the password of a user, which ends the console sessions that it opened */
+        delete: operations["delete_password"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/users": {
         parameters: {
             query?: never;
@@ -1373,6 +1445,74 @@ export interface components {
              */
             path: string;
         };
+        /** AuditEntry */
+        AuditEntry: {
+            /** Id */
+            id: number;
+            /**
+             * At
+             * Format: date-time
+             */
+            at: string;
+            /**
+             * Actor
+             * @description Such as key:NAME or user:NAME.
+             */
+            actor: string;
+            /** User */
+            user: string;
+            /** Project */
+            project: string;
+            /**
+             * From Address
+             * @description Address from which the request came.
+             */
+            from_address: string;
+            /** Request Id */
+            request_id: string;
+            /**
+             * Action
+             * @description The operation, as operationId in /openapi.json has it.
+             */
+            action: string;
+            /**
+             * Resource
+             * @description Kind of the resource, such as groups.
+             */
+            resource: string;
+            /**
+             * Name
+             * @description Its name, or that of what was created; empty: none.
+             */
+            name: string;
+            /**
+             * Status
+             * @description Status of the answer; null: the outcome is not known.
+             */
+            status: number | null;
+            /**
+             * Code
+             * @description Code of the error with which it was refused.
+             * @default
+             */
+            code?: string;
+            /**
+             * Before
+             * @description The resource before the write; null: none.
+             * @default null
+             */
+            before?: {
+                [key: string]: unknown;
+            } | null;
+            /**
+             * After
+             * @description The answer to the write, without secrets.
+             * @default null
+             */
+            after?: {
+                [key: string]: unknown;
+            } | null;
+        };
         /**
          * Autoscale
          * @description Automatic scaling. Each rule that is set asks for a number of replicas; the largest counts, within
@@ -1869,11 +2009,11 @@ export interface components {
             };
             /**
              * Runtime
-             * @description Runtime on the node. docker requires `image`, except for engine vllm.
+             * @description Runtime on the node. docker requires `image`, except for engine vllm. Resource groups of kind hpc have their own.
              * @default process
              * @enum {string}
              */
-            runtime?: "process" | "docker" | "fake";
+            runtime?: "process" | "docker" | "slurm" | "heappe" | "fake";
             /**
              * Image
              * @description Image: name, name:tag or name@digest. vllm without one uses the node's default.
@@ -2385,6 +2525,11 @@ export interface components {
              */
             mounts?: string[] | null;
             /**
+             * @description Site at which its sessions run as jobs; null: they run on the nodes of its agents.
+             * @default null
+             */
+            hpc?: components["schemas"]["HpcOptions"] | null;
+            /**
              * @description Preemption options; null: sessions are never preempted.
              * @default null
              */
@@ -2540,6 +2685,103 @@ export interface components {
              * @default false
              */
             hidden?: boolean;
+        };
+        /**
+         * HpcOptions
+         * @description Makes a resource group one of kind hpc: its sessions run as jobs of a site.
+         */
+        HpcOptions: {
+            /**
+             * Cluster
+             * @description Cluster of the site.
+             * @default
+             */
+            cluster?: string;
+            /**
+             * Node Type
+             * @description Type of the nodes, by the site's own name or number.
+             * @default
+             */
+            node_type?: string;
+            /**
+             * Project
+             * @description Project that the site bills.
+             * @default
+             */
+            project?: string;
+            /**
+             * Template
+             * @description Command template that is registered at the site (HEAppE).
+             * @default
+             */
+            template?: string;
+            /**
+             * Partition
+             * @description Slurm: partition.
+             * @default
+             */
+            partition?: string;
+            /**
+             * Qos
+             * @description Slurm: quality of service.
+             * @default
+             */
+            qos?: string;
+            /**
+             * Account
+             * @description Slurm: account.
+             * @default
+             */
+            account?: string;
+            /**
+             * Options
+             * @description Further options, as the runtime knows them.
+             * @default {}
+             */
+            options?: {
+                [key: string]: string;
+            };
+            /**
+             * Runtime
+             * @description Runtime of the agents of the group.
+             * @enum {string}
+             */
+            runtime: "slurm" | "heappe" | "fake";
+            /**
+             * Walltime S
+             * @description Runtime that jobs ask for, in seconds.
+             */
+            walltime_s: number;
+            /**
+             * Queue Timeout S
+             * @description Maximum time of a job in the queue of the site, in seconds.
+             * @default 604800
+             */
+            queue_timeout_s?: number;
+            /**
+             * Node Cores
+             * @description Processors of a node, which a session may not exceed; null: not checked.
+             * @default null
+             */
+            node_cores?: number | null;
+            /**
+             * Node Memory
+             * @description Memory of a node, such as 512GiB; null: not checked.
+             * @default null
+             */
+            node_memory?: string | number | null;
+            /**
+             * Node Gpus
+             * @description GPUs of a node; null: not checked.
+             * @default null
+             */
+            node_gpus?: number | null;
+            /**
+             * Successor At
+             * @description Part of the walltime after which the successor of a replica starts at the latest.
+             * @default 0.9
+             */
+            successor_at?: number;
         };
         /** Items[AccessTokenView] */
         Items_AccessTokenView_: {
@@ -3399,11 +3641,11 @@ export interface components {
             };
             /**
              * Runtime
-             * @description Runtime on the node. docker requires `image`, except for engine vllm.
+             * @description Runtime on the node. docker requires `image`, except for engine vllm. Resource groups of kind hpc have their own.
              * @default process
              * @enum {string}
              */
-            runtime?: "process" | "docker" | "fake";
+            runtime?: "process" | "docker" | "slurm" | "heappe" | "fake";
             /**
              * Image
              * @description Image: name, name:tag or name@digest. vllm without one uses the node's default.
@@ -3664,6 +3906,14 @@ export interface components {
             secret: string;
         };
         /**
+         * NewPassword
+         * @description The body of ``PUT /v1/users/{name}/password``.
+         */
+        NewPassword: {
+            /** Password */
+            password: string;
+        };
+        /**
          * ObservedState
          * @description State of a kernel as its agent observes it. UNKNOWN (the runtime did not answer) never means GONE.
          * @enum {string}
@@ -3767,6 +4017,16 @@ export interface components {
              */
             next?: string | null;
         };
+        /** Page[AuditEntry] */
+        Page_AuditEntry_: {
+            /** Items */
+            items: components["schemas"]["AuditEntry"][];
+            /**
+             * Next
+             * @default null
+             */
+            next?: string | null;
+        };
         /** Page[EndpointView] */
         Page_EndpointView_: {
             /** Items */
@@ -3806,6 +4066,16 @@ export interface components {
              * @default null
              */
             next?: string | null;
+        };
+        /**
+         * PasswordChange
+         * @description The body of ``PUT /v1/session/password``.
+         */
+        PasswordChange: {
+            /** Password */
+            password: string;
+            /** Current */
+            current: string;
         };
         /** PeerRef */
         PeerRef: {
@@ -4737,11 +5007,11 @@ export interface components {
             };
             /**
              * Runtime
-             * @description Runtime on the node. docker requires `image`, except for engine vllm.
+             * @description Runtime on the node. docker requires `image`, except for engine vllm. Resource groups of kind hpc have their own.
              * @default process
              * @enum {string}
              */
-            runtime?: "process" | "docker" | "fake";
+            runtime?: "process" | "docker" | "slurm" | "heappe" | "fake";
             /**
              * Image
              * @description Image: name, name:tag or name@digest. vllm without one uses the node's default.
@@ -4851,6 +5121,11 @@ export interface components {
              * @default null
              */
             queue_timeout_s?: number | null;
+            /**
+             * @description What its job asks of a site. Set from its resource group, not by requests.
+             * @default null
+             */
+            job?: components["schemas"]["SiteJob"] | null;
             /**
              * Walltime S
              * @description Resource groups of kind hpc: runtime that is asked of the site, in seconds, at most that of the group. null: as the group says.
@@ -5059,6 +5334,92 @@ export interface components {
             warnings?: string[];
         };
         /**
+         * SignIn
+         * @description The body of ``POST /v1/session``: a user with its password, or a key.
+         */
+        SignIn: {
+            /**
+             * User
+             * @default null
+             */
+            user?: string | null;
+            /**
+             * Password
+             * @default null
+             */
+            password?: string | null;
+            /**
+             * Key
+             * @description An API key: the console session may do what the key may.
+             * @default null
+             */
+            key?: string | null;
+        };
+        /** SignedOut */
+        SignedOut: {
+            /**
+             * Ended
+             * @description Number of console sessions that ended.
+             */
+            ended: number;
+        };
+        /**
+         * SiteJob
+         * @description What the job of a session asks of its site. An empty text: the default of the agent or the site.
+         */
+        SiteJob: {
+            /**
+             * Cluster
+             * @description Cluster of the site.
+             * @default
+             */
+            cluster?: string;
+            /**
+             * Node Type
+             * @description Type of the nodes, by the site's own name or number.
+             * @default
+             */
+            node_type?: string;
+            /**
+             * Project
+             * @description Project that the site bills.
+             * @default
+             */
+            project?: string;
+            /**
+             * Template
+             * @description Command template that is registered at the site (HEAppE).
+             * @default
+             */
+            template?: string;
+            /**
+             * Partition
+             * @description Slurm: partition.
+             * @default
+             */
+            partition?: string;
+            /**
+             * Qos
+             * @description Slurm: quality of service.
+             * @default
+             */
+            qos?: string;
+            /**
+             * Account
+             * @description Slurm: account.
+             * @default
+             */
+            account?: string;
+            /**
+             * Options
+             * @description Further options, as the runtime knows them.
+             * @default {}
+             */
+            options?: {
+                [key: string]: string;
+            };
+        };
+        /**
          * Start
          * @description The entry point of the API.
          */
@@ -5136,6 +5497,14 @@ export interface components {
             resources?: {
                 [key: string]: string | number;
             } | null;
+        };
+        /**
+         * SwitchProject
+         * @description The body of ``PUT /v1/session``.
+         */
+        SwitchProject: {
+            /** Project */
+            project: string;
         };
         /** TakeView */
         TakeView: {
@@ -5299,6 +5668,65 @@ export interface components {
         Version: {
             /** Version */
             version: string;
+        };
+        /**
+         * WhoAmI
+         * @description The caller, whether it has a key or a console session.
+         */
+        WhoAmI: {
+            /**
+             * Kind
+             * @enum {string}
+             */
+            kind: "key" | "console";
+            /** User */
+            user: string;
+            /** Project */
+            project: string;
+            role: components["schemas"]["Role"];
+            /**
+             * Platform Role
+             * @default null
+             */
+            platform_role?: ("auditor" | "admin") | null;
+            /**
+             * Projects
+             * @description The user's role in each of its projects.
+             * @default {}
+             */
+            projects?: {
+                [key: string]: "viewer" | "member" | "admin";
+            };
+            /**
+             * Key
+             * @description Name of the key; empty for a user that signed in by password.
+             * @default
+             */
+            key?: string;
+            /**
+             * Csrf Token
+             * @description Of a console session: sent as X-CSRF-Token with each write.
+             * @default
+             */
+            csrf_token?: string;
+            /**
+             * Expires At
+             * @description End of the console session, whatever happens.
+             * @default null
+             */
+            expires_at?: string | null;
+            /**
+             * Idle S
+             * @description Seconds without a request until a console session ends.
+             * @default null
+             */
+            idle_s?: number | null;
+            /**
+             * Now
+             * Format: date-time
+             * @description The manager's time.
+             */
+            now: string;
         };
         /** WhyView */
         WhyView: {
@@ -7257,6 +7685,305 @@ export interface operations {
             401: components["responses"]["problem"];
             403: components["responses"]["problem"];
             404: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    who_am_i: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WhoAmI"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    switch_project: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SwitchProject"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WhoAmI"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            408: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            413: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            415: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    sign_in: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SignIn"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["WhoAmI"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            408: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            413: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            415: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            429: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    sign_out: {
+        parameters: {
+            query?: {
+                /** @description End all console sessions of the user. */
+                everywhere?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SignedOut"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    change_password: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["PasswordChange"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SignedOut"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            408: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            413: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            415: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            429: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    list_audit: {
+        parameters: {
+            query?: {
+                limit?: number;
+                /** @description The `next` of the previous page. */
+                cursor?: string | null;
+                actor?: string | null;
+                user?: string | null;
+                action?: string | null;
+                resource?: string | null;
+                name?: string | null;
+                /** @description Entries from this time on. */
+                since?: string | null;
+                /** @description Entries before this time. */
+                until?: string | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_AuditEntry_"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    put_password: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewPassword"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UserView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
+            408: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            413: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            415: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    delete_password: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UserView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
             409: components["responses"]["problem"];
             414: components["responses"]["problem"];
             421: components["responses"]["problem"];

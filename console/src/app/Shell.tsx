@@ -2,10 +2,11 @@ import { ActionIcon, AppShell, Burger, Button, Group, NavLink, useMantineColorSc
 import { useDisclosure } from "@mantine/hooks";
 import { Link, Outlet, useRouterState } from "@tanstack/react-router";
 import { useEffect } from "react";
-import { signOut } from "@/api/auth";
+import { endSession, useAuth, usePlatformRole } from "@/api/auth";
+import { api } from "@/api/client";
 import { useConnection } from "@/api/connection";
 import { Outcomes } from "@/parts/actions";
-import { clockTime } from "@/parts/format";
+import { clockTime, visible } from "@/parts/format";
 import { Page } from "@/parts/Page";
 import { Empty } from "@/parts/States";
 import { t } from "@/texts";
@@ -23,12 +24,19 @@ const ADMINISTRATION = [
   ["projects", "/projects"],
   ["keys", "/keys"],
   ["quotas", "/quotas"],
+  ["audit", "/audit"],
 ] as const;
 
 /** A browser clock that is off by more is told about: absolute times look wrong. */
 const CLOCK_OFF_MS = 30_000;
 
+async function signOut() {
+  await api.DELETE("/v1/session");
+  endSession("asked");
+}
+
 export function Shell() {
+  const platform = usePlatformRole();
   const [opened, { toggle, close }] = useDisclosure(false);
   const path = useRouterState({ select: (state) => state.location.pathname });
   // biome-ignore lint/correctness/useExhaustiveDependencies: navigation closes the menu of a narrow screen
@@ -54,7 +62,8 @@ export function Shell() {
           <Group gap="xs" wrap="nowrap">
             <Liveness />
             <SchemeButton />
-            <Button size="xs" variant="default" onClick={() => signOut("asked")}>
+            <Who />
+            <Button size="xs" variant="default" onClick={() => void signOut()}>
               {t("app.signOut")}
             </Button>
           </Group>
@@ -65,9 +74,11 @@ export function Shell() {
           <Item key={name} name={name} to={to} path={path} />
         ))}
         <div className="nav-head">{t("nav.administration")}</div>
-        {ADMINISTRATION.map(([name, to]) => (
-          <Item key={name} name={name} to={to} path={path} />
-        ))}
+        {ADMINISTRATION.filter(([name]) => platform !== "" || (name !== "users" && name !== "audit")).map(
+          ([name, to]) => (
+            <Item key={name} name={name} to={to} path={path} />
+          ),
+        )}
       </AppShell.Navbar>
       <AppShell.Main id="content" className="shell-main">
         <Banners />
@@ -93,6 +104,20 @@ function Item({ name, to, path }: { name: Destination[0]; to: Destination[1]; pa
       className="nav-item"
       aria-current={active ? "page" : undefined}
     />
+  );
+}
+
+/** Who is signed in, and in which project; a user with several switches between them. */
+function Who() {
+  const { who } = useAuth();
+  if (!who) {
+    return null;
+  }
+  const name = `${visible(who.user)} · ${visible(who.project)} · ${who.role}`;
+  return (
+    <span className="who" title={name}>
+      {name}
+    </span>
   );
 }
 

@@ -1,28 +1,26 @@
-import { Alert, Button, PasswordInput, Stack, Text, Title } from "@mantine/core";
-import { useMutation } from "@tanstack/react-query";
+import { Alert, Button, PasswordInput, SegmentedControl, Stack, TextInput, Title } from "@mantine/core";
+import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { type FormEvent, useState } from "react";
-import { type SignOutCause, signInWithKey } from "@/api/auth";
-import { ApiProblem, NoAnswer } from "@/api/client";
+import { beginSession, type SignOutCause } from "@/api/auth";
+import { api, unwrap } from "@/api/client";
 import { Problem } from "@/parts/States";
 import { t } from "@/texts";
 
-async function check(key: string) {
-  let response: Response;
-  try {
-    response = await fetch("/v1/groups", { headers: { Authorization: `Bearer ${key}` }, cache: "no-store" });
-  } catch {
-    throw new NoAnswer();
-  }
-  if (!response.ok) {
-    throw new ApiProblem(response, await response.json().catch(() => null));
-  }
-}
+type Way = "password" | "key";
 
+/** Opens a console session, by password or by API key. Neither is kept in the browser. */
 export function SignIn({ cause }: { cause: SignOutCause }) {
-  const [key, setKey] = useState("");
+  const client = useQueryClient();
+  const [way, setWay] = useState<Way>("key");
+  const [user, setUser] = useState("");
+  const [secret, setSecret] = useState("");
+  const body = way === "key" ? { key: secret.trim() } : { user: user.trim(), password: secret };
   const signIn = useMutation({
-    mutationFn: () => check(key.trim()),
-    onSuccess: () => signInWithKey(key.trim()),
+    mutationFn: () => unwrap(api.POST("/v1/session", { body })),
+    onSuccess: (who) => {
+      client.clear();
+      beginSession(who);
+    },
   });
   const submit = (event: FormEvent) => {
     event.preventDefault();
@@ -42,23 +40,42 @@ export function SignIn({ cause }: { cause: SignOutCause }) {
               {t("signIn.expired")}
             </Alert>
           ) : null}
+          <SegmentedControl
+            fullWidth
+            transitionDuration={0}
+            aria-label={t("signIn.way")}
+            data={[
+              { value: "key", label: t("signIn.key") },
+              { value: "password", label: t("signIn.password") },
+            ]}
+            value={way}
+            onChange={(value) => {
+              setWay(value as Way);
+              setSecret("");
+            }}
+          />
+          {way === "password" ? (
+            <TextInput
+              label={t("field.user")}
+              value={user}
+              onChange={(event) => setUser(event.currentTarget.value)}
+              autoComplete="username"
+              required
+            />
+          ) : null}
           <PasswordInput
-            label={t("signIn.key")}
-            description={t("signIn.keyHelp")}
-            value={key}
-            onChange={(event) => setKey(event.currentTarget.value)}
-            autoComplete="current-password"
+            label={way === "key" ? t("signIn.key") : t("signIn.password")}
+            description={way === "key" ? t("signIn.keyHelp") : t("signIn.passwordHelp")}
+            value={secret}
+            onChange={(event) => setSecret(event.currentTarget.value)}
+            autoComplete={way === "key" ? "off" : "current-password"}
             required
-            data-autofocus
             visibilityToggleButtonProps={{ "aria-label": t("signIn.show") }}
           />
           {signIn.error ? <Problem error={signIn.error} /> : null}
-          <Button type="submit" loading={signIn.isPending} disabled={key.trim() === ""}>
+          <Button type="submit" loading={signIn.isPending} disabled={secret.trim() === ""}>
             {t("signIn.submit")}
           </Button>
-          <Text size="xs" className="dim">
-            {t("signIn.stored")}
-          </Text>
         </Stack>
       </form>
     </main>

@@ -129,6 +129,12 @@ const keys = createRoute({
   component: lazyRouteComponent(() => import("@/pages/people/Keys"), "Keys"),
 });
 
+const audit = createRoute({
+  getParentRoute: () => root,
+  path: "/audit",
+  component: lazyRouteComponent(() => import("@/pages/people/Audit"), "Audit"),
+});
+
 const quotas = createRoute({
   getParentRoute: () => root,
   path: "/quotas",
@@ -152,6 +158,7 @@ const tree = root.addChildren([
   project,
   keys,
   quotas,
+  audit,
 ]);
 
 export function makeRouter(client: QueryClient) {

@@ -8,7 +8,11 @@ type Explanation = Schemas["WhyView"] | Schemas["PlanView"];
 /** When it can start, with how far such estimates were off; or why that is not known. */
 export function ExpectedStart({ why }: { why: Explanation }) {
   if (!why.expected_start) {
-    return <span className="dim">{t("why.unknown", { basis: why.basis || t("why.noBasis") })}</span>;
+    return (
+      <span className="dim">
+        {t("why.unknown", { basis: why.basis?.replace(/^unknown: /, "") || t("why.noBasis") })}
+      </span>
+    );
   }
   const off = why.calibration?.error_p90_s;
   return (

@@ -18,12 +18,13 @@ from moorage.common.aio.loop import Loop
 from moorage.common.aio.sockets import source_address
 from moorage.common.config.loader import load_or_create_secret
 from moorage.common.config.settings import ManagerSettings
-from moorage.common.http.own_certificate import server_tls
+from moorage.common.http.own_certificate import client_ca_file, server_tls
 from moorage.common.model.addresses import AddressRule, is_loopback, split_address
 from moorage.common.model.errors import ConfigError, StartupError, StoreUnavailable
 from moorage.common.views.peers import JoinTokenSpec
 from moorage.manager.api import ApiServices, serve_api
 from moorage.manager.api.dependencies import ConsoleLimits
+from moorage.manager.console import ModelAddress
 from moorage.manager.events import EventFeed
 from moorage.manager.explain.service import ExplanationService
 from moorage.manager.loops import (
@@ -101,6 +102,7 @@ class Manager:
         self._leader: Leader | None = None
         self._link_server: LinkServer | None = None
         self.api_address = self.link_address = self.dsn = ""
+        self.models = ModelAddress(settings.openai_url, client_ca_file(tls, home))
         self.api_scheme = "http"
         self.first_key: str | None = None
 
@@ -339,6 +341,7 @@ class Manager:
             max_body_bytes=self._settings.max_body_bytes,
             version=moorage.__version__,
             clock=self._clock,
+            models=self.models,
             console=ConsoleLimits(
                 self._settings.console_session_hours * 3600, round(self._settings.console_idle_minutes * 60)
             ),

@@ -92,6 +92,7 @@ class AllInOne:
         await self._ensure_registered(manager, "proxy", proxy.id)
         await self._stack.enter_async_context(proxy)
         self.openai_url = "{}://{}:{}/v1".format(proxy.scheme, *proxy.address)
+        manager.models.url = manager.models.url or self.openai_url
         self.internal_url = "http://{}:{}".format(*proxy.internal_address)
         self._on_progress(f"proxy: {self.openai_url}")
         write_connection_file(

@@ -1,4 +1,4 @@
-import { Button, Group, Modal, Select, Stack, TextInput } from "@mantine/core";
+import { Button, Group, Modal, PasswordInput, Select, Stack, TextInput } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { type FormEvent, useState } from "react";
 import { api, type User, unwrap } from "@/api/client";
@@ -68,6 +68,10 @@ export function Users() {
                         label={t("action.edit")}
                         dialog={(close) => <UserForm base={user} close={close} />}
                       />
+                      <Opener
+                        label={t("users.password")}
+                        dialog={(close) => <PasswordForm user={user} close={close} />}
+                      />
                       {user.status === "active" ? <Disable user={user} /> : null}
                     </Group>
                   ),
@@ -104,6 +108,33 @@ function Disable({ user }: { user: User }) {
         />
       )}
     />
+  );
+}
+
+function PasswordForm({ user, close }: { user: User; close: () => void }) {
+  const [password, setPassword] = useState("");
+  return (
+    <Confirm
+      title={t("users.passwordTitle", { name: user.name })}
+      consequences={[t("users.passwordEnds"), t("users.passwordTell")]}
+      verb={t("users.password")}
+      act={() =>
+        unwrap(
+          api.PUT("/v1/users/{name}/password", { params: { path: { name: user.name } }, body: { password } }),
+        )
+      }
+      done={t("users.passwordSet", { name: user.name })}
+      close={close}
+    >
+      <PasswordInput
+        label={t("signIn.password")}
+        description={t("users.passwordHelp")}
+        autoComplete="new-password"
+        value={password}
+        onChange={(event) => setPassword(event.currentTarget.value)}
+        visibilityToggleButtonProps={{ "aria-label": t("signIn.show") }}
+      />
+    </Confirm>
   );
 }
 

@@ -165,6 +165,9 @@ class ManagerSettings(Section):
     balancer, or with a second network."""
     max_body_bytes: Annotated[int, Field(gt=0)] = 1_048_576
     """Maximum request body of the REST API."""
+    openai_url: str = ""
+    """Base URL of the OpenAI-compatible API as clients reach it, such as https://models.example.com/v1: the
+    console shows it, and sends its chats there. Empty: unknown; `moorage up` knows its own."""
     console_session_hours: Annotated[float, Field(gt=0, le=8760, allow_inf_nan=False)] = 12
     """Longest duration of a console session; then its user signs in again."""
     console_idle_minutes: Annotated[float, Field(ge=1, le=525_600, allow_inf_nan=False)] = 60

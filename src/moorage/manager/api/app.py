@@ -90,7 +90,7 @@ def _build_app(deps: ApiServices, guard: HeadGuard) -> web.Application:
         app.router.add_route(row.method, row.path, handler, expect_handler=expect)
         if row.access == "open":
             app.router.add_route("HEAD", row.path, handler)
-    add_console(app, deps.clock)
+    add_console(app, deps.clock, deps.models)
     return app
 
 

@@ -52,6 +52,7 @@ from moorage.manager.api.identity_dependencies import (
     Secrets,
     Users,
 )
+from moorage.manager.console import ModelAddress
 from moorage.manager.identity.audience import Audience
 from moorage.manager.identity.keys import IdempotencyKey
 from moorage.manager.identity.passwords import Passwords
@@ -371,5 +372,6 @@ class ApiServices:
     clock: Clock
     limits: Limits = DEFAULT_LIMITS
     registration: RegistrationSource | None = None
+    models: ModelAddress = field(default_factory=ModelAddress)
     console: ConsoleLimits = ConsoleLimits()  # frozen
     passwords: Passwords = field(default_factory=Passwords)

@@ -17,6 +17,7 @@ from aiohttp import web
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import NotFound
+from moorage.manager.console.chat import ModelAddress, add_chat
 
 BUNDLE = Path(__file__).parent / "bundle"
 PREFIX = "/console"
@@ -54,8 +55,8 @@ def _read(path: Path) -> _File:
     return _File(body, gzip.compress(body, 9, mtime=0) if compressible else None, content_type)
 
 
-def add_console(app: web.Application, clock: Clock, bundle: Path = BUNDLE) -> None:
-    """Add the routes of the console. ``clock``: gives the nonces."""
+def add_console(app: web.Application, clock: Clock, models: ModelAddress, bundle: Path = BUNDLE) -> None:
+    """Add the routes of the console. ``clock``: gives the nonces. ``models``: where its chat goes."""
 
     async def page(request: web.Request) -> web.StreamResponse:
         index = bundle / "index.html"
@@ -78,6 +79,7 @@ def add_console(app: web.Application, clock: Clock, bundle: Path = BUNDLE) -> No
     async def redirect(request: web.Request) -> web.StreamResponse:
         return web.Response(status=308, headers={"Location": f"{PREFIX}/"})
 
+    add_chat(app, PREFIX, models)
     app.router.add_get(PREFIX, redirect)
     app.router.add_get(f"{PREFIX}/assets/{{name}}", asset)
     app.router.add_get(f"{PREFIX}/{{name:[a-z]+\\.(?:js|svg)}}", plain)

@@ -7,8 +7,11 @@ import re
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
 from served_api import Api
 
+from moorage.manager.console.chat import ModelAddress, add_chat
 from moorage.manager.console.files import BUNDLE
 
 FIRST_LOAD_KIB = 400
@@ -86,3 +89,36 @@ def test_bundle_names_no_foreign_host() -> None:
         if file.suffix in (".css", ".html"):
             hosts = set(re.findall(r"https?://([^/\"'\s)]+)", file.read_text()))
             assert hosts <= {"www.w3.org"}, file.name
+
+
+async def test_chat_needs_a_key_and_a_known_proxy(api: Api) -> None:
+    response, problem = await api.request("POST", "/console/chat", key=None, json={})
+    assert (response.status, problem["code"]) == (401, "unauthenticated")
+    response, problem = await api.request("POST", "/console/chat", json={})
+    assert (response.status, problem["next_step"].split(",")[0]) == (404, "set manager.openai_url")
+    response, settings = await api.request("GET", "/console/settings.json", key=None)
+    assert settings == {"openai_url": ""}
+
+
+async def test_chat_is_passed_on_without_the_cookie() -> None:
+    seen: list[tuple[str, str, bytes]] = []
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        headers = request.headers
+        seen.append((headers["Authorization"], headers.get("Cookie", ""), await request.read()))
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for piece in (b"data: one\n\n", b"data: [DONE]\n\n"):
+            await response.write(piece)
+        return response
+
+    proxy, console, address = web.Application(), web.Application(), ModelAddress()
+    proxy.router.add_post("/v1/chat/completions", answer)
+    add_chat(console, "/console", address)
+    async with TestServer(proxy) as served, TestClient(TestServer(console)) as client:
+        address.url = str(served.make_url("/v1"))
+        headers = {"Authorization": "Bearer mg-key", "Cookie": "moorage-console=secret"}
+        async with client.post("/console/chat", data=b"{}", headers=headers) as response:
+            assert (response.status, response.content_type) == (200, "text/event-stream")
+            assert await response.read() == b"data: one\n\ndata: [DONE]\n\n"
+    assert seen == [("Bearer mg-key", "", b"{}")]

@@ -1,0 +1,105 @@
+import { Code, Modal, TextInput } from "@mantine/core";
+import { useInfiniteQuery } from "@tanstack/react-query";
+import { useDeferredValue, useState } from "react";
+import { api, type Schemas, unwrap } from "@/api/client";
+import { Opener } from "@/parts/actions";
+import { DataTable } from "@/parts/DataTable";
+import { visible } from "@/parts/format";
+import { Page, Section } from "@/parts/Page";
+import { Empty, Loaded } from "@/parts/States";
+import { Age } from "@/parts/Time";
+import { t } from "@/texts";
+
+type Entry = Schemas["AuditEntry"];
+const FILTERS = ["actor", "resource", "name"] as const;
+
+/** Every administrative write: who, what, before, after, from where. */
+export function Audit() {
+  const [typed, setTyped] = useState<Record<string, string>>({});
+  const filter = useDeferredValue(typed);
+  const query = Object.fromEntries(Object.entries(filter).filter(([, value]) => value.trim() !== ""));
+  const entries = useInfiniteQuery({
+    queryKey: ["audit", query],
+    queryFn: ({ pageParam }) =>
+      unwrap(api.GET("/v1/audit", { params: { query: { limit: 50, ...query, cursor: pageParam } } })),
+    initialPageParam: undefined as string | undefined,
+    getNextPageParam: (page) => page.next ?? undefined,
+  });
+  const rows = entries.data?.pages.flatMap((page) => page.items) ?? [];
+  return (
+    <Page title={t("nav.audit")} lead={t("audit.lead")}>
+      <Section title={t("audit.all")}>
+        <div className="filters">
+          {FILTERS.map((name) => (
+            <TextInput
+              key={name}
+              size="xs"
+              label={t(`audit.${name}`)}
+              value={typed[name] ?? ""}
+              onChange={(event) => setTyped({ ...typed, [name]: event.currentTarget.value })}
+            />
+          ))}
+        </div>
+        <Loaded query={entries as never}>
+          {() => (
+            <DataTable<Entry>
+              label={t("nav.audit")}
+              rows={rows}
+              id={(entry) => String(entry.id)}
+              empty={<Empty title={t("audit.empty")} />}
+              columns={[
+                { key: "at", header: t("field.at"), cell: (entry) => <Age at={entry.at} /> },
+                { key: "actor", header: t("field.actor"), cell: (entry) => visible(entry.actor) },
+                { key: "action", header: t("field.action"), cell: (entry) => visible(entry.action) },
+                {
+                  key: "what",
+                  header: t("audit.what"),
+                  cell: (entry) => visible(`${entry.resource} ${entry.name ?? ""}`),
+                },
+                { key: "status", header: t("audit.answer"), right: true, cell: (entry) => entry.status },
+                { key: "from", header: t("audit.from"), wide: true, cell: (entry) => entry.from_address },
+                { key: "change", header: t("audit.change"), cell: (entry) => <Change entry={entry} /> },
+              ]}
+              more={
+                entries.hasNextPage
+                  ? { load: () => void entries.fetchNextPage(), loading: entries.isFetchingNextPage }
+                  : undefined
+              }
+            />
+          )}
+        </Loaded>
+      </Section>
+    </Page>
+  );
+}
+
+function Change({ entry }: { entry: Entry }) {
+  if (!entry.before && !entry.after) {
+    return "–";
+  }
+  return (
+    <Opener
+      label={t("audit.show")}
+      dialog={(close) => (
+        <Modal
+          opened
+          onClose={close}
+          size="xl"
+          title={visible(`${entry.action} ${entry.name ?? ""}`)}
+          closeButtonProps={{ "aria-label": t("action.close") }}
+        >
+          <div className="columns">
+            {(["before", "after"] as const).map((side) => (
+              <div key={side}>
+                <h3 className="part-title">{t(`audit.${side}`)}</h3>
+                <Code block className="wrap">
+                  {visible(JSON.stringify(entry[side] ?? null, null, 2))}
+                </Code>
+              </div>
+            ))}
+          </div>
+        </Modal>
+      )}
+    />
+  );
+}

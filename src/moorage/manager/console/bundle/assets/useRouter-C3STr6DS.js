@@ -1,1 +1,0 @@
-import{Ot as e,bt as t}from"./States-C5Wp9n4o.js";var n=e(t(),1),r=n.createContext(null);function i(e){return n.useContext(r)}export{r as n,i as t};

@@ -1,0 +1,226 @@
+"""Operates the web console in a real Chromium: ``python drive_console.py URL KEY PICTURES``.
+
+Runs in the environment with playwright and axe. Saves screenshots in PICTURES, and prints as JSON what axe,
+the security policy and the browser's console complained about.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+CHROMIUM = "/usr/bin/chromium"
+SECONDS = 1000  # playwright takes milliseconds
+WIDTHS = {"wide": (1280, 800), "narrow": (360, 780)}
+WATCH = """addEventListener('securitypolicyviolation',
+  (event) => console.error('security policy', event.violatedDirective, event.blockedURI))"""
+
+
+class Console:
+    """A signed-in browser, and what went wrong in it."""
+
+    def __init__(self, browser: Browser, url: str, key: str, pictures: Path) -> None:
+        self.browser, self.url, self.key, self.pictures = browser, url, key, pictures
+        self.complaints: list[str] = []
+        self.axe: list[str] = []
+
+    def open(self, scheme: str = "light", width: str = "wide") -> Page:
+        size = WIDTHS[width]
+        context = self.browser.new_context(
+            viewport={"width": size[0], "height": size[1]}, color_scheme=scheme, reduced_motion="reduce"
+        )
+        context.add_init_script(WATCH)
+        page = context.new_page()
+        page.set_default_timeout(20 * SECONDS)
+        page.on("console", lambda m: self.complaints.append(m.text) if m.type == "error" else None)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        return page
+
+    def sign_in(self, page: Page) -> None:
+        page.goto(f"{self.url}/console/")
+        page.get_by_role("heading", name="Sign in").wait_for()
+        self.check(page, "sign-in")
+        self.complaints.clear()  # "Who am I?" is answered with 401 before
+        page.locator("input[type=password]").fill(self.key)
+        page.get_by_role("button", name="Sign in", exact=True).click()
+        expect(page.get_by_role("heading", name="Overview", level=1)).to_be_visible()
+
+    def check(self, page: Page, name: str) -> None:
+        """Serious findings of axe, and anything wider than the screen."""
+        for found in Axe().run(page).response["violations"]:
+            if found["impact"] in ("serious", "critical"):
+                self.axe.append(f"{name}: {found['id']}: {found['nodes'][0]['html'][:200]}")
+        if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+            self.complaints.append(f"{name} is wider than the screen")
+
+    def go(self, page: Page, path: str, heading: str) -> None:
+        page.goto(f"{self.url}/console/{path}")
+        expect(page.get_by_role("heading", name=heading, level=1)).to_be_visible()
+
+
+def confirm(page: Page, verb: str) -> None:
+    page.get_by_role("dialog").get_by_role("button", name=verb, exact=True).click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def make_group(console: Console, page: Page) -> None:
+    console.go(page, "groups", "Resource groups")
+    page.get_by_role("button", name="New resource group").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill("gold")
+    expect(dialog.get_by_label("When the first one does not fit").first).to_have_value("backfill")
+    console.check(page, "group form")
+    dialog.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("link", name="gold")).to_be_visible()
+
+
+def add_agent(console: Console, page: Page) -> str:
+    """The page's refusal of a join token: the links of this platform have no TLS, so they need none."""
+    console.go(page, "agents", "Agents")
+    page.get_by_role("button", name="Add an agent").click()
+    page.get_by_role("dialog").get_by_role("button", name="Make a join token").click()
+    answer = page.get_by_role("dialog").get_by_role("alert").inner_text()
+    page.keyboard.press("Escape")
+    console.complaints.clear()  # the refusal is a 4xx
+    return answer
+
+
+def set_quota(console: Console, page: Page) -> None:
+    console.go(page, "quotas", "Quotas")
+    page.get_by_role("button", name="New quota").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill("default")
+    resources = dialog.get_by_label("Resources")
+    resources.fill("cuda.device=6")
+    resources.press("Enter")
+    dialog.get_by_role("button", name="Save").click()
+    expect(page.get_by_text("project default")).to_be_visible()
+
+
+def see_it_wait(console: Console, page: Page) -> str:
+    """A session that waits says why; a dry run says where one would go. Returns the reason."""
+    console.go(page, "new-session", "New session")
+    page.get_by_label("Command").fill("sleep 60")
+    page.get_by_role("button", name="Dry run").click()
+    page.get_by_text("Expected start").wait_for()
+    console.go(page, "sessions?name=waits", "Sessions")
+    page.get_by_role("link", name="waits").first.click()
+    reason = page.locator(".why-text").inner_text()
+    console.check(page, "session")
+    page.get_by_role("tab", name="Timeline").click()
+    page.locator(".timeline li").first.wait_for()
+    page.screenshot(path=console.pictures / "session.png")
+    return reason
+
+
+def drain(console: Console, page: Page, agent: str) -> None:
+    console.go(page, f"agents/{agent}", agent)
+    page.get_by_role("button", name="Drain", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
+    console.check(page, "drain")
+    page.screenshot(path=console.pictures / "drain.png")
+    confirm(page, "Drain")
+    page.get_by_text("Draining, by").wait_for()
+    page.get_by_role("button", name="Uncordon").click()
+    expect(page.get_by_text("Draining, by")).to_have_count(0)
+
+
+def roll_out(console: Console, page: Page) -> None:
+    console.go(page, "endpoints/tiny", "tiny")
+    page.get_by_role("button", name="Change and roll out").click()
+    page.get_by_label("Changes, as a JSON merge patch").fill('{"env": {"ROUND": "2"}}')
+    page.get_by_role("dialog").get_by_role("button", name="Roll out").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.get_by_role("tab", name="Revisions").click()
+    expect(page.get_by_text("2 (current)")).to_be_visible()
+    console.check(page, "endpoint")
+
+
+def chat(console: Console, page: Page) -> str:
+    """The model's answer."""
+    console.go(page, "endpoints/tiny", "tiny")
+    page.get_by_label("Message").fill("Hello")
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator(".chat > div").last).not_to_have_text("…", timeout=20 * SECONDS)
+    console.complaints.clear()  # 401 until the proxies know the new key
+    return page.locator(".chat > div").last.inner_text()
+
+
+def revoke_key(console: Console, page: Page) -> None:
+    console.go(page, "keys", "API keys")
+    row = page.get_by_role("row").filter(has_text="spare")
+    row.get_by_role("button", name="Revoke").click()
+    confirm(page, "Revoke")
+    expect(page.get_by_role("row").filter(has_text="spare")).to_have_count(0)
+
+
+def take_pictures(console: Console) -> None:
+    """Every page, in both themes and widths, is looked at by axe; two of them by people, in docs/console."""
+    pages = {
+        "overview": ("", "Overview"),
+        "group": ("groups/default", "default"),
+        "groups": ("groups", "Resource groups"),
+        "agents": ("agents", "Agents"),
+        "agent": (f"agents/{AGENT}", AGENT),
+        "sessions": ("sessions", "Sessions"),
+        "endpoints": ("endpoints", "Endpoints"),
+        "endpoint": ("endpoints/tiny", "tiny"),
+        "new-session": ("new-session", "New session"),
+        "new-endpoint": ("new-endpoint", "New endpoint"),
+        "users": ("users", "Users"),
+        "projects": ("projects", "Projects"),
+        "keys": ("keys", "API keys"),
+        "quotas": ("quotas", "Quotas"),
+        "audit": ("audit", "Audit"),
+    }
+    for scheme in ("light", "dark"):
+        for width in WIDTHS:
+            page = console.open(scheme, width)
+            console.sign_in(page)
+            for name, (path, heading) in pages.items():
+                console.go(page, path, heading)
+                expect(page.locator("[aria-busy=true]")).to_have_count(0)
+                console.check(page, f"{name} {scheme} {width}")
+                page.screenshot(path=console.pictures / f"{name}-{scheme}-{width}.png")
+            page.context.close()
+
+
+AGENT = "sim-0"
+
+
+def main(url: str, key: str, pictures: Path) -> None:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        console = Console(browser, url, key, pictures)
+        page = console.open()
+        try:
+            console.sign_in(page)
+            make_group(console, page)
+            joining = add_agent(console, page)
+            set_quota(console, page)
+            reason = see_it_wait(console, page)
+            drain(console, page, AGENT)
+            answer = chat(console, page)
+            roll_out(console, page)
+            revoke_key(console, page)
+            take_pictures(console)
+        except Exception:
+            page.screenshot(path=pictures / "failed.png")
+            raise
+        browser.close()
+    seen = {
+        "joining": joining,
+        "reason": reason,
+        "answer": answer,
+        "complaints": console.complaints,
+        "axe": console.axe,
+    }
+    print(json.dumps(seen))
+
+
+main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
