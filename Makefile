@@ -134,9 +134,14 @@ test-docker: $(STAMP) ## Containers, in a private Docker Engine (needs root; ins
 	else printf '%s\n' "" "*** THE TESTS WITH DOCKER DID NOT RUN: $$why" "" >&2; fi
 
 .PHONY: test-hpc
-test-hpc: $(STAMP) $(PY4HEAPPE_STAMP) ## Jobs in a private Slurm, which it installs (needs root; HPC_ARGS="-m 'hpc and not slow'" leaves out walltimes)
+test-hpc: $(STAMP) $(PY4HEAPPE_STAMP) ## Jobs in a private Slurm, which it installs (needs root)
 	$(PYTEST) tests/heappe/test_judge.py
 	@if why=$$($(BIN)/python -m tests.hpc.prepare); then exec $(PYTEST) $(or $(HPC_ARGS),-m hpc) tests/conformance/test_runtime.py tests/heappe tests/hpc; \
+	else printf '%s\n' "" "*** THE TESTS WITH SLURM DID NOT RUN: $$why" "" >&2; fi
+
+.PHONY: test-hpc-short
+test-hpc-short: $(STAMP) ## The part of test-hpc that fits into continuous integration; a minute
+	@if why=$$($(BIN)/python -m tests.hpc.prepare); then exec $(PYTEST) -m "hpc and not slow" -k "doctor or answer or refus or double or batch or port" tests/hpc; \
 	else printf '%s\n' "" "*** THE TESTS WITH SLURM DID NOT RUN: $$why" "" >&2; fi
 
 .PHONY: test-isolation

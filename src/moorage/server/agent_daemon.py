@@ -38,6 +38,8 @@ def exec_agent(settings: Settings, home: Path, token: str) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     # The agent's id is only there for people who read process lists.
+    # Its children only exec. gRPC's own preparations for a fork print a line for each of them.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     os.execv(
         sys.executable,
         [sys.executable, "-m", "moorage.server.agent_daemon", str(fd), settings.agent.id or "agent"],

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from moorage.agent.runtimes import Launch, RuntimeFailed
-from moorage.agent.runtimes.slurm.commands import Slurm, script
+from moorage.agent.runtimes.slurm.commands import Slurm
 from moorage.agent.runtimes.slurm.construction import defaults_of, work_directory
 from moorage.agent.runtimes.slurm.job_options import sbatch_options
 from moorage.common.config.settings import AgentSettings
@@ -37,7 +37,7 @@ async def check_slurm(agent: AgentSettings, state: Path) -> list[CheckResult]:
     launch = Launch(KernelId("doctor"), ("true",), {})
     options = sbatch_options(launch, "mg-doctor", Path("/tmp"), Path(os.devnull), defaults_of(agent))
     try:
-        answer = await slurm.test(options, script("true", "", "", agent.slurm_setup))
+        answer = await slurm.test(options)
     except RuntimeFailed as error:
         next_step = "check agent.slurm_partition, _account, _qos, _walltime_s and _options"
         return [*results, CheckResult("fail", "slurm job", error.message, next_step)]

@@ -13,6 +13,7 @@ import re
 import shlex
 import signal
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from moorage.agent.runtimes.base import RuntimeFailed
 from moorage.agent.runtimes.slurm.interpretation import Job
@@ -43,9 +44,10 @@ class Slurm:
         self._folder, self._timeout_s = folder, timeout_s
         self.calls = 0
 
-    async def submit(self, options: Sequence[str], script: str) -> str:
-        """The id of the new job. Raises ``Rejected``, or ``RuntimeFailed`` if it may exist all the same."""
-        code, output, error = await self._run("sbatch", "--parsable", *options, text=script)
+    async def submit(self, options: Sequence[str], script: Path) -> str:
+        """The id of the new job, which runs the file ``script``. Raises ``Rejected``, or ``RuntimeFailed``
+        if it may exist all the same."""
+        code, output, error = await self._run("sbatch", "--parsable", *options, str(script))
         job_id = output.strip().partition(";")[0]
         if code == 0 and job_id.isdigit():
             return job_id
@@ -54,9 +56,10 @@ class Slurm:
             raise Rejected(message)
         raise RuntimeFailed(message)
 
-    async def test(self, options: Sequence[str], script: str) -> str:
-        """What Slurm would do with this job. Raises ``RuntimeFailed`` if it would refuse it."""
-        code, _, error = await self._run("sbatch", "--test-only", *options, text=script)
+    async def test(self, options: Sequence[str]) -> str:
+        """What Slurm would do with a job with these options. Raises ``RuntimeFailed`` if it would refuse
+        it."""
+        code, _, error = await self._run("sbatch", "--test-only", *options, "--wrap=true")
         if code != 0:
             raise RuntimeFailed(_last_line(error) or f"sbatch exited with {code}")
         return _last_line(error)
@@ -93,23 +96,27 @@ class Slurm:
         rows = [line.strip().split("|") for line in output.splitlines() if line.count("|") == 2]
         return [(name, available, limit) for name, available, limit in rows]
 
-    async def _run(self, program: str, *arguments: str, text: str = "") -> tuple[int, str, str]:
+    async def _run(self, program: str, *arguments: str) -> tuple[int, str, str]:
         self.calls += 1
         path = os.path.join(self._folder, program) if self._folder else program
-        env = os.environ | {"SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"}
+        pipe = asyncio.subprocess.PIPE
         try:
             process = await asyncio.create_subprocess_exec(
-                path, *arguments, env=env, start_new_session=True,
-                stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            )  # fmt: skip
+                *(path, *arguments),
+                env=os.environ | {"SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=pipe,
+                stderr=pipe,
+                start_new_session=True,
+            )
         except OSError as error:
-            raise RuntimeFailed(
+            raise Rejected(
                 f"cannot run {path}: {error.strerror}",
-                next_step="run the agent on a login node of the site, or set agent.slurm.commands",
+                next_step="run the agent on a login node of the site, or set agent.slurm_commands",
             ) from None
         try:
             async with asyncio.timeout(self._timeout_s):
-                output, errors = await process.communicate(text.encode())
+                output, errors = await process.communicate()
         except TimeoutError:
             raise RuntimeFailed(f"{program} did not answer within {self._timeout_s:g} s") from None
         finally:

@@ -1,8 +1,9 @@
 """Directories of kernels on the file system that the login node shares with the nodes of the site.
 
 ``WORK/<kernel id>/`` holds ``job.json`` (what the agent knows of the job), ``spec.json`` (what the launcher
-runs; it has the kernel's secret), ``work`` (its working directory), the launcher's marks ``started.json`` and
-``exit.json``, the log, and ``slurm.out`` (what Slurm and the launcher print).
+runs; it has the kernel's secret), ``job.sh`` (which starts the launcher), ``work`` (its working directory),
+the launcher's marks ``started.json`` and ``exit.json``, the log, and ``slurm.out`` (what Slurm and the
+launcher print).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from moorage.common.model.ids import KernelId
 
 HEARTBEAT = "heartbeat"
 _JOB, _SPEC, _STARTED, _EXIT, _OUTPUT = "job.json", "spec.json", "started.json", "exit.json", "slurm.out"
-_STOPPED, _GRACE = "stopped", "grace"
+_STOPPED, _GRACE, _SCRIPT = "stopped", "grace", "job.sh"
 _OUTPUT_BYTES = 500
 
 
@@ -63,7 +64,10 @@ class JobFolders:
     def output(self, kernel_id: KernelId) -> Path:
         return self.path(kernel_id) / _OUTPUT
 
-    def create(self, record: JobRecord, spec: Mapping[str, Any]) -> bool:
+    def script(self, kernel_id: KernelId) -> Path:
+        return self.path(kernel_id) / _SCRIPT
+
+    def create(self, record: JobRecord, spec: Mapping[str, Any], script: str) -> bool:
         """False: the kernel has a directory, so that somebody else submits its job, or has. Raises
         ``OSError``."""
         folder = self.path(record.kernel_id)
@@ -73,6 +77,7 @@ class JobFolders:
             return False
         (folder / "work").mkdir(mode=0o700)
         launcher.write_private(str(folder / _SPEC), json.dumps(spec), 0o600)
+        launcher.write_private(str(folder / _SCRIPT), script, 0o700)
         self.save(record)
         return True
 

@@ -125,13 +125,13 @@ class SlurmRuntime:
         try:
             launcher = await asyncio.to_thread(self._folders.prepare)
             await asyncio.to_thread(self._folders.beat, str(self._now()))
-            if not await asyncio.to_thread(self._folders.create, record, self._spec(launch)):
+            text = script(self._rules.python, str(launcher), str(folder), self._rules.setup)
+            if not await asyncio.to_thread(self._folders.create, record, self._spec(launch), text):
                 return handle
         except OSError as error:
             raise CreateFailed(f"cannot write to {self._folders.work}: {error}") from None
-        text = script(self._rules.python, str(launcher), str(folder), self._rules.setup)
         try:
-            job_id = await self._slurm.submit(options, text)
+            job_id = await self._slurm.submit(options, self._folders.script(launch.kernel_id))
         except Rejected as error:
             await asyncio.to_thread(self._folders.remove, launch.kernel_id)
             raise CreateFailed(
