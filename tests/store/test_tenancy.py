@@ -18,6 +18,7 @@ from typing_extensions import is_protocol
 from moorage.common.aio.clock import SystemClock
 from moorage.common.link.proxy_messages import UsageBatch, UsageRecord
 from moorage.common.model.spec import EndpointSpec, SessionSpec
+from moorage.common.model.templates import TemplateSpec
 from moorage.common.views.identity import ProjectSpec
 from moorage.common.views.keys import KeySpec
 from moorage.manager.api import dependencies, identity_dependencies
@@ -39,7 +40,7 @@ ANN, BOB = Scope.system("ann", Owner("ann", "vision")), Scope.system("bob", Owne
 
 # Routes about what belongs to a project, by the first part of their path; the others are about the platform.
 TENANT = {"secrets", "sessions", "endpoints", "workspaces", "quotas", "keys", "projects", "stats"}
-TENANT |= {"usage", "limits", "metrics", "events", "overview", "occupancy"}
+TENANT |= {"templates", "usage", "limits", "metrics", "events", "overview", "occupancy"}
 PLATFORM = {
     "agents",
     "groups",
@@ -53,7 +54,12 @@ PLATFORM = {
     "audit",
 }
 
+# Named within the caller's own project.
+OWN = {"secrets", "templates"}
+
 BODIES: dict[str, Any] = {
+    "TemplateSpec": {"spec": {"command": ["x"]}},
+    "TemplateRun": {},
     "SessionSpec": {"command": ["x"]},
     "NewEndpoint": {"name": "new-model", "engine": "custom", "command": ["x"], "probe": {}, "replicas": 0},
     "Scale": {"replicas": 0},
@@ -125,6 +131,8 @@ class World:
         kept = await self.store.sessions.create(ANN, session_spec(f"{CANARY}-kept-{self.made}"))
         await self.store.database.fetch("UPDATE sessions SET status = 'TERMINATED' WHERE id = $1", kept.id)
         self.api.workspaces.kept = [kept.id]
+        template = TemplateSpec.model_validate({"spec": {"command": [f"{CANARY}-command"]}})
+        await self.store.templates.put(ANN, f"{CANARY}-template", template, [], for_all=False)
         self.params = {
             "sessions/{ref}": session.id,
             "{app}": "web",
@@ -137,6 +145,7 @@ class World:
             "keys/{name}": key.name,
             "users/{name}": "ann",
             "secrets/{name}": f"{CANARY}-secret",
+            "templates/{name}": f"{CANARY}-template",
             "projects/{name}": "vision",
             "{user}": "ann",
             "peers/{kind}/{name}": "agent/node-1",
@@ -173,8 +182,8 @@ def subject(route: Route) -> str:
 
 def expected(route: Route, caller: Caller) -> set[int]:
     """The statuses of the answer to ``caller``; an empty set: any but 401, 403, 404 and 5xx."""
-    # A secret is always one of the caller's own project.
-    names_one = "{" in route.path and subject(route) == "tenant" and route.tag != "secrets"
+    # A secret or template is always one of the caller's own project.
+    names_one = "{" in route.path and subject(route) == "tenant" and route.tag not in OWN
     if caller.role not in MAY[route.access]:
         return {403}
     if names_one and caller.relation == "foreign":
@@ -211,7 +220,7 @@ async def test_every_route_as_every_role(store: Store) -> None:
                 path = world.path(route)
                 status, text = await api.call(caller.name, route.method, path, world.body(route))
                 shown = f"{route.method} {path} as {caller.name}: {status} {text[:200]}"
-                is_platform = subject(route) == "platform" or "{id}" in route.path or route.tag == "secrets"
+                is_platform = subject(route) == "platform" or "{id}" in route.path or route.tag in OWN
                 refused = {401, 403} if is_platform else {401, 403, 404}
                 if (want and status not in want) or (not want and (status in refused or status >= 500)):
                     wrong.append(f"{shown}; expected {sorted(want) or 'success'}")

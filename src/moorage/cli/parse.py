@@ -13,6 +13,8 @@ from moorage.common.model.errors import InvalidInput
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+    from moorage.common.model.templates import Parameter
+
 # Defaults for a workload that names only some of its resources.
 BASE_RESOURCES = {"cpu": "1", "mem": "1GiB"}
 
@@ -40,12 +42,14 @@ def secret_env(given: Sequence[str] | None) -> dict[str, str] | None:
     return pairs(given, "--secret", "HF_TOKEN=hf-token") if given else None
 
 
-def resources(given: Sequence[str], gpus: int | None) -> dict[str, str | int | float] | None:
-    """Requested slots over ``BASE_RESOURCES``; None when none were given."""
+def resources(
+    given: Sequence[str], gpus: int | None, base: Mapping[str, str] = BASE_RESOURCES
+) -> dict[str, str | int | float] | None:
+    """Requested slots over ``base``; None when none were given."""
     requested = pairs(given, "--resources", "cpu=2 or mem=4GiB")
     if gpus is not None:
         requested["cuda.device"] = str(gpus)
-    return {**BASE_RESOURCES, **requested} if requested else None
+    return {**base, **requested} if requested else None
 
 
 _CONDITIONS = ("success", "any", "failure")
@@ -145,3 +149,20 @@ def guess_name(model: str) -> str:
     if not name:
         raise InvalidInput(f"no name can be derived from {model!r}", next_step="give one with --name")
     return name
+
+
+def parameter(name: str, text: str, declared: Parameter | None) -> str | bool | int | float:
+    """A parameter of a template from its text; as text if the template has no such parameter. Raises
+    ``InvalidInput``."""
+    kind = declared.type if declared is not None else "string"
+    try:
+        if kind == "boolean":
+            return {"true": True, "false": False}[text.lower()]
+        if kind == "integer":
+            return int(text)
+        return float(text) if kind == "number" else text
+    except (KeyError, ValueError):
+        raise InvalidInput(
+            f"--set {name}={text}: parameter {name!r} must be a {kind}",
+            next_step="`moorage templates describe` shows the parameters",
+        ) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ from moorage.cli.output import printable
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.service_ports import parse_port
 from moorage.common.model.spec import SessionSpec
+from moorage.common.model.templates import split_version
 from moorage.sdk import Unreachable
 
 if TYPE_CHECKING:
@@ -50,6 +52,12 @@ OnKernelLoss = Annotated[
 Workspace = Annotated[
     str | None,
     typer.Option(help="A directory on the node. keep: it outlives the session; drop: it is deleted with it."),
+]
+Template = Annotated[
+    str | None, typer.Option(help="NAME or NAME@VERSION of a template; other options override it.")
+]
+Parameters = Annotated[
+    list[str] | None, typer.Option("--set", help="PARAMETER=VALUE of the template; repeatable.")
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse a session that no agent could ever hold.")]
 
@@ -95,9 +103,19 @@ def session_spec(kind: SessionType, given: Mapping[str, Any], own: Mapping[str, 
 
     None means not given. Raises ``InvalidInput`` or ``ValidationError``.
     """
+    fixed = {"type": kind, "engine": "custom", "command": given["command"] or []}
+    return SessionSpec.model_validate(fixed | session_fields(given, own))
+
+
+def session_fields(
+    given: Mapping[str, Any],
+    own: Mapping[str, Any],
+    base_resources: Mapping[str, str] = parse.BASE_RESOURCES,
+) -> dict[str, Any]:
+    """As ``session_spec``, only the fields that were given, without type and command."""
     fields: dict[str, Any] = {
         "name": given["name"],
-        "resources": parse.resources(given["resources"] or [], given["gpus"]),
+        "resources": parse.resources(given["resources"] or [], given["gpus"], base_resources),
         "env": parse.pairs(given["env"], "--env", "SEED=1") if given["env"] else None,
         "secret_env": parse.secret_env(given["secret"]),
         "resource_group": given["group"],
@@ -107,9 +125,7 @@ def session_spec(kind: SessionType, given: Mapping[str, Any], own: Mapping[str, 
         **placement_fields(given["arch"], given["label"], given["on"], given["priority"], given["image"]),
         **own,
     }
-    named = {field: value for field, value in fields.items() if value is not None}
-    fixed = {"type": kind, "engine": "custom", "command": given["command"] or []}
-    return SessionSpec.model_validate(fixed | named)
+    return {field: value for field, value in fields.items() if value is not None}
 
 
 def _cluster(given: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -133,16 +149,49 @@ def _port(text: str) -> dict[str, Any]:
     return {"name": port.name, "port": port.port or None, "protocol": port.protocol, **traits}
 
 
-async def create_session(cli: Cli, client: Client, spec: SessionSpec, *, strict: bool) -> SessionView:
+@dataclass(frozen=True, slots=True)
+class TemplateStart:
+    """Template from which a session is started. ``ref``: NAME or NAME@VERSION; ``given``: NAME=VALUE texts;
+    ``overrides``: fields of the specification."""
+
+    ref: str
+    given: Mapping[str, str]
+    overrides: Mapping[str, Any]
+
+    async def create(self, client: Client, key: str, strict: bool) -> SessionView:
+        """Raises ``InvalidInput`` for a parameter that the template does not have, or of the wrong type."""
+        try:
+            name, version = split_version(self.ref)
+        except ValueError as error:
+            raise InvalidInput(f"--template {error}") from None
+        declared = {}
+        if self.given:
+            view = await client.get_template(name, version)
+            declared, version = view.template.parameters, view.version
+        values = {one: parse.parameter(one, text, declared.get(one)) for one, text in self.given.items()}
+        return await client.start_template(
+            name, values, self.overrides, version=version, idempotency_key=key, strict=strict
+        )
+
+
+async def _create(client: Client, spec: SessionSpec | TemplateStart, key: str, strict: bool) -> SessionView:
+    if isinstance(spec, SessionSpec):
+        return await client.create_session(spec, idempotency_key=key, strict=strict)
+    return await spec.create(client, key, strict)
+
+
+async def create_session(
+    cli: Cli, client: Client, spec: SessionSpec | TemplateStart, *, strict: bool
+) -> SessionView:
     """Create the session and print its warnings.
 
     Retries once when no answer came. The idempotency key makes both attempts one session.
     """
     key = cli.clock.new_id()
     try:
-        created = await client.create_session(spec, idempotency_key=key, strict=strict)
+        created = await _create(client, spec, key, strict)
     except Unreachable:
-        created = await client.create_session(spec, idempotency_key=key, strict=strict)
+        created = await _create(client, spec, key, strict)
     for warning in created.warnings:
         cli.note(printable(f"moorage: warning: {warning}", one_line=True))
     return created

@@ -13,6 +13,7 @@ from moorage.sdk.peers import PeerCalls
 from moorage.sdk.scheduler import SchedulerCalls
 from moorage.sdk.secrets import SecretCalls
 from moorage.sdk.sessions import SessionCalls
+from moorage.sdk.templates import TemplateCalls
 from moorage.sdk.watching import WatchCalls
 
 
@@ -28,6 +29,7 @@ class Client(
     SecretCalls,
     IdentityCalls,
     MeteringCalls,
+    TemplateCalls,
     WatchCalls,
 ):
     """Typed calls to one manager: ``async with Client(url, key) as client``.

@@ -72,6 +72,10 @@ COMMANDS = {
     "sessions": ("Sessions.", "moorage.cli.commands.list"),
     "start": ("Start an interactive session, which runs until it is stopped.", "moorage.cli.commands.start"),
     "stop": ("Stop a session, or delete an endpoint with all its replicas.", "moorage.cli.commands.stop"),
+    "templates": (
+        "Templates of sessions: versioned sets of parameters.",
+        "moorage.cli.commands.templates",
+    ),
     "top": ("Show what sessions use now: processors, memory, GPUs, network.", "moorage.cli.commands.top"),
     "usage": (
         "Show what requests for models used: requests and tokens, in full hours.",

@@ -113,6 +113,7 @@ def print_session(
         ("deadline", deadline),
         ("endpoint", view.endpoint or ""),
         ("group", f"{view.resource_group}, priority {view.priority}, attempt {view.attempt}"),
+        ("template", view.template or ""),
         ("retries", f"{view.requeues} of {view.spec.retries}" if view.spec.retries else ""),
         ("owner", f"{view.user}, project {view.project}" if view.project else ""),
         ("slots", format_slots(view.slots)),

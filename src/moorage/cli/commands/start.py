@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
+from moorage.cli import parse
 from moorage.cli.app import app
 from moorage.cli.context import Cli, Output, command, duration_option
 from moorage.cli.errors import FAILURE, INTERRUPTED
@@ -24,21 +26,27 @@ from moorage.cli.session_options import (
     Labels,
     Name,
     OnKernelLoss,
+    Parameters,
     Ports,
     Priority,
     Resources,
     Secrets,
     Strict,
+    Template,
+    TemplateStart,
     Timeout,
     Workspace,
     create_session,
+    session_fields,
     session_spec,
 )
 from moorage.cli.summary import explain_failure, next_steps
 from moorage.cli.wait import until_session
-from moorage.common.model.status import STARTING, SessionType, Status
+from moorage.common.model.errors import InvalidInput
+from moorage.common.model.status import STARTING, Result, SessionType, Status
 
 if TYPE_CHECKING:
+    from moorage.common.model.spec import SessionSpec
     from moorage.common.views.resources import SessionView
     from moorage.sdk import Client
 
@@ -74,16 +82,21 @@ def start(
     strict: Strict = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it runs.")] = True,
     timeout: Timeout = None,
+    template: Template = None,
+    parameters: Parameters = None,
 ) -> None:
     """Start an interactive session, which runs until it is stopped.
+
+    With --template, start what the template describes, of any type.
 
     \b
     Examples:
       moorage start --name dev --gpus 1
       moorage start --image python:3.12 --lifetime 8h
+      moorage start --template train --set epochs=3 --gpus 2
       moorage start --port web -- python3 -m http.server --bind 127.0.0.1 "{port:web}"
     """
-    spec = session_spec(SessionType.INTERACTIVE, locals(), {"max_lifetime_s": lifetime})
+    spec = _spec(locals(), {"max_lifetime_s": lifetime})
     created: list[SessionView] = []
 
     async def work(client: Client) -> SessionView:
@@ -96,16 +109,30 @@ def start(
         ref = created[0].name if created else "it"
         cli.note(f"moorage: {ref} keeps starting; `moorage ps` shows it, `moorage stop {ref}` ends it")
         raise typer.Exit(INTERRUPTED) from None
+    _show(cli, view, wait)
+
+
+def _show(cli: Cli, view: SessionView, wait: bool) -> None:
     if cli.json:
         cli.print_json(view)
     else:
         print(view.name)
-    if wait and view.status is not Status.RUNNING:
+    if wait and view.status is not Status.RUNNING and view.result is not Result.SUCCESS:
         _report_failure(cli, view)
         raise typer.Exit(FAILURE)
     if cli.output is Output.TABLE:
         for action, step in next_steps(view):
             cli.note(f"{action + ':':<14}{step}")
+
+
+def _spec(given: Mapping[str, Any], own: Mapping[str, Any]) -> SessionSpec | TemplateStart:
+    if given["template"] is None:
+        if given["parameters"]:
+            raise InvalidInput("--set is for templates", next_step="also give --template NAME")
+        return session_spec(SessionType.INTERACTIVE, given, own)
+    values = parse.pairs(given["parameters"], "--set", "epochs=3") if given["parameters"] else {}
+    command = {"command": given["command"]} if given["command"] else {}
+    return TemplateStart(given["template"], values, session_fields(given, own, {}) | command)
 
 
 async def _until_running(

@@ -135,6 +135,11 @@ class GroupOptions(Model):
     hpc: HpcOptions | None = Field(
         None, description="Site at which its sessions run as jobs; null: they run on the nodes of its agents."
     )
+    template_defaults: dict[str, Any] = Field(
+        {},
+        description="Fields of the specification of sessions that are made from a template, in place of the "
+        "template's; the caller overrides them.",
+    )
     preemption: PreemptionOptions | None = Field(
         None, description="Preemption options; null: sessions are never preempted."
     )

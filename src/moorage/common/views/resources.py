@@ -139,6 +139,7 @@ class SessionView(View):
     )
     slots: dict[str, int]
     spec: Annotated[SessionSpec, PlainSerializer(masked_spec)]
+    template: str | None = Field(None, description="NAME@VERSION of the template that it was made from.")
     kernels: list[KernelView] = []
     hold: Hold | None = None
     warnings: list[str] = Field([], description="Set in the answer to its creation only.")

@@ -16,6 +16,7 @@ from moorage.common.model.hpc_options import HpcOptions
 from moorage.common.model.ids import SessionId
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.status import SessionType, Status
+from moorage.common.model.templates import TemplateSpec
 from moorage.common.views.decisions import DecisionPage, RunView
 from moorage.common.views.endpoints import EndpointPatch, EndpointView, RevisionView, ScalingDecision
 from moorage.common.views.events import AgentOccupancy, Overview
@@ -41,6 +42,7 @@ from moorage.common.views.resources import (
     SessionView,
     WorkspaceList,
 )
+from moorage.common.views.templates import TemplateView
 from moorage.common.views.usage import AgentStats, SessionStats, SessionUsage
 from moorage.manager.api.identity_dependencies import (
     AccessTokens,
@@ -62,10 +64,17 @@ from moorage.manager.identity.scope import Scope
 class Sessions(Protocol):
     """A ``ref`` is a session's id, else the name of a live session, else that of the newest session."""
 
-    async def create(self, scope: Scope, spec: SessionSpec) -> SessionView: ...
+    async def create(
+        self, scope: Scope, spec: SessionSpec, *, template: str | None = None
+    ) -> SessionView: ...
 
     async def create_once(
-        self, scope: Scope, spec: SessionSpec, *, idempotency_key: IdempotencyKey
+        self,
+        scope: Scope,
+        spec: SessionSpec,
+        *,
+        idempotency_key: IdempotencyKey,
+        template: str | None = None,
     ) -> tuple[SessionView, bool]:
         """As ``create``. A repeated call under ``idempotency_key`` returns the session of the first one, and
         True. Raises ``Conflict`` for another request under the same key."""
@@ -93,6 +102,17 @@ class Sessions(Protocol):
     ) -> Page[SessionView]: ...
 
     async def history(self, scope: Scope, ref: str) -> list[HistoryEntry]: ...
+
+
+class Templates(Protocol):
+    async def put(
+        self, scope: Scope, name: str, template: TemplateSpec, bases: list[str], *, for_all: bool
+    ) -> TemplateView: ...
+
+    async def get(self, scope: Scope, name: str, version: int | None = None) -> TemplateView: ...
+    async def all(self, scope: Scope) -> list[TemplateView]: ...
+    async def versions(self, scope: Scope, name: str) -> list[TemplateView]: ...
+    async def delete(self, scope: Scope, name: str, *, for_all: bool) -> TemplateView: ...
 
 
 class Agents(Protocol):
@@ -186,6 +206,8 @@ class ApiStore(Protocol):
 
     @property
     def sessions(self) -> Sessions: ...
+    @property
+    def templates(self) -> Templates: ...
     @property
     def agents(self) -> Agents: ...
     @property

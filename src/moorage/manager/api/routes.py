@@ -41,6 +41,7 @@ from moorage.manager.api.group_routes import GROUP_ROUTES
 from moorage.manager.api.identity_routes import IDENTITY_ROUTES
 from moorage.manager.api.metering_routes import METERING_ROUTES
 from moorage.manager.api.route import Items, Route, route
+from moorage.manager.api.template_routes import TEMPLATE_ROUTES
 from moorage.manager.api.watching_routes import WATCHING_ROUTES
 
 _SESSION = "/v1/sessions/{ref:.+}"
@@ -299,6 +300,7 @@ ROUTES: tuple[Route, ...] = (
         query=decisions.TimeRangeQuery,
         access="auditor",
     ),
+    *TEMPLATE_ROUTES,
     *METERING_ROUTES,
     *WATCHING_ROUTES,
     *IDENTITY_ROUTES,

@@ -87,6 +87,11 @@ class CreateQuery(Model):
 
 
 async def create_session(call: Call[SessionSpec, CreateQuery]) -> SessionView | PlanView:
+    return await create(call)
+
+
+async def create(call: Call[SessionSpec, CreateQuery], template: str | None = None) -> SessionView | PlanView:
+    """``template``: NAME@VERSION of the template from which the body was made."""
     idempotency_key, store = call.idempotency_key, call.deps.store
     await check_secrets(call, call.body)
     await authorization.check_limits(call, call.body)
@@ -96,9 +101,11 @@ async def create_session(call: Call[SessionSpec, CreateQuery]) -> SessionView | 
     if call.query.strict and (why := await call.deps.explanations.infeasible(spec)):
         raise Infeasible("; ".join(why), next_step=REASONS[Reason.INFEASIBLE].next_step)
     if idempotency_key is None:
-        made = await store.sessions.create(call.scope, spec)
+        made = await store.sessions.create(call.scope, spec, template=template)
         return await _with_warnings(call, spec, made)
-    view, replayed = await store.sessions.create_once(call.scope, spec, idempotency_key=idempotency_key)
+    view, replayed = await store.sessions.create_once(
+        call.scope, spec, idempotency_key=idempotency_key, template=template
+    )
     if replayed:
         call.response_headers["Idempotent-Replayed"] = "true"
         return view

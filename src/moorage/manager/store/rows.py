@@ -42,6 +42,7 @@ def session_view(row: Row, kernels: Iterable[Row], endpoint: str | None) -> reso
         not_before=row["not_before"],
         slots=row["slots"],
         spec=spec,
+        template=row["template"],
         kernels=[kernel_view(k) for k in kernels],
         hold=_hold(row) if row["status"] == Status.PENDING else None,
     )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import asyncpg
@@ -18,14 +16,14 @@ from moorage.common.model.roles import Role
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import LIVE, Result, SessionType, Status
 from moorage.common.views import resources
-from moorage.manager.identity.keys import IdempotencyKey, Owner
+from moorage.manager.identity.keys import IdempotencyKey
 from moorage.manager.identity.scope import Scope
-from moorage.manager.lifecycle.deadlines import deadline_s
-from moorage.manager.pki.ssh_keys import SshKeyPair, derive_key_pair
-from moorage.manager.store import rows, session_errors, spec_kernels, tables, visibility
+from moorage.manager.pki.ssh_keys import derive_key_pair
+from moorage.manager.store import new_sessions, rows, session_errors, spec_kernels, tables, visibility
 from moorage.manager.store.batch_writer import BatchWriter
 from moorage.manager.store.cursors import make_time_cursor, read_time_cursor
 from moorage.manager.store.database import Database
+from moorage.manager.store.new_sessions import NewSession
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 
@@ -36,27 +34,6 @@ V = TypeVar("V", resources.SessionView, resources.HistoryEntry)
 _LIVE = text("sessions.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')")
 
 
-@dataclass(frozen=True, slots=True)
-class _NewSession:
-    """``request_digest``: of the request under the idempotency key, to detect another request under it."""
-
-    id: str
-    name: str
-    spec: SessionSpec
-    slots: dict[str, int]
-    endpoint_id: EndpointId | None
-    actor: str
-    owner: Owner
-    kernel_id: str
-    secret: str
-    idempotency_key: IdempotencyKey | None
-    request_digest: str | None
-    subs: tuple[spec_kernels.NewSubKernel, ...] = ()
-    keys: SshKeyPair | None = None
-    term: int | None = None
-    endpoint_revision: int | None = None
-
-
 class SessionStore:
     """A create is durable when the call returns; creates that arrive at the same time share one statement."""
 
@@ -65,7 +42,7 @@ class SessionStore:
         self._create_connection = db.dedicated_connection()
         # Whether the last create found a quota of pending sessions, which only the longer statement checks.
         self._has_pending_quotas = False
-        self._creates: BatchWriter[_NewSession, Any] = BatchWriter("create", self._write_creates, clock)
+        self._creates: BatchWriter[NewSession, Any] = BatchWriter("create", self._write_creates, clock)
 
     # -- create --
 
@@ -77,9 +54,10 @@ class SessionStore:
         endpoint_id: EndpointId | None = None,
         endpoint_revision: int | None = None,
         term: int | None = None,
+        template: str | None = None,
     ) -> resources.SessionView:
         """It belongs to the owner of ``scope``. ``term``: of the leader that creates it, a replica of this
-        revision of an endpoint.
+        revision of an endpoint. ``template``: from which it was made.
 
         Raises ``Conflict`` for the name of a live session, a type that the group does not allow or a former
         leader,
@@ -87,17 +65,22 @@ class SessionStore:
         dependency, and ``QuotaExceeded`` when a quota of pending sessions is used up.
         """
         new = self._new(scope, spec, endpoint_id, None)
-        new = replace(new, term=term, endpoint_revision=endpoint_revision)
+        new = replace(new, term=term, endpoint_revision=endpoint_revision, template=template)
         return self._created(scope, new, await self._creates.submit(new))
 
     async def create_once(
-        self, scope: Scope, spec: SessionSpec, *, idempotency_key: IdempotencyKey
+        self,
+        scope: Scope,
+        spec: SessionSpec,
+        *,
+        idempotency_key: IdempotencyKey,
+        template: str | None = None,
     ) -> tuple[resources.SessionView, bool]:
         """As ``create``, and safe to repeat: a repeated call returns the session of the first one, and True.
 
         Raises ``Conflict`` also for a key that was used with another request.
         """
-        new = self._new(scope, spec, None, idempotency_key)
+        new = replace(self._new(scope, spec, None, idempotency_key), template=template)
         try:
             row = await self._creates.submit(new)
         except asyncpg.UniqueViolationError:  # a concurrent request used the same key
@@ -119,13 +102,13 @@ class SessionStore:
         spec: SessionSpec,
         endpoint_id: EndpointId | None,
         idempotency_key: IdempotencyKey | None,
-    ) -> _NewSession:
+    ) -> NewSession:
         session_id = self._clock.new_id()
         name = spec.name or f"{spec.type}-{session_id[-8:]}"
         kernel, secret = self._clock.new_id(), self._clock.secret()
-        digest = _digest(spec) if idempotency_key else None
+        digest = new_sessions.digest(spec) if idempotency_key else None
         slots = spec_kernels.total_slots(spec)
-        new = _NewSession(
+        new = NewSession(
             session_id,
             name,
             spec,
@@ -143,7 +126,7 @@ class SessionStore:
         keys = derive_key_pair(self._clock.secret(32), f"moorage-{session_id}")
         return replace(new, subs=spec_kernels.new_sub_kernels(spec, self._clock), keys=keys)
 
-    def _created(self, scope: Scope, new: _NewSession, row: Any) -> resources.SessionView:
+    def _created(self, scope: Scope, new: NewSession, row: Any) -> resources.SessionView:
         """The view of what was written, without reading it back. Raises the error if nothing was."""
         created = row["created_at"]
         if created is None:
@@ -189,37 +172,21 @@ class SessionStore:
             hold=rows.begin_time_hold(None, new.spec.starts_at, created),
             slots=new.slots,
             spec=new.spec,
+            template=new.template,
             kernels=[first, *subs],
         )
 
-    async def _write_creates(self, items: Sequence[_NewSession]) -> Sequence[Any]:
+    async def _write_creates(self, items: Sequence[NewSession]) -> Sequence[Any]:
         dependencies = [(n, at, d) for n, i in enumerate(items, 1) for at, d in enumerate(i.spec.depends_on)]
-        columns = (
-            [i.id for i in items],
-            [i.name for i in items],
-            [i.spec.type for i in items],
-            [i.spec.resource_group for i in items],
-            [i.spec.priority for i in items],
-            [i.spec.model_dump_json(exclude_none=True) for i in items],
-            [json.dumps(i.slots) for i in items],
-            [i.endpoint_id for i in items],
-            [i.actor for i in items],
-            [deadline_s(Status.PENDING, i.spec, self._lost_grace_s) for i in items],
-            [i.kernel_id for i in items],
-            [i.secret for i in items],
-            [i.idempotency_key.scope if i.idempotency_key else None for i in items],
-            [i.idempotency_key.key if i.idempotency_key else None for i in items],
-            [i.request_digest for i in items],
-            [i.owner.user for i in items],
-            [i.owner.project for i in items],
-            [i.spec.starts_at for i in items],
-        )
-        isolated = [i.owner.isolated for i in items]
+        columns = new_sessions.columns(items, self._lost_grace_s)
+        isolated, templates = [i.owner.isolated for i in items], [i.template for i in items]
         created: list[Any] = []
         needs_checks = bool(dependencies) or any(i.subs or i.term is not None for i in items)
         if not needs_checks and not self._has_pending_quotas:
             # The short statement creates nothing when it finds that there are quotas of pending sessions.
-            created = await self._create_connection.fetch(SQL["session_create"], *columns, isolated)
+            created = await self._create_connection.fetch(
+                SQL["session_create"], *columns, isolated, templates
+            )
             self._has_pending_quotas = created[0]["has_pending_quotas"]
         if needs_checks or self._has_pending_quotas:
             created = await self._create_connection.fetch(
@@ -230,10 +197,11 @@ class SessionStore:
                 [d.session for _, _, d in dependencies],
                 [rows.as_uuid(d.session) for _, _, d in dependencies],
                 [d.on for _, _, d in dependencies],
-                *_cluster_columns(items),
+                *new_sessions.cluster_columns(items),
                 [i.term for i in items],
                 isolated,
                 [i.endpoint_revision for i in items],
+                templates,
             )
             self._has_pending_quotas = created[0]["has_pending_quotas"]
         return created
@@ -357,24 +325,3 @@ class SessionStore:
                 )
             states[row["state"]].append(SessionId(row["id"]))
         return states
-
-
-def _cluster_columns(items: Sequence[_NewSession]) -> tuple[list[Any], ...]:
-    """Sub kernels and SSH key pairs as columns, each with the number of its session among ``items``."""
-    subs = [(n, sub) for n, i in enumerate(items, 1) for sub in i.subs]
-    keys = [(n, i.keys) for n, i in enumerate(items, 1) if i.keys is not None]
-    return (
-        [n for n, _ in subs],
-        [sub.index for _, sub in subs],
-        [sub.kernel_id for _, sub in subs],
-        [sub.secret for _, sub in subs],
-        [n for n, _ in keys],
-        [pair.private_key for _, pair in keys],
-        [pair.public_key for _, pair in keys],
-    )
-
-
-def _digest(spec: SessionSpec) -> str:
-    """SHA-256 of the request. The order of fields, and defaults that are spelled out, make no difference."""
-    request = spec.model_dump(mode="json", exclude_defaults=True)
-    return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()

@@ -39,6 +39,7 @@ from moorage.manager.store.routes import RouteStore
 from moorage.manager.store.scheduling import SchedulingStore
 from moorage.manager.store.secrets import SecretStore
 from moorage.manager.store.sessions import SessionStore
+from moorage.manager.store.templates import TemplateStore
 from moorage.manager.store.usage import UsageStore
 from moorage.manager.store.usage_records import UsageRecordStore
 from moorage.manager.store.users import ProjectStore, UserStore
@@ -90,6 +91,7 @@ class Store:
         self.leases = LeaseStore(db)
         self.deadlines = DeadlineStore(db)
         self.kernel_leases = KernelLeaseStore(db, notifier)
+        self.templates = TemplateStore(db)
         self.usage = UsageStore(db, self.sessions)
         self.usage_records, self.limit_shares = UsageRecordStore(db), LimitShareStore(db)
         self.decisions = DecisionStore(db)

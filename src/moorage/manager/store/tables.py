@@ -174,6 +174,7 @@ sessions = table(
         "draining_since": [TIME],
         "drain_reason": Text(),
         "drain_generation": [BigInteger()],
+        "template": [Text()],
     },
 )
 
@@ -204,6 +205,21 @@ kernels = table(
         "unhealthy_detail": Text(),
         "expected_start": [TIME],
         "ends_at": [TIME],
+    },
+)
+
+templates = table(
+    "templates",
+    ("project", "name", "version"),
+    {
+        "project": Text(),
+        "name": Text(),
+        "version": Integer(),
+        "body": JSONB(),
+        "bases": ARRAY(Text()),
+        "created_at": TIME,
+        "created_by": Text(),
+        "deleted_at": [TIME],
     },
 )
 

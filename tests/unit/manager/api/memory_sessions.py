@@ -68,14 +68,19 @@ class MemorySessions:
             raise NotFound(f"no session {ref!r}", next_step="`moorage ps --all` lists them")
         return found
 
-    async def create(self, scope: Scope, spec: SessionSpec) -> SessionView:
+    async def create(self, scope: Scope, spec: SessionSpec, *, template: str | None = None) -> SessionView:
         self._check()
         if any(one.name == spec.name and one.status in LIVE for one in self.scripted):
             raise Conflict(f"a session named {spec.name!r} already exists", next_step="choose another name")
         return self.add(spec, owner=scope.owner, actor=scope.actor).view()
 
     async def create_once(
-        self, scope: Scope, spec: SessionSpec, *, idempotency_key: IdempotencyKey
+        self,
+        scope: Scope,
+        spec: SessionSpec,
+        *,
+        idempotency_key: IdempotencyKey,
+        template: str | None = None,
     ) -> tuple[SessionView, bool]:
         self._check()
         if (first := self.created_once.get(idempotency_key)) is not None:

@@ -1,0 +1,125 @@
+"""Session templates: versioned parameter sets, and requests to start a session from one."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from moorage.common.model.base import Model
+from moorage.common.model.spec_fields import NoNul
+
+Value = Annotated[str, Field(max_length=4096, pattern=r"^[^\x00]*$")] | bool | int | float
+_KINDS: dict[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+}
+_PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+
+
+class Parameter(Model):
+    """Parameter of a template. Without a default, the caller must give it."""
+
+    type: Literal["string", "integer", "number", "boolean"] = "string"
+    default: Value | None = None
+    min: float | None = Field(None, description="integer and number: the least value.")
+    max: float | None = Field(None, description="integer and number: the largest value.")
+    choices: Annotated[list[Value], Field(min_length=1, max_length=100)] | None = Field(
+        None, description="The only values that are allowed; null: any."
+    )
+    description: NoNul = ""
+
+    @model_validator(mode="after")
+    def _check_default(self) -> Self:
+        if (self.min is not None or self.max is not None) and self.type not in ("integer", "number"):
+            raise ValueError(f"`min` and `max` apply to integer and number parameters, not to {self.type}")
+        if self.default is not None and (wrong := self.find_problem(self.default)):
+            raise ValueError(f"`default` {wrong}")
+        return self
+
+    def find_problem(self, value: object) -> str | None:
+        """Why ``value`` is not allowed; None: it is."""
+        is_kind = isinstance(value, _KINDS[self.type]) and isinstance(value, bool) == (self.type == "boolean")
+        if not is_kind or (isinstance(value, float) and not math.isfinite(value)):
+            return f"is {value!r}; it must be a {self.type}"
+        if self.choices is not None and value not in self.choices:
+            return f"is {value!r}; allowed is {', '.join(map(repr, self.choices))}"
+        if isinstance(value, int | float) and self.min is not None and value < self.min:
+            return f"is {value!r}; the least value is {self.min:g}"
+        if isinstance(value, int | float) and self.max is not None and value > self.max:
+            return f"is {value!r}; the largest value is {self.max:g}"
+        return None
+
+
+def _check_parameter_names(value: dict[str, Parameter]) -> dict[str, Parameter]:
+    for name in value:
+        if not _PARAMETER.fullmatch(name):
+            raise ValueError(f"{name!r} is not a parameter name: letters, digits and _, no digit first")
+    return value
+
+
+class Role(Model):
+    """Kernels of one role: what differs from `spec`. Values may be strings with `{{ parameter }}`."""
+
+    count: int | str = Field(1, description="Number of kernels of the role; of main always 1.")
+    command: list[NoNul] | None = None
+    image: NoNul | None = None
+    env: dict[str, NoNul] = Field({})
+    resources: dict[str, str | int | float] | None = None
+
+
+class Roles(Model):
+    """Roles of a cluster: one main kernel and any number of sub kernels."""
+
+    main: Role
+    sub: Role | None = None
+
+    @model_validator(mode="after")
+    def _check_one_main(self) -> Self:
+        if self.main.count != 1:
+            raise ValueError(f"`main.count` is {self.main.count!r}: a session has exactly one main kernel")
+        return self
+
+
+class TemplateSpec(Model):
+    """Template: the body of ``PUT /v1/templates/{name}``. Strings may contain `{{ parameter }}`; `{{{{`
+    stands for two braces."""
+
+    kind: Literal["template"] = "template"
+    description: NoNul = ""
+    base: NoNul | None = Field(
+        None, description="NAME or NAME@VERSION of a template on which this one is merged, as it is now."
+    )
+    parameters: Annotated[
+        dict[str, Parameter], Field(max_length=100), AfterValidator(_check_parameter_names)
+    ] = Field({})
+    spec: dict[str, Any] = Field({}, description="Fields of a session's specification.")
+    roles: Roles | None = Field(
+        None, description="Roles with their own commands, images, variables and resources; null: one kernel."
+    )
+
+
+class TemplateRun(Model):
+    """The body of ``POST /v1/templates/{name}/sessions``."""
+
+    version: Annotated[int, Field(ge=1, le=2_147_483_647)] | None = Field(
+        None, description="null: the latest."
+    )
+    parameters: dict[str, Value] = Field({}, description="Values of the template's parameters.")
+    overrides: dict[str, Any] = Field(
+        {},
+        description="Fields of a session's specification, merged over the template: objects deeply, lists "
+        "replaced; null removes a field.",
+    )
+
+
+def split_version(ref: str) -> tuple[str, int | None]:
+    """``NAME@VERSION`` or ``NAME``. Raises ``ValueError`` for a version that is no number."""
+    name, at, version = ref.partition("@")
+    if at and not (version.isascii() and version.isdigit() and 0 < int(version) < 2**31):
+        raise ValueError(f"{ref!r} has the version {version!r}; it must be a number, as in {name}@1")
+    return name, int(version) if at else None

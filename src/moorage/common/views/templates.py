@@ -1,0 +1,35 @@
+"""REST models of session templates."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import Field, PlainSerializer
+
+from moorage.common.model.templates import TemplateSpec
+from moorage.common.views.resources import View, masked
+
+
+def _masked_template(template: TemplateSpec) -> dict[str, object]:
+    shown = template.model_dump(mode="json")
+    roles = [role for role in (shown["roles"] or {}).values() if role]
+    for part in (shown["spec"], *roles):
+        part.update(masked(part))
+    return shown
+
+
+class TemplateView(View):
+    """One version of a template, which never changes."""
+
+    name: str
+    version: int
+    project: str = Field(description="Empty: for the sessions of all projects.")
+    template: Annotated[TemplateSpec, PlainSerializer(_masked_template)]
+    bases: list[str] = Field(description="The versions on which it is merged, the nearest first.")
+    created_at: datetime
+    created_by: str
+
+    @property
+    def ref(self) -> str:
+        return f"{self.name}@{self.version}"

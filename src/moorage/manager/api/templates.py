@@ -1,0 +1,105 @@
+"""Handlers for session templates."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated
+
+from pydantic import Field
+
+from moorage.common.model.errors import Forbidden, InvalidInput
+from moorage.common.model.roles import Role
+from moorage.common.model.spec import Model, SessionSpec, Word
+from moorage.common.model.templates import TemplateRun, TemplateSpec, split_version
+from moorage.common.views.pending import PlanView
+from moorage.common.views.resources import SessionView
+from moorage.common.views.templates import TemplateView
+from moorage.manager.api import sessions
+from moorage.manager.api.request import read_path
+from moorage.manager.api.route import Call, Items, NoQuery
+from moorage.manager.workloads import templates
+
+DEFAULT_GROUP = SessionSpec.model_fields["resource_group"].default
+
+
+class _TemplatePath(Model):
+    name: Word
+
+
+class OwnerQuery(Model):
+    for_all: bool = Field(False, description="The template of all projects; for administrators.")
+
+
+class VersionQuery(Model):
+    version: Annotated[int, Field(ge=1, le=2_147_483_647)] | None = Field(
+        None, description="Default: the latest."
+    )
+
+
+async def list_templates(call: Call[None, NoQuery]) -> Items[TemplateView]:
+    return Items[TemplateView](items=await call.deps.store.templates.all(call.scope))
+
+
+async def get_template(call: Call[None, VersionQuery]) -> TemplateView:
+    return await call.deps.store.templates.get(call.scope, call.path("name"), call.query.version)
+
+
+async def list_versions(call: Call[None, NoQuery]) -> Items[TemplateView]:
+    return Items[TemplateView](items=await call.deps.store.templates.versions(call.scope, call.path("name")))
+
+
+async def put_template(call: Call[TemplateSpec, OwnerQuery]) -> TemplateView:
+    name, template = read_path({"name": call.path("name")}, _TemplatePath).name, call.body
+    _check_owner(call.scope.role, call.query)
+    bases: list[str] = []
+    if template.base is not None:
+        base = await _base(call, name, template.base)
+        bases = [base.ref, *base.bases]
+        template = templates.based_on(base.template, template)
+    templates.check(template)
+    return await call.deps.store.templates.put(call.scope, name, template, bases, for_all=call.query.for_all)
+
+
+async def _base(call: Call[TemplateSpec, OwnerQuery], name: str, ref: str) -> TemplateView:
+    """Raises ``InvalidInput`` for a cycle, or too long a chain."""
+    try:
+        found = await call.deps.store.templates.get(call.scope, *split_version(ref))
+    except ValueError as error:
+        raise InvalidInput(f"base: {error}", next_step="name a version that exists") from None
+    chain = [found.ref, *found.bases]
+    if call.query.for_all and found.project:
+        raise InvalidInput(
+            f"base {found.ref!r} belongs to project {found.project!r}, so not everybody may read it",
+            next_step="base a template for all on another one for all",
+        )
+    if any(split_version(one)[0] == name for one in chain):
+        raise InvalidInput(
+            f"template {name!r} would be based on itself: {' on '.join([name, *chain])}",
+            next_step="give the new template another name, or leave out `base`",
+        )
+    if len(chain) > templates.MAX_BASES:
+        raise InvalidInput(
+            f"base {found.ref!r} already is {templates.MAX_BASES} templates deep",
+            next_step="base it on one of those: " + ", ".join(found.bases),
+        )
+    return found
+
+
+async def delete_template(call: Call[None, OwnerQuery]) -> TemplateView:
+    _check_owner(call.scope.role, call.query)
+    return await call.deps.store.templates.delete(call.scope, call.path("name"), for_all=call.query.for_all)
+
+
+async def start_template(call: Call[TemplateRun, sessions.CreateQuery]) -> SessionView | PlanView:
+    run = call.body
+    found = await call.deps.store.templates.get(call.scope, call.path("name"), run.version)
+    fields = templates.session_fields(found.template, run.parameters)
+    chosen = str(templates.merge(fields, run.overrides).get("resource_group", DEFAULT_GROUP))
+    group = await call.deps.store.groups.get(chosen)
+    spec = templates.validated_merge(fields, group.options.template_defaults, run.overrides)
+    return await sessions.create(replace(call, body=spec), template=found.ref)  # type: ignore[arg-type]
+
+
+def _check_owner(role: Role, query: OwnerQuery) -> None:
+    if query.for_all and role is not Role.ADMIN:
+        raise Forbidden("templates for all projects are for administrators", next_step="leave out `for_all`")

@@ -1,0 +1,85 @@
+"""Sessions to be created, as the columns of the statements that create them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from moorage.common.model.ids import EndpointId
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import Status
+from moorage.manager.identity.keys import IdempotencyKey, Owner
+from moorage.manager.lifecycle.deadlines import deadline_s
+from moorage.manager.pki.ssh_keys import SshKeyPair
+from moorage.manager.store import spec_kernels
+
+
+@dataclass(frozen=True, slots=True)
+class NewSession:
+    """``request_digest``: of the request under the idempotency key, to detect another request under it.
+    ``template``: NAME@VERSION of the template that it was made from."""
+
+    id: str
+    name: str
+    spec: SessionSpec
+    slots: dict[str, int]
+    endpoint_id: EndpointId | None
+    actor: str
+    owner: Owner
+    kernel_id: str
+    secret: str
+    idempotency_key: IdempotencyKey | None
+    request_digest: str | None
+    subs: tuple[spec_kernels.NewSubKernel, ...] = ()
+    keys: SshKeyPair | None = None
+    term: int | None = None
+    endpoint_revision: int | None = None
+    template: str | None = None
+
+
+def columns(items: Sequence[NewSession], lost_grace_s: float) -> tuple[list[Any], ...]:
+    """What both statements take first."""
+    return (
+        [i.id for i in items],
+        [i.name for i in items],
+        [i.spec.type for i in items],
+        [i.spec.resource_group for i in items],
+        [i.spec.priority for i in items],
+        [i.spec.model_dump_json(exclude_none=True) for i in items],
+        [json.dumps(i.slots) for i in items],
+        [i.endpoint_id for i in items],
+        [i.actor for i in items],
+        [deadline_s(Status.PENDING, i.spec, lost_grace_s) for i in items],
+        [i.kernel_id for i in items],
+        [i.secret for i in items],
+        [i.idempotency_key.scope if i.idempotency_key else None for i in items],
+        [i.idempotency_key.key if i.idempotency_key else None for i in items],
+        [i.request_digest for i in items],
+        [i.owner.user for i in items],
+        [i.owner.project for i in items],
+        [i.spec.starts_at for i in items],
+    )
+
+
+def cluster_columns(items: Sequence[NewSession]) -> tuple[list[Any], ...]:
+    """Sub kernels and SSH key pairs as columns, each with the number of its session among ``items``."""
+    subs = [(n, sub) for n, i in enumerate(items, 1) for sub in i.subs]
+    keys = [(n, i.keys) for n, i in enumerate(items, 1) if i.keys is not None]
+    return (
+        [n for n, _ in subs],
+        [sub.index for _, sub in subs],
+        [sub.kernel_id for _, sub in subs],
+        [sub.secret for _, sub in subs],
+        [n for n, _ in keys],
+        [pair.private_key for _, pair in keys],
+        [pair.public_key for _, pair in keys],
+    )
+
+
+def digest(spec: SessionSpec) -> str:
+    """SHA-256 of the request. The order of fields, and defaults that are spelled out, make no difference."""
+    request = spec.model_dump(mode="json", exclude_defaults=True)
+    return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,84 @@
+"""Session templates in Postgres: versions of a project, or for all projects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import asyncpg
+
+from moorage.common.model.errors import Conflict, NotFound
+from moorage.common.model.templates import TemplateSpec
+from moorage.common.views.templates import TemplateView
+from moorage.manager.identity.scope import Scope
+from moorage.manager.store.database import Database
+from moorage.manager.store.queries import SQL
+
+
+class TemplateStore:
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    async def put(
+        self, scope: Scope, name: str, template: TemplateSpec, bases: list[str], *, for_all: bool
+    ) -> TemplateView:
+        """Add a version, of the owner's project or for all. The same template again adds none.
+
+        Raises ``Conflict`` when somebody else added a version at the same moment.
+        """
+        project, body = _project(scope, for_all), template.model_dump_json(exclude_unset=True)
+        try:
+            rows = await self._db.fetch(SQL["template_put"], project, name, body, bases, scope.actor)
+        except asyncpg.UniqueViolationError:
+            raise Conflict(
+                f"another version of template {name!r} was added at the same moment", next_step="try again"
+            ) from None
+        return _view(rows[0])
+
+    async def get(self, scope: Scope, name: str, version: int | None = None) -> TemplateView:
+        """A version, the latest by default: of the owner's project, else for all. Raises ``NotFound``."""
+        row = await self._db.fetchrow(SQL["template_find"], scope.owner.project, name, version)
+        if row is None:
+            raise _not_found(scope.owner.project, name, version)
+        return _view(row)
+
+    async def all(self, scope: Scope) -> list[TemplateView]:
+        """The latest version of each, by name."""
+        return [_view(row) for row in await self._db.fetch(SQL["template_list"], scope.owner.project, None)]
+
+    async def versions(self, scope: Scope, name: str) -> list[TemplateView]:
+        """All versions of one, the newest first. Raises ``NotFound``."""
+        rows = await self._db.fetch(SQL["template_list"], scope.owner.project, name)
+        if not rows:
+            raise _not_found(scope.owner.project, name, None)
+        return [_view(row) for row in rows]
+
+    async def delete(self, scope: Scope, name: str, *, for_all: bool) -> TemplateView:
+        """Delete all its versions; sessions keep what they were made of. Returns the latest. Raises
+        ``NotFound``."""
+        project = _project(scope, for_all)
+        rows = await self._db.fetch(SQL["template_delete"], project, name)
+        if not rows:
+            raise _not_found(project, name, None)
+        return max(map(_view, rows), key=lambda view: view.version)
+
+
+def _project(scope: Scope, for_all: bool) -> str:
+    return "" if for_all else scope.owner.project
+
+
+def _view(row: Any) -> TemplateView:
+    return TemplateView(
+        name=row["name"],
+        version=row["version"],
+        project=row["project"],
+        template=TemplateSpec.model_validate_json(row["body"]),
+        bases=row["bases"],
+        created_at=row["created_at"],
+        created_by=row["created_by"],
+    )
+
+
+def _not_found(project: str, name: str, version: int | None) -> NotFound:
+    what = name if version is None else f"{name}@{version}"
+    where = f"project {project!r} has" if project else "there is"
+    return NotFound(f"{where} no template {what!r}", next_step="`moorage templates` lists them")

@@ -1,0 +1,184 @@
+"""Merge and substitution of session templates. Pure.
+
+Order of the merge: template, then the defaults of the resource group, then the caller. Objects are merged
+deeply, lists and values replaced, and null removes a field.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from moorage.common.model.errors import InvalidInput
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.templates import Parameter, Role, TemplateSpec
+
+MAX_BASES = 8
+_DEPTH = 32
+# Fields of a specification whose values are texts.
+_TEXTS = frozenset({"command", "args", "env", "labels"})
+_BRACES = re.compile(r"\{\{\{\{|\{\{\s*([A-Za-z_][A-Za-z0-9_]*)\s*\}\}|\{\{")
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """``base`` with the fields of ``over``."""
+    merged = dict(base)
+    for name, value in over.items():
+        if value is None:
+            merged.pop(name, None)
+        elif isinstance(value, Mapping):
+            below = merged.get(name)
+            merged[name] = merge(below if isinstance(below, Mapping) else {}, value)
+        else:
+            merged[name] = value
+    return merged
+
+
+def based_on(base: TemplateSpec, given: TemplateSpec) -> TemplateSpec:
+    """``given``, complete with what it takes from ``base``. Raises ``InvalidInput``."""
+    shown = given.model_dump(mode="json", exclude_unset=True)
+    under = base.model_dump(mode="json", exclude_unset=True, exclude={"base"})
+    try:
+        return TemplateSpec.model_validate(merge(under, shown))
+    except ValidationError as error:
+        raise _invalid("the template with its base", error) from None
+
+
+def check(template: TemplateSpec) -> None:
+    """Raises ``InvalidInput`` for a template from which no session could be made: unknown fields or
+    parameters, and with defaults for all parameters, also for wrong values."""
+    _check_depth({"spec": template.spec})
+    unknown = sorted(template.spec.keys() - SessionSpec.model_fields.keys())
+    if unknown:
+        raise InvalidInput(
+            f"spec.{unknown[0]} is no field of a session's specification",
+            next_step="/openapi.json lists them, as SessionSpec",
+        )
+    if template.roles is not None and "cluster" in template.spec and "size" in template.spec["cluster"]:
+        raise InvalidInput(
+            "`spec.cluster.size` and `roles` both say how many kernels there are",
+            next_step="leave out `spec.cluster.size`",
+        )
+    defaults = {name: one.default for name, one in template.parameters.items()}
+    samples = {name: "" if value is None else value for name, value in defaults.items()}
+    fields = _fields(template, samples)
+    if None not in defaults.values():
+        validated(fields)
+
+
+def session_fields(template: TemplateSpec, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a session's specification, as the template has them. Raises ``InvalidInput``."""
+    return _fields(template, _values(template.parameters, parameters))
+
+
+def validated_merge(
+    fields: Mapping[str, Any], defaults: Mapping[str, Any], overrides: Mapping[str, Any]
+) -> SessionSpec:
+    """The specification of ``fields``, with the ``defaults`` of the resource group and the caller's
+    ``overrides``. Raises ``InvalidInput``."""
+    _check_depth(overrides)
+    return validated(merge(merge(fields, defaults), overrides))
+
+
+def validated(fields: Mapping[str, Any]) -> SessionSpec:
+    """The specification of ``fields``. Raises ``InvalidInput`` that names the wrong field."""
+    try:
+        return SessionSpec.model_validate(fields)
+    except ValidationError as error:
+        raise _invalid("the session of this template", error) from None
+
+
+def _invalid(what: str, error: ValidationError) -> InvalidInput:
+    first = error.errors(include_url=False)[0]
+    field = ".".join(map(str, first["loc"])) or "the whole"
+    message = first["msg"].removeprefix("Value error, ")
+    return InvalidInput(
+        f"{what} is invalid: {field}: {message}", next_step="correct the template or the overrides"
+    )
+
+
+def _check_depth(value: Any, depth: int = 0) -> None:
+    if depth > _DEPTH:
+        raise InvalidInput(
+            f"the template is nested more than {_DEPTH} levels deep", next_step="make it flatter"
+        )
+    for below in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
+        _check_depth(below, depth + 1)
+
+
+def _values(declared: Mapping[str, Parameter], given: Mapping[str, Any]) -> dict[str, Any]:
+    if unknown := sorted(given.keys() - declared.keys()):
+        allowed = ", ".join(declared) or "none"
+        raise InvalidInput(
+            f"the template has no parameter {unknown[0]!r}: it has {allowed}",
+            next_step="fields of the specification go to `overrides`",
+        )
+    values = {}
+    for name, parameter in declared.items():
+        value = given.get(name, parameter.default)
+        if value is None:
+            raise InvalidInput(
+                f"parameter {name!r} is missing", next_step=f"give it, like --set {name}=VALUE"
+            )
+        if wrong := parameter.find_problem(value):
+            raise InvalidInput(
+                f"parameter {name!r} {wrong}", next_step="`moorage templates describe` shows all"
+            )
+        values[name] = value
+    return values
+
+
+def _fields(template: TemplateSpec, values: Mapping[str, Any]) -> dict[str, Any]:
+    fields: dict[str, Any] = _substituted(template.spec, values)
+    if template.roles is not None:
+        fields = merge(fields, _role(template.roles.main, values))
+        sub = template.roles.sub
+        if sub is not None:
+            count = _substituted(sub.count, values)
+            if not isinstance(count, int) or count < 0:
+                raise InvalidInput(
+                    f"`roles.sub.count` is {count!r}", next_step="give a number of kernels, 0 or more"
+                )
+            cluster = {"size": 1 + count, "sub": _role(sub, values)}
+            fields = merge(fields, {"cluster": cluster}) if count else merge(fields, {"cluster": None})
+    fields.setdefault("type", "batch")
+    return fields
+
+
+def _role(role: Role, values: Mapping[str, Any]) -> dict[str, Any]:
+    given = role.model_dump(exclude={"count"}, exclude_unset=True)
+    made: dict[str, Any] = _substituted(given, values)
+    return made
+
+
+def _substituted(value: Any, values: Mapping[str, Any], *, text_only: bool = False) -> Any:
+    """``value`` with values in place of parameters in its strings. One that is a parameter and nothing else
+    keeps its type, unless ``text_only``. Raises ``InvalidInput``."""
+    if isinstance(value, Mapping):
+        return {
+            name: _substituted(below, values, text_only=text_only or name in _TEXTS)
+            for name, below in value.items()
+        }
+    if isinstance(value, list):
+        return [_substituted(below, values, text_only=text_only) for below in value]
+    if not isinstance(value, str) or "{{" not in value:
+        return value
+    whole = _BRACES.fullmatch(value)
+    if whole is not None and whole[1] in values and not text_only:
+        return values[whole[1]]
+
+    def text(found: re.Match[str]) -> str:
+        if found[0] == "{{{{":
+            return "{{"
+        if found[1] not in values:
+            raise InvalidInput(
+                f"{value!r} contains {found[0]!r}, which names no parameter of the template",
+                next_step="declare it under `parameters`; write {{{{ for two braces",
+            )
+        one = values[found[1]]
+        return str(one).lower() if isinstance(one, bool) else str(one)
+
+    return _BRACES.sub(text, value)

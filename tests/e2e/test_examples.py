@@ -1,0 +1,47 @@
+"""The programs in ``examples/``, as the documents name them, on one node."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+from .harness import Platform
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def example(platform: Platform, name: str) -> str:
+    """The output of an example."""
+    command = [sys.executable, str(EXAMPLES / name), platform.url, platform.key]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=platform.env)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+async def test_templates(one_node: Platform) -> None:
+    await one_node.wait_until_ready()
+    await asyncio.to_thread(use_templates, one_node)
+
+
+def use_templates(platform: Platform) -> None:
+    shown = example(platform, "templates.py")
+    assert "stored train@1" in shown
+    assert "from train@1 with 2 kernels" in shown
+    assert "trained 5 epochs on main1,sub1" in shown
+
+    again = platform.run("templates", "set", "train", "-f", str(EXAMPLES / "train.toml"))
+    assert (again.returncode, again.stdout.strip()) == (0, "train@1"), again.stderr
+    started = platform.run("start", "--template", "train@1", "--set", "workers=0", "--name", "alone")
+    assert (started.returncode, started.stdout.strip()) == (0, "alone"), started.stderr
+    described = platform.run("describe", "alone")
+    assert "train@1" in described.stdout
+    for wrong in ("epochs=x", "epochs=0", "speed=1"):
+        refused = platform.run("start", "--template", "train", "--set", wrong)
+        assert (refused.returncode, wrong.partition("=")[0] in refused.stderr) == (2, True), refused.stderr
+    assert platform.run("start", "--template", "none").returncode == 3
+    assert "train" in platform.run("templates").stdout
+    assert platform.run("templates", "versions", "train").returncode == 0
+    assert '"epochs"' in platform.run("templates", "describe", "train").stdout
+    assert platform.run("templates", "delete", "train").stdout.strip() == "train@1"
