@@ -452,6 +452,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/agents/{id}/group": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Put an agent into a resource group, whatever its configuration says. Its kernels stay. */
+        put: operations["assign_agent"];
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/agents/{id}/history": {
         parameters: {
             query?: never;
@@ -497,7 +514,8 @@ export interface paths {
         /** List resource groups */
         get: operations["list_groups"];
         put?: never;
-        post?: never;
+        /** Create a resource group, or bring a retired one back */
+        post: operations["create_group"];
         delete?: never;
         options?: never;
         head?: never;
@@ -513,10 +531,11 @@ export interface paths {
         };
         /** Get a resource group */
         get: operations["get_group"];
-        /** Create a resource group, or replace its scheduling options */
+        /** Create a resource group, or replace its options */
         put: operations["put_group"];
         post?: never;
-        delete?: never;
+        /** Retire a resource group: nothing new is created in it */
+        delete: operations["retire_group"];
         options?: never;
         head?: never;
         patch?: never;
@@ -1444,6 +1463,14 @@ export interface components {
              * @description Path of the app below a proxy's address, without a trailing slash.
              */
             path: string;
+        };
+        /**
+         * Assignment
+         * @description The body of ``PUT /v1/agents/{id}/group``.
+         */
+        Assignment: {
+            /** Resource Group */
+            resource_group: string;
         };
         /** AuditEntry */
         AuditEntry: {
@@ -2489,6 +2516,24 @@ export interface components {
                 [key: string]: number;
             };
             /**
+             * Description
+             * @description What the group is for.
+             * @default
+             */
+            description?: string;
+            /**
+             * Projects
+             * @description Projects that may use the group, beside `users`. null for both: all.
+             * @default null
+             */
+            projects?: string[] | null;
+            /**
+             * Users
+             * @description Users that may use the group, in any project.
+             * @default null
+             */
+            users?: string[] | null;
+            /**
              * Session Types
              * @description Session types that may be created; null: all.
              * @default null
@@ -2588,6 +2633,28 @@ export interface components {
             pending: number;
             /** Running */
             running: number;
+            /**
+             * Version
+             * @description Grows with each change: the ETag.
+             * @default 1
+             */
+            version?: number;
+            /**
+             * Retired At
+             * @description Since then nothing new is created in it.
+             * @default null
+             */
+            retired_at?: string | null;
+            /**
+             * Changed At
+             * @default null
+             */
+            changed_at?: string | null;
+            /**
+             * Changed By
+             * @default
+             */
+            changed_by?: string;
         };
         /** Health */
         Health: {
@@ -3787,6 +3854,40 @@ export interface components {
              * @default []
              */
             shared_with?: (string | "*")[];
+        };
+        /**
+         * NewGroup
+         * @description The body of ``POST /v1/groups``.
+         */
+        NewGroup: {
+            /** Name */
+            name: string;
+            /**
+             * @default {
+             *       "strategy": "fifo",
+             *       "hol": "backfill",
+             *       "num_retries_to_skip": 1,
+             *       "max_bypasses": 100,
+             *       "max_skip_age_s": 3600,
+             *       "agent_selection": "concentrated",
+             *       "replicas": "spread",
+             *       "fraction": "fill",
+             *       "share_by": "user",
+             *       "weights": {},
+             *       "description": "",
+             *       "projects": null,
+             *       "users": null,
+             *       "session_types": null,
+             *       "slot_priority": [],
+             *       "exclusive": [],
+             *       "container_user": "",
+             *       "images": null,
+             *       "mounts": null,
+             *       "hpc": null,
+             *       "preemption": null
+             *     }
+             */
+            options?: components["schemas"]["GroupOptions"];
         };
         /**
          * NewJoinTokenView
@@ -7045,6 +7146,47 @@ export interface operations {
             505: components["responses"]["problem"];
         };
     };
+    assign_agent: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["Assignment"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AgentView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
+            408: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            413: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            415: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
     agent_history: {
         parameters: {
             query?: never;
@@ -7181,6 +7323,46 @@ export interface operations {
             505: components["responses"]["problem"];
         };
     };
+    create_group: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["NewGroup"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    /** @description /v1/groups/{name} */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GroupView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            408: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            413: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            415: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
     get_group: {
         parameters: {
             query?: never;
@@ -7218,7 +7400,10 @@ export interface operations {
     put_group: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description The ETag of the last answer. If the resource has another one: 412. */
+                "If-Match"?: string;
+            };
             path: {
                 name: string;
             };
@@ -7246,9 +7431,51 @@ export interface operations {
             405: components["responses"]["problem"];
             408: components["responses"]["problem"];
             409: components["responses"]["problem"];
+            412: components["responses"]["problem"];
             413: components["responses"]["problem"];
             414: components["responses"]["problem"];
             415: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    retire_group: {
+        parameters: {
+            query?: {
+                /** @description Also with live sessions, endpoints and agents: nothing new is created, and they stay. */
+                drain?: boolean;
+            };
+            header?: {
+                /** @description The ETag of the last answer. If the resource has another one: 412. */
+                "If-Match"?: string;
+            };
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GroupView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            412: components["responses"]["problem"];
+            414: components["responses"]["problem"];
             421: components["responses"]["problem"];
             422: components["responses"]["problem"];
             431: components["responses"]["problem"];

@@ -20,7 +20,7 @@ interface Props<T> {
   more?: { load: () => void; loading: boolean } | undefined;
 }
 
-const SHOWN = 100;
+const SHOWN = 40;
 
 /** A table; on a narrow screen each row becomes a card whose fields have the headers as labels. */
 export function DataTable<T>({ label, columns, rows, id, empty, more }: Props<T>) {
