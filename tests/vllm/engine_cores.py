@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import os
 from pathlib import Path
 
 
-def cores(kernel_pids: Collection[int]) -> list[int]:
-    """The engine cores of these API servers. They rename themselves, and so lose their environment."""
+def cores(home: Path) -> list[int]:
+    """Those below ``home``. They rename themselves, and so lose their environment."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
-            name = (entry / "cmdline").read_bytes()
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-        except (OSError, IndexError, ValueError):
+            name, directory = (entry / "cmdline").read_bytes(), os.readlink(entry / "cwd")
+        except OSError:
             continue
-        if name.startswith(b"VLLM::EngineCore") and parent in kernel_pids:
+        if name.startswith(b"VLLM::EngineCore") and directory.startswith(str(home)):
             found.append(int(entry.name))
     return sorted(found)

@@ -379,7 +379,7 @@ async def test_replicas_killed_at_random(platform: Platform) -> None:
                     await go_on()
             for _ in range(3):
                 await ready(platform, 2)
-                alone = cores(kernels_below(platform.home))
+                alone = cores(platform.home)
                 assert len(alone) == 2
                 os.kill(rng.choice(alone), signal.SIGKILL)
                 await go_on()

@@ -32,6 +32,14 @@ def test_equal_parts_for_all_that_want_them():
     assert divide(100, 0, 100, [Holding(70, 100)], 2) == 30
 
 
+def test_share_that_shrinks_counts_until_its_proxy_holds_less():
+    other = {"held": [0, 0, 0], "wanted": [100, 0, 0], "used": [0, 0, 0], "until": 10.0}
+    need = LimitNeed("key/a", limit_requests=100, wanted_requests=10, held_requests=100)
+    share, stored = share_of(need, "a", StoredShares("key/a", 0, {"b": other}, 1.0), 2)
+    assert share.requests < 100
+    assert stored.shares["a"]["held"][0] == 100
+
+
 class World:
     """Proxies that grant by their shares, in seconds, and a manager."""
 

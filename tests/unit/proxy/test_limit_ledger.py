@@ -62,6 +62,14 @@ def test_tokens_are_settled_by_what_was_used():
     assert refused(book.reserve([key], 101, 3.0)).retry_s is None, "never: it is above the limit"
 
 
+def test_refund_makes_no_room_once_its_reservation_has_left_the_minute():
+    book, key = ledger(), subject(tokens_per_minute=100)
+    first = granted(book.reserve([key], 90, 0.0))
+    book.settle(first, 10, 30.0)
+    granted(book.reserve([key], 90, 59.0))
+    assert refused(book.reserve([key], 11, 61.0)).kind == "tokens"
+
+
 def test_more_tokens_than_reserved_count_from_the_end():
     book, key = ledger(), subject(tokens_per_minute=100)
     book.settle(granted(book.reserve([key], 10, 0.0)), 100, 30.0)

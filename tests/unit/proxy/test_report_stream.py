@@ -59,6 +59,20 @@ class ManagerCall:
         return grpc.StatusCode.OK
 
 
+async def test_usage_that_cannot_be_written_is_kept(tmp_path: Path) -> None:
+    usage, clock, blocked = UsageBook(), SystemClock(), tmp_path / "usage"
+    router = RequestRouter(ProxySettings(), Metrics(), randrange=lambda _: 0)
+    limiter = RequestLimiter(Ledger([0] * cells_needed(1)), lambda _: None, usage, clock.monotonic)
+    load, spool = LoadMeter(router, limiter, "w", "e"), UsageSpool(blocked, "e")
+    stream = ReportStream("w", load, limiter, Ledger([0] * cells_needed(1)), usage, spool, clock)
+    blocked.write_text("a file where the directory should be")
+    usage.add(KEY, "m", "s", Tokens(3, 4))
+    await stream.flush_usage()
+    assert not spool.dropped
+    [amounts] = usage.take().values()
+    assert (amounts.requests, amounts.tokens_in, amounts.tokens_out) == (1, 3, 4)
+
+
 async def test_acknowledged_usage_leaves_nothing_behind(tmp_path: Path) -> None:
     """A call stays open for months; its proxy reports usage every two seconds."""
     usage, clock = UsageBook(), SystemClock()

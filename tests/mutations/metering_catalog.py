@@ -1,0 +1,124 @@
+"""Faults in limits of requests and in the count of what they used. A part of the catalog."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+LEDGER, LIMITER = "proxy/core/limit_ledger.py", "proxy/core/request_limiter.py"
+LIMITS = ("tests/unit/proxy/test_limit_ledger.py", "tests/unit/proxy/test_request_limiter.py")
+SHARES = ("tests/unit/manager/test_limit_shares.py",)
+METER = ("tests/unit/proxy/test_token_meter.py",)
+RECORDS = ("tests/store/test_usage_records.py",)
+SPOOL = ("tests/wire/test_proxy_link.py", "tests/unit/proxy/test_report_stream.py")
+
+MUTATIONS = (
+    Mutation("a minute has 59 seconds", LEDGER, "_SPAN = WINDOW_S + 1", "_SPAN = WINDOW_S", LIMITS),
+    Mutation(
+        "the last request before a limit may exceed it",
+        LEDGER,
+        "fits = used + asked <= share",
+        "fits = used < share",
+        LIMITS,
+    ),
+    Mutation(
+        "a request that no replica saw uses up a limit",
+        LEDGER,
+        "self._end(reservation, -1, -reservation.tokens, now)",
+        "self._end(reservation, 0, 0, now)",
+        LIMITS,
+    ),
+    Mutation(
+        "a request counts as running for ever",
+        LEDGER,
+        "zip(_limits_of(grant.limits), (requests, tokens, -1), strict=True)",
+        "zip(_limits_of(grant.limits), (requests, tokens, 0), strict=True)",
+        LIMITS,
+    ),
+    Mutation(
+        "each worker of a proxy has its own concurrent requests",
+        LEDGER,
+        "return sum(self._cells[slot + _RUNNING : slot + _RUNNING + WORKERS])",
+        "return self._cells[slot + _RUNNING + self._worker]",
+        LIMITS,
+    ),
+    Mutation(
+        "a refund counts for the minute in which the answer ends",
+        LEDGER,
+        "grant.second if amount < 0 else second)",
+        "second)",
+        LIMITS,
+    ),
+    Mutation(
+        "a request is refused after it has taken from one of its limits",
+        LEDGER,
+        "            if refused is not None:\n",
+        "            if refused is not None:\n"
+        "                self._take(slots[0], subjects[0].limits, tokens, second)\n",
+        LIMITS,
+    ),
+    Mutation(
+        "a share that was taken away is given to another proxy at once",
+        "manager/serving/limit_shares.py",
+        "kept.append(max(grant, held, used))",
+        "kept.append(grant)",
+        SHARES,
+    ),
+    Mutation(
+        "a proxy that asks first gets what the others need",
+        "manager/serving/limit_shares.py",
+        "max(other.held, min(other.wanted, equal)) for other",
+        "other.held for other",
+        SHARES,
+    ),
+    Mutation(
+        "usage that is sent twice counts twice",
+        "manager/store/sql/usage_records_put.sql",
+        "ON CONFLICT (source, epoch, sequence) DO NOTHING",
+        "ON CONFLICT (source, epoch, sequence) DO UPDATE SET requests = 2 * excluded.requests",
+        RECORDS,
+    ),
+    Mutation(
+        "usage is rolled up, and kept as well",
+        "manager/store/sql/usage_records_roll_up.sql",
+        "    DELETE FROM usage_records r USING old o\n"
+        "    WHERE (r.source, r.epoch, r.sequence) = (o.source, o.epoch, o.sequence) RETURNING r.*",
+        "    SELECT r.* FROM usage_records r JOIN old o\n"
+        "    ON (r.source, r.epoch, r.sequence) = (o.source, o.epoch, o.sequence)",
+        RECORDS,
+    ),
+    Mutation(
+        "the prompt of an Anthropic stream costs nothing",
+        "proxy/core/token_meter.py",
+        "begun = _last_usage(self._head) if self._is_stream else None",
+        "begun = None",
+        METER,
+    ),
+    Mutation(
+        "a stored response that is read again is paid again",
+        LIMITER,
+        "if self.repeats or not self._limiter.counts_tokens",
+        "if not self._limiter.counts_tokens",
+        ("tests/unit/proxy/test_response_homes.py", "-k", "counted_once"),
+    ),
+    Mutation(
+        "a client that leaves pays no prompt",
+        LIMITER,
+        "        if not self._began and status != CLIENT_LEFT:",
+        "        if not self._began:",
+        LIMITS,
+    ),
+    Mutation(
+        "usage that could not be written is lost",
+        "proxy/control/report_stream.py",
+        "            self._usage.put_back(taken)\n",
+        "",
+        SPOOL,
+    ),
+    Mutation(
+        "usage on disk grows without a bound",
+        "proxy/control/usage_spool.py",
+        "        if self._bytes + size > self._max_bytes:",
+        "        if False:",
+        SPOOL,
+    ),
+)
