@@ -13,7 +13,7 @@ from moorage.common.model.group_options import GroupOptions, QuotaLimits
 from moorage.common.model.hpc_options import HpcOptions
 from moorage.common.model.ids import AgentId
 from moorage.common.model.kernel import HpcJob
-from moorage.common.model.spec import SessionSpec
+from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.status import ObservedState, Status
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store import Store
@@ -115,3 +115,31 @@ async def test_quota_of_a_group_limits_its_jobs(store: Store) -> None:
     for _ in range(2):
         await store.sessions.create(SYSTEM, spec)
     assert await schedule(store) == 1
+
+
+async def test_history_of_waits_and_loads_is_read_for_the_endpoints_of_a_site(store: Store) -> None:
+    site = HpcOptions(runtime="fake", walltime_s=600, successor_at=0.8)
+    await store.groups.put("hpc", GroupOptions(hpc=site), actor="t")
+    spec = EndpointSpec(name="m", engine="llamacpp", model="/m.gguf", resource_group="hpc")
+    made, _ = await store.endpoints.create_once(SYSTEM, spec, [], None)
+    agent = FakeAgent(store, "login", group="hpc")
+    as_site(agent, 5)
+    await agent.report()
+    replica = as_job(spec.session("m-1", "hpc"), site)
+    await store.sessions.create(SYSTEM, replica, endpoint_id=made.snapshot.endpoint_id, endpoint_revision=1)
+    assert await schedule(store) == 1
+    [order] = await store.orders.of(AgentId("login"))
+    ends = datetime.now(UTC) + timedelta(seconds=500)
+    for state in (ObservedState.QUEUED, ObservedState.CREATING, ObservedState.RUNNING):
+        agent.see(order.kernel_id, state, ends_at=ends.timestamp())
+        await agent.report()
+        await reconcile_all(store)
+    await store.database.fetch(
+        "UPDATE session_history SET at = at - CASE event WHEN 'placed' THEN interval '100 s' "
+        "WHEN 'queued' THEN interval '90 s' WHEN 'creating' THEN interval '30 s' ELSE interval '0' END"
+    )
+    [found] = await store.replicas.to_reconcile(SYSTEM, [made.snapshot.endpoint_id])
+    history = found.starts["hpc"]
+    assert (history.starts, round(history.queue_p90_s), round(history.load_p50_s)) == (1, 70, 30)
+    [one] = found.replicas
+    assert (one.ends_at, one.walltime_s, one.successor_at) == (ends, 600, 0.8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,7 +12,7 @@ from moorage.common.model.ids import EndpointId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec
 from moorage.common.model.status import Status
-from moorage.manager.serving.groups import FULL_S, WAIT_S, start_group
+from moorage.manager.serving.groups import FULL_S, SETTLED_S, WAIT_S, start_group
 from moorage.manager.serving.replicas import plan_replicas
 from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
 
@@ -76,3 +77,42 @@ def test_the_first_group_is_the_one_of_the_spec() -> None:
     assert spec.session("m-1", "b").resource_group == "b"
     assert [one.resource_group for one in spec.in_groups()] == ["a", "b", "c"]
     assert "resource_groups" not in spec.template()
+
+
+def serving(group: str, since_s: float = SETTLED_S + 1) -> ReplicaSnapshot:
+    found = replica(group, Status.RUNNING, since_s)
+    return replace(found, ready_at=found.created_at)
+
+
+@pytest.mark.parametrize(
+    ("given", "starts"),
+    [
+        ((serving("a"),), 0),
+        ((serving("b"),), 1),
+        ((serving("b", SETTLED_S - 1),), 0),
+        ((serving("b"), left("a")), 0),
+        ((serving("c"), left("a")), 1),
+        ((serving("b"), left("a", FULL_S + 1)), 1),
+        ((serving("b"), replica("a", Status.CREATING, 3)), 0),
+    ],
+)
+def test_replica_returns_once_a_preferred_group_is_not_full(
+    given: tuple[ReplicaSnapshot, ...], starts: int
+) -> None:
+    plan = plan_replicas(endpoint(*given), NOW)
+    assert (plan.start, plan.stop, plan.drain) == (starts, (), ()), "it serves until the new one does"
+
+
+def test_replica_that_returned_is_drained_once_the_new_one_serves() -> None:
+    new, old = serving("a", 1), serving("b")
+    plan = plan_replicas(endpoint(new, old), NOW)
+    assert (plan.start, plan.drain) == (0, ((old.session_id, Reason.PREFERRED_GROUP),))
+
+
+def test_replica_stays_where_it_is_if_the_preferred_group_has_no_room_after_all() -> None:
+    old = serving("b")
+    plan = plan_replicas(endpoint(waiting("a"), old, groups=("a", "b")), NOW)
+    assert plan.stop == ((SessionId("a-PENDING"), Reason.GROUP_FULL),) or plan.stop == (
+        (SessionId("a-PENDING"), Reason.SCALED_DOWN),
+    )
+    assert (plan.start, plan.drain) == (0, ())

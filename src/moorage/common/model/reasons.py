@@ -63,6 +63,7 @@ class Reason(StrEnum):
     SCALED_DOWN = "scaled-down"
     REVISION_REPLACED = "revision-replaced"
     GROUP_FULL = "group-full"
+    PREFERRED_GROUP = "preferred-group"
     UNHEALTHY = "unhealthy"
     ENDPOINT_DELETED = "endpoint-deleted"
     USER_REQUESTED = "user-requested"
@@ -301,6 +302,9 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
         Reason.SCALED_DOWN: ReasonInfo("its endpoint needs fewer replicas", ""),
         Reason.REVISION_REPLACED: ReasonInfo("a replica of another revision of its endpoint replaced it", ""),
         Reason.GROUP_FULL: ReasonInfo("its resource group had no room; one in another group replaces it", ""),
+        Reason.PREFERRED_GROUP: ReasonInfo(
+            "a resource group that its endpoint prefers has room again; one there replaces it", ""
+        ),
         Reason.UNHEALTHY: ReasonInfo(
             "its engine no longer answered health checks",
             "read its log; the endpoint has started another replica",

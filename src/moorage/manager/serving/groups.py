@@ -3,19 +3,26 @@ one. Pure.
 
 A group is full where a replica has waited for ``WAIT_S``, and for a while after one has left it for that.
 Such a replica goes to the first group that is not full. Where all are, it waits where it is.
+
+A replica that serves in another group returns once one before it is not full any more: a new one starts
+there, and it goes when that one is ready. If there is no room after all, the group counts as full again.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
 
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import Status
 from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
 
 WAIT_S = 5.0
+_NEVER = datetime.max.replace(tzinfo=UTC)
 # How long a group counts as full after a replica has left it for another one.
 FULL_S = 300.0
+# How long a replica has served before it returns to a group that is preferred.
+SETTLED_S = 60.0
 
 
 def start_group(endpoint: EndpointSnapshot, now: datetime) -> str:
@@ -34,6 +41,42 @@ def tries_next_at(endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime)
     if not any(group != r.group and group not in full for group in groups):
         return None
     return r.status_since + timedelta(seconds=WAIT_S)
+
+
+def returning(
+    endpoint: EndpointSnapshot, leaving: Collection[ReplicaSnapshot], now: datetime
+) -> ReplicaSnapshot | None:
+    """The replica that returns to a preferred group, one at a time: that of the last group."""
+    found = [
+        r for r in endpoint.replicas if r not in leaving and (returns_at(endpoint, r, now) or _NEVER) <= now
+    ]
+    return max(found, key=lambda r: (endpoint.spec.groups.index(r.group), r.created_at), default=None)
+
+
+def returns_at(endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime) -> datetime | None:
+    """When a replica returns to a preferred group, as far as known now; None: it does not."""
+    groups = endpoint.spec.groups
+    is_current = (
+        r.revision == endpoint.revision and r.serves and not r.agent_silent and r.ready_at is not None
+    )
+    if not is_current or r.group not in groups or r.group == groups[0]:
+        return None
+    preferred, settled = groups[: groups.index(r.group)], r.ready_at + timedelta(seconds=SETTLED_S)
+    free_at = [
+        max((until for one in endpoint.replicas if (until := _full_until(one, group, now))), default=now)
+        for group in preferred
+    ]
+    return max(settled, min(free_at))
+
+
+def _full_until(r: ReplicaSnapshot, group: str, now: datetime) -> datetime | None:
+    """Until when a replica shows that a group is full; None: it does not."""
+    if r.group != group:
+        return None
+    if r.reason is Reason.GROUP_FULL:
+        return r.status_since + timedelta(seconds=FULL_S)
+    waits = r.status is Status.PENDING and r.status_since <= now - timedelta(seconds=WAIT_S)
+    return now + timedelta(seconds=FULL_S) if waits else None
 
 
 def _full(endpoint: EndpointSnapshot, now: datetime) -> set[str]:

@@ -1,27 +1,49 @@
-"""Successors of replicas whose lifetime ends: when to start one, so that it serves in time. Pure."""
+"""Successors of replicas whose lifetime ends: when to start one, so that it serves in time. Pure.
+
+Of a job of a site, the end of its walltime counts, and how long jobs there wait and load (``StartHistory``).
+Where they take longer than a walltime, a successor gets a successor of its own while it still waits: jobs are
+submitted a little less than a walltime apart, and overlap in the queue.
+"""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 from math import ceil
 
+from moorage.common.model.status import STARTING, Status
+from moorage.manager.serving.groups import start_group
 from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
 
-# A successor starts at the latest when this part of the lifetime is over.
+# A successor starts at the latest when this part of the lifetime is over, unless its group says otherwise.
 LATEST = 0.9
 MARGIN_S = 60.0
 
 
-def start_s(endpoint: EndpointSnapshot) -> float | None:
-    """How long its replicas take from their creation until they are ready, p90; None: unknown."""
+def start_s(endpoint: EndpointSnapshot, group: str | None = None) -> float | None:
+    """How long its replicas take from their creation until they are ready, p90; None: unknown. ``group``:
+    those that start there."""
+    history = endpoint.starts.get(group or "")
+    if history is not None:
+        return history.queue_p90_s + history.load_p90_s
     taken = sorted(
         (r.ready_at - r.created_at).total_seconds() for r in endpoint.replicas if r.ready_at is not None
     )
     return taken[ceil(0.9 * len(taken)) - 1] if taken else None
 
 
-def successor_due_at(endpoint: EndpointSnapshot, r: ReplicaSnapshot) -> datetime | None:
-    """When the successor of a replica shall be created; None: its lifetime is not limited."""
+def ready_expected_at(endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime) -> datetime | None:
+    """When a replica that starts is expected to be ready; None: unknown."""
+    history = endpoint.starts.get(r.group)
+    if r.expected_start is not None and history is not None:
+        return max(now, r.expected_start + timedelta(seconds=history.load_p90_s))
+    takes_s = start_s(endpoint, r.group)
+    return None if takes_s is None else max(now, r.created_at + timedelta(seconds=takes_s))
+
+
+def successor_due_at(endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime) -> datetime | None:
+    """When the successor of a replica shall be created; None: its lifetime is not limited, or not known."""
+    if r.walltime_s is not None:
+        return _job_successor_due_at(endpoint, r, r.walltime_s, now)
     if r.ends_at is None or r.ready_at is None:
         return None
     latest = r.ready_at + LATEST * (r.ends_at - r.ready_at)
@@ -29,3 +51,46 @@ def successor_due_at(endpoint: EndpointSnapshot, r: ReplicaSnapshot) -> datetime
     if takes_s is None:
         return latest
     return max(r.ready_at, min(latest, r.ends_at - timedelta(seconds=takes_s + MARGIN_S)))
+
+
+def _job_successor_due_at(
+    endpoint: EndpointSnapshot, r: ReplicaSnapshot, walltime_s: float, now: datetime
+) -> datetime | None:
+    takes_s = start_s(endpoint, start_group(endpoint, now)) or 0.0
+    spare_s = (1 - r.successor_at) * walltime_s
+    # Never more than what the latest start leaves: a short walltime would be all margin.
+    margin_s = min(MARGIN_S + endpoint.spec.rollout.drain_timeout_s, spare_s)
+    if r.ready_at is not None and r.ends_at is not None:
+        ends_at = r.ends_at
+    elif r.status in (Status.PENDING, *STARTING):
+        ready_at = ready_expected_at(endpoint, r, now)
+        history = endpoint.starts.get(r.group)
+        if ready_at is None or history is None:
+            return None
+        ends_at = ready_at + timedelta(seconds=walltime_s - history.load_p90_s)
+    else:
+        return None
+    return ends_at - timedelta(seconds=max(spare_s, takes_s + margin_s))
+
+
+def late_successor(
+    endpoint: EndpointSnapshot, now: datetime
+) -> tuple[ReplicaSnapshot, datetime | None] | None:
+    """The replica whose walltime ends first without enough others being expected to be ready by then, and
+    when the next one is expected (None: unknown); None: there is no such replica."""
+    ending = sorted(
+        (r for r in endpoint.replicas if r.serves and r.walltime_s is not None and r.ends_at is not None),
+        key=lambda r: r.ends_at or now,
+    )
+    starting = [r for r in endpoint.replicas if r.status in (Status.PENDING, *STARTING)]
+    expected = [(r, ready_expected_at(endpoint, r, now)) for r in starting]
+    for r in ending:
+        assert r.ends_at is not None
+        due_at = successor_due_at(endpoint, r, now)
+        if due_at is None or now < due_at:
+            continue
+        others = sum(o.serves and (o.ends_at is None or o.ends_at > r.ends_at) for o in endpoint.replicas)
+        in_time = sum(at is not None and at <= r.ends_at for _, at in expected)
+        if others + in_time < endpoint.wanted:
+            return r, min((at for _, at in expected if at is not None), default=None)
+    return None

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import TERMINAL, Status
-from moorage.manager.serving.groups import tries_next_at
+from moorage.manager.serving.groups import returning, returns_at, tries_next_at
 from moorage.manager.serving.lifetime import successor_due_at
 from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
 
@@ -36,7 +36,14 @@ BY_CHOICE = frozenset({Reason.REVISION_REPLACED, Reason.SCALED_DOWN})
 # time,
 # in which the proxies learn that it drains. Its engine then finishes what it has within its own grace period.
 SETTLE_S = 5.0
-_LEAVE_ORDER = (Reason.AGENT_DRAINED, Reason.MAX_LIFETIME, Reason.REVISION_REPLACED)
+_LEAVE_ORDER = (
+    Reason.AGENT_DRAINED,
+    Reason.MAX_LIFETIME,
+    Reason.WALLTIME,
+    Reason.REVISION_REPLACED,
+    Reason.PREFERRED_GROUP,
+)
+_FAR = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +103,8 @@ def plan_replicas(endpoint: EndpointSnapshot, now: datetime) -> ReplicaPlan:
         return ReplicaPlan(failures=len(failed), roll_back_to=endpoint.fallback)
     draining = [r for r in live if r.draining_since is not None]
     leaving = {r: reason for r in live if (reason := _leaves(endpoint, r, now))}
+    if (returns := returning(endpoint, leaving, now)) is not None:
+        leaving[returns] = Reason.PREFERRED_GROUP
     staying = [r for r in live if not (r in leaving or r.agent_silent or r.draining_since)]
     done, drain_ends = _drained(draining, endpoint.spec.rollout.drain_timeout_s, now)
     plan = _leave(endpoint, staying, leaving, now)
@@ -132,8 +141,10 @@ def _leaves(endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime) -> Re
     tries_at = tries_next_at(endpoint, r, now)
     if tries_at is not None and now >= tries_at:
         return Reason.GROUP_FULL
-    due_at = successor_due_at(endpoint, r)
-    return Reason.MAX_LIFETIME if due_at is not None and now >= due_at else None
+    due_at = successor_due_at(endpoint, r, now)
+    if due_at is None or now < due_at:
+        return None
+    return Reason.MAX_LIFETIME if r.walltime_s is None else Reason.WALLTIME
 
 
 def _leave(
@@ -143,11 +154,16 @@ def _leave(
     now: datetime,
 ) -> ReplicaPlan:
     """Drain those that leave as far as others are ready, and stop those that serve no requests."""
-    stop = [(r.session_id, reason) for r, reason in leaving.items() if r.status is not Status.RUNNING]
+    # A job whose successor is due while it still waits serves before that one.
+    stop = [
+        (r.session_id, reason)
+        for r, reason in leaving.items()
+        if r.status is not Status.RUNNING and reason is not Reason.WALLTIME
+    ]
     drain: list[tuple[SessionId, Reason]] = []
     serving = sorted(
         (r for r in leaving if r.serves),
-        key=lambda r: (_LEAVE_ORDER.index(leaving[r]), r.in_flight or 0, r.created_at),
+        key=lambda r: (_LEAVE_ORDER.index(leaving[r]), r.ends_at or _FAR, r.in_flight or 0, r.created_at),
     )
     ready = min(sum(r.serves for r in staying), endpoint.wanted) + len(serving)
     for r in serving:
@@ -155,8 +171,9 @@ def _leave(
         if ready > endpoint.wanted - spare:
             drain.append((r.session_id, leaving[r]))
             ready -= 1
-    look_at = earliest(*(successor_due_at(endpoint, r) for r in staying))
+    look_at = earliest(*(successor_due_at(endpoint, r, now) for r in staying))
     look_at = earliest(look_at, *(tries_next_at(endpoint, r, now) for r in staying))
+    look_at = earliest(look_at, *(returns_at(endpoint, r, now) for r in staying))
     for r, reason in leaving.items():
         if reason is Reason.UNHEALTHY and r.unhealthy_since is not None:
             until = r.unhealthy_since + timedelta(seconds=UNHEALTHY_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -32,6 +33,9 @@ class ReplicaSnapshot:
     ``drain_reason``. ``in_flight``: requests that the proxies have sent there; None: no proxy says.
     ``is_confirmed``: all these proxies know that it drains. ``load``: None: its engine does not say.
     ``ends_at``: end of its lifetime, while it runs. ``group``: its resource group.
+
+    Of a job of a site: ``walltime_s``, what it asked for; ``expected_start``: as the site says while it is
+    QUEUED; ``successor_at``: the part of the walltime after which its successor starts at the latest.
     """
 
     session_id: SessionId
@@ -51,11 +55,26 @@ class ReplicaSnapshot:
     load: EngineLoad | None = None
     ends_at: datetime | None = None
     group: str = "default"
+    walltime_s: float | None = None
+    expected_start: datetime | None = None
+    successor_at: float = 0.9
 
     @property
     def serves(self) -> bool:
         """The proxies may send requests there."""
         return self.status is Status.RUNNING and self.unhealthy_since is None and self.draining_since is None
+
+
+@dataclass(frozen=True, slots=True)
+class StartHistory:
+    """How long jobs waited in the queue of a resource group's site, and how long those of one endpoint then
+    took until they were ready: the latest ``starts`` of them."""
+
+    starts: int
+    queue_p50_s: float
+    queue_p90_s: float
+    load_p50_s: float
+    load_p90_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +92,7 @@ class EndpointSnapshot:
 
     ``waiting``: requests that the proxies hold for want of a ready replica. ``stable``: ``revision`` is a
     canary, which gets a share of the requests; None: it replaces all others.
+    ``starts``: by resource group of kind hpc.
     """
 
     endpoint_id: EndpointId
@@ -88,6 +108,7 @@ class EndpointSnapshot:
     fallback: int | None = None
     waiting: int = 0
     stable: Stable | None = None
+    starts: Mapping[str, StartHistory] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

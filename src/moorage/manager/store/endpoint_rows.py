@@ -15,13 +15,22 @@ from moorage.common.model.spec import EndpointSpec
 from moorage.common.model.status import Status
 from moorage.common.views.endpoints import ReplicaView
 from moorage.manager.identity.keys import Owner
-from moorage.manager.serving.snapshots import EndpointSnapshot, EngineLoad, ReplicaSnapshot, Stable
+from moorage.manager.serving.lifetime import LATEST
+from moorage.manager.serving.snapshots import (
+    EndpointSnapshot,
+    EngineLoad,
+    ReplicaSnapshot,
+    Stable,
+    StartHistory,
+)
 from moorage.manager.store.database import Database
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row
 
 # A proxy that has reported nothing for so long does not count. It reports every 5 s at least.
 FRESH_S = 15.0
+# Starts of jobs of a site from which the next ones are planned: the latest ones of a group.
+STARTS = 50
 # What ``endpoints.spec`` lacks, because the release before does not know it.
 _SERVING = frozenset(
     {"autoscale", "rollout", "max_lifetime_s", "routing", "adapters", "limits", "resource_groups"}
@@ -65,10 +74,29 @@ async def read_endpoints(db: Database, ids: Sequence[str]) -> list[EndpointRecor
     if found:
         for row in await db.fetch(SQL["endpoint_sessions"], [row["id"] for row in found], FRESH_S):
             replicas[row["endpoint_id"]].append(row)
-    return [_record(row, replicas[row["id"]]) for row in found]
+    starts = await _start_histories(db, replicas)
+    return [_record(row, replicas[row["id"]], starts[row["id"]]) for row in found]
 
 
-def _record(row: Row, replicas: Sequence[Row]) -> EndpointRecord:
+async def _start_histories(
+    db: Database, replicas: Mapping[str, Sequence[Row]]
+) -> defaultdict[str, dict[str, StartHistory]]:
+    """By endpoint and resource group, of those that have jobs of a site."""
+    pairs = {
+        (one["endpoint_id"], one["resource_group"])
+        for rows in replicas.values()
+        for one in rows
+        if one["walltime_s"]
+    }
+    found: defaultdict[str, dict[str, StartHistory]] = defaultdict(dict)
+    if pairs:
+        for row in await db.fetch(SQL["start_history"], *zip(*sorted(pairs), strict=True), STARTS):
+            history = StartHistory(**{name: row[name] for name in StartHistory.__slots__})
+            found[row["endpoint_id"]][row["resource_group"]] = history
+    return found
+
+
+def _record(row: Row, replicas: Sequence[Row], starts: Mapping[str, StartHistory]) -> EndpointRecord:
     snapshots = tuple(_replica(one) for one in replicas)
     return EndpointRecord(
         EndpointSnapshot(
@@ -85,6 +113,7 @@ def _record(row: Row, replicas: Sequence[Row]) -> EndpointRecord:
             fallback=row["fallback"],
             waiting=row["held"],
             stable=_stable(row),
+            starts=starts,
         ),
         row["revision"],
         row["created_at"],
@@ -125,6 +154,9 @@ def _replica(row: Mapping[str, Any]) -> ReplicaSnapshot:
         load=None if row["running"] is None else EngineLoad(row["running"], row["waiting"], kv_cache),
         ends_at=row["ends_at"],
         group=row["resource_group"],
+        walltime_s=row["walltime_s"],
+        expected_start=row["expected_start"],
+        successor_at=row["successor_at"] or LATEST,
     )
 
 

@@ -10,7 +10,10 @@ WITH proxies AS MATERIALIZED (
 )
 SELECT s.endpoint_id, s.id, s.name, s.resource_group, s.status, s.reason, s.detail, s.created_at, s.status_since, s.ready_at,
        coalesce(s.endpoint_revision, 1) AS revision, s.draining_since, s.drain_reason,
-       CASE WHEN s.status = 'RUNNING' THEN s.deadline_at END AS ends_at,
+       CASE WHEN s.status = 'RUNNING' THEN least(s.deadline_at, CASE WHEN s.spec ? 'job' THEN
+           coalesce(k.ends_at, s.ready_at + make_interval(secs => (s.spec ->> 'walltime_s')::float8)) END) END AS ends_at,
+       CASE WHEN s.spec ? 'job' THEN (s.spec ->> 'walltime_s')::float8 END AS walltime_s, k.expected_start,
+       (rg.options #>> '{hpc,successor_at}')::float8 AS successor_at,
        CASE WHEN EXISTS (SELECT FROM proxies) THEN coalesce(f.in_flight, 0) END AS in_flight,
        s.drain_generation < (SELECT min(routes_generation) FROM proxies) OR s.draining_since < now() - interval '10 s' AS confirmed,
        g.running, g.waiting, g.kv_cache, k.unhealthy_since, k.unhealthy_detail, k.host, k.port,
@@ -26,6 +29,7 @@ CROSS JOIN LATERAL (
                    ORDER BY d.created_at DESC LIMIT 10) ended) s
 LEFT JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt AND k.hostname = 'main1'
 LEFT JOIN agents a ON a.id = k.agent_id
+LEFT JOIN resource_groups rg ON rg.name = s.resource_group AND s.spec ? 'job'
 LEFT JOIN engine_loads g ON g.kernel_id = k.id
 LEFT JOIN flights f ON f.session_id = s.id::text
 ORDER BY s.created_at DESC, s.id DESC

@@ -1,0 +1,168 @@
+"""Walltime successors in virtual time: over many walltimes, an endpoint never lacks a ready replica."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from moorage.common.model.ids import EndpointId, SessionId
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import EndpointSpec
+from moorage.common.model.status import TERMINAL, Status
+from moorage.manager.serving.lifetime import late_successor, ready_expected_at, successor_due_at
+from moorage.manager.serving.replicas import plan_replicas
+from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot, StartHistory
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+SPEC = EndpointSpec(name="m", engine="llamacpp", model="/m.gguf", resource_group="hpc")
+
+
+@dataclass
+class Site:
+    """A site that plays the jobs of one endpoint. ``queue_s``: how long the nth job waits."""
+
+    walltime_s: float
+    queue_s: Callable[[int], float]
+    load_s: float
+    history: StartHistory
+    wanted: int = 1
+    now: datetime = START
+    jobs: tuple[ReplicaSnapshot, ...] = ()
+    submitted: int = 0
+    warned: bool = False
+
+    @property
+    def endpoint(self) -> EndpointSnapshot:
+        return EndpointSnapshot(
+            EndpointId("e"), "m", SPEC, self.wanted, START, False, self.jobs, proven=True,
+            starts={"hpc": self.history},
+        )  # fmt: skip
+
+    @property
+    def ready(self) -> int:
+        return sum(job.serves for job in self.jobs)
+
+    def _advance(self, job: ReplicaSnapshot) -> ReplicaSnapshot:
+        if job.status in TERMINAL:
+            return job
+        begins = job.created_at + timedelta(seconds=self.queue_s(int(job.session_id)))
+        ends, ready = begins + timedelta(seconds=self.walltime_s), begins + timedelta(seconds=self.load_s)
+        if self.now >= ends:
+            return replace(job, status=Status.TERMINATED, reason=Reason.WALLTIME, status_since=ends)
+        if self.now >= ready:
+            return replace(
+                job, status=Status.RUNNING, ready_at=ready, ends_at=ends, in_flight=0, is_confirmed=True
+            )
+        return replace(job, status=Status.CREATING if self.now >= begins else Status.QUEUED)
+
+    def step(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+        self.jobs = tuple(self._advance(job) for job in self.jobs)
+        self.warned = self.warned or late_successor(self.endpoint, self.now) is not None
+        plan = plan_replicas(self.endpoint, self.now)
+        stopped, drained = dict(plan.stop), dict(plan.drain)
+        self.jobs = tuple(
+            replace(job, status=Status.TERMINATED, reason=stopped[job.session_id], status_since=self.now)
+            if job.session_id in stopped
+            else replace(job, draining_since=self.now, drain_reason=drained[job.session_id])
+            if job.session_id in drained
+            else job
+            for job in self.jobs
+        )
+        for _ in range(plan.start):
+            new = ReplicaSnapshot(
+                SessionId(str(self.submitted)), Status.PENDING, self.now, self.now, group="hpc",
+                walltime_s=self.walltime_s,
+            )  # fmt: skip
+            self.submitted += 1
+            self.jobs = (new, *self.jobs)
+        ended = [job for job in self.jobs if job.status in TERMINAL][10:]
+        self.jobs = tuple(job for job in self.jobs if job not in ended)
+
+    def run(self, walltimes: int, step_s: float) -> list[int]:
+        """The numbers of ready replicas from the moment when all wanted ones first were."""
+        seen: list[int] = []
+        until = START + timedelta(seconds=self.queue_s(0) + self.load_s + walltimes * self.walltime_s)
+        while self.now < until:
+            self.step(step_s)
+            if seen or self.ready >= self.wanted:
+                seen.append(self.ready)
+        return seen
+
+
+def history(queue_s: float, load_s: float) -> StartHistory:
+    return StartHistory(10, queue_s, queue_s, load_s, load_s)
+
+
+@settings(max_examples=10)
+@given(
+    walltime_s=st.integers(600, 1800),
+    queue=st.floats(0, 5),
+    load=st.floats(0.001, 0.5),
+    wanted=st.integers(1, 3),
+)
+def test_no_gap_over_several_walltimes(walltime_s: int, queue: float, load: float, wanted: int) -> None:
+    queue_s, load_s = queue * walltime_s, load * walltime_s
+    site = Site(walltime_s, lambda _: queue_s, load_s, history(queue_s, load_s), wanted)
+    seen = site.run(walltimes=3, step_s=walltime_s / 35)
+    assert seen
+    assert min(seen) >= wanted
+    assert site.submitted <= wanted * (2 + (4 + queue + load + 1) / (0.9 - min(load, 0.4)) + 4)
+
+
+@pytest.mark.parametrize(
+    ("queue_s", "load_s", "due_s"),
+    [
+        (0, 60, 0.9 * 3600),  # the floor: a fraction of the walltime
+        (600, 60, 3600 - 660 - 180),  # what the successor takes, and the margin
+        (7200, 60, 0),  # at once: longer than the walltime
+    ],
+)
+def test_when_the_successor_of_a_running_job_is_due(queue_s: float, load_s: float, due_s: float) -> None:
+    running = ReplicaSnapshot(
+        SessionId("1"), Status.RUNNING, START, START, START, group="hpc", walltime_s=3600,
+        ends_at=START + timedelta(seconds=3600),
+    )  # fmt: skip
+    site = Site(3600, lambda _: queue_s, load_s, history(queue_s, load_s), jobs=(running,))
+    due = successor_due_at(site.endpoint, running, START)
+    assert due is not None
+    assert max(0.0, (due - START).total_seconds()) == pytest.approx(due_s, abs=5)
+
+
+def test_expected_start_of_the_site_counts_more_than_history() -> None:
+    waits = ReplicaSnapshot(
+        SessionId("1"), Status.QUEUED, START, START, group="hpc", walltime_s=3600,
+        expected_start=START + timedelta(hours=5),
+    )  # fmt: skip
+    site = Site(3600, lambda _: 60, 30, history(60, 30), jobs=(waits,))
+    assert ready_expected_at(site.endpoint, waits, START) == START + timedelta(hours=5, seconds=30)
+    told = replace(waits, expected_start=None)
+    assert ready_expected_at(site.endpoint, told, START) == START + timedelta(seconds=90)
+    assert ready_expected_at(site.endpoint, told, START + timedelta(hours=1)) == START + timedelta(hours=1)
+
+
+def test_successor_that_will_be_late_is_announced_before_the_walltime_ends() -> None:
+    queue = {0: 10.0, 1: 10.0}
+    site = Site(3600, lambda n: queue.get(n, 3 * 3600.0), 30, history(10, 30))
+    while site.submitted < 3 and site.now < START + timedelta(days=1):
+        site.step(30)
+    waits = site.jobs[0]
+    site.jobs = (replace(waits, expected_start=site.now + timedelta(hours=3)), *site.jobs[1:])
+    late = late_successor(site.endpoint, site.now)
+    assert late is not None
+    ending, expected = late
+    assert ending.ends_at is not None
+    assert site.now < ending.ends_at
+    assert expected == site.now + timedelta(hours=3, seconds=30)
+
+
+def test_job_whose_successor_is_due_is_neither_stopped_nor_drained_before_that_one_serves() -> None:
+    site = Site(600, lambda _: 1800.0, 10, history(1800, 10))
+    seen = site.run(walltimes=8, step_s=5)
+    assert min(seen[len(seen) // 2 :]) >= 1
+    assert all(job.reason in (Reason.NONE, Reason.WALLTIME) for job in site.jobs)
