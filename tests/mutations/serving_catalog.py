@@ -40,8 +40,8 @@ MUTATIONS = (
     Mutation(
         "a busy replica is scaled down before an idle one",
         "manager/serving/replicas.py",
-        "key=lambda r: (_LEAVE_ORDER.index(leaving[r]), r.in_flight or 0, r.created_at),",
-        "key=lambda r: (_LEAVE_ORDER.index(leaving[r]), r.created_at),",
+        "key=lambda r: (_LEAVE_ORDER.index(leaving[r]), r.ends_at or _FAR, r.in_flight or 0, r.created_at),",
+        "key=lambda r: (_LEAVE_ORDER.index(leaving[r]), r.ends_at or _FAR, r.created_at),",
         REPLICAS,
     ),
     Mutation(

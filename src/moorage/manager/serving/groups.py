@@ -56,10 +56,9 @@ def returning(
 def returns_at(endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime) -> datetime | None:
     """When a replica returns to a preferred group, as far as known now; None: it does not."""
     groups = endpoint.spec.groups
-    is_current = (
-        r.revision == endpoint.revision and r.serves and not r.agent_silent and r.ready_at is not None
-    )
-    if not is_current or r.group not in groups or r.group == groups[0]:
+    if r.revision != endpoint.revision or not r.serves or r.agent_silent or r.ready_at is None:
+        return None
+    if r.group not in groups or r.group == groups[0]:
         return None
     preferred, settled = groups[: groups.index(r.group)], r.ready_at + timedelta(seconds=SETTLED_S)
     free_at = [

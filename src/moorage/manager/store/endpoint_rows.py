@@ -15,7 +15,6 @@ from moorage.common.model.spec import EndpointSpec
 from moorage.common.model.status import Status
 from moorage.common.views.endpoints import ReplicaView
 from moorage.manager.identity.keys import Owner
-from moorage.manager.serving.lifetime import LATEST
 from moorage.manager.serving.snapshots import (
     EndpointSnapshot,
     EngineLoad,
@@ -156,7 +155,7 @@ def _replica(row: Mapping[str, Any]) -> ReplicaSnapshot:
         group=row["resource_group"],
         walltime_s=row["walltime_s"],
         expected_start=row["expected_start"],
-        successor_at=row["successor_at"] or LATEST,
+        successor_at=row["successor_at"] or 0.9,
     )
 
 
