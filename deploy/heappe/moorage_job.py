@@ -46,6 +46,7 @@ class Job:
         self.port = free_port() if launch.get("serves") else 0
         self.asked_at = time.monotonic()
         self.program = None
+        self.is_ending = False
 
     def write(self, **values):
         with open(self.progress, "a") as file:
@@ -80,6 +81,7 @@ class Job:
 
     def end(self, why, grace_s):
         """Ask the program to end, and kill it after the grace period."""
+        self.is_ending = True
         print("moorage:", why, file=sys.stderr, flush=True)
         self.signal(signal.SIGTERM)
         timer = threading.Timer(grace_s, self.signal, (signal.SIGKILL,))
@@ -247,6 +249,8 @@ def main(arguments):
         print("moorage: cannot start the program:", error, flush=True)
         job.write(exit=127 if isinstance(error, FileNotFoundError) else 126)
         return 127
+    if job.is_ending:  # the signal came before there was a program
+        job.signal(signal.SIGTERM)
     if job.port:
         Relay.job = job
         server = Server(("", 0), Relay)
