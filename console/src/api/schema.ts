@@ -611,6 +611,76 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/templates": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the templates of the project and those for all, each in its latest version */
+        get: operations["list_templates"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/templates/{name}/sessions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Create a session from a template */
+        post: operations["start_template"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/templates/{name}/versions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the versions of a template, newest first */
+        get: operations["list_versions"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/templates/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Get a version of a template */
+        get: operations["get_template"];
+        /** Add a version of a template, which becomes the latest. The same template again adds none. */
+        put: operations["put_template"];
+        post?: never;
+        /** Delete all versions of a template; sessions made from it stay */
+        delete: operations["delete_template"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/usage": {
         parameters: {
             query?: never;
@@ -2575,6 +2645,14 @@ export interface components {
              */
             hpc?: components["schemas"]["HpcOptions"] | null;
             /**
+             * Template Defaults
+             * @description Fields of the specification of sessions that are made from a template, in place of the template's; the caller overrides them.
+             * @default {}
+             */
+            template_defaults?: {
+                [key: string]: unknown;
+            };
+            /**
              * @description Preemption options; null: sessions are never preempted.
              * @default null
              */
@@ -2939,6 +3017,11 @@ export interface components {
         Items_SessionUsage_: {
             /** Items */
             items: components["schemas"]["SessionUsage"][];
+        };
+        /** Items[TemplateView] */
+        Items_TemplateView_: {
+            /** Items */
+            items: components["schemas"]["TemplateView"][];
         };
         /** Items[UserView] */
         Items_UserView_: {
@@ -3329,7 +3412,7 @@ export interface components {
              * @description At most the user's. auditor and admin: of the platform. Default: the user's role in the project, or member.
              * @default null
              */
-            role?: components["schemas"]["Role"] | null;
+            role?: components["schemas"]["moorage__common__model__roles__Role"] | null;
         };
         /**
          * KeyView
@@ -3345,7 +3428,7 @@ export interface components {
              * @description First characters of the secret, to tell keys apart.
              */
             prefix: string;
-            role: components["schemas"]["Role"];
+            role: components["schemas"]["moorage__common__model__roles__Role"];
             /** User */
             user: string;
             /** Project */
@@ -3884,6 +3967,7 @@ export interface components {
              *       "images": null,
              *       "mounts": null,
              *       "hpc": null,
+             *       "template_defaults": {},
              *       "preemption": null
              *     }
              */
@@ -3936,7 +4020,7 @@ export interface components {
              * @description First characters of the secret, to tell keys apart.
              */
             prefix: string;
-            role: components["schemas"]["Role"];
+            role: components["schemas"]["moorage__common__model__roles__Role"];
             /** User */
             user: string;
             /** Project */
@@ -4167,6 +4251,46 @@ export interface components {
              * @default null
              */
             next?: string | null;
+        };
+        /**
+         * Parameter
+         * @description Parameter of a template. Without a default, the caller must give it.
+         */
+        Parameter: {
+            /**
+             * Type
+             * @default string
+             * @enum {string}
+             */
+            type?: "string" | "integer" | "number" | "boolean";
+            /**
+             * Default
+             * @default null
+             */
+            default?: string | boolean | number | null;
+            /**
+             * Min
+             * @description integer and number: the least value.
+             * @default null
+             */
+            min?: number | null;
+            /**
+             * Max
+             * @description integer and number: the largest value.
+             * @default null
+             */
+            max?: number | null;
+            /**
+             * Choices
+             * @description The only values that are allowed; null: any.
+             * @default null
+             */
+            choices?: (string | boolean | number)[] | null;
+            /**
+             * Description
+             * @default
+             */
+            description?: string;
         };
         /**
          * PasswordChange
@@ -4733,11 +4857,14 @@ export interface components {
             };
         };
         /**
-         * Role
-         * @description What a key may do: in its project (the first three), or on the whole platform.
-         * @enum {string}
+         * Roles
+         * @description Roles of a cluster: one main kernel and any number of sub kernels.
          */
-        Role: "viewer" | "member" | "project-admin" | "auditor" | "admin";
+        Roles: {
+            main: components["schemas"]["moorage__common__model__templates__Role"];
+            /** @default null */
+            sub?: components["schemas"]["moorage__common__model__templates__Role"] | null;
+        };
         /**
          * Rollout
          * @description Rolling update: how replicas of a new revision replace those of the old one.
@@ -5421,6 +5548,12 @@ export interface components {
                 [key: string]: unknown;
             };
             /**
+             * Template
+             * @description NAME@VERSION of the template that it was made from.
+             * @default null
+             */
+            template?: string | null;
+            /**
              * Kernels
              * @default []
              */
@@ -5617,6 +5750,108 @@ export interface components {
             amount: number;
         };
         /**
+         * TemplateRun
+         * @description The body of ``POST /v1/templates/{name}/sessions``.
+         */
+        TemplateRun: {
+            /**
+             * Version
+             * @description null: the latest.
+             * @default null
+             */
+            version?: number | null;
+            /**
+             * Parameters
+             * @description Values of the template's parameters.
+             * @default {}
+             */
+            parameters?: {
+                [key: string]: string | boolean | number;
+            };
+            /**
+             * Overrides
+             * @description Fields of a session's specification, merged over the template: objects deeply, lists replaced; null removes a field.
+             * @default {}
+             */
+            overrides?: {
+                [key: string]: unknown;
+            };
+        };
+        /**
+         * TemplateSpec
+         * @description Template: the body of ``PUT /v1/templates/{name}``. Strings may contain `{{ parameter }}`; `{{{{`
+         *     stands for two braces.
+         */
+        TemplateSpec: {
+            /**
+             * Kind
+             * @default template
+             * @constant
+             */
+            kind?: "template";
+            /**
+             * Description
+             * @default
+             */
+            description?: string;
+            /**
+             * Base
+             * @description NAME or NAME@VERSION of a template on which this one is merged, as it is now.
+             * @default null
+             */
+            base?: string | null;
+            /**
+             * Parameters
+             * @default {}
+             */
+            parameters?: {
+                [key: string]: components["schemas"]["Parameter"];
+            };
+            /**
+             * Spec
+             * @description Fields of a session's specification.
+             * @default {}
+             */
+            spec?: {
+                [key: string]: unknown;
+            };
+            /**
+             * @description Roles with their own commands, images, variables and resources; null: one kernel.
+             * @default null
+             */
+            roles?: components["schemas"]["Roles"] | null;
+        };
+        /**
+         * TemplateView
+         * @description One version of a template, which never changes.
+         */
+        TemplateView: {
+            /** Name */
+            name: string;
+            /** Version */
+            version: number;
+            /**
+             * Project
+             * @description Empty: for the sessions of all projects.
+             */
+            project: string;
+            template: {
+                [key: string]: unknown;
+            };
+            /**
+             * Bases
+             * @description The versions on which it is merged, the nearest first.
+             */
+            bases: string[];
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Created By */
+            created_by: string;
+        };
+        /**
          * UnknownKernelView
          * @description A kernel that an agent runs and the database does not know, as after the restore of a backup.
          */
@@ -5784,7 +6019,7 @@ export interface components {
             user: string;
             /** Project */
             project: string;
-            role: components["schemas"]["Role"];
+            role: components["schemas"]["moorage__common__model__roles__Role"];
             /**
              * Platform Role
              * @default null
@@ -5946,6 +6181,48 @@ export interface components {
             changed_at: string;
             /** In Use */
             in_use: boolean;
+        };
+        /**
+         * Role
+         * @description What a key may do: in its project (the first three), or on the whole platform.
+         * @enum {string}
+         */
+        moorage__common__model__roles__Role: "viewer" | "member" | "project-admin" | "auditor" | "admin";
+        /**
+         * Role
+         * @description Kernels of one role: what differs from `spec`. Values may be strings with `{{ parameter }}`.
+         */
+        moorage__common__model__templates__Role: {
+            /**
+             * Count
+             * @description Number of kernels of the role; of main always 1.
+             * @default 1
+             */
+            count?: number | string;
+            /**
+             * Command
+             * @default null
+             */
+            command?: string[] | null;
+            /**
+             * Image
+             * @default null
+             */
+            image?: string | null;
+            /**
+             * Env
+             * @default {}
+             */
+            env?: {
+                [key: string]: string;
+            };
+            /**
+             * Resources
+             * @default null
+             */
+            resources?: {
+                [key: string]: string | number;
+            } | null;
         };
     };
     responses: {
@@ -7697,6 +7974,249 @@ export interface operations {
             401: components["responses"]["problem"];
             403: components["responses"]["problem"];
             404: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    list_templates: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Items_TemplateView_"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    start_template: {
+        parameters: {
+            query?: {
+                /** @description Reject a session that no agent could ever hold with 409, instead of a warning. */
+                strict?: boolean;
+                /** @description Create nothing. Return where the session would be placed now, or what is missing. */
+                dry_run?: boolean;
+            };
+            header?: {
+                /** @description Makes the request safe to repeat. For a day, the same key with the same body returns the same response, with `Idempotent-Replayed: true`. The same key with another body is rejected with 409. */
+                "Idempotency-Key"?: string;
+            };
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TemplateRun"];
+            };
+        };
+        responses: {
+            /** @description With `dry_run`: nothing was created */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PlanView"];
+                };
+            };
+            /** @description Created */
+            201: {
+                headers: {
+                    /** @description /v1/sessions/{id} */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
+            408: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            413: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            415: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    list_versions: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Items_TemplateView_"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    get_template: {
+        parameters: {
+            query?: {
+                /** @description Default: the latest. */
+                version?: number | null;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TemplateView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    put_template: {
+        parameters: {
+            query?: {
+                /** @description The template of all projects; for administrators. */
+                for_all?: boolean;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["TemplateSpec"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TemplateView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
+            408: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            413: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            415: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    delete_template: {
+        parameters: {
+            query?: {
+                /** @description The template of all projects; for administrators. */
+                for_all?: boolean;
+            };
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TemplateView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
             409: components["responses"]["problem"];
             414: components["responses"]["problem"];
             421: components["responses"]["problem"];
