@@ -74,6 +74,8 @@ def test_context_of_a_model(body: bytes, found: int | None) -> None:
 class Check:
     """``answers``: of the next probes; True without any."""
 
+    interval_s = 0.0
+
     def __init__(self) -> None:
         self.answers: list[bool | None] = []
         self.metrics: EngineMetrics | None = EngineMetrics(0, 0, None, 0)

@@ -104,7 +104,7 @@ class SlurmRuntime:
             await asyncio.to_thread(self._folders.beat, str(self._clock.now().timestamp()))
         except OSError as error:
             raise RuntimeFailed(
-                f"agent.slurm.work_dir = {self._folders.work}: {error.strerror}",
+                f"agent.slurm_work_dir = {self._folders.work}: {error.strerror}",
                 next_step="name a directory that this login node and the nodes of the site share",
             ) from None
         await self._listing.refresh(self._clock.monotonic() - self._rules.poll_s)
