@@ -12,7 +12,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import aiohttp
@@ -26,7 +26,6 @@ from moorage.common.views.keys import KeySpec
 from moorage.demo.model import write_tiny_llama_dir
 from tests.e2e.harness import Platform, kernels_below, processes, until
 
-from .engine_cores import cores
 from .test_vllm import ARGS, ENV
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900), pytest.mark.asyncio(loop_scope="module")]
@@ -334,8 +333,7 @@ async def test_more_replicas_while_requests_wait(platform: Platform) -> None:
 
 
 async def test_replicas_killed_at_random(platform: Platform) -> None:
-    """Only streams may fail whose first byte was sent, also while both replicas are gone, and when an engine
-    dies before its API server, which answers 500 then."""
+    """Only streams may fail whose first byte was sent, also while both replicas are gone."""
     await scale(platform, min=2, max=2)
     await ready(platform, 2)
     seen, over, rng = Counter[str](), asyncio.Event(), random.Random(7)
@@ -375,16 +373,11 @@ async def test_replicas_killed_at_random(platform: Platform) -> None:
                 engines = sorted(kernels_below(platform.home).items())
                 for kernel in rng.sample(sorted({kernel for _, kernel in engines}), kernels):
                     for pid in (pid for pid, of in engines if of == kernel):
-                        os.kill(pid, signal.SIGKILL)
+                        with suppress(ProcessLookupError):  # it may follow the one before by itself
+                            os.kill(pid, signal.SIGKILL)
                     await go_on()
-            for _ in range(3):
-                await ready(platform, 2)
-                alone = cores(platform.home)
-                assert len(alone) == 2
-                os.kill(rng.choice(alone), signal.SIGKILL)
-                await go_on()
         finally:
             over.set()
             await asyncio.gather(*clients)
-    print(dict(seen))
+            print(dict(seen))
     assert set(seen) <= {"ok", "cut off"}, seen
