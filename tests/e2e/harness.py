@@ -140,11 +140,12 @@ class Platform:
         return (self.home / f"{name}.out").read_text()
 
     def close(self) -> None:
-        for name in list(self._running):
+        for name, process in list(self._running.items()):
             try:
                 self.stop(name)
             except subprocess.TimeoutExpired:
-                self.kill(name)
+                process.kill()
+                process.wait()
         deadline = time.monotonic() + TIMEOUT_S
         while (left := kernels_below(self.home)) and time.monotonic() < deadline:
             for pid in left:
