@@ -92,8 +92,6 @@ class Agent:
         # With a simulated inventory no real device is touched.
         simulated = settings.inventory.startswith("fake:")
         self._devices = DeviceManager(() if simulated else (NvidiaVendor(), *installed_vendors()))
-        self._runtimes = RuntimeRegistry(settings, self.state, self._home, logs, clock)
-        self._device_health = None if simulated else self._monitor_devices()
         offered = load_inventory(
             settings.inventory,
             self._devices,
@@ -101,6 +99,8 @@ class Agent:
             reserved_mem=settings.reserved_mem,
             owner=self.id,
         )
+        self._runtimes = RuntimeRegistry(settings, self.state, self._home, logs, clock)
+        self._device_health = None if simulated else self._monitor_devices()
         self._inventory = (
             FencedInventory(offered, self._device_health.fences) if self._device_health else offered
         )
