@@ -155,7 +155,7 @@ class Simulation(Interleaving, Workload, Programs, Faults, Restores, Invariants)
         return [s for s in self.streams if s.open and s.node.up and not s.manager.crashed]
 
     def reconnect_if_broken(self, node: Node) -> None:
-        if not any(s.node is node for s in self.open_streams()):
+        if node.up and not any(s.node is node for s in self.open_streams()):
             for stream in self.streams:
                 if stream.node is node:
                     stream.open = False
