@@ -31,11 +31,11 @@ SINGULAR = {
 }
 NOUNS = {
     "agents", "endpoints", "groups", "join-tokens", "keys", "limits", "peers", "projects", "quotas",
-    "secrets", "sessions", "users", "workspaces",
+    "secrets", "sessions", "templates", "users", "workspaces",
 }  # fmt: skip
 NOUN_VERBS = {
     "cordon", "create", "delete", "describe", "drain", "forget", "history", "list", "members",
-    "revoke", "rotate", "rotate-ca", "set", "uncordon",
+    "revoke", "rotate", "rotate-ca", "set", "uncordon", "versions",
 }  # fmt: skip
 DURATIONS = {
     "--coalesce", "--die-every", "--disconnect-every", "--every", "--for", "--grace",
