@@ -7,34 +7,12 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.common.link.messages import Contact, Report, ReportDelta
 from moorage.manager.lifecycle.kernel_leases import LeasedKernel
-from moorage.manager.rpc.agent_link import AgentLinks
-from moorage.manager.rpc.agent_stream import AgentStream
 
 from .database import Postgres
 from .test_simulation import first_failure
 
 LEASES = 5
-
-
-async def test_contact_before_newer_orders_is_detected(
-    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A kernel that waits for contact starts after its lease has counted as over."""
-    real = AgentLinks.apply_report
-
-    async def apply_and_confirm(
-        links: AgentLinks, stream: AgentStream, message: Report | ReportDelta
-    ) -> bool:
-        applied = await real(links, stream, message)
-        if message.sent_at:
-            stream.send_request(Contact(message.sent_at))
-        return applied
-
-    monkeypatch.setattr(AgentLinks, "apply_report", apply_and_confirm)
-    found = await first_failure(postgres, start=93, step=LEASES)
-    assert "is stored as GONE" in found.splitlines()[-2], found
 
 
 async def test_ending_leases_early_is_detected(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:

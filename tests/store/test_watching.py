@@ -120,6 +120,20 @@ async def test_a_stream_ends_with_the_rights_of_its_key(store: Store) -> None:
             await ann.until("no such event")
 
 
+async def test_a_closed_group_is_not_watched_by_others(store: Store) -> None:
+    await store.groups.put("lab", GroupOptions(projects=["vision"]), actor="root")
+    agent = FakeAgent(store, group="lab")
+    await agent.report()
+    async with serve(store) as api, watching(api, "bob") as bob, watching(api, "ann") as ann:
+        for caller, seen in (("ann", True), ("bob", False), ("auditor", True)):
+            for path in ("/v1/overview", "/v1/occupancy"):
+                assert ("lab" in (await api.call(caller, "GET", path))[1]) is seen, (caller, path)
+        await store.agents.cordon("node-1", actor="root")
+        await ann.until("agent", cordon="cordon")
+        await store.groups.put("open", GroupOptions(), actor="root")
+        assert (await bob.next())[1]["name"] == "open"
+
+
 async def test_overview_and_occupancy(store: Store) -> None:
     agent = FakeAgent(store, gpus=2)
     await agent.report()

@@ -16,30 +16,22 @@ from moorage.common.views.resources import (
     ForgottenAgent,
 )
 from moorage.manager.api import authorization
+from moorage.manager.api.groups import closed_groups
 from moorage.manager.api.route import Call, Items, NoQuery
-from moorage.manager.identity.limits import may_use
 
 
 async def list_agents(call: Call[None, NoQuery]) -> Items[AgentView]:
     found = await call.deps.store.agents.all()
-    closed = await _closed(call)
+    closed = await closed_groups(call)
     seen = [v for v in found if _sees(call, v.resource_group) and v.resource_group not in closed]
     return Items[AgentView](items=[_shown(call, view) for view in seen])
 
 
 async def get_agent(call: Call[None, NoQuery]) -> AgentView:
     view = await call.deps.store.agents.get(call.path("id"))
-    if not _sees(call, view.resource_group) or view.resource_group in await _closed(call):
+    if not _sees(call, view.resource_group) or view.resource_group in await closed_groups(call):
         raise NotFound(f"no agent {view.id!r}", next_step="`moorage agents` lists them")
     return _shown(call, view)
-
-
-async def _closed(call: Call[Any, Any]) -> set[str]:
-    """Resource groups that are not for the caller."""
-    if call.scope.projects is None:
-        return set()
-    groups = await call.deps.store.groups.all()
-    return {group.name for group in groups if not may_use(call.scope, group.options)}
 
 
 def _sees(call: Call[Any, Any], group: str) -> bool:

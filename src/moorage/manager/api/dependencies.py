@@ -174,8 +174,9 @@ class Groups(Protocol):
 
 
 class Overviews(Protocol):
-    async def overview(self, scope: Scope, groups: frozenset[str] | None) -> Overview: ...
-
+    async def overview(
+        self, scope: Scope, groups: frozenset[str] | None, closed: frozenset[str]
+    ) -> Overview: ...
     async def occupancy(
         self, scope: Scope, *, resource_group: str | None, agent: str | None, cursor: str | None, limit: int
     ) -> Page[AgentOccupancy]: ...

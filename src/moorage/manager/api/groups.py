@@ -31,6 +31,14 @@ def _sees(call: Call[Any, Any], view: GroupView) -> bool:
     return may_name(call.scope, view.name) and may_use(call.scope, view.options)
 
 
+async def closed_groups(call: Call[Any, Any]) -> frozenset[str]:
+    """Resource groups that are not for the caller."""
+    if call.scope.projects is None:
+        return frozenset()
+    groups = await call.deps.store.groups.all()
+    return frozenset(group.name for group in groups if not may_use(call.scope, group.options))
+
+
 async def list_groups(call: Call[None, NoQuery]) -> Items[GroupView]:
     found = await call.deps.store.groups.all()
     return Items[GroupView](items=[_shown(call, view) for view in found if _sees(call, view)])

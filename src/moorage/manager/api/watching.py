@@ -12,6 +12,7 @@ from moorage.common.model.spec import NoNul
 from moorage.common.views.events import AgentOccupancy, EventKind, Overview
 from moorage.common.views.resources import Page
 from moorage.manager.api.authorization import may_name
+from moorage.manager.api.groups import closed_groups
 from moorage.manager.api.route import Call, NoQuery
 from moorage.manager.api.sessions import STREAM, PageQuery, split_list
 from moorage.manager.identity.audience import Audience
@@ -42,10 +43,12 @@ class OccupancyQuery(PageQuery):
 async def stream_events(call: Call[None, EventQuery]) -> web.StreamResponse:
     """Ends when the rights of the caller have changed: the client connects again with its new ones."""
     request, scope, key = call.request, call.scope, call.scope.key
+    closed = await closed_groups(call)
     audience = Audience(
         None if scope.projects is None else frozenset(scope.projects),
         None if key is None else key.resource_groups,
         frozenset(call.query.kinds) or None,
+        closed,
     )
     stream = call.deps.events.stream(audience, request.headers.get("Last-Event-ID", "")[:100])
     response: web.StreamResponse | None = None
@@ -57,7 +60,7 @@ async def stream_events(call: Call[None, EventQuery]) -> web.StreamResponse:
                 request[STREAM] = response
             async with asyncio.timeout(WRITE_S):
                 await response.write(text)
-            if text.startswith(b":") and await call.renew() != scope:
+            if text.startswith(b":") and (await call.renew() != scope or await closed_groups(call) != closed):
                 break
     except TimeoutError:
         if request.transport is not None:
@@ -70,7 +73,8 @@ async def stream_events(call: Call[None, EventQuery]) -> web.StreamResponse:
 
 async def get_overview(call: Call[None, NoQuery]) -> Overview:
     key = call.scope.key
-    return await call.deps.store.overviews.overview(call.scope, None if key is None else key.resource_groups)
+    groups = None if key is None else key.resource_groups
+    return await call.deps.store.overviews.overview(call.scope, groups, await closed_groups(call))
 
 
 async def list_occupancy(call: Call[None, OccupancyQuery]) -> Page[AgentOccupancy]:
@@ -82,5 +86,10 @@ async def list_occupancy(call: Call[None, OccupancyQuery]) -> Page[AgentOccupanc
         cursor=query.cursor,
         limit=query.limit,
     )
-    shown = [one for one in page.items if may_name(call.scope, one.resource_group)]
+    closed = await closed_groups(call)
+    shown = [
+        one
+        for one in page.items
+        if may_name(call.scope, one.resource_group) and one.resource_group not in closed
+    ]
     return page.model_copy(update={"items": shown})

@@ -78,6 +78,8 @@ class EventLog:
 def _sees(audience: Audience, event: EncodedEvent) -> bool:
     if audience.kinds is not None and event.kind not in audience.kinds:
         return False
+    if event.group in audience.closed:
+        return False
     if event.group and audience.groups is not None and event.group not in audience.groups:
         return False
     return (

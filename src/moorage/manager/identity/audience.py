@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """Projects, resource groups and kinds of events. None: all of them."""
+    """Projects, resource groups and kinds of events. None: all of them. ``closed``: resource groups that are
+    not for the watcher."""
 
     projects: frozenset[str] | None = None
     groups: frozenset[str] | None = None
     kinds: frozenset[str] | None = None
+    closed: frozenset[str] = frozenset()

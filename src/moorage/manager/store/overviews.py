@@ -55,8 +55,11 @@ class OverviewStore:
         rows = await self._db.fetch(statement, sorted(ids)) if ids else []
         return [dict(row) for row in rows]
 
-    async def overview(self, scope: Scope, groups: frozenset[str] | None) -> events.Overview:
-        """Counts of the sessions that ``scope`` sees. ``groups``: only these resource groups; None: all."""
+    async def overview(
+        self, scope: Scope, groups: frozenset[str] | None, closed: frozenset[str] = frozenset()
+    ) -> events.Overview:
+        """Counts of the sessions that ``scope`` sees. ``groups``: only these resource groups; None: all but
+        ``closed``."""
         agents: defaultdict[str, dict[str, int]] = defaultdict(dict)
         for row in await self._db.fetch(SQL["overview_groups"]):
             by_status = agents[row["name"]]
@@ -68,7 +71,7 @@ class OverviewStore:
         sessions: defaultdict[str, list[Row]] = defaultdict(list)
         for row in await self._db.fetch(SQL["overview_sessions"], scope.projects):
             sessions[row["resource_group"]].append(row)
-        shown = sorted(agents if groups is None else groups & agents.keys())
+        shown = sorted((agents.keys() if groups is None else groups & agents.keys()) - closed)
         views = [_group(name, agents[name], slots[name], sessions[name]) for name in shown]
         total: defaultdict[str, int] = defaultdict(int)
         for view in views:

@@ -155,8 +155,8 @@ class JobBook:
                     raise
         if found.billing:
             log.warning("a job may run on and cost", job=job.record.name, why=found.billing)
-        await asyncio.to_thread(self._records.remove, job.record.kernel_id)
-        self.listing.forget(job.record.job_id)
+        await asyncio.to_thread(self._erase, job)
+        self.listing.remove(job.record.job_id)
         self._jobs.pop(job.record.kernel_id, None)
         if job.relay is not None:
             await job.relay.close()
@@ -290,7 +290,18 @@ class JobBook:
 
     async def _save(self, job: TrackedJob, record: JobRecord) -> None:
         job.record = record
-        await asyncio.to_thread(self._records.save, record)
+        await asyncio.to_thread(self._write, job, record)
+
+    def _write(self, job: TrackedJob, record: JobRecord) -> None:
+        """A list that was asked for before a job was removed may be acted on after it."""
+        with job.writing:
+            if not job.removed:
+                self._records.save(record)
+
+    def _erase(self, job: TrackedJob) -> None:
+        with job.writing:
+            job.removed = True
+            self._records.remove(job.record.kernel_id)
 
     def _notify(self, jobs: list[TrackedJob]) -> None:
         for job in jobs:

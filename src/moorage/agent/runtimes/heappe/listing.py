@@ -36,10 +36,11 @@ class JobListing:
         self._client, self._agent, self._clock, self._per_job = client, agent, clock, per_job
         self._lock = asyncio.Lock()
         self._begun_at: float | None = None  # the last listing that succeeded, monotonic
-        self._number = 0
+        self._begun = self._number = 0  # listings that were begun; the last one that succeeded
         self.others = frozenset[str]()
         self._active: dict[int, Seen] = {}
         self._ended: dict[int, Seen] = {}
+        self._removed: set[int] = set()
 
     def get(self, job_id: int) -> Seen | None:
         return self._active.get(job_id) or self._ended.get(job_id)
@@ -52,6 +53,11 @@ class JobListing:
         """The active jobs of this agent."""
         return [seen.job for seen in self._active.values()]
 
+    def remove(self, job_id: int) -> None:
+        """This job has ended for good. The server may list it as active for a while, from a cache."""
+        self.forget(job_id)
+        self._removed.add(job_id)
+
     def forget(self, job_id: int) -> None:
         self._active.pop(job_id, None)
         self._ended.pop(job_id, None)
@@ -59,18 +65,20 @@ class JobListing:
     async def refresh(self, watched: Collection[int] = (), since: float | None = None) -> None:
         """List the jobs, and look at those of ``watched`` that are not active any more. ``since``: a listing
         that was begun later is new enough. Raises ``HeappeFailed``."""
-        number = self._number
+        begun = self._begun
         async with self._lock:
-            is_newer = self._number > number  # it was begun after this call
+            is_newer = self._number > begun  # it was begun after this call
             if is_newer or (since is not None and self._begun_at is not None and self._begun_at >= since):
                 return
+            self._begun += 1
             begun_at, at = self._clock.monotonic(), self._clock.now().timestamp()
             found = await self._client.jobs(_STATES)
             names = [(job, JobName.parse(job.name)) for job in found]
             ours = [job for job, name in names if self._is_ours(name)]
             self.others = frozenset(job.name for job, name in names if name and not self._is_ours(name))
-            self._active = {job.id: Seen(job, at) for job in ours}
-            self._begun_at, self._number = begun_at, self._number + 1
+            self._removed &= {job.id for job in found}
+            self._active = {job.id: Seen(job, at) for job in ours if job.id not in self._removed}
+            self._begun_at, self._number = begun_at, self._begun
             missing = [job_id for job_id in watched if job_id not in self._active]
             stale = [job.id for job in ours if job.id in watched] if self._per_job() else []
             await self.look_at([job_id for job_id in (*missing, *stale) if job_id])

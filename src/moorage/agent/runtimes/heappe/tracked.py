@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import threading
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +28,8 @@ _REPLACEMENT = "\ufffd"
 @dataclass(eq=False)
 class TrackedJob:
     """``seen``: its last listing; ``end_read``: what the job wrote at its end was looked for. ``attempts``:
-    how often. ``address``: of its relay."""
+    how often. ``address``: of its relay. ``removed``: its record is gone, and stays gone; changes under
+    ``writing``, in a thread."""
 
     record: JobRecord
     seen: Seen | None = None
@@ -40,6 +42,8 @@ class TrackedJob:
     last: object = None
     pulled_at: float = float("-inf")
     pulling: asyncio.Lock = field(default_factory=asyncio.Lock)
+    removed: bool = False
+    writing: threading.Lock = field(default_factory=threading.Lock)
 
     def facts(self, clock: Clock) -> Facts:
         record, now, mono = self.record, clock.now().timestamp(), clock.monotonic()
