@@ -234,7 +234,7 @@ class ScriptedCluster:
             await played.engine.kill()
         program = played.program
         if program is not None and program.returncode is None:
-            for sign, patience_s in ((signal.SIGTERM, 1.0), (signal.SIGKILL, 10.0)):
+            for sign, patience_s in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 10.0)):
                 try:
                     os.killpg(program.pid, sign)
                     await asyncio.wait_for(program.wait(), patience_s)
