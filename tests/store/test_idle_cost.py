@@ -76,7 +76,8 @@ CHUNKS = [
     (leader, "LEASE_S", 600.0),
 ]
 # Linear in agents, as heartbeats are: an index on the time of the last one would make these more expensive.
-LINEAR = {"agents: idle: agent_contacts"}
+# A sample of the occupancy sums up all slots and live sessions, twice a minute.
+LINEAR = {"agents: idle: agent_contacts", "gc: idle: occupancy_record"}
 CASES = {
     "sessions": lambda n: World(agents=20 * n, running=100 * n),
     "endpoints": lambda n: World(agents=20 * n, endpoints=5 * n),

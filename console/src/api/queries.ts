@@ -1,6 +1,6 @@
 import { type QueryClient, queryOptions } from "@tanstack/react-query";
 import { api, unwrap } from "./client";
-import { isLive } from "./connection";
+import { isLive, serverNow } from "./connection";
 
 // Open pages ask again after so long: without the stream of events, and with it, for what has no events.
 const POLL_MS = 5000;
@@ -72,6 +72,23 @@ export const occupancyQuery = (query: { resource_group?: string; agent?: string 
       }
       return items;
     },
+  });
+
+const RANGES_S = { "6h": 6 * 3600, "1d": 86_400, "7d": 7 * 86_400, "30d": 30 * 86_400, "1y": 365 * 86_400 };
+export type HistoryRange = keyof typeof RANGES_S;
+export const historyRanges = Object.keys(RANGES_S) as HistoryRange[];
+
+/** What was in use and what waited, until now by the manager's clock. */
+export const occupancyHistoryQuery = (range: HistoryRange, group?: string) =>
+  queryOptions({
+    queryKey: ["history", range, group],
+    queryFn: () => {
+      const from = new Date(serverNow() - RANGES_S[range] * 1000).toISOString();
+      const query = { from, ...(group === undefined ? {} : { resource_group: group }) };
+      return unwrap(api.GET("/v1/occupancy/history", { params: { query } }));
+    },
+    staleTime: 30_000,
+    refetchInterval: 60_000,
   });
 
 export interface SessionFilter {

@@ -783,6 +783,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/occupancy/history": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Tell what resource groups offered, what of it was in use and how many sessions waited, over time: by minute for two days, by hour for ninety, by day for ten years */
+        get: operations["occupancy_history"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/session": {
         parameters: {
             query?: never;
@@ -2513,6 +2530,19 @@ export interface components {
                 [key: string]: number;
             };
         };
+        /** GroupHistory */
+        GroupHistory: {
+            /** Name */
+            name: string;
+            /**
+             * Slots
+             * @default {}
+             */
+            slots?: {
+                [key: string]: components["schemas"]["SlotHistory"];
+            };
+            queue: components["schemas"]["QueueHistory"];
+        };
         /**
          * GroupOptions
          * @description Scheduling options of a resource group. Changes take effect in the next scheduling pass.
@@ -4104,6 +4134,29 @@ export interface components {
          * @enum {string}
          */
         ObservedState: "PREPARING" | "QUEUED" | "CREATING" | "RUNNING" | "STOPPING" | "EXITED" | "GONE" | "UNKNOWN";
+        /**
+         * OccupancyHistory
+         * @description What groups offered, what of it was in use, and what waited, over time.
+         */
+        OccupancyHistory: {
+            /**
+             * Since
+             * Format: date-time
+             */
+            since: string;
+            /**
+             * Until
+             * Format: date-time
+             */
+            until: string;
+            /**
+             * Step
+             * @enum {string}
+             */
+            step: "minute" | "hour" | "day";
+            /** Groups */
+            groups: components["schemas"]["GroupHistory"][];
+        };
         /** OccupiedSlot */
         OccupiedSlot: {
             /** Slot */
@@ -4673,6 +4726,32 @@ export interface components {
              */
             created_by?: string;
         };
+        /** QueueHistory */
+        QueueHistory: {
+            /**
+             * At
+             * @description Begin of each step, in Unix seconds. Steps without a sample are absent.
+             * @default []
+             */
+            at?: number[];
+            /**
+             * Pending
+             * @description Pending sessions of all projects, the mean over the step.
+             * @default []
+             */
+            pending?: number[];
+            /**
+             * Pending Peak
+             * @default []
+             */
+            pending_peak?: number[];
+            /**
+             * Running
+             * @description Running sessions of all projects, the mean over the step.
+             * @default []
+             */
+            running?: number[];
+        };
         /**
          * QuotaLimits
          * @description Quota of a user, project or resource group. 0 allows none; an absent limit is no limit.
@@ -4751,7 +4830,7 @@ export interface components {
          * Reason
          * @enum {string}
          */
-        Reason: "" | "insufficient-resources" | "infeasible" | "no-eligible-agent" | "backoff" | "reserved" | "quota" | "earlier-attempt" | "dependency" | "dependency-failed" | "begin-time" | "not-allowed" | "selector-failed" | "image-missing" | "image-not-allowed" | "mount-not-allowed" | "no-nvidia-runtime" | "limit-refused" | "no-network" | "runtime-unavailable" | "disk-full" | "not-isolated" | "model-missing" | "engine-missing" | "port-taken" | "device-busy" | "start-timeout" | "queue-timeout" | "pending-timeout" | "create-failed" | "exit-zero" | "exit-nonzero" | "killed" | "oom" | "timeout" | "max-lifetime" | "walltime" | "stop-timeout" | "kernel-gone" | "lease-expired" | "agent-lost" | "agent-shutdown" | "agent-drained" | "preempted" | "scaled-down" | "revision-replaced" | "group-full" | "unhealthy" | "endpoint-deleted" | "user-requested";
+        Reason: "" | "insufficient-resources" | "infeasible" | "no-eligible-agent" | "backoff" | "reserved" | "quota" | "earlier-attempt" | "dependency" | "dependency-failed" | "begin-time" | "not-allowed" | "selector-failed" | "image-missing" | "image-not-allowed" | "mount-not-allowed" | "no-nvidia-runtime" | "limit-refused" | "no-network" | "runtime-unavailable" | "disk-full" | "not-isolated" | "model-missing" | "engine-missing" | "port-taken" | "device-busy" | "start-timeout" | "queue-timeout" | "pending-timeout" | "create-failed" | "exit-zero" | "exit-nonzero" | "killed" | "oom" | "timeout" | "max-lifetime" | "walltime" | "stop-timeout" | "kernel-gone" | "lease-expired" | "agent-lost" | "agent-shutdown" | "agent-drained" | "preempted" | "scaled-down" | "revision-replaced" | "group-full" | "preferred-group" | "unhealthy" | "endpoint-deleted" | "user-requested";
         /** ReplicaView */
         ReplicaView: {
             /** Session Id */
@@ -5652,6 +5731,35 @@ export interface components {
             options?: {
                 [key: string]: string;
             };
+        };
+        /**
+         * SlotHistory
+         * @description A column for each value; base units, devices in 1/1000.
+         */
+        SlotHistory: {
+            /**
+             * At
+             * @description Begin of each step, in Unix seconds. Steps without a sample are absent.
+             * @default []
+             */
+            at?: number[];
+            /**
+             * Capacity
+             * @description Mean over the step.
+             * @default []
+             */
+            capacity?: number[];
+            /**
+             * Used
+             * @description Mean over the step.
+             * @default []
+             */
+            used?: number[];
+            /**
+             * Used Peak
+             * @default []
+             */
+            used_peak?: number[];
         };
         /**
          * Start
@@ -8426,6 +8534,46 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Page_AgentOccupancy_"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    occupancy_history: {
+        parameters: {
+            query?: {
+                /** @description Default: all that are not retired. */
+                resource_group?: string | null;
+                /** @description The step of this time is the first. Default: a day before `to`. */
+                from?: string | null;
+                /** @description The last step begins before. Default: now. */
+                to?: string | null;
+                /** @description Default: the shortest with at most 400 steps that is still kept. */
+                step?: ("minute" | "hour" | "day") | null;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["OccupancyHistory"];
                 };
             };
             400: components["responses"]["problem"];

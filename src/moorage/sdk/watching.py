@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
+from datetime import datetime
 
-from moorage.common.views.events import AgentOccupancy, EventKind, Overview
+from moorage.common.views.events import AgentOccupancy, EventKind, OccupancyHistory, Overview, Step
 from moorage.common.views.resources import Page
 from moorage.sdk.transport import Transport
 
@@ -27,6 +28,23 @@ class WatchCalls(Transport):
         """One page, by agent. Pass its ``next`` as ``cursor`` for the next page."""
         query = {"resource_group": resource_group, "agent": agent, "cursor": cursor, "limit": str(limit)}
         return await self.call(Page[AgentOccupancy], "GET", "/v1/occupancy", query=query)
+
+    async def occupancy_history(
+        self,
+        *,
+        resource_group: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        step: Step | None = None,
+    ) -> OccupancyHistory:
+        """By default of the last day, of all resource groups, by the shortest step that suits."""
+        query = {
+            "resource_group": resource_group,
+            "from": since.isoformat() if since else None,
+            "to": until.isoformat() if until else None,
+            "step": step,
+        }
+        return await self.call(OccupancyHistory, "GET", "/v1/occupancy/history", query=query)
 
     async def changes(self, kinds: Collection[EventKind] = ()) -> AsyncIterator[None]:
         """Yields when the stream has begun, and then whenever something has changed: what, the other calls

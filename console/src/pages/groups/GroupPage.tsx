@@ -1,5 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "@tanstack/react-router";
+import { lazy, Suspense } from "react";
 import type { Session } from "@/api/client";
 import { api, unwrapVersioned } from "@/api/client";
 import { occupancyQuery, sessionsQuery, whyQuery } from "@/api/queries";
@@ -13,6 +14,8 @@ import { Age } from "@/parts/Time";
 import { ExpectedStart } from "@/parts/Why";
 import { t } from "@/texts";
 import { GroupForm } from "./GroupForm";
+
+const History = lazy(() => import("@/charts/History"));
 
 // Each row asks why it waits; these are as many as one looks at.
 const QUEUED = 12;
@@ -48,6 +51,9 @@ export function GroupPage() {
           {(agents) => <OccupancyGrid agents={agents} />}
         </Loaded>
       </Section>
+      <Suspense fallback={<div className="chart-space" />}>
+        <History group={name} />
+      </Suspense>
       <Section title={t("group.queue")}>
         <Loaded query={queue}>{(page) => <GroupQueue sessions={page.items} />}</Loaded>
       </Section>

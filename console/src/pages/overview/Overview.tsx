@@ -1,5 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
+import { lazy, Suspense } from "react";
 import type { Schemas } from "@/api/client";
 import { agentsQuery, overviewQuery, sessionsQuery } from "@/api/queries";
 import { reasonText } from "@/parts/format";
@@ -10,7 +11,8 @@ import { StatusText } from "@/parts/Status";
 import { Age } from "@/parts/Time";
 import { UsageBars } from "@/parts/Usage";
 import { t } from "@/texts";
-import { History } from "./History";
+
+const History = lazy(() => import("@/charts/History"));
 
 type Overall = Schemas["Overview"];
 type GroupOverview = Schemas["GroupOverview"];
@@ -35,7 +37,9 @@ export function Overview() {
           </div>
         )}
       </Loaded>
-      <History />
+      <Suspense fallback={<div className="chart-space" />}>
+        <History />
+      </Suspense>
       <Section title={t("overview.queue")}>
         <Loaded query={queue}>{(page) => <Queue sessions={page.items} groups />}</Loaded>
       </Section>

@@ -123,3 +123,41 @@ class AgentOccupancy(View):
     draining: bool
     ready: bool
     slots: list[OccupiedSlot]
+
+
+Step = Literal["minute", "hour", "day"]
+
+
+class SlotHistory(View):
+    """A column for each value; base units, devices in 1/1000."""
+
+    at: list[int] = Field(
+        [], description="Begin of each step, in Unix seconds. Steps without a sample are absent."
+    )
+    capacity: list[float] = Field([], description="Mean over the step.")
+    used: list[float] = Field([], description="Mean over the step.")
+    used_peak: list[int] = Field([])
+
+
+class QueueHistory(View):
+    at: list[int] = Field(
+        [], description="Begin of each step, in Unix seconds. Steps without a sample are absent."
+    )
+    pending: list[float] = Field([], description="Pending sessions of all projects, the mean over the step.")
+    pending_peak: list[int] = Field([])
+    running: list[float] = Field([], description="Running sessions of all projects, the mean over the step.")
+
+
+class GroupHistory(View):
+    name: str
+    slots: dict[str, SlotHistory] = Field({})
+    queue: QueueHistory
+
+
+class OccupancyHistory(View):
+    """What groups offered, what of it was in use, and what waited, over time."""
+
+    since: datetime
+    until: datetime
+    step: Step
+    groups: list[GroupHistory]

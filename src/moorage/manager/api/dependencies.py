@@ -19,7 +19,6 @@ from moorage.common.model.status import SessionType, Status
 from moorage.common.model.templates import TemplateSpec
 from moorage.common.views.decisions import DecisionPage, RunView
 from moorage.common.views.endpoints import EndpointPatch, EndpointView, RevisionView, ScalingDecision
-from moorage.common.views.events import AgentOccupancy, Overview
 from moorage.common.views.metering import LimitView, ModelUsage, UsageSplit
 from moorage.common.views.peers import (
     CaView,
@@ -54,6 +53,7 @@ from moorage.manager.api.identity_dependencies import (
     Secrets,
     Users,
 )
+from moorage.manager.api.watching_dependencies import OccupancyHistories, Overviews
 from moorage.manager.console import ModelAddress
 from moorage.manager.identity.audience import Audience
 from moorage.manager.identity.keys import IdempotencyKey
@@ -173,15 +173,6 @@ class Groups(Protocol):
     ) -> GroupView: ...
 
 
-class Overviews(Protocol):
-    async def overview(
-        self, scope: Scope, groups: frozenset[str] | None, closed: frozenset[str]
-    ) -> Overview: ...
-    async def occupancy(
-        self, scope: Scope, *, resource_group: str | None, agent: str | None, cursor: str | None, limit: int
-    ) -> Page[AgentOccupancy]: ...
-
-
 class Quotas(Protocol):
     async def all(self, scope: Scope) -> list[QuotaView]: ...
     async def get(self, scope: Scope, kind: QuotaScope, name: str) -> QuotaView: ...
@@ -221,6 +212,8 @@ class ApiStore(Protocol):
     def groups(self) -> Groups: ...
     @property
     def overviews(self) -> Overviews: ...
+    @property
+    def occupancy_history(self) -> OccupancyHistories: ...
     @property
     def quotas(self) -> Quotas: ...
     @property

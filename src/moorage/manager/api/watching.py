@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 from aiohttp import web
 from pydantic import BeforeValidator, Field
 
+from moorage.common.model.errors import InvalidInput
 from moorage.common.model.spec import NoNul
-from moorage.common.views.events import AgentOccupancy, EventKind, Overview
+from moorage.common.model.timestamps import Timestamp
+from moorage.common.views.events import AgentOccupancy, EventKind, OccupancyHistory, Overview, Step
 from moorage.common.views.resources import Page
 from moorage.manager.api.authorization import may_name
 from moorage.manager.api.groups import closed_groups
@@ -20,6 +23,10 @@ from moorage.manager.identity.audience import Audience
 # A client that reads nothing for so long is disconnected. Until then, what it misses stays in the one log of
 # all clients; what is queued for its socket is one write.
 WRITE_S = 30.0
+# Seconds of a step, for how many days it is kept, and how many an answer may have or has by default.
+STEPS: dict[Step, tuple[int, float]] = {"minute": (60, 2), "hour": (3600, 90), "day": (86_400, 3650)}
+MOST_STEPS, USUAL_STEPS = 3000, 400
+_DAY = timedelta(days=1)
 _HEADERS = {
     "Content-Type": "text/event-stream",
     "Cache-Control": "no-store",
@@ -38,6 +45,18 @@ class OccupancyQuery(PageQuery):
     limit: Annotated[int, Field(ge=1, le=1000)] = 500
     resource_group: NoNul | None = None
     agent: NoNul | None = None
+
+
+class HistoryQuery(NoQuery):
+    resource_group: NoNul | None = Field(None, description="Default: all that are not retired.")
+    from_: Annotated[
+        Timestamp | None,
+        Field(alias="from", description="The step of this time is the first. Default: a day before `to`."),
+    ] = None
+    to: Timestamp | None = Field(None, description="The last step begins before. Default: now.")
+    step: Step | None = Field(
+        None, description=f"Default: the shortest with at most {USUAL_STEPS} steps that is still kept."
+    )
 
 
 async def stream_events(call: Call[None, EventQuery]) -> web.StreamResponse:
@@ -93,3 +112,34 @@ async def list_occupancy(call: Call[None, OccupancyQuery]) -> Page[AgentOccupanc
         if may_name(call.scope, one.resource_group) and one.resource_group not in closed
     ]
     return page.model_copy(update={"items": shown})
+
+
+async def occupancy_history(call: Call[None, HistoryQuery]) -> OccupancyHistory:
+    query, now = call.query, call.deps.clock.now()
+    until = query.to or now
+    since = query.from_ or until - _DAY
+    step = query.step or choose_step(since, until, now)
+    seconds = STEPS[step][0]
+    if not 0 < (until - since).total_seconds() <= MOST_STEPS * seconds:
+        raise InvalidInput(
+            f"from {since.isoformat()} to {until.isoformat()} are not 1 to {MOST_STEPS} steps of a {step}",
+            next_step="give a `from` before `to`, or a longer `step`",
+        )
+    first = datetime.fromtimestamp(since.timestamp() // seconds * seconds, UTC)
+    closed = await closed_groups(call)
+    if query.resource_group is None:
+        names = {group.name for group in await call.deps.store.groups.all() if not group.retired_at}
+    else:
+        names = {query.resource_group}
+    shown = {name for name in names - closed if may_name(call.scope, name)}
+    found = await call.deps.store.occupancy_history.of_groups(shown, seconds, first, until)
+    return OccupancyHistory(since=first, until=until, step=step, groups=found)
+
+
+def choose_step(since: datetime, until: datetime, now: datetime) -> Step:
+    """The shortest that is still kept for ``since`` and makes at most ``USUAL_STEPS``; else a day. Pure."""
+    for step, (seconds, days) in STEPS.items():
+        few = (until - since).total_seconds() <= USUAL_STEPS * seconds
+        if few and now - since <= days * _DAY:
+            return step
+    return "day"

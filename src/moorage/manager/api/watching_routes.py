@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moorage.common.views.events import AgentOccupancy, Overview
+from moorage.common.views.events import AgentOccupancy, OccupancyHistory, Overview
 from moorage.common.views.resources import Page
 from moorage.manager.api import watching
 from moorage.manager.api.route import Route, route
@@ -33,6 +33,16 @@ WATCHING_ROUTES: tuple[Route, ...] = (
         "List the devices and slots of agents with the kernels that hold them, in order of the agents' ids",
         Page[AgentOccupancy],
         query=watching.OccupancyQuery,
+        access="viewer",
+    ),
+    route(
+        "GET",
+        "/v1/occupancy/history",
+        watching.occupancy_history,
+        "Tell what resource groups offered, what of it was in use and how many sessions waited, over time: "
+        "by minute for two days, by hour for ninety, by day for ten years",
+        OccupancyHistory,
+        query=watching.HistoryQuery,
         access="viewer",
     ),
 )

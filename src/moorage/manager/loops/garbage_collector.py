@@ -1,4 +1,4 @@
-"""Garbage collector: repairs inconsistent rows and deletes expired records."""
+"""Garbage collector: repairs inconsistent rows, deletes expired records, and records occupancy over time."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ DELETE_FOR_S = 2.5
 STEADY_S = 3600.0
 COMPACT_EVERY_S = 60.0
 SHRINK_EVERY_S = 300.0
+# Every minute of the history has a sample.
+SAMPLE_EVERY_S = 30.0
 
 
 class GarbageCollector:
@@ -46,6 +48,7 @@ class GarbageCollector:
         self._decisions, self._usage_s, self._sessions_s = decisions, usage_s, sessions_s
         self._records_s = records_s
         now = clock.monotonic()
+        self._sampled_at = now - SAMPLE_EVERY_S
         self._deleted_at = self._deleted_others_at = self._compacted_at = self._shrank_at = now
         self._checks = IntegrityChecks(store, metrics, clock)
         self._deleted = 0  # sessions, since the last log line
@@ -55,15 +58,13 @@ class GarbageCollector:
         now = self._clock.monotonic()
         if self._leader.term is None:
             return
+        if now - self._sampled_at >= SAMPLE_EVERY_S:
+            self._sampled_at = now
+            await self._store.occupancy_history.record(self._leader.term)
         await self._checks.run_once()
         if now - self._compacted_at >= COMPACT_EVERY_S:
             self._compacted_at = now
-            while await self._store.usage.compact(self._usage_s):
-                if self._clock.monotonic() >= now + DELETE_FOR_S:
-                    break
-            while await self._store.usage_records.compact(self._records_s):
-                if self._clock.monotonic() >= now + 2 * DELETE_FOR_S:
-                    break
+            await self._compact(now)
         if now - self._shrank_at >= SHRINK_EVERY_S:
             self._shrank_at = now
             if self._decisions is not None:
@@ -75,13 +76,27 @@ class GarbageCollector:
             self._deleted_at = now
         if now - self._deleted_others_at >= DELETE_OTHERS_EVERY_S:
             self._deleted_others_at = now
-            await self._store.peers.delete_old_join_tokens(JOIN_TOKENS_DAYS)
-            await self._store.agents.delete_history(AUDIT_DAYS)
-            await self._store.secrets.delete_unused()
-            await self._store.retention.delete_model_names()
-            agents = await self._store.retention.delete_agents()
-            log.info("deleted expired records", sessions=self._deleted, agents=agents)
-            self._deleted = 0
+            await self._delete_others(now + DELETE_FOR_S)
+
+    async def _compact(self, now: float) -> None:
+        while await self._store.usage.compact(self._usage_s):
+            if self._clock.monotonic() >= now + DELETE_FOR_S:
+                break
+        while await self._store.usage_records.compact(self._records_s):
+            if self._clock.monotonic() >= now + 2 * DELETE_FOR_S:
+                break
+
+    async def _delete_others(self, until: float) -> None:
+        await self._store.peers.delete_old_join_tokens(JOIN_TOKENS_DAYS)
+        await self._store.agents.delete_history(AUDIT_DAYS)
+        await self._store.secrets.delete_unused()
+        await self._store.retention.delete_model_names()
+        agents = await self._store.retention.delete_agents()
+        while await self._store.occupancy_history.delete_old():
+            if self._clock.monotonic() >= until:
+                break
+        log.info("deleted expired records", sessions=self._deleted, agents=agents)
+        self._deleted = 0
 
     async def _delete_expired(self, until: float) -> bool:
         """Delete ended sessions and idempotency keys, batch by batch: as many as have expired, however many

@@ -27,6 +27,7 @@ from moorage.manager.store.limit_shares import LimitShareStore
 from moorage.manager.store.loads import LoadStore
 from moorage.manager.store.managers import ManagerStore
 from moorage.manager.store.notifier import Notifier
+from moorage.manager.store.occupancy_history import OccupancyHistoryStore
 from moorage.manager.store.orders import OrderStore
 from moorage.manager.store.overviews import OverviewStore
 from moorage.manager.store.peers import PeerStore
@@ -71,6 +72,7 @@ class Store:
         self.audit = AuditStore(db)
         self.groups = GroupStore(db, notifier, clock)
         self.overviews = OverviewStore(db, clock)
+        self.occupancy_history = OccupancyHistoryStore(db)
         self.quotas = QuotaStore(db, notifier)
         self.scheduling = SchedulingStore(db, notifier, clock, self.sessions, self.groups, self.quotas)
         self.managers = ManagerStore(db, notifier, clock.new_id())

@@ -10,6 +10,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from moorage.manager.store import identity_tables as identity_tables
 from moorage.manager.store import metering_tables as metering_tables
+from moorage.manager.store import occupancy_tables as occupancy_tables
 from moorage.manager.store import serving_tables as serving_tables
 from moorage.manager.store.schema import ID, TIME, table
 from moorage.manager.store.schema import metadata as metadata

@@ -57,6 +57,7 @@ EXPECTED = {
     "/v1/events": {"get"},
     "/v1/overview": {"get"},
     "/v1/occupancy": {"get"},
+    "/v1/occupancy/history": {"get"},
     "/v1/quotas": {"get"},
     "/v1/quotas/{scope}/{name}": {"get", "put", "delete"},
     "/v1/usage": {"get"},

@@ -1,4 +1,0 @@
-/** Occupancy over time. */
-export function History() {
-  return null;
-}
