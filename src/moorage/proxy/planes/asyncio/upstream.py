@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from ssl import SSLContext
 from typing import Protocol, cast
 
 from moorage.common.aio.sockets import keep_alive
@@ -249,33 +250,47 @@ class UpstreamPool:
 
     async def connect(self, address: Address) -> UpstreamConnection:
         """Raises ``OSError`` and ``TimeoutError``."""
-        loop = asyncio.get_running_loop()
+        connection = UpstreamConnection(self, address)
         async with asyncio.timeout(self._connect_timeout_s):
-            connection = UpstreamConnection(self, address)
-            await loop.create_connection(lambda: cast(asyncio.Protocol, connection), *address)
+            await self._open(connection, *address)
         return connection
 
     async def connect_to_provider(self, target: Target) -> UpstreamConnection:
         """As ``connect``. The first address that answers is taken."""
-        loop, providers, address = asyncio.get_running_loop(), self._providers, pool_address(target)
+        providers, address = self._providers, pool_address(target)
         last: OSError = OSError(f"{target.host} has no address")
         async with asyncio.timeout(self._connect_timeout_s):
             for host in await providers.addresses(target.host, target.port):
                 connection = UpstreamConnection(self, address)
-                protocol = cast(asyncio.Protocol, connection)
                 try:
-                    await loop.create_connection(
-                        lambda made=protocol: made,  # type: ignore[misc]
-                        host,
-                        target.port,
-                        ssl=providers.tls,
-                        server_hostname=target.host,
+                    await self._open(
+                        connection, host, target.port, ssl=providers.tls, server_hostname=target.host
                     )
                 except OSError as error:
                     last = error
                 else:
                     return connection
         raise last
+
+    async def _open(
+        self,
+        connection: UpstreamConnection,
+        host: str,
+        port: int,
+        *,
+        ssl: SSLContext | None = None,
+        server_hostname: str | None = None,
+    ) -> None:
+        loop, protocol = asyncio.get_running_loop(), cast(asyncio.Protocol, connection)
+        try:
+            await loop.create_connection(
+                lambda: protocol, host, port, ssl=ssl, server_hostname=server_hostname
+            )
+        except BaseException:
+            # Cancelled or too late. uvloop closes a connection that is already made, without connection_lost.
+            connection.close()
+            self.forget(connection)
+            raise
 
     def put(self, connection: UpstreamConnection) -> None:
         """Keep a connection for the next request."""

@@ -1,0 +1,53 @@
+"""Pool of connections to replicas."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+import uvloop
+
+from moorage.common.config.settings import ProxySettings
+from moorage.proxy.planes.asyncio.upstream import UpstreamConnection, UpstreamPool
+from moorage.proxy.planes.providers import Providers
+
+
+class _Watched(set[UpstreamConnection]):
+    def __init__(self, on_add: Callable[[], object]) -> None:
+        super().__init__()
+        self._on_add = on_add
+
+    def add(self, connection: UpstreamConnection) -> None:
+        super().add(connection)
+        self._on_add()
+
+
+@pytest.mark.parametrize("new_loop", [uvloop.new_event_loop, asyncio.new_event_loop])
+def test_connection_is_forgotten_if_nobody_wants_it_any_more(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    """The client leaves in the moment in which the connection to the replica is made."""
+
+    async def cancel_when_made() -> None:
+        gone = asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read()
+            gone.set()
+            writer.close()
+
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            pool = UpstreamPool(5.0, Providers(ProxySettings()))
+            connecting = asyncio.ensure_future(pool.connect(server.sockets[0].getsockname()))
+            pool.connections = _Watched(connecting.cancel)
+            with suppress(asyncio.CancelledError):
+                await connecting
+            assert connecting.cancelled()
+            assert not pool.connections
+            async with asyncio.timeout(10):
+                await gone.wait()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(cancel_when_made())
