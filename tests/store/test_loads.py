@@ -149,9 +149,13 @@ async def test_scaling_by_waiting_requests_and_back(platform: Loaded) -> None:
     assert (decision.rule, decision.detail) == ("waiting", "waiting 5 per replica, target 2")
     assert (decision.inputs["running"], decision.inputs["kv_cache"]) == (4, 0.9)
     assert b'moorage_endpoint_scalings_total{rule="waiting"} 1.0' in platform.metrics.render()
-    await platform.engines(0, 0, 0)
+    await platform.until(lambda view: view.ready == 3)
+    await platform.engines(2, 0, 0)
     for _ in range(3):
         assert (await platform.scale()).replicas == 3, "not at once"
+    [endpoint_id] = await platform.store.loads.autoscaled(SYSTEM)
+    [endpoint] = await platform.store.loads.of_endpoints(SYSTEM, [endpoint_id])
+    assert (endpoint.load.running, endpoint.scaling.full_at) == (6, 4)
 
 
 async def test_user_change_voids_a_decision(platform: Loaded) -> None:
@@ -266,3 +270,14 @@ async def test_reports_are_merged_until_they_are_written(platform: Loaded) -> No
 def test_specs_of_the_release_before_are_read() -> None:
     """It knows neither autoscaling nor rollouts."""
     assert EndpointSpec.model_validate(spec().model_dump(exclude={"autoscale", "rollout"})) == spec()
+
+
+async def test_requests_that_wait_in_engines_count_once(platform: Loaded) -> None:
+    """They are in flight at the proxy, too."""
+    await platform.create(**scaled(running=2), replicas=1)
+    await platform.until(complete)
+    await platform.engines(4, 5)
+    await platform.report(in_flight=10, requests=10)
+    [endpoint_id] = await platform.store.loads.autoscaled(SYSTEM)
+    [endpoint] = await platform.store.loads.of_endpoints(SYSTEM, [endpoint_id])
+    assert (endpoint.load.running, endpoint.load.waiting) == (5, 5), "one is on its way to the engine"

@@ -62,12 +62,14 @@ async def view(platform: Platform) -> EndpointView:
 
 
 async def ready(platform: Platform, replicas: int) -> EndpointView:
-    """Wait until that many are ready, and no others exist."""
+    """Wait until that many are ready, no others exist, and the engine of each runs: one that was just killed
+    counts as ready for some milliseconds more."""
 
     async def are_ready() -> EndpointView | None:
         found = await view(platform)
         live = [replica for replica in found.sessions if replica.state]
-        return found if found.ready == len(live) == replicas else None
+        engines = await asyncio.to_thread(kernels_below, platform.home)
+        return found if found.ready == len(live) == len(set(engines.values())) == replicas else None
 
     found: EndpointView = await until(f"{replicas} ready", are_ready, LOADED_S)
     return found
@@ -323,7 +325,9 @@ async def test_more_replicas_while_requests_wait(platform: Platform) -> None:
     assert set(seen) == {200}
     await ready(platform, 1)
     async with platform.client() as client:
-        down, up = await client.scaling_decisions(NAME)
+        decisions = await client.scaling_decisions(NAME)
+        print(decisions)
+        down, up = decisions
     assert (up.rule, up.from_replicas, up.to_replicas) == ("waiting", 1, 2)
     assert up.inputs["waiting"] > 2
     assert (down.rule, down.from_replicas, down.to_replicas) == ("waiting", 2, 1)

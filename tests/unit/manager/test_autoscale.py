@@ -21,8 +21,17 @@ def ago(seconds: float) -> datetime:
     return NOW - timedelta(seconds=seconds)
 
 
-def scaling(wanted: int, *, scaled_s: float = 1000, active_s: float = 1000, **policy: Any) -> Scaling:
-    return Scaling(Autoscale(**({"min": 1, "max": 5} | policy)), wanted, ago(scaled_s), ago(active_s))
+def scaling(
+    wanted: int,
+    *,
+    scaled_s: float = 1000,
+    active_s: float = 1000,
+    full_at: float | None = None,
+    **policy: Any,
+) -> Scaling:
+    return Scaling(
+        Autoscale(**({"min": 1, "max": 5} | policy)), wanted, ago(scaled_s), ago(active_s), full_at
+    )
 
 
 def load(age_s: float = 0, **fields: Any) -> LoadSample:
@@ -54,6 +63,8 @@ CASES: list[tuple[str, Scaling, list[LoadSample], int, str]] = [
     ("not for long enough", scaling(3, **QUIET), [load(299), load()], 3, ""),
     ("needed meanwhile", scaling(3, **QUIET), [load(301), load(100, waiting=6), load()], 3, ""),
     ("changed meanwhile", scaling(3, scaled_s=299, **QUIET), [load(301), load()], 3, ""),
+    ("fewer would be full", scaling(3, full_at=4, **QUIET), [load(301, running=9), load(running=9)], 3, ""),
+    ("fewer have room", scaling(3, full_at=4, **QUIET), [load(301), load(running=8)], 2, "waiting"),
     ("never below the minimum", scaling(2, min=2, **QUIET), [load(301), load()], 2, ""),
     ("without a rule, nothing goes", scaling(2), [load(1000), load()], 2, ""),
     ("below the minimum", scaling(1, min=2, **BUSY), [load()], 2, "min"),
@@ -130,3 +141,26 @@ def test_constant_load_does_not_flap(wanted: int, waits: list[int]) -> None:
             numbers.append(current)
     changes = [b - a for a, b in pairwise(numbers) if a != b]
     assert all(c > 0 for c in changes) or all(c < 0 for c in changes)
+
+
+@given(st.integers(1, 5), st.integers(1, 8), st.integers(1, 60))
+def test_constant_demand_does_not_flap(wanted: int, seats: int, demand: int) -> None:
+    """Of requests, which the replicas run as far as they have seats; the others wait. The number may fall too
+    far once, before it is known how many run when requests begin to wait."""
+    numbers, current, at, full_at = [], wanted, ago(0), None
+    window: list[LoadSample] = []
+    scaled_at = ago(10_000)
+    for _ in range(400):
+        at += timedelta(seconds=20)
+        running = min(demand, current * seats)
+        window.append(LoadSample(at, ready=current, running=running, waiting=demand - running))
+        made = Scaling(Autoscale(min=1, max=8, waiting=3), current, scaled_at, ago(0), full_at)
+        decision = autoscale(made, window, at)
+        if decision.replicas > current:
+            full_at = running / current
+        if decision.replicas != current:
+            current, scaled_at = decision.replicas, at
+        numbers.append(current)
+    changes = [b - a for a, b in pairwise(numbers) if a != b]
+    turns = sum(a * b < 0 for a, b in pairwise(changes))
+    assert turns <= 2, numbers

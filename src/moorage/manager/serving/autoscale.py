@@ -71,9 +71,8 @@ def _down(scaling: Scaling, window: Sequence[LoadSample], now: datetime) -> Deci
     since = now - timedelta(seconds=policy.down_delay_s)
     first = next((n for n, sample in enumerate(window) if sample.at > since), len(window))
     recent = window[max(0, first - 1) :]  # the sample before it says how that time began
-    most = max(_needed(policy, sample, wanted)[1] for sample in recent)
-    if most >= wanted:
-        last = max(s.at for s in recent if _needed(policy, s, wanted)[1] >= wanted)
+    if needing := [sample.at for sample in recent if _enough(scaling, sample) >= wanted]:
+        last = max(needing)
         following = next((s.at for s in recent if s.at > last), None)
         start = following or now
         return Decision(wanted, look_at=start + timedelta(seconds=policy.down_delay_s))
@@ -82,6 +81,18 @@ def _down(scaling: Scaling, window: Sequence[LoadSample], now: datetime) -> Deci
         return Decision(wanted, look_at=may_at)
     rule, _, detail = _needed(policy, window[-1], wanted)
     return Decision(wanted - 1, rule, f"{detail}, for {policy.down_delay_s:.0f} s")
+
+
+def _enough(scaling: Scaling, load: LoadSample) -> int:
+    """How many replicas the load needs, if it was served by the wanted ones.
+
+    That no request waits does not mean that fewer could run them all: where requests have begun to wait
+    before, with ``full_at`` of them running per replica, they would wait again.
+    """
+    needed = _needed(scaling.policy, load, scaling.wanted)[1]
+    if scaling.policy.waiting is None or not scaling.full_at:
+        return needed
+    return max(needed, ceil(load.running / scaling.full_at))
 
 
 _Rule = tuple[str, float | None, Callable[[LoadSample, int], float | None]]

@@ -145,9 +145,10 @@ class Decision:
 class Scaling:
     """What the decision depends on beside the load. ``scaled_at``: last change of the wanted number;
     ``active_since``: the endpoint was changed then, or a replica became ready, so that its idle time cannot
-    have begun earlier."""
+    have begun earlier. ``full_at``: running requests per replica when requests began to wait, if known."""
 
     policy: Autoscale
     wanted: int
     scaled_at: datetime
     active_since: datetime
+    full_at: float | None = None

@@ -135,18 +135,19 @@ class LoadStore:
 def _scaled(row: Row) -> ScaledEndpoint:
     spec = EndpointSpec.model_validate(row["spec"] | row["serving"])
     assert spec.autoscale is not None
-    running = row["in_flight"] if row["running"] is None else max(row["running"], row["in_flight"])
+    waiting = row["waiting"] or 0
+    running = max(row["running"] or 0, row["in_flight"] - waiting)  # a proxy does not know which of them wait
     load = LoadSample(
         row["at"],
         ready=row["ready"],
         running=int(running),
-        waiting=int(row["waiting"] or 0),
+        waiting=int(waiting),
         held=int(row["held"]),
         kv_cache=None if row["kv_cache"] is None else float(row["kv_cache"]) / 1000,
         first_token_s=None if row["first_token_ms"] is None else row["first_token_ms"] / 1000,
         idle_s=None if row["idle_s"] is None else float(row["idle_s"]),
     )
-    scaling = Scaling(spec.autoscale, row["wanted"], row["scaled_at"], row["active_since"])
+    scaling = Scaling(spec.autoscale, row["wanted"], row["scaled_at"], row["active_since"], row["full_at"])
     return ScaledEndpoint(
         EndpointId(row["id"]), spec.name, row["version"], scaling, load, row["requests"] or {}
     )

@@ -1,5 +1,6 @@
 -- The load of endpoints ($1), by the proxies that reported in the last $2 seconds, and by the engines of replicas that serve.
--- `requests`: the counters of the proxies, by proxy and incarnation. `idle_s`: NULL if no proxy reports.
+-- `requests`: the counters of the proxies, by proxy and incarnation. `idle_s`: NULL if no proxy reports. `full_at`: running
+-- requests per replica when an endpoint got more of them because requests waited, in the latest decisions since its target revision.
 WITH proxies AS MATERIALIZED (
     SELECT proxy_id, incarnation FROM proxy_reports WHERE at > now() - make_interval(secs => $2)
 )
@@ -9,7 +10,7 @@ SELECT e.id, e.replicas AS wanted, e.spec, e.serving, e.revision AS version, now
        coalesce(l.in_flight, 0) AS in_flight, coalesce(l.held, 0) AS held, l.requests, l.first_token_ms,
        CASE WHEN EXISTS (SELECT FROM proxies) THEN
            CASE WHEN l.in_flight + l.held > 0 THEN 0 ELSE extract(epoch FROM now() - coalesce(l.active_at, e.created_at)) END
-       END AS idle_s
+       END AS idle_s, f.full_at
 FROM endpoints e
 LEFT JOIN LATERAL (
     SELECT count(*) AS ready, max(s.ready_at) AS ready_at, sum(g.running) AS running, sum(g.waiting) AS waiting, avg(g.kv_cache) AS kv_cache
@@ -21,4 +22,10 @@ LEFT JOIN LATERAL (
            max(m.first_token_ms) FILTER (WHERE p.proxy_id IS NOT NULL) AS first_token_ms, max(m.active_at) AS active_at,
            jsonb_object_agg(p.proxy_id || '/' || p.incarnation, m.requests) FILTER (WHERE p.proxy_id IS NOT NULL) AS requests
     FROM model_loads m LEFT JOIN proxies p USING (proxy_id) WHERE m.model = e.name) l ON true
+LEFT JOIN LATERAL (
+    SELECT max(float8(d.inputs->'running') / nullif(float8(d.inputs->'ready'), 0)) AS full_at FROM (
+        SELECT at, rule, from_replicas, to_replicas, inputs FROM scaling_decisions
+        WHERE endpoint_id = e.id ORDER BY number DESC LIMIT 10) d
+    JOIN endpoint_revisions v ON v.endpoint_id = e.id AND v.revision = e.target_revision AND v.created_at <= d.at
+    WHERE d.rule = 'waiting' AND d.to_replicas > d.from_replicas) f ON true
 WHERE e.id = ANY ($1::uuid[]) AND e.deleted_at IS NULL AND e.serving ? 'autoscale'
