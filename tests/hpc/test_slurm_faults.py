@@ -65,6 +65,7 @@ async def test_lost_answer_of_a_submission_starts_one_job(
         assert await runtime.create(launch) == handle  # a second order does not submit again either
     await until(runtime, handle, S.RUNNING, timeout_s=WITHIN_S)
     assert slurm_cluster.jobs() == [handle.state["name"]]
+    assert runtime.doubtful_jobs() == ()  # type: ignore[attr-defined]
     assert list(await site.runtime().find()) == [launch.kernel_id]
 
 
@@ -79,6 +80,8 @@ async def test_lost_submission_is_watched_and_not_repeated(
         seen = await one.observe(handle)
         assert (seen.state, slurm_cluster.jobs()) == (S.QUEUED, [])
         assert "watching" in seen.detail
+        [doubt] = one.doubtful_jobs()  # type: ignore[attr-defined]
+        assert (doubt.name, doubt.job_id, "not answered" in doubt.why) == (handle.state["name"], "", True)
         assert list(await one.find()) == [launch.kernel_id]
 
 
@@ -114,7 +117,11 @@ async def test_job_without_a_record_is_found_by_its_comment_and_ended(
     again = site.runtime()
     found = await again.find()
     assert found == {launch.kernel_id: handle}
+    [doubt] = again.doubtful_jobs()  # type: ignore[attr-defined]
+    assert (doubt.name, doubt.job_id.isdigit(), "RUNNING" in doubt.why) == (handle.state["name"], True, True)
+    assert site.runtime().doubtful_jobs() == (doubt,)  # type: ignore[attr-defined]
     await again.destroy(found[launch.kernel_id])
+    assert again.doubtful_jobs() == ()  # type: ignore[attr-defined]
     assert (await again.find(), await runtime.find()) == ({}, {})
 
 

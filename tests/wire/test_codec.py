@@ -14,7 +14,7 @@ from moorage.common.link.field_codec import codec as codec_of
 from moorage.common.link.pb import agent_pb2
 from moorage.common.model import usage as u
 from moorage.common.model.cluster import ClusterMember, ClusterMembership
-from moorage.common.model.kernel import DeviceGrant, HpcJob, KernelSpec
+from moorage.common.model.kernel import DeviceGrant, DoubtfulJob, HpcJob, KernelSpec
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.service_ports import AppPort, ServicePort
 from moorage.common.model.status import ObservedState, SessionType
@@ -41,6 +41,9 @@ OFFERS = st.builds(
     unhealthy_reason=TEXT,
 )
 RUNTIMES = st.builds(m.RuntimeState, name=TEXT, listed=st.booleans(), silence_grace_s=st.floats(0, 1e7))
+DOUBTFUL_JOBS = st.builds(
+    DoubtfulJob, runtime=TEXT, name=TEXT, job_id=TEXT, since=SECONDS, why=TEXT, tried=TEXT
+)
 INFOS = st.builds(
     m.AgentInfo,
     agent_id=TEXT,
@@ -59,6 +62,7 @@ INFOS = st.builds(
     lease_runtimes=TEXTS,
     report_interval_s=st.floats(0, 1e6),
     runtime_states=st.lists(RUNTIMES, max_size=3).map(tuple),
+    doubtful_jobs=st.lists(DOUBTFUL_JOBS, max_size=3).map(tuple),
 )
 APPS = st.builds(
     AppPort,

@@ -130,9 +130,9 @@ async def test_a_submit_in_doubt_is_watched_and_never_repeated(
         await at.pass_time(runtime, DOUBT_S)
         seen = await runtime.observe(handle)
         assert (seen.state, seen.never_started) == (S.EXITED, True)
-        assert list(runtime.doubtful_jobs()) == [handle.state["name"]]
+        assert [job.name for job in runtime.doubtful_jobs()] == [handle.state["name"]]
         await runtime.destroy(handle)
-        assert list(runtime.doubtful_jobs()) == [handle.state["name"]]
+        assert [job.name for job in runtime.doubtful_jobs()] == [handle.state["name"]]
         assert at.server.calls[_SUBMIT] == len(at.server.cluster.jobs) == 1
         assert [row for row in at.rows() if row[1] != 256] == []
 
@@ -156,7 +156,7 @@ async def test_a_lost_answer_makes_no_double(tmp_path: Path, profile: str, call:
         assert at.server.running() == [handle.state["name"]]
         await runtime.find()
         assert [row for row in at.rows() if row[1] == 1] == []
-        assert runtime.doubtful_jobs() == {}
+        assert runtime.doubtful_jobs() == ()
 
 
 async def test_a_row_that_a_failed_create_left_is_used(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ async def test_jobs_are_found_by_name_when_all_records_are_lost(tmp_path: Path, 
         after = at.runtime("lost")
         found = await after.find()
         assert found == {todo.kernel_id: handle}
-        assert list(after.doubtful_jobs()) == [handle.state["name"]]
+        assert [job.name for job in after.doubtful_jobs()] == [handle.state["name"]]
         assert (await after.create(todo)).state == handle.state  # it is adopted, not submitted again
         await at.pass_time(after, 80)
         assert await state(after, handle) is S.RUNNING
@@ -246,9 +246,9 @@ async def test_a_false_failure_is_listed_as_possibly_billing(tmp_path: Path, pro
         await at.pass_time(runtime, 40)
         seen = await runtime.observe(handle)
         assert (seen.state, seen.exit_code, seen.walltime_over) == (S.EXITED, None, False)
-        assert list(runtime.doubtful_jobs()) == [handle.state["name"]]
+        assert [job.name for job in runtime.doubtful_jobs()] == [handle.state["name"]]
         await runtime.destroy(handle)
-        assert list(runtime.doubtful_jobs()) == [handle.state["name"]]
+        assert [job.name for job in runtime.doubtful_jobs()] == [handle.state["name"]]
         await at.server.advance(60)
         assert at.server.leaked_node_seconds() > 0
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sized
 from contextlib import asynccontextmanager
 
 from aiohttp import web
@@ -55,8 +55,10 @@ class AgentMetrics(Collector):
         offers: Callable[[], Iterable[SlotOffer]],
         kernels: Callable[[], Kernels],
         connected: Callable[[], bool],
+        doubtful_jobs: Callable[[], Sized] = tuple,
     ) -> None:
         self._sampler, self._offers, self._kernels, self._connected = sampler, offers, kernels, connected
+        self._doubtful_jobs = doubtful_jobs
         self._registry = CollectorRegistry()
         ProcessCollector(namespace="moorage_agent", registry=self._registry)
         self._registry.register(self)
@@ -77,10 +79,13 @@ class AgentMetrics(Collector):
         kernels = self._kernels()
         for state in ObservedState:
             states.add_metric([state.value], sum(current is state for _, current in kernels.values()))
+        doubtful = _gauge("doubtful_jobs", "Jobs for which a site may bill without a known kernel.", [])
+        doubtful.add_metric([], len(self._doubtful_jobs()))
         return [
             info,
             connected,
             states,
+            doubtful,
             *self._device_metrics(),
             *self._kernel_metrics(kernels),
             *self._node_metrics(),

@@ -168,6 +168,7 @@ class Agent:
                 for name, runtime in self._runtimes.known.items()
             ),
             lease_runtimes=self._runtimes.with_leases(),
+            doubtful_jobs=self._runtimes.doubtful_jobs(),
         )
         draining = kernels.draining or self._shutting_down
         changed, removed = kernels.take_changes()
@@ -295,7 +296,7 @@ class Agent:
 
             metrics = AgentMetrics(
                 sampler=sampler, offers=lambda: self._offers, kernels=kernels.states,
-                connected=lambda: link.connected,
+                connected=lambda: link.connected, doubtful_jobs=self._runtimes.doubtful_jobs,
             )  # fmt: skip
             self.metrics_address = await stack.enter_async_context(
                 serve_metrics(self._settings.metrics_listen, metrics.text)

@@ -22,6 +22,11 @@ class Metrics:
         by_status = ("status", "resource_group")
         self._sessions = gauge("moorage_sessions", "Sessions that have not ended, by status.", *by_status)
         self._agents = gauge("moorage_agents", "Registered agents, by status.", *by_status)
+        self._doubtful = gauge(
+            "moorage_doubtful_jobs",
+            "Jobs of agents for which a site may bill although no kernel is known to run in them.",
+            "resource_group",
+        )
         self._held_losses = gauge(
             "moorage_agents_held",
             "Silent agents that do not become LOST because too many of their group are silent at once.",
@@ -132,7 +137,11 @@ class Metrics:
     def set_counts(self, counts: Iterable[tuple[str, str, str, int]]) -> None:
         self._sessions.clear()
         self._agents.clear()
+        self._doubtful.clear()
         for kind, status, group, n in counts:
+            if kind == "doubtful-job":
+                self._doubtful.labels(group).set(n)
+                continue
             (self._sessions if kind == "session" else self._agents).labels(status, group).set(n)
 
     def render(self) -> bytes:

@@ -37,7 +37,7 @@ def case(base: Facts, state: J, **facts: object) -> Facts:
 CASES = [
     # Waiting.
     ("not submitted", case(_BASE, J.CONFIGURING), S.QUEUED, False),
-    ("submit in doubt", case(_BASE, J.CONFIGURING, doubted_at=NOW - 9), S.QUEUED, False),
+    ("submit in doubt", case(_BASE, J.CONFIGURING, doubted_at=NOW - 9), S.QUEUED, True),
     ("doubt is over", case(_BASE, J.CONFIGURING, doubted_at=NOW - DOUBT_S - 1), S.EXITED, True),
     ("doubt, long ago", case(_BASE, J.CONFIGURING, doubted_at=NOW - 2 * WALLTIME), S.EXITED, False),
     ("stopped before", case(_BASE, J.CONFIGURING, stopping=True), S.EXITED, False),
@@ -76,7 +76,7 @@ CASES = [
 @pytest.mark.parametrize(("facts", "state", "billing"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
 def test_cases(facts: Facts, state: S, billing: bool) -> None:
     found = interpret(facts)
-    assert (found.observation.state, bool(found.billing)) == (state, billing)
+    assert (found.observation.state, bool(found.doubt)) == (state, billing)
 
 
 def test_details() -> None:
@@ -137,7 +137,7 @@ def test_a_job_that_answers_has_not_ended_by_failing(facts: Facts) -> None:
     if answers.state in (J.FAILED, J.CANCELED, J.RUNNING, J.UNKNOWN, J.CONFIGURING):
         assert found.observation.state in (S.UNKNOWN, S.RUNNING)
     if answers.state in (J.FAILED, J.CANCELED) and found.observation.state is S.UNKNOWN:
-        assert found.billing or facts.seen_at is None or NOW - facts.seen_at > STALE_S
+        assert found.doubt or facts.seen_at is None or NOW - facts.seen_at > STALE_S
 
 
 @examples(150)
@@ -156,7 +156,7 @@ def test_an_end_without_a_proof_says_that_it_may_cost(facts: Facts) -> None:
     seen = found.observation
     surprising = facts.state is J.FAILED and not facts.stopping and facts.running_at is not None
     if seen.state is S.EXITED and surprising and facts.exit_code is None and not seen.walltime_over:
-        assert found.billing
+        assert found.doubt
 
 
 @examples(150)

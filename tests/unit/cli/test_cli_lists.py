@@ -14,7 +14,7 @@ from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.spec import EndpointSpec, Probe
 from moorage.common.model.status import AgentStatus, Status
 from moorage.common.views.endpoints import EndpointView
-from moorage.common.views.resources import Hold, OfferView
+from moorage.common.views.resources import DoubtfulJobView, Hold, OfferView
 
 NOW = datetime(2026, 5, 4, tzinfo=UTC)
 
@@ -124,6 +124,18 @@ def test_agents(manager: FakeManager, moorage: Run) -> None:
         assert part in one
     assert json.loads(moorage("agents", "-o", "json").stdout)["agents"][0]["id"] == "node-1"
     assert moorage("agents", "describe", "nope").exit_code == 3
+
+
+def test_agents_describe_shows_doubtful_jobs(manager: FakeManager, moorage: Run) -> None:
+    assert "doubtful" not in moorage("agents", "describe", "node-1").stdout
+    since = datetime(2026, 11, 22, 23, 0, tzinfo=UTC)
+    job = DoubtfulJobView(
+        runtime="slurm", name="mg-1", job_id="", since=since, why="no answer", tried="watched"
+    )
+    manager.set_agent(doubtful_jobs=[job])
+    shown = moorage("agents", "describe", "node-1").stdout
+    for part in ("doubtful jobs", "unknown", "mg-1", "2026-11-22 23:00:00", "no answer", "watched"):
+        assert part in shown
 
 
 def test_agents_describe_shows_device_topology(manager: FakeManager, moorage: Run) -> None:

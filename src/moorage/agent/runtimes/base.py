@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from moorage.agent.runtimes.execution import Command, Execution
 from moorage.common.model.errors import MoorageError
 from moorage.common.model.ids import KernelId
-from moorage.common.model.kernel import HpcJob
+from moorage.common.model.kernel import DoubtfulJob, HpcJob
 from moorage.common.model.reasons import Reason
 from moorage.common.model.service_ports import AppPort, ServicePort
 from moorage.common.model.status import ObservedState
@@ -327,9 +327,8 @@ class Runtime(Protocol):
 class BatchRuntime(Runtime, Protocol):
     """Runtime that submits jobs to the queue of a site."""
 
-    def doubtful_jobs(self) -> Mapping[str, str]:
-        """Jobs that it cannot end, or has doubts about, and for which the site may still bill: what is known
-        of each, by a name that the site's own tools understand."""
+    def doubtful_jobs(self) -> tuple[DoubtfulJob, ...]:
+        """Jobs that it cannot end, or has doubts about, and for which the site may still bill."""
         ...
 
     async def close(self) -> None: ...

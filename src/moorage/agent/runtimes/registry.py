@@ -20,7 +20,7 @@ from moorage.agent.runtimes.process.isolation import describe, rules_of
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import ConfigError
-from moorage.common.model.kernel import ISOLATED_PROCESS
+from moorage.common.model.kernel import ISOLATED_PROCESS, DoubtfulJob
 
 if TYPE_CHECKING:
     from moorage.common.config.settings import AgentSettings
@@ -72,6 +72,7 @@ class RuntimeRegistry:
         self.loops: list[tuple[str, Callable[[], Awaitable[None]], float]] = []
         self._availability: dict[str, RuntimeAvailability] = {}
         self._isolation_problem = ""
+        self._sites: list[BatchRuntime] = []
         self.process = ProcessRuntime(
             state,
             logs,
@@ -89,6 +90,7 @@ class RuntimeRegistry:
             for name in sites:
                 site = await asyncio.to_thread(BATCH[name], parts)
                 self._register(site)
+                self._sites.append(site)
                 stack.push_async_callback(site.close)
             return
         for runtime in (self.process, FakeRuntime(self._logs)):
@@ -119,6 +121,9 @@ class RuntimeRegistry:
     def with_leases(self) -> tuple[str, ...]:
         """The offered runtimes whose kernels end by their lease, even if the agent is dead."""
         return tuple(name for name in self.offered if self.known[name].capabilities.leases)
+
+    def doubtful_jobs(self) -> tuple[DoubtfulJob, ...]:
+        return tuple(job for site in self._sites for job in site.doubtful_jobs())
 
     @property
     def max_jobs(self) -> int | None:

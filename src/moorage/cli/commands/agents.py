@@ -214,6 +214,13 @@ def print_agent(out: Console, view: AgentView, stats: AgentStats, now: datetime)
         output.print_heading(out, "unknown kernels")
         unknown = [(k.kernel_id, k.session_id) for k in view.unknown_kernels]
         output.print_table(out, ("KERNEL", "SESSION"), unknown)
+    if view.doubtful_jobs:
+        output.print_heading(out, "doubtful jobs")
+        doubtful = [
+            (j.job_id or "unknown", j.name, f"{j.since:%Y-%m-%d %H:%M:%S}", j.why, j.tried)
+            for j in view.doubtful_jobs
+        ]
+        output.print_table(out, ("JOB", "NAME", "SINCE", "WHY", "TRIED"), doubtful)
     output.print_heading(out, "offers")
     device_stats = {d.device_id: d for d in stats.devices}
     columns = ["SLOT", "DEVICE", "MODEL", "ALLOCATED", "BUSY", "MEMORY", "HEALTH"]

@@ -59,6 +59,22 @@ class HpcJob:
 
 
 @dataclass(frozen=True, slots=True)
+class DoubtfulJob:
+    """A job for which a site may bill although no kernel is known to run in it, or that may not exist.
+
+    ``name``: as the site's own tools show it. ``job_id``: of the site, "" while it is unknown. ``since``:
+    unix seconds. ``why`` it is in doubt, and what was ``tried``.
+    """
+
+    runtime: str
+    name: str
+    job_id: str = ""
+    since: float = 0.0
+    why: str = ""
+    tried: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class KernelSpec:
     """Specification of one kernel. ``slots`` are in base units (see ``model.slots``)."""
 

@@ -195,6 +195,17 @@ class UnknownKernelView(View):
     session_id: str
 
 
+class DoubtfulJobView(View):
+    """A job for which a site may bill although no kernel is known to run in it, or that may not exist."""
+
+    runtime: str
+    name: str = Field(description="As the site's own tools show it.")
+    job_id: str = Field("", description="Of the site; empty while it is unknown.")
+    since: datetime
+    why: str
+    tried: str = ""
+
+
 class AgentView(View):
     id: str
     status: AgentStatus
@@ -216,6 +227,7 @@ class AgentView(View):
     )
     refuses_orders: bool = False
     unknown_kernels: list[UnknownKernelView] = []
+    doubtful_jobs: list[DoubtfulJobView] = []
     cordon: Literal["", "cordon", "drain"] = ""
     cordoned_by: str = ""
     cordoned_at: datetime | None = None

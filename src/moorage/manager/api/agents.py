@@ -39,8 +39,9 @@ def _sees(call: Call[Any, Any], group: str) -> bool:
 
 
 def _shown(call: Call[Any, Any], view: AgentView) -> AgentView:
-    """Without the sessions of kernels that the database does not know: they may be of any project."""
-    return view if call.scope.projects is None else view.model_copy(update={"unknown_kernels": []})
+    """Without kernels and jobs that may be of any project."""
+    hidden: dict[str, Any] = {"unknown_kernels": [], "doubtful_jobs": []}
+    return view if call.scope.projects is None else view.model_copy(update=hidden)
 
 
 class ForgetQuery(Model):

@@ -46,10 +46,14 @@ def _problem_of_info(info: AgentInfo) -> str:
     names = (info.resource_group, info.address, info.version, info.arch, info.identity)
     texts = (*names, *info.runtimes, *info.engines, *(runtime.name for runtime in info.runtime_states))
     texts = (*texts, *info.labels, *info.labels.values())
+    jobs = info.doubtful_jobs
+    texts = (*texts, *(text for j in jobs for text in (j.runtime, j.name, j.job_id, j.why, j.tried)))
     if not info.resource_group or any("\0" in text for text in texts) or sum(map(len, texts)) > _MAX_TEXT:
         return (
             f"a report needs a resource_group, and its texts no NUL character and at most {_MAX_TEXT} others"
         )
+    if wrong := [job.since for job in jobs if not 0 <= job.since <= _MAX_TIME]:
+        return f"a job in doubt since {wrong[0]} is not so since 0 to {_MAX_TIME} Unix seconds"
     for (slot, device), count in Counter((o.slot, o.device_id) for o in info.offers).items():
         if count > 1 or not slot or "\0" in slot + device:
             return f"slot {_short(slot)} of device {_short(device)} is offered {count} times, or has no name"

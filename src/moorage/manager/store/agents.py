@@ -210,6 +210,7 @@ def _view(row: Row) -> resources.AgentView:
         restored_at=row["restored_at"],
         refuses_orders=row["refuses_orders"],
         unknown_kernels=row["unknown_kernels"],
+        doubtful_jobs=row["doubtful_jobs"],
         cordon=row["cordon"],
         cordoned_by=row["cordoned_by"],
         cordoned_at=row["cordoned_at"],

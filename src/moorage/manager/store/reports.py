@@ -11,6 +11,7 @@ report intervals.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import structlog
@@ -360,4 +361,5 @@ def _columns(update: AgentUpdate) -> dict[str, object]:
         "refuses_orders": update.refuses_orders,
         "whole": update.whole,
         "lease_runtimes": list(info.lease_runtimes),
+        "doubtful_jobs": [asdict(job) for job in info.doubtful_jobs],
     }

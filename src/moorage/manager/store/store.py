@@ -119,6 +119,6 @@ class Store:
         await self.database.fetch("SELECT 1")
 
     async def counts(self) -> list[tuple[str, str, str, int]]:
-        """Live sessions and agents for metrics: ("session" or "agent", status, resource group, count)."""
+        """For metrics: ("session", "agent" or "doubtful-job", status, resource group, count)."""
         rows = await self.database.fetch(SQL["counts"])
         return [(row["kind"], row["status"], row["resource_group"], row["n"]) for row in rows]

@@ -64,6 +64,7 @@ agents = table(
         "restored_at": [TIME],
         "refuses_orders": Boolean(),
         "unknown_kernels": JSONB(),
+        "doubtful_jobs": JSONB(),
         "ready": Boolean(),
         "manager": [ID],
         "detached_stream": [BigInteger()],

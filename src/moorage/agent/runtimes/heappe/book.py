@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import structlog
 
+from moorage.agent.runtimes.batch import DoubtLedger
 from moorage.agent.runtimes.heappe.client import HeappeClient
 from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem
-from moorage.agent.runtimes.heappe.interpretation import Interpretation, interpret
+from moorage.agent.runtimes.heappe.interpretation import Doubt, Interpretation, interpret
 from moorage.agent.runtimes.heappe.listing import JobListing, Seen, kernel_of
 from moorage.agent.runtimes.heappe.records import JobRecord, JobRecords
 from moorage.agent.runtimes.heappe.relay import Relay
@@ -19,6 +20,7 @@ from moorage.agent.runtimes.heappe.tunnel import TunnelKeeper
 from moorage.agent.runtimes.heappe.wire import ACTIVE, DELETABLE, ENDED, Job, JobState
 from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import KernelId
+from moorage.common.model.kernel import DoubtfulJob
 from moorage.common.model.status import ObservedState
 
 log = structlog.get_logger("moorage.agent.heappe")
@@ -50,8 +52,7 @@ class JobBook:
         self.listing = JobListing(client, agent, clock, per_job=lambda: per_job)
         self._jobs: dict[KernelId, TrackedJob] = {}
         self._syncing = asyncio.Lock()
-        # Jobs that may cost although their kernels have ended, by name.
-        self._orphans: dict[str, str] = {}
+        self._doubts = DoubtLedger(records.folder / f"doubtful-{agent}", "heappe", clock)
 
     async def close(self) -> None:
         await asyncio.gather(*(job.relay.close() for job in self._jobs.values() if job.relay is not None))
@@ -88,16 +89,20 @@ class JobBook:
     def interpret(self, job: TrackedJob) -> Interpretation:
         found = interpret(job.facts(self._clock))
         seen = found.observation
-        if found.billing:
-            self._orphans[job.record.name] = f"job {job.record.job_id}: {found.billing}"
+        if (doubt := found.doubt or job.doubt) is not None:
+            self._doubts.note(
+                job.record.name, str(job.record.job_id), doubt.why, doubt.tried, until=doubt.until
+            )
+        else:
+            self._doubts.settle(job.record.name, str(job.record.job_id))
         if seen.state is ObservedState.RUNNING and job.address is not None:
             return replace(found, observation=replace(seen, address=job.address))
         return found
 
-    def doubtful(self) -> Mapping[str, str]:
+    def doubtful(self) -> tuple[DoubtfulJob, ...]:
         for job in self._jobs.values():
             self.interpret(job)
-        return dict(self._orphans)
+        return self._doubts.jobs()
 
     async def sync(self, only: TrackedJob | None = None) -> None:
         """List the jobs, and act on what has changed. ``only``: what is known need not be new, but must have
@@ -122,18 +127,17 @@ class JobBook:
             await asyncio.gather(*(one(job) for job in jobs))
             await self._check_tunnels(jobs)
             self._notify(jobs)
+        await self._doubts.save()
 
     async def end(self, job: TrackedJob) -> None:
         """Cancel a job; again with each list, until it has ended. Raises ``HeappeFailed``."""
-        if not job.record.stopping:
-            await self._save(job, replace(job.record, stopping=True))
+        await self._note_stop(job)
         await self._cancel(job)
 
     async def remove(self, job: TrackedJob) -> bool:
         """End a job, and remove all of it but the log. False: it has not ended yet. Raises
         ``HeappeFailed``."""
-        if not job.record.stopping:
-            await self._save(job, replace(job.record, stopping=True))
+        await self._note_stop(job)
         async with self._syncing:
             await self.listing.look_at([job.record.job_id])
         seen = self.listing.get(job.record.job_id)
@@ -153,15 +157,23 @@ class JobBook:
             except HeappeFailed as error:
                 if error.problem not in (Problem.INVALID, Problem.NOT_FOUND, Problem.STATE):
                     raise
-        if found.billing:
-            log.warning("a job may run on and cost", job=job.record.name, why=found.billing)
         await asyncio.to_thread(self._erase, job)
         self.listing.remove(job.record.job_id)
         self._jobs.pop(job.record.kernel_id, None)
         if job.relay is not None:
             await job.relay.close()
         job.changed.set()
+        doubt = found.doubt or job.doubt
+        if doubt is None or not doubt.until:
+            self._doubts.settle(job.record.name, str(job.record.job_id))
+        await self._doubts.save()
         return True
+
+    async def note_unended(self, job: TrackedJob) -> None:
+        """It was cancelled, and the site has not ended it in time."""
+        job.doubt = job.doubt or Doubt("it was to end, and the site has not ended it", "cancelled repeatedly")
+        self.interpret(job)
+        await self._doubts.save()
 
     async def sweep(self, records: Mapping[KernelId, JobRecord]) -> set[KernelId]:
         """Cancel doubles and delete leftovers. Returns kernels whose jobs the site has and that have no
@@ -169,6 +181,7 @@ class JobBook:
         found = set[KernelId]()
         known = {record.job_id for record in records.values()}
         names = {record.name: record for record in records.values()}
+        self._doubts.settle_unlisted({str(job.id) for job in self.listing.all()})
         for job in self.listing.all():
             if job.id in known:
                 continue
@@ -180,10 +193,11 @@ class JobBook:
             elif record is not None:
                 await self._discard(job, f"it doubles job {record.job_id}")
             elif kernel_id := kernel_of(job):
-                self._orphans[job.name] = (
-                    f"job {job.id} is {job.state.name}, and no kernel is known to run in it"
-                )
+                why = f"the site shows it as {job.state.name}, and no kernel is known to run in it"
+                tried = "it was reported as a kernel of this agent, and is cancelled unless a session has it"
+                self._doubts.note(job.name, str(job.id), why, tried, listed=True)
                 found.add(kernel_id)
+        await self._doubts.save()
         return found
 
     # Parts.
@@ -286,7 +300,15 @@ class JobBook:
             else:
                 await self._client.cancel_job(job.id)
         except HeappeFailed as error:
-            self._orphans[job.name] = f"job {job.id} was not removed ({why}): {error.message}"
+            tried = f"the site did not remove it: {error.message}"
+            self._doubts.note(job.name, str(job.id), why, tried, listed=True)
+
+    async def _note_stop(self, job: TrackedJob) -> None:
+        """Our intent explains a failure that is seen from now on, but none that was seen before."""
+        if not job.record.stopping:
+            doubt = self.interpret(job).doubt
+            job.doubt = doubt if doubt is not None and doubt.until else None
+            await self._save(job, replace(job.record, stopping=True))
 
     async def _save(self, job: TrackedJob, record: JobRecord) -> None:
         job.record = record

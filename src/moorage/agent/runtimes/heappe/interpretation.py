@@ -25,6 +25,10 @@ DOUBT_S = 600.0
 # Offsets of time zones are multiples of this.
 _ZONE_S = 900.0
 _SIGTERM = -15
+# What is tried with a job in doubt.
+_FOLLOWED = "it is followed for as long as it answers"
+_WATCHED = "it is not submitted again; if it shows, it is followed or cancelled"
+_NOT_CANCELLED = "HEAppE cancels no job that it does not show as submitted"
 _QUEUED = frozenset({JobState.SUBMITTED, JobState.QUEUED, JobState.WAITING_FOR_ACCOUNT})
 
 
@@ -67,12 +71,21 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
+class Doubt:
+    """``why`` the job may run and cost although its kernel counts as ended or cannot be reached, and what was
+    ``tried``. ``until``: unix seconds after which it cannot run any more; 0: unknown."""
+
+    why: str
+    tried: str
+    until: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Interpretation:
-    """``billing``: why the job may run on and cost although its kernel counts as ended or cannot be reached;
-    "" if there is no sign of it."""
+    """``doubt``: None if there is no sign that the job may cost without a kernel."""
 
     observation: RuntimeObservation
-    billing: str = ""
+    doubt: Doubt | None = None
 
 
 def interpret(facts: Facts) -> Interpretation:
@@ -122,22 +135,30 @@ def _silent(facts: Facts) -> Interpretation:
 def _configuring(facts: Facts) -> Interpretation:
     """Not submitted, or submitted by a call whose answer was lost: a job that runs reads the same."""
     if facts.answers:
-        return Interpretation(
-            RuntimeObservation(ObservedState.RUNNING), "the site shows it as not submitted, and it runs"
-        )
+        why = "the site shows it as not submitted, and its engine answers"
+        return Interpretation(RuntimeObservation(ObservedState.RUNNING), Doubt(why, _FOLLOWED))
     if facts.stopping:
-        billing = "it was stopped while its submit was in doubt" if facts.doubted_at is not None else ""
-        return Interpretation(RuntimeObservation(ObservedState.EXITED, never_started=True), billing)
+        never = RuntimeObservation(ObservedState.EXITED, never_started=True)
+        if facts.doubted_at is None:
+            return Interpretation(never)
+        until = facts.doubted_at + facts.walltime_s
+        return Interpretation(
+            never, Doubt("it was stopped while its submit was in doubt", _NOT_CANCELLED, until)
+        )
     if facts.doubted_at is None:
         detail = "submitting the job"
         return Interpretation(RuntimeObservation(ObservedState.QUEUED, detail=detail))
     if facts.now - facts.doubted_at <= DOUBT_S:
         detail = "the answer to the submit was lost: waiting for the job to show"
-        return Interpretation(RuntimeObservation(ObservedState.QUEUED, detail=detail))
-    detail = "the answer to the submit was lost, and the job never showed"
+        return Interpretation(
+            RuntimeObservation(ObservedState.QUEUED, detail=detail),
+            Doubt("the answer to the submit was lost", _WATCHED),
+        )
+    detail, until = "the answer to the submit was lost, and the job never showed", facts.doubted_at
+    until += facts.walltime_s
     return Interpretation(
         RuntimeObservation(ObservedState.EXITED, never_started=True, detail=detail),
-        detail if facts.now - facts.doubted_at <= facts.walltime_s else "",
+        Doubt(detail, _WATCHED, until) if facts.now <= until else None,
     )
 
 
@@ -146,7 +167,9 @@ def _failed(facts: Facts, ends_at: float | None) -> Interpretation:
     if facts.answers:
         what = "failed" if facts.state is JobState.FAILED else "cancelled"
         detail = f"the site shows it as {what}, and its engine answers"
-        return Interpretation(RuntimeObservation(ObservedState.UNKNOWN, detail=detail), detail)
+        return Interpretation(
+            RuntimeObservation(ObservedState.UNKNOWN, detail=detail), Doubt(detail, _FOLLOWED, ends_at or 0.0)
+        )
     if facts.stopping:
         return Interpretation(RuntimeObservation(ObservedState.EXITED, _SIGTERM))
     if ends_at is not None and facts.now >= ends_at - LAG_S:
@@ -159,7 +182,8 @@ def _failed(facts: Facts, ends_at: float | None) -> Interpretation:
         return Interpretation(RuntimeObservation(ObservedState.EXITED, detail=detail))
     detail = f"the site shows it as failed{': ' if facts.reason else ''}{facts.reason}"
     # Nothing but the database says so: the job wrote no exit code.
-    return Interpretation(RuntimeObservation(ObservedState.EXITED, detail=detail), detail)
+    doubt = Doubt(f"{detail}; the job did not say how it ended", _NOT_CANCELLED, ends_at or 0.0)
+    return Interpretation(RuntimeObservation(ObservedState.EXITED, detail=detail), doubt)
 
 
 def _ended_by_walltime() -> RuntimeObservation:

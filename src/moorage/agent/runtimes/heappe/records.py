@@ -38,11 +38,11 @@ class JobRecords:
     """All methods block. Raises ``OSError``."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
 
     def reserve(self, record: JobRecord) -> bool:
         """Write the first record of a kernel. False: there is one, so that somebody else creates its job."""
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
             fd = os.open(self._path(record.kernel_id), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
@@ -67,14 +67,14 @@ class JobRecords:
         return _read(self._path(kernel_id))
 
     def load(self) -> dict[KernelId, JobRecord]:
-        records = [_read(path) for path in self._folder.glob(f"*{_SUFFIX}")]
+        records = [_read(path) for path in self.folder.glob(f"*{_SUFFIX}")]
         return {record.kernel_id: record for record in records if record is not None}
 
     def remove(self, kernel_id: KernelId) -> None:
         self._path(kernel_id).unlink(missing_ok=True)
 
     def _path(self, kernel_id: KernelId) -> Path:
-        return self._folder / f"{kernel_id}{_SUFFIX}"
+        return self.folder / f"{kernel_id}{_SUFFIX}"
 
 
 def _read(path: Path) -> JobRecord | None:

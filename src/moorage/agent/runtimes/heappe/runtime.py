@@ -37,6 +37,7 @@ from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.ids import KernelId
+from moorage.common.model.kernel import DoubtfulJob
 from moorage.common.model.service_ports import ServicePort
 from moorage.common.model.status import ObservedState
 
@@ -105,7 +106,7 @@ class HeappeRuntime:
         await self.book.close()
         await self._client.close()
 
-    def doubtful_jobs(self) -> Mapping[str, str]:
+    def doubtful_jobs(self) -> tuple[DoubtfulJob, ...]:
         return self.book.doubtful()
 
     async def probe(self) -> Isolation:
@@ -187,6 +188,7 @@ class HeappeRuntime:
         await self._logs.pull_quietly(job)
         while not await self.book.remove(job):
             if self._clock.monotonic() >= until:
+                await self.book.note_unended(job)
                 raise RuntimeFailed(
                     f"the site has not ended job {job.record.job_id} ({name}); it may still be billed"
                 )

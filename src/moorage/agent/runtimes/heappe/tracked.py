@@ -12,7 +12,7 @@ from typing import Any
 from moorage.agent.runtimes.heappe import wire
 from moorage.agent.runtimes.heappe.client import HeappeClient
 from moorage.agent.runtimes.heappe.errors import HeappeFailed
-from moorage.agent.runtimes.heappe.interpretation import Facts
+from moorage.agent.runtimes.heappe.interpretation import Doubt, Facts
 from moorage.agent.runtimes.heappe.listing import Seen
 from moorage.agent.runtimes.heappe.records import JobRecord
 from moorage.agent.runtimes.heappe.relay import Relay
@@ -29,7 +29,7 @@ _REPLACEMENT = "\ufffd"
 class TrackedJob:
     """``seen``: its last listing; ``end_read``: what the job wrote at its end was looked for. ``attempts``:
     how often. ``address``: of its relay. ``removed``: its record is gone, and stays gone; changes under
-    ``writing``, in a thread."""
+    ``writing``, in a thread. ``doubt``: one that what is known of it now does not show."""
 
     record: JobRecord
     seen: Seen | None = None
@@ -43,6 +43,7 @@ class TrackedJob:
     pulled_at: float = float("-inf")
     pulling: asyncio.Lock = field(default_factory=asyncio.Lock)
     removed: bool = False
+    doubt: Doubt | None = None
     writing: threading.Lock = field(default_factory=threading.Lock)
 
     def facts(self, clock: Clock) -> Facts:

@@ -25,7 +25,7 @@ from moorage.agent.runtimes.base import (
     RuntimeObservation,
     ignore_progress,
 )
-from moorage.agent.runtimes.batch import JobName, agent_part, kernel_part, resolve
+from moorage.agent.runtimes.batch import DoubtLedger, JobName, agent_part, kernel_part, resolve
 from moorage.agent.runtimes.execution import Command, ExecFailed, Execution
 from moorage.agent.runtimes.slurm.commands import Rejected, Slurm, script
 from moorage.agent.runtimes.slurm.folders import HEARTBEAT, JobFolders, JobRecord
@@ -35,6 +35,7 @@ from moorage.agent.runtimes.slurm.listing import JobListing
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.ids import KernelId
+from moorage.common.model.kernel import DoubtfulJob
 from moorage.common.model.service_ports import ServicePort
 from moorage.common.model.status import ObservedState
 
@@ -49,6 +50,11 @@ _HURRY_S, _HURRIED_POLL_S = 20.0, 1.0
 _DESTROY_S, _DESTROY_POLL_S = 30.0, 0.3
 _NO_DEFAULTS = JobDefaults()
 _ENDED = (ObservedState.EXITED, ObservedState.GONE)
+# What is tried with jobs in doubt.
+_WATCHED = "it is not submitted again; if it shows, it is followed or cancelled"
+_CANCELLED_UNLESS_ORDERED = (
+    "it was reported as a kernel of this agent, and is cancelled unless a session has it"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +95,13 @@ class SlurmRuntime:
         self._hurried = asyncio.Event()
         self._poll: asyncio.Task[None] | None = None
         self._hurry_until, self._answered_at = float("-inf"), float("-inf")
-        self._orphans: dict[str, str] = {}
+        self._doubts = DoubtLedger(folders.work / f"doubtful-{self._agent}", NAME, clock)
 
     async def close(self) -> None:
         await cancel_and_wait(self._poll)
 
-    def doubtful_jobs(self) -> Mapping[str, str]:
-        return dict(self._orphans)
+    def doubtful_jobs(self) -> tuple[DoubtfulJob, ...]:
+        return self._doubts.jobs()
 
     async def probe(self) -> Isolation:
         """Also tells the jobs that the agent lives."""
@@ -138,7 +144,8 @@ class SlurmRuntime:
                 f"Slurm refuses the job: {error.message}", clean=True, next_step=error.next_step
             ) from None
         except RuntimeFailed as error:
-            log.warning("a submission was not answered; watching for the job", job=name, why=error.message)
+            self._doubts.note(name, "", f"its submission was not answered: {error.message}", _WATCHED)
+            await self._doubts.save()
         else:
             await asyncio.to_thread(self._folders.save, replace(record, job_id=job_id, doubt_since=0.0))
         self._hurry()
@@ -210,10 +217,16 @@ class SlurmRuntime:
             await self._slurm.cancel(job.job_id for job in left)
             if self._clock.monotonic() >= until:
                 ids = ", ".join(job.job_id for job in left)
+                for job in left:
+                    why = f"it was to end, and the site shows it as {job.state}"
+                    self._doubts.note(name, job.job_id, why, "cancelled repeatedly", listed=True)
+                await self._doubts.save()
                 raise RuntimeFailed(f"the site has not ended job {ids} of {name}; it may still be billed")
             await asyncio.sleep(_DESTROY_POLL_S)
         # A job whose submission is in doubt may still show: `find` then lists it as one of nobody.
         await asyncio.to_thread(self._folders.remove, kernel_id)
+        self._doubts.settle(name)
+        await self._doubts.save()
         self._last.pop(name, None)
         if (changed := self._changed.pop(name, None)) is not None:
             changed.set()
@@ -225,22 +238,23 @@ class SlurmRuntime:
         except OSError as error:
             raise RuntimeFailed(f"cannot read {self._folders.work}: {error}") from None
         names = {record.name: record.kernel_id for record in records.values() if self._is_ours(record.name)}
-        orphans: dict[str, str] = {}
+        everything = [job for jobs in self._listing.all().values() for job in jobs]
+        self._doubts.settle_unlisted({job.job_id for job in everything if not job.is_ending})
         for name, jobs in self._listing.all().items():
             active = [job for job in jobs if not job.is_ending]
             if name in names or not active:
                 continue
             ids = ", ".join(job.job_id for job in active)
-            orphans[name] = (
-                f"job {ids} is {active[0].state}, and no kernel of this agent is known to run in it"
-            )
+            for job in active:
+                why = f"the site shows it as {job.state}, and no kernel of this agent is known to run in it"
+                self._doubts.note(name, job.job_id, why, _CANCELLED_UNLESS_ORDERED, listed=True)
             kernel_id = KernelId(active[0].kernel_id)
             if kernel_id and str(JobName(self._agent, kernel_part(kernel_id))) == name:
                 names[name] = kernel_id
             else:
                 log.warning("cancelling a job whose kernel cannot be told", job=name, ids=ids)
                 await self._slurm.cancel(job.job_id for job in active)
-        self._orphans = orphans
+        await self._doubts.save()
         return {k: Handle(NAME, {"kernel_id": k, "name": name}) for name, k in names.items()}
 
     async def usage(self, handles: Mapping[KernelId, Handle]) -> dict[KernelId, Counters]:
@@ -296,6 +310,11 @@ class SlurmRuntime:
         )
         if known != record and self._folders.path(record.kernel_id).is_dir():
             await asyncio.to_thread(self._folders.save, known)
+        if job_id:
+            self._doubts.settle(record.name, "")
+        elif record.doubt_since and not self._doubts.has(record.name, ""):
+            self._doubts.note(record.name, "", "its submission was not answered", _WATCHED)
+        await self._doubts.save()
         if doubles:
             log.warning("cancelling doubles of a job", job=record.name, follows=job_id, doubles=doubles)
             await self._slurm.cancel(doubles)

@@ -10,18 +10,19 @@ WITH input AS (
         id text, resource_group text, identity text, incarnation text, stream bigint, address text, version text,
         arch text, runtimes text[], engines text[], labels jsonb, draining boolean, max_kernels integer,
         share_quantum integer, share_minimum integer, report_interval_s float8, silence_grace_s jsonb,
-        refuses_orders boolean, unknown_kernels jsonb, whole boolean, lease_runtimes text[])
+        refuses_orders boolean, unknown_kernels jsonb, whole boolean, lease_runtimes text[],
+        doubtful_jobs jsonb)
 ), before AS (
     SELECT a.id, a.status, a.identity, a.incarnation, a.address,
-           a.status <> 'ALIVE' OR a.detached_stream IS NOT NULL AS away, a.ready FROM agents a JOIN input i ON i.id = a.id
+           a.status <> 'ALIVE' OR a.detached_stream IS NOT NULL AS away, a.ready, a.doubtful_jobs FROM agents a JOIN input i ON i.id = a.id
 ), registered AS (
     INSERT INTO agents AS a (id, resource_group, status, identity, incarnation, stream, address, version, arch,
                              runtimes, engines, labels, leaving, max_kernels, share_quantum, share_minimum,
                              report_interval_s, silence_grace_s, manager, refuses_orders, unknown_kernels,
-                             lease_runtimes)
+                             lease_runtimes, doubtful_jobs)
     SELECT id, resource_group, 'ALIVE', identity, incarnation, stream, address, version, arch, runtimes, engines,
            labels, draining, max_kernels, share_quantum, share_minimum, report_interval_s, silence_grace_s, $2,
-           refuses_orders, unknown_kernels, lease_runtimes
+           refuses_orders, unknown_kernels, lease_runtimes, doubtful_jobs
     FROM input ORDER BY id
     ON CONFLICT (id) DO UPDATE SET
         resource_group = coalesce(a.assigned_group, excluded.resource_group), status = 'ALIVE', identity = excluded.identity,
@@ -29,7 +30,7 @@ WITH input AS (
         version = excluded.version, arch = excluded.arch, runtimes = excluded.runtimes, engines = excluded.engines,
         labels = excluded.labels, leaving = excluded.leaving, max_kernels = excluded.max_kernels,
         share_quantum = excluded.share_quantum, share_minimum = excluded.share_minimum,
-        lease_runtimes = excluded.lease_runtimes,
+        lease_runtimes = excluded.lease_runtimes, doubtful_jobs = excluded.doubtful_jobs,
         report_interval_s = excluded.report_interval_s, silence_grace_s = excluded.silence_grace_s, last_seen = now(),
         manager = excluded.manager, detached_stream = NULL,
         refuses_orders = excluded.refuses_orders, unknown_kernels = excluded.unknown_kernels,
@@ -43,7 +44,20 @@ WITH input AS (
                SELECT FROM kernels k WHERE k.agent_id = a.id
                  AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR'))
           END
-    RETURNING a.id, a.ready
+    RETURNING a.id, a.ready, a.doubtful_jobs
+), doubted AS (
+    -- Jobs that have become doubtful, and those that were settled.
+    INSERT INTO agent_history (agent_id, event, actor, detail)
+    SELECT r.id, e.event, 'agent ' || r.id, left(e.detail, 4000)
+    FROM registered r LEFT JOIN before b USING (id), LATERAL (
+        SELECT 'doubtful-job' AS event, string_agg(format('%s (job %s): %s', j ->> 'name', j ->> 'job_id', j ->> 'why'), '; ') AS detail
+        FROM jsonb_array_elements(r.doubtful_jobs) j
+        WHERE NOT coalesce(b.doubtful_jobs, '[]') @> jsonb_build_array(jsonb_build_object('name', j -> 'name', 'job_id', j -> 'job_id'))
+        UNION ALL
+        SELECT 'settled-job', string_agg(format('%s (job %s)', j ->> 'name', j ->> 'job_id'), '; ')
+        FROM jsonb_array_elements(b.doubtful_jobs) j
+        WHERE NOT r.doubtful_jobs @> jsonb_build_array(jsonb_build_object('name', j -> 'name', 'job_id', j -> 'job_id'))
+    ) e WHERE e.detail IS NOT NULL
 )
 SELECT i.id, r.id IS NOT NULL AS accepted, coalesce(b.away, true) AS was_away, b.identity AS old_identity,
        b.incarnation AS old_incarnation, b.address AS old_address,
