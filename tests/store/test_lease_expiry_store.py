@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 from moorage.common.model.ids import AgentId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Status
 from moorage.manager.identity.scope import Scope
+from moorage.manager.lifecycle.walltimes import GRACE_S, outlived
 from moorage.manager.store import Store
 
-from .conftest import FakeAgent, mark_silent, reconcile_all, schedule
+from .conftest import FakeAgent, mark_silent, reconcile_all, schedule, stop
 
 SYSTEM = Scope.system()
 
@@ -60,6 +63,46 @@ async def test_expired_lease_requeues_the_session(store: Store) -> None:
     view = await store.sessions.get(SYSTEM, "job")
     assert (view.status, view.reason, view.requeues) == (Status.PENDING, Reason.LEASE_EXPIRED, 1)
     assert await store.integrity.check() == []
+
+
+async def end_by_walltime(store: Store, after_s: float, *, this_clock_s: float = 0.0) -> int:
+    """As the lease controller does, ``after_s`` after the end of the walltime; the clock of the manager is
+    ``this_clock_s`` off."""
+    await store.database.fetch(
+        "UPDATE kernels SET ends_at = now() - make_interval(secs => $1)", float(after_s)
+    )
+    term = await store.leases.acquire("test", 60)
+    assert term is not None
+    found = await store.kernel_leases.with_walltime()
+    over = outlived(found, datetime.now(UTC) + timedelta(seconds=this_clock_s))
+    return await store.kernel_leases.expire(over, term, Reason.WALLTIME, "its walltime is over")
+
+
+async def test_job_of_a_silent_agent_ends_with_its_walltime(store: Store) -> None:
+    agent = await running(store)
+    assert await end_by_walltime(store, GRACE_S + 30) == 0, "its agent reports: it says when it has ended"
+    await mark_silent(store, lost=False)  # jobs tolerate days of silence
+    assert await end_by_walltime(store, GRACE_S - 30) == 0
+    assert await end_by_walltime(store, GRACE_S + 30, this_clock_s=-60) == 0, "two clocks must agree"
+    await reconcile_all(store)
+    assert (await store.sessions.get(SYSTEM, "job")).status is Status.RUNNING
+    assert await end_by_walltime(store, GRACE_S + 30) == 1
+    await reconcile_all(store)
+    view = await store.sessions.get(SYSTEM, "job")
+    assert (view.status, view.reason) == (Status.TERMINATED, Reason.WALLTIME)
+    assert await store.integrity.check() == []
+    agent.seen = {}
+    await agent.report()  # it returns, and releases what it held
+    assert (await store.agents.get("node-1")).kernels == 0
+
+
+async def test_stopping_job_of_a_silent_agent_ends_with_its_walltime(store: Store) -> None:
+    await running(store)
+    await mark_silent(store)
+    await stop(store, "job")
+    assert await end_by_walltime(store, GRACE_S + 30) == 1
+    await reconcile_all(store)
+    assert (await store.sessions.get(SYSTEM, "job")).status is Status.TERMINATED
 
 
 async def test_contact_after_the_look_keeps_the_kernel(store: Store) -> None:

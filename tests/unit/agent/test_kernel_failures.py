@@ -15,6 +15,7 @@ from moorage.agent.kernel import teardown
 from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.leases import KernelLeases
 from moorage.agent.kernel.manager import KernelManager
+from moorage.agent.kernel.site_job import WALLTIME_GRACE_S
 from moorage.agent.runtimes import FakeRuntime, Handle, Launch, RuntimeObservation
 from moorage.agent.runtimes.fake import FakeNode
 from moorage.agent.state.checkpoint import Checkpoint
@@ -41,6 +42,7 @@ class FailingRuntime(FakeRuntime):
         super().__init__(logs, node)
         self.failing: dict[str, int] = {}
         self.after = False
+        self.silent: RuntimeObservation | None = None
         self.created: list[KernelId] = []
 
     def _fail(self, method: str, *, after: bool) -> None:
@@ -62,6 +64,8 @@ class FailingRuntime(FakeRuntime):
         return await self._run("create", create)  # type: ignore[no-any-return]
 
     async def observe(self, handle: Handle) -> RuntimeObservation:
+        if self.silent is not None:
+            return self.silent
         return await self._run("observe", lambda: super(FailingRuntime, self).observe(handle))  # type: ignore[no-any-return]
 
     async def wait(self, handle: Handle, last_state: S) -> None:
@@ -178,6 +182,26 @@ async def test_kernel_runs_on_while_its_task_fails(node: Node, method: str) -> N
     node.order()
     await node.until(spec, None)
     assert node.node.kernels == {}
+
+
+@pytest.mark.parametrize("since_s", [WALLTIME_GRACE_S - 60, WALLTIME_GRACE_S + 60])
+async def test_job_of_a_silent_site_ends_with_its_walltime(node: Node, since_s: float) -> None:
+    """Also while nothing can be destroyed: the site does not answer. Before, it is unreachable."""
+    spec = kernel()
+    node.order(spec)
+    await node.until(spec, S.RUNNING)
+    ends_at = CLOCK.now().timestamp() - since_s
+    node.runtime.silent = RuntimeObservation(S.UNKNOWN, ends_at=ends_at)
+    node.runtime.failing = {"destroy": ALWAYS, "stop": ALWAYS, "log_tail": ALWAYS}
+    node.node.kernels[spec.kernel_id].changed.set()
+    node.order(spec)
+    ended = await node.until(spec, S.UNKNOWN if since_s < WALLTIME_GRACE_S else S.EXITED)
+    assert ended is not None
+    if since_s > WALLTIME_GRACE_S:
+        assert (ended.reason, "walltime is over" in ended.detail) == (Reason.WALLTIME, True)
+    node.runtime.failing, node.runtime.silent = {}, None
+    node.order()
+    await node.until(spec, None)
 
 
 @pytest.mark.parametrize("method", ["observe", "wait", "stop"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from moorage.agent.kernel.outcome import determine_outcome
-from moorage.agent.kernel.site_job import SiteJob
+from moorage.agent.kernel.site_job import WALLTIME_GRACE_S, SiteJob
 from moorage.agent.runtimes import RuntimeObservation
 from moorage.common.link.messages import Observation
 from moorage.common.model.ids import KernelId, SessionId
@@ -31,6 +33,26 @@ def test_times_of_the_site_are_reported_once_they_differ() -> None:
     assert job.note(RuntimeObservation(S.CREATING, ends_at=900), 3)
     assert not job.note(RuntimeObservation(S.UNKNOWN), 4)
     assert (job.reported(SEEN).expected_start, job.reported(SEEN).ends_at) == (0, 900)
+
+
+@pytest.mark.parametrize(
+    ("state", "ends_at", "now", "ends"),
+    [
+        (S.UNKNOWN, 1000.0, 1000 + WALLTIME_GRACE_S, True),
+        (S.UNKNOWN, 1000.0, 999 + WALLTIME_GRACE_S, False),
+        (S.UNKNOWN, None, 1e9, False),  # its walltime has not begun, or is not known
+        (S.RUNNING, 1000.0, 1e9, False),  # the site says that it runs, whatever the clocks say
+        (S.QUEUED, 1000.0, 1e9, False),
+    ],
+)
+def test_a_silent_job_ends_a_while_after_its_walltime(
+    state: S, ends_at: float | None, now: float, ends: bool
+) -> None:
+    job, seen = SiteJob(0), RuntimeObservation(state, ends_at=ends_at)
+    job.note(seen, 1)
+    ended = job.outlived(seen, now)
+    assert (ended is not None) is ends
+    assert ended is None or (ended.state, ended.walltime_over) == (S.EXITED, True)
 
 
 def test_end_of_the_walltime_is_a_reason_of_its_own() -> None:

@@ -13,6 +13,9 @@ from moorage.common.link.messages import Observation
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState
 
+# A job that nobody has seen since cannot run any more so long after the end of its walltime: sites kill a
+# little late, and clocks differ.
+WALLTIME_GRACE_S = 600.0
 # A site may state the same time a little differently each time it is asked.
 _SAME_S = 1.0
 
@@ -44,6 +47,16 @@ class SiteJob:
     @property
     def awaits_address(self) -> bool:
         return self.finds_address and self.address is None
+
+    def outlived(self, observed: RuntimeObservation, now: float) -> RuntimeObservation | None:
+        """The end of a job of which nothing is known, once its walltime is over; None: it may run. ``now``:
+        Unix seconds."""
+        if observed.state is not ObservedState.UNKNOWN or not self.ends_at:
+            return None
+        if now < self.ends_at + WALLTIME_GRACE_S:
+            return None
+        detail = "nothing was heard of its job since, and its walltime is over"
+        return RuntimeObservation(ObservedState.EXITED, walltime_over=True, detail=detail)
 
     def remaining_s(self, limit_s: float, now: float) -> float:
         """Seconds until the start timeout; 0 or less: it has passed."""

@@ -262,10 +262,11 @@ class KernelTask:
                     await teardown.destroy(runtime, handle, self._log)  # some of its processes may remain
                 return self._outcome_of(observed)
             await self._note_job(observed)
-            recheck_s: float | None
+            if (ended := self._job.outlived(observed, self._context.clock.now().timestamp())) is not None:
+                return self._outcome_of(ended)
+            recheck_s: float | None = _RETRY_S
             if observed.state is ObservedState.UNKNOWN:
                 self._set_unknown()
-                recheck_s = _RETRY_S
             elif self._must_end():
                 recheck_s = await self._advance_termination(runtime, handle)
             else:

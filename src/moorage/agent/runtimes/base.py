@@ -215,8 +215,8 @@ class RuntimeObservation:
     supervisor ended it.
 
     QUEUED: ``detail`` has the site's reason, ``expected_start`` the start that the site expects, in unix
-    seconds; None: unknown. CREATING and RUNNING: ``ends_at`` is the end of its walltime in unix seconds;
-    None: unlimited or unknown. ``address``: host and port at which the proxy reaches it, with
+    seconds; None: unknown. CREATING, RUNNING and UNKNOWN: ``ends_at`` is the end of its walltime in unix
+    seconds; None: unlimited or unknown. ``address``: host and port at which the proxy reaches it, with
     ``Capabilities.own_address``; it may change. EXITED: ``walltime_over`` if that was the reason.
     """
 

@@ -1,4 +1,4 @@
-"""Lease controller: ends kernels in the records when their lease has ended them on a silent agent's node."""
+"""Lease controller: ends kernels of silent agents in the records, once their lease or walltime is over."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import structlog
 
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
+from moorage.common.model.reasons import Reason
 from moorage.manager.lifecycle.kernel_leases import LeaseWatch
+from moorage.manager.lifecycle.walltimes import outlived
 from moorage.manager.loops.leader import Leader
 from moorage.manager.store import Store
 
 log = structlog.get_logger("moorage.leases")
 INTERVAL_S = 2.0
+_OVER = "its agent does not report, and the walltime of its job is over"
 
 
 class LeaseController:
@@ -34,3 +37,6 @@ class LeaseController:
         expired = self._watch.expired(leased, self._clock.monotonic())
         if expired and (ended := await self._store.kernel_leases.expire(expired, term)):
             log.warning("leases of kernels have run out", kernels=ended)
+        over = outlived(await self._store.kernel_leases.with_walltime(), self._clock.now())
+        if over and (ended := await self._store.kernel_leases.expire(over, term, Reason.WALLTIME, _OVER)):
+            log.warning("walltimes of jobs of silent agents are over", kernels=ended)

@@ -1,11 +1,13 @@
-"""Leases of kernels in Postgres: those on silent agents, and the end of kernels whose lease has run out."""
+"""Kernels on silent agents that end by themselves: by their lease, or by the walltime of their job."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from moorage.common.model.ids import AgentId, KernelId, SessionId
+from moorage.common.model.reasons import Reason
 from moorage.manager.lifecycle.kernel_leases import LeasedKernel
+from moorage.manager.lifecycle.walltimes import WalltimeKernel
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
@@ -24,15 +26,32 @@ class KernelLeaseStore:
             for row in await self._connection.fetch(SQL["kernel_leases"])
         ]
 
-    async def expire(self, kernels: Sequence[LeasedKernel], term: int) -> int:
-        """Record that these kernels were ended by their lease, unless their agent has reported since. Under
-        the leader's term. Returns how many ended."""
+    async def with_walltime(self) -> list[WalltimeKernel]:
+        """Live kernels on agents that are SUSPECT or LOST, whose jobs end with a walltime."""
+        return [
+            WalltimeKernel(
+                KernelId(row["id"]), AgentId(row["agent_id"]), row["last_seen"], row["ends_at"], row["now"]
+            )
+            for row in await self._connection.fetch(SQL["kernel_walltimes"])
+        ]
+
+    async def expire(
+        self,
+        kernels: Sequence[LeasedKernel | WalltimeKernel],
+        term: int,
+        reason: Reason = Reason.LEASE_EXPIRED,
+        detail: str = "",
+    ) -> int:
+        """Record that these kernels have ended, unless their agent has reported since. Under the leader's
+        term. Returns how many ended."""
         rows = await self._connection.fetch(
             SQL["kernel_leases_expire"],
             [k.kernel_id for k in kernels],
             [k.agent_id for k in kernels],
             [k.contact for k in kernels],
             term,
+            reason,
+            detail,
         )
         sessions = {SessionId(row["session_id"]) for row in rows}
         self._notifier.notify_kernels(sessions)

@@ -92,7 +92,7 @@ def interpret(facts: Facts) -> Interpretation:
     ends_at = end_of_walltime(facts)
     found = _interpret(facts, ends_at)
     seen = found.observation
-    if seen.state is ObservedState.RUNNING:
+    if seen.state in (ObservedState.RUNNING, ObservedState.UNKNOWN):
         return replace(found, observation=replace(seen, ends_at=ends_at))
     return found
 

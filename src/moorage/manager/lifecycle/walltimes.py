@@ -1,0 +1,33 @@
+"""End of kernels on silent agents by the walltime of their jobs. Pure.
+
+A job outlives its agent, but not its walltime, whose end the agent has reported. Two clocks must agree that
+it has passed: a jump of one ends no kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from moorage.common.model.ids import AgentId, KernelId
+
+# Sites kill a little late, and clocks differ.
+GRACE_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class WalltimeKernel:
+    """A live kernel on a silent agent. ``contact``: of the last report that was stored. ``ends_at``: the end
+    of its walltime. ``now``: by the clock of the database."""
+
+    kernel_id: KernelId
+    agent_id: AgentId
+    contact: datetime
+    ends_at: datetime
+    now: datetime
+
+
+def outlived(kernels: Sequence[WalltimeKernel], now: datetime) -> list[WalltimeKernel]:
+    """Those that cannot run any more. ``now``: by the clock of this process."""
+    return [k for k in kernels if (min(k.now, now) - k.ends_at).total_seconds() >= GRACE_S]
