@@ -22,18 +22,13 @@ class Metrics:
         by_status = ("status", "resource_group")
         self._sessions = gauge("moorage_sessions", "Sessions that have not ended, by status.", *by_status)
         self._agents = gauge("moorage_agents", "Registered agents, by status.", *by_status)
-        self._doubtful = gauge(
-            "moorage_doubtful_jobs",
-            "Jobs of agents for which a site may bill although no kernel is known to run in them.",
-            "resource_group",
-        )
         self._held_losses = gauge(
             "moorage_agents_held",
             "Silent agents that do not become LOST because too many of their group are silent at once.",
             "resource_group",
         )
         self._links = gauge("moorage_agent_links", "Agents connected to this manager.")
-        self._heartbeat = _heartbeat_interval(registry)
+        self._heartbeat, self._doubtful = _heartbeat_interval(registry), _doubtful_jobs(registry)
         self._reports = counter("moorage_agent_reports_total", "Reports applied.")
         self._pass_seconds = Histogram(
             "moorage_scheduler_pass_seconds",
@@ -147,6 +142,15 @@ class Metrics:
     def render(self) -> bytes:
         """Prometheus text format."""
         return generate_latest(self._registry)
+
+
+def _doubtful_jobs(registry: CollectorRegistry) -> Gauge:
+    return Gauge(
+        "moorage_doubtful_jobs",
+        "Jobs of agents for which a site may bill although no kernel is known to run in them.",
+        ["resource_group"],
+        registry=registry,
+    )
 
 
 def _heartbeat_interval(registry: CollectorRegistry) -> Gauge:

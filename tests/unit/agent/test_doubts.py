@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from moorage.agent.runtimes.batch import DoubtLedger
+from moorage.agent.runtimes.batch.doubts import DoubtLedger
 from moorage.common.aio.clock import ManualClock
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import structlog
 
-from moorage.agent.runtimes.batch import DoubtLedger
+from moorage.agent.runtimes.batch.doubts import DoubtLedger
 from moorage.agent.runtimes.heappe.client import HeappeClient
 from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem
 from moorage.agent.runtimes.heappe.interpretation import Doubt, Interpretation, interpret

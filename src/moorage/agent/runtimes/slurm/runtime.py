@@ -25,7 +25,8 @@ from moorage.agent.runtimes.base import (
     RuntimeObservation,
     ignore_progress,
 )
-from moorage.agent.runtimes.batch import DoubtLedger, JobName, agent_part, kernel_part, resolve
+from moorage.agent.runtimes.batch import JobName, agent_part, kernel_part, resolve
+from moorage.agent.runtimes.batch.doubts import DoubtLedger
 from moorage.agent.runtimes.execution import Command, ExecFailed, Execution
 from moorage.agent.runtimes.slurm.commands import Rejected, Slurm, script
 from moorage.agent.runtimes.slurm.folders import HEARTBEAT, JobFolders, JobRecord
