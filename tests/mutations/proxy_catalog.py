@@ -8,6 +8,7 @@ PLANE = "proxy/planes/asyncio"
 PLANES = "tests/conformance/planes"
 HOMES = "tests/unit/proxy/test_response_homes.py"
 STORED = ("tests/unit/proxy/test_stored_response.py",)
+MEMO = ("tests/unit/proxy/test_head_memo.py",)
 PLAYBOOKS = ("tests/unit/proxy/test_flow.py",)
 
 
@@ -107,6 +108,41 @@ MUTATIONS = (
         " and digits.isdigit() and len(digits) <= _MAX_DIGITS:",
         ":",
         _tests("test_like_heads", "no_number"),
+    ),
+    Mutation(
+        "a permit outlives the route that it was given for",
+        "proxy/core/admission.py",
+        "permit is None or permit.version is not table.version",
+        "permit is None",
+        MEMO,
+    ),
+    Mutation(
+        "a permit outlives a change within a generation",
+        "proxy/core/routes.py",
+        "self.generation, self.version = changes.generation, object()",
+        "self.generation = self.version = changes.generation",
+        MEMO,
+    ),
+    Mutation(
+        "a known head is sent as to the replica that was there before",
+        f"{PLANE}/messages.py",
+        "if known is None or known[0] is not target:",
+        "if known is None:",
+        MEMO,
+    ),
+    Mutation(
+        "a known head outlives the time of its key",
+        "proxy/core/request_router.py",
+        "        is_expired = key is not None and 0 < key.expires_at <= unix_now",
+        "        is_expired = False",
+        MEMO,
+    ),
+    Mutation(
+        "a known head that is refused is answered in another dialect",
+        "proxy/core/flow.py",
+        "        self.is_anthropic = admitted.is_anthropic\n        if outcome",
+        "        if outcome",
+        MEMO,
     ),
     Mutation(
         "a known head outlives its key on a connection",

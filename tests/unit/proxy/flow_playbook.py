@@ -185,8 +185,8 @@ def describe(command: object) -> str:
     match command:
         case ReadBody():
             return "read"
-        case Send(found):
-            return f"send {found.kernel_id}"
+        case Send():
+            return f"send {command.target.kernel_id}"
         case Hold(until, comment):
             return f"hold {until - 100:g} {comment.decode().strip()}".strip()
         case Start():

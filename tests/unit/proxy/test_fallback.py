@@ -146,7 +146,7 @@ def test_another_model_gets_its_own_name_and_its_own_reservation() -> None:
     flow = asked("a | small=s", "refused", limiter=limiter).flow
     assert (flow.model, flow.path) == ("small", "/v1/chat/completions")
     assert flow.payload == b'{"a":[1],"model":"small","stream":false}'
-    assert [ask.route.name for ask in limiter.asks] == ["tiny", "small"]
+    assert [ask.permit.name for ask in limiter.asks] == ["tiny", "small"]
     assert [grant.settled for grant in limiter.grants] == [[503], []], "tiny's is given back first"
 
 
@@ -155,7 +155,7 @@ def test_a_provider_gets_the_clients_body_and_the_reservation_stays() -> None:
     flow = asked("a | provider", "refused", limiter=limiter).flow
     assert (flow.model, flow.path) == ("tiny", "/api/chat/completions")
     assert flow.payload == b'{"a":[1],"model":"provider","stream":false}'
-    assert [ask.route.name for ask in limiter.asks] == ["tiny"]
+    assert [ask.permit.name for ask in limiter.asks] == ["tiny"]
 
 
 def test_the_answer_names_the_model_of_a_fallback() -> None:

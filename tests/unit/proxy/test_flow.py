@@ -252,7 +252,7 @@ def test_limiter_knows_who_asks_for_what() -> None:
     playbook = Playbook("a", limiter)
     play(playbook, ["request > read", 'body {"model":"tiny","max_tokens":5} > send a'])
     (ask,) = limiter.asks
-    assert (ask.identity, ask.route.name, ask.path, ask.request_id) == (KEY, "tiny", CHAT, "id-1")
+    assert (ask.identity, ask.permit.name, ask.path, ask.request_id) == (KEY, "tiny", CHAT, "id-1")
     assert ask.document == {"model": "tiny", "max_tokens": 5}
     assert playbook.flow.identity == KEY
     assert playbook.flow.payload == ask.body
@@ -294,7 +294,8 @@ def test_response_headers_and_observer_come_from_the_reservation() -> None:
     playbook.flow.sent(100.5)
     command = playbook.flow.upstream_head(200, "text/event-stream", 101.0)
     assert isinstance(command, Start)
-    assert command == Start(0.5, (("x-ratelimit-limit-requests", "10"),), bytes.upper)
+    assert (command.overhead_s, command.observe) == (0.5, bytes.upper)
+    assert command.more == (("x-ratelimit-limit-requests", "10"),)
 
 
 def test_equal_head_is_admitted_again_until_its_key_expires() -> None:

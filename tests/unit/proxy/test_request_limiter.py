@@ -11,6 +11,7 @@ from moorage.common.model.ids import KernelId, SessionId
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.limit_ledger import Ledger, cells_needed
 from moorage.proxy.core.limiter import Ask
+from moorage.proxy.core.permit import Permit
 from moorage.proxy.core.priority import DEFAULT
 from moorage.proxy.core.request_limiter import HeldRequest, RequestLimiter
 from moorage.proxy.core.usage_book import Amounts, Payer, UsageBook
@@ -31,7 +32,7 @@ def ask(
 ) -> Ask:
     document = {"model": "m"} | fields
     route = ModelRoute("m", 0, targets, limits=limits)
-    return Ask(key, route, CHAT, json.dumps(document).encode(), document, "r")
+    return Ask(key, Permit(route), CHAT, json.dumps(document).encode(), document, "r")
 
 
 def limiter(usage: UsageBook | None = None, project: RequestLimits | None = None) -> RequestLimiter:

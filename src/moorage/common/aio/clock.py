@@ -53,8 +53,7 @@ class SystemClock:
     def now(self) -> datetime:
         return datetime.now(UTC)
 
-    def monotonic(self) -> float:
-        return time.monotonic()
+    monotonic = staticmethod(time.monotonic)
 
     def boottime(self) -> float:
         return time.clock_gettime(time.CLOCK_BOOTTIME)

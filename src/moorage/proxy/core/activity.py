@@ -37,11 +37,10 @@ class ModelActivity:
             self.first_token.observe(after_s)
 
     def add_tokens(self, tokens: Tokens) -> None:
-        prompt, answer, cached = tokens
-        self.tokens_in += prompt
-        self.tokens_out += answer
-        if cached:
-            self.tokens_cached += cached
+        self.tokens_in += tokens.prompt
+        self.tokens_out += tokens.answer
+        if tokens.cached:
+            self.tokens_cached += tokens.cached
 
     def first_token_ms(self, now: float) -> int | None:
         """The 90th percentile of the last minute; None: no request had a first token."""

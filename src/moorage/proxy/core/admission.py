@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qs
 
 from moorage.common.link.messages import KeyGrant, ModelRoute
@@ -33,11 +33,14 @@ from moorage.proxy.core.forms import text_fields
 from moorage.proxy.core.headers import key_in_protocols
 from moorage.proxy.core.json_scan import scan
 from moorage.proxy.core.model_list import list_models, show_model
+from moorage.proxy.core.permit import Permit
 from moorage.proxy.core.response_homes import Home
 from moorage.proxy.core.routes import IndexedTable
 
 # Engines whose APIs are known. A ``custom`` one may have any.
 ENGINES = frozenset(_ENGINES) - {"custom"}
+MOST_PERMITS = 64
+"""Of one head."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,8 @@ class BodyRequired:
     a stream waits for its model. ``content_type``: of a form, else "". ``response_id``: of the stored
     response that is asked for, else "". ``is_anthropic``: errors are to be in Anthropic's format.
     ``upgrades``: the request becomes a WebSocket. ``model``: the one that its address names, else "".
-    ``session``: which the client names, so that its requests go to one replica."""
+    ``session``: which the client names, so that its requests go to one replica. ``permits``: by model, those
+    that were given for it."""
 
     path: str
     key: KeyGrant | None = None
@@ -79,6 +83,7 @@ class BodyRequired:
     upgrades: bool = False
     model: str = ""
     session: str = ""
+    permits: dict[str, Permit] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def reads_answer(self) -> bool:
@@ -86,19 +91,24 @@ class BodyRequired:
         return self.wants_progress or self.path.startswith(RESPONSES)
 
 
-@dataclass(slots=True)
 class Forward:
-    """Send the client's exact bytes to a replica of ``route`` at ``path``. ``document``: the parsed body.
-    ``home``: of the stored response that it is about; no other replica has it."""
+    """Send the client's exact bytes to a replica of the model of ``permit`` at ``path``. ``document``: the
+    parsed body. ``home``: of the stored response that it is about; no other replica has it."""
 
-    route: ModelRoute
-    path: str
-    document: Mapping[str, object]
-    home: Home | None = None
+    __slots__ = ("document", "home", "path", "permit")
+
+    def __init__(
+        self, permit: Permit, path: str, document: Mapping[str, object], home: Home | None = None
+    ) -> None:
+        self.permit, self.path, self.document, self.home = permit, path, document, home
+
+    @property
+    def route(self) -> ModelRoute:
+        return self.permit.route
 
     @property
     def model(self) -> str:
-        return self.route.name
+        return self.permit.name
 
 
 def admit_head(
@@ -189,11 +199,26 @@ def admit_body(head: BodyRequired, body: bytes, table: IndexedTable) -> ErrorRes
     name = document.get("model")
     if not isinstance(name, str) or not name:
         return error_response.invalid_model(_json_type(name) if "model" in document else None)
+    permit = head.permits.get(name)
+    if permit is None or permit.version is not table.version:
+        found = _permit(head, name, table)
+        if isinstance(found, ErrorResponse):
+            return found
+        permit = found
+    return Forward(permit, head.path, document)
+
+
+def _permit(head: BodyRequired, name: str, table: IndexedTable) -> ErrorResponse | Permit:
     caller = Caller(head.key, head.project)
     route = table.model(name)
     if route is None or not may_ask(caller, route):
         return error_response.unknown_model(name, _visible(table, caller))
-    return missing_in_engine(head, route) or Forward(route, head.path, document)
+    if error := missing_in_engine(head, route):
+        return error
+    if len(head.permits) >= MOST_PERMITS:
+        head.permits.clear()
+    permit = head.permits[name] = Permit(route, table.version)
+    return permit
 
 
 def missing_in_engine(head: BodyRequired, route: ModelRoute) -> ErrorResponse | None:
@@ -212,7 +237,7 @@ def admit_stored(head: BodyRequired, home: Home | None, table: IndexedTable) -> 
         return error_response.unknown_response(head.response_id)
     if not _has(route, home):
         return error_response.response_gone(head.response_id)
-    return missing_in_engine(head, route) or Forward(route, head.path, {}, home)
+    return missing_in_engine(head, route) or Forward(Permit(route), head.path, {}, home)
 
 
 def previous_response(forward: Forward) -> str | ErrorResponse | None:
@@ -228,7 +253,7 @@ def follow(forward: Forward, response_id: str, home: Home | None) -> ErrorRespon
     if home is None:
         return error_response.unknown_previous(response_id)
     if _has(forward.route, home):
-        return replace(forward, home=home)
+        return Forward(forward.permit, forward.path, forward.document, home)
     if home.model != forward.model:
         return error_response.previous_of_other_model(response_id, home.model)
     return error_response.previous_gone(response_id)

@@ -1,4 +1,8 @@
-"""Commands of the request flow: what a data plane does next. Pure."""
+"""Commands of the request flow: what a data plane does next. Pure.
+
+Those of each request are plain classes: the constructor of a dataclass is interpreted, also where the rest is
+compiled.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +21,16 @@ class ReadBody:
     """Read the body of the request, and report it with ``body``, or what is wrong with ``refuse``."""
 
 
-@dataclass(slots=True)
 class Send:
     """Send the request to ``target``, on a connection of this request alone. An earlier one is closed.
 
     ``is_anew``: on a new connection. The request has met a dead replica or connection, and is not sent a
     third time; an idle connection may be dead, too."""
 
-    target: Target
-    is_anew: bool = False
+    __slots__ = ("is_anew", "target")
+
+    def __init__(self, target: Target, is_anew: bool = False) -> None:
+        self.target, self.is_anew = target, is_anew
 
 
 @dataclass(slots=True)
@@ -38,14 +43,14 @@ class Hold:
     comment: bytes = b""
 
 
-@dataclass(slots=True)
 class Start:
     """Send the client the response of the replica: its head, with the proxy's own headers and ``more`` added,
     and then its body as it comes, through ``observe`` if there is one. ``overhead_s``: time in the proxy."""
 
-    overhead_s: float
-    more: Sequence[tuple[str, str]] = ()
-    observe: Observer | None = None
+    __slots__ = ("more", "observe", "overhead_s")
+
+    def __init__(self, overhead_s: float, more: Sequence[tuple[str, str]], observe: Observer | None) -> None:
+        self.overhead_s, self.more, self.observe = overhead_s, more, observe
 
 
 @dataclass(slots=True)

@@ -31,6 +31,7 @@ from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.fallback import FALLS_BACK, FallbackChain, is_refused
 from moorage.proxy.core.headers import is_event_stream
 from moorage.proxy.core.limiter import Ask, Observer, Reservation
+from moorage.proxy.core.permit import Permit
 from moorage.proxy.core.priority import DEFAULT, with_priority
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.response_homes import Home
@@ -109,10 +110,10 @@ class RequestFlow:
     def head_again(self, admitted: BodyRequired, now: float, unix_now: float) -> Command:
         """A head has arrived that equals one with the decision ``admitted``, made by the credentials that are
         still in use."""
+        self.is_anthropic = admitted.is_anthropic
         if outcome := self._router.admit_again(admitted, unix_now, now):
             return self._answer(outcome, now)
         self.admitted, self._asked_at = admitted, now
-        self.is_anthropic = admitted.is_anthropic
         return READ_BODY
 
     def refuse(self, error: ErrorResponse, now: float) -> Command:
@@ -126,7 +127,8 @@ class RequestFlow:
         forward = self._router.admit_body(self.admitted, body, now)
         if isinstance(forward, ErrorResponse):
             return self._answer(forward, now)
-        ask = Ask(self.admitted.key, forward.route, forward.path, body, forward.document, self.request_id)
+        permit = forward.permit
+        ask = Ask(self.admitted.key, permit, forward.path, body, forward.document, self.request_id)
         if forward.path.startswith(RESPONSES):
             self._home, self._stored = forward.home, StoredResponse(self.admitted, forward)
             ask.repeats = self._stored.repeats
@@ -135,13 +137,16 @@ class RequestFlow:
             return self._answer(granted, now)
         self._reservation = granted
         self._body = body
-        self.path, self.model, self._asked = forward.path, forward.route.endpoint, forward.route.name
-        if forward.route.fallbacks and forward.home is None and not self.admitted.upgrades:
+        self.path, self.model, self._asked = forward.path, permit.endpoint, permit.name
+        if permit.has_fallbacks and forward.home is None and not self.admitted.upgrades:
             self._chain = FallbackChain(self.admitted, forward, body)
-        if forward.route.prefix_affinity or self.admitted.session:
+        if permit.prefix_affinity or self.admitted.session:
             self._affinity = key_of(self.admitted.session, forward.document)
         self._tells = self.admitted.wants_progress and forward.document.get("stream") is True
-        target = self._pick((), now)
+        if self._home is None:
+            target = self._router.pick_of(permit.route, (), now, self._affinity)
+        else:
+            target = self._pick((), now)
         return self._send(target, now) if target is not None else self._hold(now)
 
     # While no replica is ready, or none can be reached
@@ -207,7 +212,8 @@ class RequestFlow:
             forward, route = chain.forward, hop.route
             if route.name != self._asked:
                 self._settle(503, now)
-                ask = Ask(self.identity, route, forward.path, hop.body, forward.document, self.request_id)
+                permit = Permit(route)
+                ask = Ask(self.identity, permit, forward.path, hop.body, forward.document, self.request_id)
                 granted = router.reserve(ask, now)
                 if isinstance(granted, ErrorResponse):
                     refusal = granted

@@ -7,11 +7,11 @@ is picked, and tells it once how the request ended.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
-from moorage.common.link.messages import KeyGrant, ModelRoute
+from moorage.common.link.messages import KeyGrant
 from moorage.proxy.core.error_response import ErrorResponse
+from moorage.proxy.core.permit import Permit
 
 Observer = Callable[[bytes], bytes]
 """Gets each piece of a response's body, without its framing, and returns what is passed on: normally the
@@ -19,7 +19,6 @@ piece itself. ``b""`` marks the end; what it returns then is the last piece. Onl
 change anything."""
 
 
-@dataclass(slots=True)
 class Ask:
     """A request that is about to be forwarded.
 
@@ -27,13 +26,19 @@ class Ask:
     parsed ``body``. ``repeats``: the answer tells of tokens that were counted before.
     """
 
-    identity: KeyGrant | None
-    route: ModelRoute
-    path: str
-    body: bytes
-    document: Mapping[str, object]
-    request_id: str
-    repeats: bool = False
+    __slots__ = ("body", "document", "identity", "path", "permit", "repeats", "request_id")
+
+    def __init__(
+        self,
+        identity: KeyGrant | None,
+        permit: Permit,
+        path: str,
+        body: bytes,
+        document: Mapping[str, object],
+        request_id: str,
+    ) -> None:
+        self.identity, self.permit, self.path, self.body = identity, permit, path, body
+        self.document, self.request_id, self.repeats = document, request_id, False
 
 
 class Reservation(Protocol):

@@ -8,15 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from moorage.common.link.messages import KeyGrant, ModelRoute, RequestLimits
 from moorage.proxy.core.error_response import ErrorResponse
 
-WINDOW_S = 60
+WINDOW_S: Final = 60
 # Tokens of an answer that names no bound.
-UNBOUNDED_ANSWER = 256
+UNBOUNDED_ANSWER: Final = 256
 # Bytes of a prompt for each token, about: an estimate that the answer corrects.
-BYTES_PER_TOKEN = 4
+BYTES_PER_TOKEN: Final = 4
 
 
 @dataclass(frozen=True, slots=True)

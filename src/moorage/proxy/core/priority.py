@@ -6,10 +6,12 @@ names none, so it gets the distance below the default.
 
 from __future__ import annotations
 
+from typing import Final
+
 from moorage.common.link.messages import KeyGrant
 
-DEFAULT = 10
-PRIORITIZED_PATHS = ("/v1/chat/completions", "/v1/completions")
+DEFAULT: Final = 10
+PRIORITIZED_PATHS: Final = ("/v1/chat/completions", "/v1/completions")
 
 
 def priority_of(key: KeyGrant | None) -> int:

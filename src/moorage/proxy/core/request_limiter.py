@@ -4,6 +4,7 @@ Pure."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from moorage.common.link.messages import KeyGrant, RequestLimits
 from moorage.proxy.core.activity import Activity
@@ -23,7 +24,7 @@ from moorage.proxy.core.priority import DEFAULT, PRIORITIZED_PATHS, priority_of
 from moorage.proxy.core.token_meter import SessionMeter, TokenMeter, Tokens
 from moorage.proxy.core.usage_book import NO_TOKENS, UsageBook
 
-CLIENT_LEFT = 499
+CLIENT_LEFT: Final = 499
 # Their answers have tokens; those of all other paths only read some.
 _GENERATING = ("/chat/completions", "/completions", "/responses", "/messages")
 _BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
@@ -51,16 +52,18 @@ class RequestLimiter:
         self.unmet: set[str] = set()
 
     def reserve(self, ask: Ask, now: float) -> HeldRequest | ErrorResponse | None:
-        key, route = ask.identity, ask.route
-        activity = self.activity.touch(route.endpoint, now)
+        key, permit = ask.identity, ask.permit
+        activity = self.activity.touch(permit.endpoint, now)
         activity.requests += 1
-        project = self._limits_of(key.project) if key is not None else None
-        subjects = subjects_of(key, route, project)
+        subjects = permit.subjects
+        if subjects is None:
+            project = self._limits_of(key.project) if key is not None else None
+            subjects = permit.subjects = subjects_of(key, permit.route, project)
         priority = priority_of(key)
         prioritizes = (priority != DEFAULT or "priority" in ask.document) and ask.path in PRIORITIZED_PATHS
         if not subjects and self._usage is None and priority == DEFAULT and not prioritizes:
             return None
-        held = HeldRequest(self, key, route.endpoint, priority, now, prioritizes=prioritizes)
+        held = HeldRequest(self, key, permit.endpoint, priority, now, prioritizes=prioritizes)
         held.prompt, held.repeats = estimate_tokens(len(ask.body), 0), ask.repeats
         if subjects:
             answer = max_tokens(ask.document) if ask.path.endswith(_GENERATING) else 0

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import TypeVar
 
 from moorage.common.config.settings import ProxySettings
-from moorage.common.link.messages import RouteTable, Target
+from moorage.common.link.messages import ModelRoute, RouteTable, Target
 from moorage.common.model.ids import KernelId
 from moorage.proxy.core import admission
 from moorage.proxy.core.admission import AdmissionPolicy, BodyRequired, Forward, LocalResponse
@@ -150,7 +150,7 @@ class RequestRouter:
 
     def reserve(self, ask: Ask, now: float) -> Reservation | ErrorResponse | None:
         """Ask the limiter about a request. ``admit_body`` has found its model."""
-        self.last_request[ask.route.endpoint] = now
+        self.last_request[ask.permit.endpoint] = now
         return self.limiter.reserve(ask, now)
 
     def check_model(self, name: str) -> ErrorResponse | None:
@@ -183,9 +183,15 @@ class RequestRouter:
         """A replica of ``model`` that is not in ``tried``. None if there is none left. ``affinity``: the key
         by which it is picked; 0: by load alone."""
         route = self.table.model(model) if self.table is not None else None
-        if route is None:
-            return None
+        return None if route is None else self.pick_of(route, tried, now, affinity)
+
+    def pick_of(
+        self, route: ModelRoute, tried: Container[KernelId], now: float, affinity: int
+    ) -> Target | None:
+        """As ``pick_target``, of a route that the table has."""
         targets: Sequence[Target] = route.targets
+        if len(targets) == 1 and not tried:
+            return None if targets[0].draining else targets[0]
         if tried:
             targets = [t for t in targets if t.kernel_id not in tried]
         if route.canary:
@@ -231,7 +237,10 @@ class RequestRouter:
         _subtract_one(self._in_flight_by_model, model)
 
     def _label(self, model: str) -> str:
-        return model if self.table is not None and self.table.model(model) is not None else NO_MODEL
+        table = self.table
+        if table is None or not (model in table.models or model in table.adapters):
+            return NO_MODEL
+        return model
 
 
 def _subtract_one(counts: dict[K, int], key: K) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 MAX_RETRIES = 2
 # A request that has taken longer than this is not retried.
 RETRY_WINDOW_S = 10.0
 # Statuses with which a replica rejects a request before it has begun to work on it.
-BUSY = frozenset({429, 502, 503})
+BUSY: Final = frozenset({429, 502, 503})
 
 
 class Failure(StrEnum):
@@ -25,9 +26,9 @@ class Failure(StrEnum):
     ENGINE_DEAD = "engine-dead"  # the replica answered that its engine has died: its process will follow
 
 
-DEATHS = frozenset({Failure.DISCONNECT, Failure.ENGINE_DEAD})
+DEATHS: Final = frozenset({Failure.DISCONNECT, Failure.ENGINE_DEAD})
 """Failures of which the request itself may be the cause."""
-_ERROR_EVENTS = (b'data: {"error"', b"event: error")
+_ERROR_EVENTS: Final = (b'data: {"error"', b"event: error")
 # What vLLM's API server says of an engine core that has died, and of one that is being shut down.
 _DEATH_NOTES = (b"EngineCore encountered an issue", b"cannot schedule new futures after shutdown")
 

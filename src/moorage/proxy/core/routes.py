@@ -38,11 +38,12 @@ class AdapterRoute(ModelRoute):
 
 class IndexedTable:
     """One generation of the route table, indexed by model name, key digest, kernel, session and app, and
-    project. ``kernels``: their models. ``adapters``: models that follow from those of the table."""
+    project. ``kernels``: their models. ``adapters``: models that follow from those of the table. ``version``:
+    another object after each change, also of one within a generation."""
 
     __slots__ = (
         "_keys", "_projects", "access_tokens", "adapters", "apps", "draining", "generation", "kernels",
-        "models",
+        "models", "version",
     )  # fmt: skip
 
     def __init__(self, source: RouteTable) -> None:
@@ -58,7 +59,7 @@ class IndexedTable:
 
     def change(self, changes: RouteTable) -> None:
         """Become the generation of ``changes``, at the cost of what they name."""
-        self.generation = changes.generation
+        self.generation, self.version = changes.generation, object()
         for name in (*changes.removed_models, *(route.name for route in changes.models)):
             if (before := self.models.get(name)) is not None:
                 for target in before.targets:

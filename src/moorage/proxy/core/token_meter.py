@@ -9,29 +9,45 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final
 
 from moorage.proxy.core.json_scan import scan
 
-_NAME = b'"usage"'
+_NAME: Final = b'"usage"'
 _BEGINS = re.compile(rb"\s*:\s*\{")
 # Objects of that name that are looked at, the last one first: most often it is the one.
-_MOST = 16
+_MOST: Final = 16
 # As OpenAI's chat, its responses and its realtime sessions name it.
 _DETAILS = ("prompt_tokens_details", "input_tokens_details", "input_token_details")
-_TAIL_BYTES, _TAIL_CHUNKS = 4096, 8
+_TAIL_BYTES: Final = 4096
+_TAIL_CHUNKS: Final = 8
 # Anthropic's streams state the tokens of the prompt in their first event.
-_HEAD_BYTES = 4096
-_LARGEST = 1 << 40
+_HEAD_BYTES: Final = 4096
+_LARGEST: Final = 1 << 40
 
 
-class Tokens(NamedTuple):
+class Tokens:
     """``cached``: those of ``prompt`` that a cache had."""
 
-    prompt: int = 0
-    answer: int = 0
-    cached: int = 0
+    __slots__ = ("answer", "cached", "prompt")
+
+    def __init__(self, prompt: int = 0, answer: int = 0, cached: int = 0) -> None:
+        self.prompt, self.answer, self.cached = prompt, answer, cached
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tokens) and self._all() == other._all()
+
+    def __hash__(self) -> int:
+        return hash(self._all())
+
+    def __repr__(self) -> str:
+        return f"Tokens({self.prompt}, {self.answer}, {self.cached})"
+
+    def __add__(self, other: Tokens) -> Tokens:
+        return Tokens(self.prompt + other.prompt, self.answer + other.answer, self.cached + other.cached)
+
+    def _all(self) -> tuple[int, int, int]:
+        return self.prompt, self.answer, self.cached
 
     @property
     def total(self) -> int:
@@ -88,7 +104,7 @@ class SessionMeter:
             start += len(_NAME)
             if (found := _usage_at(data, start)) is not None:
                 tokens, end = found
-                self._sum = Tokens(*(a + b for a, b in zip(self._sum, tokens, strict=True)))
+                self._sum += tokens
                 start = end
         self._rest = data[max(end, len(data) - _TAIL_BYTES) :]
         return chunk
@@ -122,7 +138,7 @@ def _usage_at(data: bytes, at: int) -> tuple[Tokens, int] | None:
     return _tokens(stated), at + size
 
 
-def _tokens(usage: Mapping[str, object]) -> Tokens:
+def _tokens(usage: dict[str, object]) -> Tokens:
     """Of OpenAI's chat and completions (``prompt_tokens``), its responses and Anthropic's messages
     (``input_tokens``)."""
     prompt = _count(usage, "prompt_tokens") or _count(usage, "input_tokens")
@@ -134,6 +150,6 @@ def _tokens(usage: Mapping[str, object]) -> Tokens:
     return Tokens(prompt, answer, min(cached, prompt) if prompt else cached)
 
 
-def _count(counts: Mapping[str, object], name: str) -> int:
+def _count(counts: dict[str, object], name: str) -> int:
     count = counts.get(name)
     return min(count, _LARGEST) if isinstance(count, int) and count > 0 else 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import httptools
 
 # Bytes beside the body, beyond those that small chunks need: chunk extensions and trailers.
@@ -9,7 +11,7 @@ _FRAMING_BYTES = 256 * 1024
 # A chunk of one byte takes six.
 _FRAMING_PER_BYTE = 8
 _HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-LAST = b"0\r\n\r\n"
+LAST: Final = b"0\r\n\r\n"
 
 
 class BadChunks(Exception):

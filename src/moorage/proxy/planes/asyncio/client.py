@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from moorage.common.aio.sockets import keep_alive, limit_unread
 from moorage.proxy.core import error_response
@@ -32,12 +32,17 @@ _NEVER = float("inf")
 # The body of a refused request is read to its end if it is not larger, so that the connection can go on.
 _SMALL_BODY = 65_536
 # Bytes of later requests that are read ahead.
-_MAX_AHEAD = 65_536
-_UNKNOWN = -1
+_MAX_AHEAD: Final = 65_536
+_UNKNOWN: Final = -1
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 # What the connection waits for: a head; a body; a response; the end of a body that nobody wants; its own end.
-_HEAD, _BODY, _RESPONSE, _SKIP, _LINGER, _CLOSED = range(6)
+_HEAD: Final = 0
+_BODY: Final = 1
+_RESPONSE: Final = 2
+_SKIP: Final = 3
+_LINGER: Final = 4
+_CLOSED: Final = 5
 
 
 class ClientConnection:

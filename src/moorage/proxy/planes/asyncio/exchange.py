@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from moorage.common.aio.sockets import reset
 from moorage.common.aio.tasks import spawn
@@ -26,8 +26,8 @@ from moorage.proxy.planes.providers import pool_address
 if TYPE_CHECKING:
     from moorage.proxy.planes.asyncio.plane import AsyncioPlane
 
-_CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
-_CLOSE = b"Connection: close\r\n"
+_CHUNKED: Final = b"Transfer-Encoding: chunked\r\n\r\n"
+_CLOSE: Final = b"Connection: close\r\n"
 _EVENT_STREAM = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nCache-Control: no-cache\r\n"
     b"X-Accel-Buffering: no\r\nServer: moorage\r\n"

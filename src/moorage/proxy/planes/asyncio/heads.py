@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from http import HTTPStatus
-from typing import ClassVar
+from typing import ClassVar, Final
 from urllib.parse import unquote
 
 import httptools
@@ -18,7 +18,7 @@ from moorage.common.http.head import HeadGuard
 from moorage.proxy.core import headers
 
 MAX_URL, MAX_HEADER, MAX_HEAD, MAX_LINES = 16_384, 32_768, 65_536, 512
-_MAX_DIGITS = 12
+_MAX_DIGITS: Final = 12
 LENGTH = re.compile(rb"\r\n[Cc]ontent-[Ll]ength: (\d{1,%d})\r\n" % _MAX_DIGITS)
 """The length of a body in a head, as nearly everybody writes it."""
 _DIGITS = re.compile(r"[0-9]{1,18}")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from ssl import SSLContext
-from typing import Protocol, cast
+from typing import Final, Protocol, cast
 
 from moorage.common.aio.sockets import keep_alive
 from moorage.common.link.messages import Target
@@ -19,9 +19,14 @@ from moorage.proxy.planes.providers import Providers, pool_address
 KEEPALIVE_S = 4.0
 # Interim responses (1xx) before a response.
 _MAX_INTERIM = 16
-_BEGIN, _END = b"HTTP/", b"\r\n\r\n"
+_BEGIN: Final = b"HTTP/"
+_END: Final = b"\r\n\r\n"
 
-_IDLE, _HEAD, _LENGTH, _CHUNKS, _UNTIL_CLOSE = range(5)
+_IDLE: Final = 0
+_HEAD: Final = 1
+_LENGTH: Final = 2
+_CHUNKS: Final = 3
+_UNTIL_CLOSE: Final = 4
 
 Address = tuple[str, int]
 
