@@ -97,13 +97,16 @@ class HeappeServer:
         self._settled = self.clock.now()
         self._next_poll = self._settled + timedelta(seconds=self.timing.poll_s)
         await self.traffic.start()
+        await self._listen(port)
+        self._ticking = spawn("heappe services", self._tick_for_ever())
+
+    async def _listen(self, port: int) -> None:
         app = web.Application(client_max_size=1 << 40)
         app.router.add_route("*", "/{path:.*}", self._handle)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.0, handler_cancellation=True)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", port).start()
         self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}{self.site.prefix}"
-        self._ticking = spawn("heappe services", self._tick_for_ever())
 
     async def stop(self) -> None:
         await cancel_and_wait(self._ticking)
@@ -113,6 +116,17 @@ class HeappeServer:
         await self.tunnels.clear()
         await self.cluster.close()
         self.remove_directory(self.root)
+
+    async def interrupt(self) -> None:
+        """HEAppE dies: its connections break, and nothing listens until ``resume``."""
+        for connection in list(self._runner.server.connections if self._runner.server else []):
+            if connection.transport is not None:
+                connection.transport.abort()
+        await self._runner.cleanup()
+        await self.restart()
+
+    async def resume(self) -> None:
+        await self._listen(int(self.url.removesuffix(self.site.prefix).rpartition(":")[2]))
 
     async def restart(self) -> None:
         """HEAppE restarts: tunnels and caches are gone, the database and the cluster are not."""

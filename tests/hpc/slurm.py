@@ -1,6 +1,7 @@
 """Private Slurm of one node on loopback, for tests: munged, slurmctld and slurmd in a directory of their own.
 
-Its parts can be killed and started again one by one. Nothing of it touches a Slurm of the machine.
+A job that asks for no memory gets a little of it. Its parts can be killed and started again one by one.
+Nothing of it touches a Slurm of the machine.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ MpiDefault=none
 SlurmdParameters=config_overrides
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
+DefMemPerCPU=64
 AccountingStorageType=accounting_storage/none
 JobAcctGatherType=jobacct_gather/none
 JobCompType=jobcomp/filetxt

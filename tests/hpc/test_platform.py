@@ -1,61 +1,43 @@
-"""Sessions and models as jobs of a real Slurm, through manager, agent and proxy as processes."""
+"""Sessions and models as jobs of a real Slurm, through manager, agent and proxy as processes: directly, and
+through HEAppE's protocol."""
 
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
-import tempfile
-from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from moorage.common.model.spec import EndpointSpec, SessionSpec
-from moorage.common.views.resources import SessionView
+from moorage.common.views.resources import GroupOptions, SessionView
 from moorage.demo.model import write_tiny_gguf
 from moorage.sdk import Client
 from tests.e2e.harness import Platform, until
-from tests.hpc.slurm import SlurmCluster
+from tests.hpc.load import Load, constant_load
+from tests.hpc.sites import DirectSite, HeappeSite
 
-pytestmark = pytest.mark.hpc
+pytestmark = [pytest.mark.hpc, pytest.mark.timeout(420)]
+DIRECTLY = pytest.mark.parametrize("site", [DirectSite], indirect=True, ids=["slurm"])
 GROUP = "default"
 ENGINE = str(Path(__file__).parent.parent / "e2e" / "slow_engine.py")
-WITHIN_S = 90.0
+WITHIN_S = 120.0
 
 
-@pytest.fixture
-def platform(reachable_dir: Path, slurm_cluster: SlurmCluster) -> Iterator[Platform]:
-    home = Path(tempfile.mkdtemp(prefix="site-", dir=reachable_dir))
-    running = Platform(home)
-    running.env |= {
-        "MOORAGE_AGENT__RUNTIMES": '["slurm"]',
-        "MOORAGE_AGENT__RESOURCE_GROUP": GROUP,
-        "MOORAGE_AGENT__SLURM_COMMANDS": str(slurm_cluster.commands),
-        "MOORAGE_AGENT__SLURM_POLL_S": "1",
-        "MOORAGE_AGENT__SLURM_MAX_JOBS": "6",
-    }
-    running.start("manager")
-    running.start("proxy")
-    yield running
-    running.close()
-    assert not slurm_cluster.jobs(), "no job is left in the queue"
-
-
-async def ready(platform: Platform, **options: str) -> Client:
+@asynccontextmanager
+async def ready(
+    platform: Platform, site: DirectSite, partition: str = "main", **options: object
+) -> AsyncIterator[Client]:
     await platform.wait_until_ready()
-    given = {"hpc.runtime": "slurm", "hpc.walltime_s": "600"} | options
-
-    async def is_set() -> bool:
-        done = platform.run("groups", "set", GROUP, *(f"{name}={value}" for name, value in given.items()))
-        assert done.returncode == 0, done.stderr
-        return True
-
-    await until("the group is one of a site", is_set)
-    platform.start("agent")  # a group with agents keeps its kind
-    return platform.client()
+    given = {"walltime_s": 600} | site.group(partition) | options
+    async with platform.client() as client:
+        await client.update_group(GROUP, GroupOptions.model_validate({"hpc": given}))
+        platform.start("agent")  # a group with agents keeps its kind
+        yield client
 
 
 async def ended(client: Client, name: str) -> SessionView:
@@ -71,53 +53,29 @@ async def is_ready(client: Client, name: str, count: int = 1) -> bool:
     return (await client.get_endpoint(name)).ready >= count
 
 
-@asynccontextmanager
-async def load(platform: Platform, model: str, rate: int = 5) -> AsyncIterator[Counter[str]]:
-    """Requests at a constant rate, each with a stream of half a second. Every answer must be whole."""
-    seen, over, running = Counter[str](), asyncio.Event(), set[asyncio.Task[None]]()
-    body = {"model": model, "max_tokens": 10, "stream": True, "messages": [{"role": "user", "content": "hi"}]}
-
-    async def ask(http: aiohttp.ClientSession) -> None:
-        try:
-            async with http.post(f"{platform.openai_url}/chat/completions", json=body) as answer:
-                text = await answer.text()
-                whole = answer.status == 200 and "[DONE]" in text
-                seen["ok" if whole else f"{answer.status} {text[-200:]}"] += 1
-        except aiohttp.ClientError as error:
-            seen[repr(error)] += 1
-
-    async def clients() -> None:
-        async with aiohttp.ClientSession(headers=platform.auth) as http:
-            while not over.is_set():
-                running.add(asyncio.create_task(ask(http)))
-                await asyncio.sleep(1 / rate)
-            await asyncio.gather(*running)
-
-    asking = asyncio.create_task(clients())
-    try:
-        yield seen
-    finally:
-        over.set()
-        await asking
-    assert set(seen) == {"ok"}, seen
+async def nothing_left(site: DirectSite) -> bool:
+    return not site.cluster.jobs()
 
 
-def scripted(**fields: object) -> EndpointSpec:
-    return EndpointSpec.model_validate(
-        {
-            "name": "slow",
-            "engine": "custom",
-            "command": [sys.executable, ENGINE, "{port}", "{host}"],
-            "probe": {"path": "/health"},
-            "resource_group": GROUP,
-            "resources": {"cpu": 1, "mem": "64MiB"},
-        }
-        | fields
-    )
+def load(platform: Platform, model: str, rate: float = 5, **words: int) -> AbstractAsyncContextManager[Load]:
+    return constant_load(platform.openai_url, platform.auth, model, rate, **words)
 
 
-async def test_batch_session_and_its_log(platform: Platform) -> None:
-    async with await ready(platform) as client:
+def scripted(name: str = "slow", **fields: object) -> EndpointSpec:
+    given = {
+        "name": name,
+        "engine": "custom",
+        "command": [sys.executable, ENGINE, "{port}", "{host}"],
+        "probe": {"path": "/health"},
+        "resource_group": GROUP,
+        "resources": {"cpu": 1, "mem": "64MiB"},
+    }
+    return EndpointSpec.model_validate(given | fields)
+
+
+@DIRECTLY
+async def test_batch_session_and_its_log(platform: Platform, site: DirectSite) -> None:
+    async with ready(platform, site) as client:
         for name, command, result in (
             ("fine", ["sh", "-c", "echo hello; pwd"], "SUCCESS"),
             ("bad", ["sh", "-c", "exit 3"], "FAILED"),
@@ -130,18 +88,14 @@ async def test_batch_session_and_its_log(platform: Platform) -> None:
         assert done.stdout.startswith("hello\n"), done
 
 
-async def nothing_left(cluster: SlurmCluster) -> bool:
-    return not cluster.jobs()
-
-
 async def test_llama_model_is_served_by_a_job(
-    platform: Platform, slurm_cluster: SlurmCluster, tmp_path_factory: pytest.TempPathFactory
+    platform: Platform, site: DirectSite, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     model = tmp_path_factory.mktemp("model") / "tiny.gguf"
     write_tiny_gguf(model)
     tiny = {"name": "tiny", "engine": "llamacpp", "model": str(model), "resource_group": GROUP,
             "resources": {"cpu": 1, "mem": "512MiB"}}  # fmt: skip
-    async with await ready(platform) as client:
+    async with ready(platform, site) as client:
         await client.create_endpoint(EndpointSpec.model_validate(tiny))
         await until("it is ready", lambda: is_ready(client, "tiny"), WITHIN_S)
         async with aiohttp.ClientSession(headers=platform.auth) as http:
@@ -149,46 +103,127 @@ async def test_llama_model_is_served_by_a_job(
             async with http.post(f"{platform.openai_url}/completions", json=body) as answer:
                 assert answer.status == 200, await answer.text()
         await client.delete_endpoint("tiny")
-        await until("no job is left", lambda: nothing_left(slurm_cluster), WITHIN_S)
+        await until("no job is left", lambda: nothing_left(site), WITHIN_S)
 
 
-async def test_model_is_served_while_components_are_killed(
-    platform: Platform, slurm_cluster: SlurmCluster
-) -> None:
-    async with await ready(platform) as client:
+async def test_two_models_on_one_site(platform: Platform, site: DirectSite) -> None:
+    async with ready(platform, site) as client:
+        for name in ("one", "two"):
+            await client.create_endpoint(scripted(name))
+        for name in ("one", "two"):
+            await until(f"{name} is ready", lambda name=name: is_ready(client, name), WITHIN_S)
+        for name in ("one", "two"):
+            await client.delete_endpoint(name)
+        await until("no job is left", lambda: nothing_left(site), WITHIN_S)
+
+
+async def test_model_is_served_while_parts_are_killed(platform: Platform, site: DirectSite) -> None:
+    async with ready(platform, site) as client:
         await client.create_endpoint(scripted())
         await until("it is ready", lambda: is_ready(client, "slow"), WITHIN_S)
-        before = slurm_cluster.jobs()
-        async with load(platform, "slow"):
-            for part in ("agent", "manager"):
-                platform.kill(part)
-                await asyncio.sleep(3)
-                platform.start(part)
-                await until("the manager answers", lambda: client.health(), WITHIN_S)
-            slurm_cluster.kill("slurmd")
-            slurm_cluster.start_slurmd()
-            await asyncio.sleep(10)
+        before = site.cluster.jobs()
+        async with load(platform, "slow") as seen:
+
+            async def answers(count: int = 10) -> None:
+                """The next requests are answered."""
+                goal = len(seen.requests) + count
+
+                async def are_answered() -> bool:
+                    return len(seen.requests) >= goal
+
+                await until("requests are answered", are_answered, WITHIN_S)
+
+            for kill in (kill_manager, kill_agent, kill_proxy, kill_slurm, *site_kills(site)):
+                await answers()
+                print(f"{kill.__name__}: ", end="", flush=True)
+                await kill(platform, site, seen)
+                await answers()
+                print(seen.summary(), flush=True)
+                assert not seen.failed(), seen.failed()[:3]
             await until("it is ready", lambda: is_ready(client, "slow"), WITHIN_S)
-        assert slurm_cluster.jobs() == before, "the same job serves"
+        assert site.cluster.jobs() == before, "the same job serves"
         await client.delete_endpoint("slow")
-        await until("no job is left", lambda: nothing_left(slurm_cluster), WITHIN_S)
+        await until("no job is left", lambda: nothing_left(site), WITHIN_S)
+
+
+async def kill_manager(platform: Platform, site: DirectSite, seen: Load) -> None:
+    platform.kill("manager")
+    await asyncio.sleep(3)
+    platform.start("manager")
+    await platform.wait_until_ready()
+
+
+async def kill_agent(platform: Platform, site: DirectSite, seen: Load) -> None:
+    """Where answers pass through it, those under way are cut, and others wait until it is back."""
+    if site.relays:
+        with seen.cut():
+            platform.kill("agent")
+    else:
+        platform.kill("agent")
+    await asyncio.sleep(3)
+    platform.start("agent")
+    await asyncio.sleep(10)
+
+
+async def kill_proxy(platform: Platform, site: DirectSite, seen: Load) -> None:
+    with seen.outage():
+        platform.kill("proxy")
+        platform.start("proxy")
+
+        async def answers() -> bool:
+            url = f"{platform.openai_url}/models"
+            async with aiohttp.ClientSession(headers=platform.auth) as http, http.get(url) as answer:
+                return answer.status == 200
+
+        await until("the proxy answers", answers)
+
+
+async def kill_slurm(platform: Platform, site: DirectSite, seen: Load) -> None:
+    """slurmctld is told to end, for it saves its state then. Killed, it forgets that young jobs run, and
+    kills them itself."""
+    site.cluster.kill("slurmd")
+    site.cluster.start_slurmd()
+    await asyncio.to_thread(site.cluster.wait_idle)
+    site.cluster.kill("slurmctld", signal.SIGTERM)
+    await asyncio.sleep(3)
+    site.cluster.start_slurmctld()
+    await asyncio.sleep(5)
+    await asyncio.to_thread(site.cluster.wait_idle)
+
+
+async def kill_heappe(platform: Platform, site: DirectSite, seen: Load) -> None:
+    assert isinstance(site, HeappeSite)
+    with seen.cut():
+        await site.server.interrupt()
+    await asyncio.sleep(5)
+    await site.server.resume()
+
+
+async def kill_tunnel(platform: Platform, site: DirectSite, seen: Load) -> None:
+    assert isinstance(site, HeappeSite)
+    with seen.cut():
+        await site.server.tunnels.kill()
+
+
+def site_kills(site: DirectSite):
+    return (kill_heappe, kill_tunnel) if isinstance(site, HeappeSite) else ()
 
 
 @pytest.mark.slow
-async def test_walltime_is_passed_under_load(platform: Platform, slurm_cluster: SlurmCluster) -> None:
-    async with await ready(
-        platform, **{"hpc.walltime_s": "60", "hpc.partition": "short", "hpc.successor_at": "0.5"}
-    ) as client:
-        await client.create_endpoint(scripted())
+async def test_walltime_is_passed_under_load(platform: Platform, site: DirectSite) -> None:
+    """Streams that began as long as ``drain_timeout_s`` before the end of the walltime are complete, too."""
+    async with ready(platform, site, "short", walltime_s=60, successor_at=0.4) as client:
+        await client.create_endpoint(scripted(rollout={"drain_timeout_s": 15}))
         await until("it is ready", lambda: is_ready(client, "slow"), WITHIN_S)
-        first = slurm_cluster.jobs()
-        async with load(platform, "slow", 20) as seen:
+        first = set(site.cluster.jobs())
+        async with load(platform, "slow", 20, long_words=280) as seen:
 
             async def is_replaced() -> bool:
-                return not set(first) & set(slurm_cluster.jobs())
+                return not first & set(site.cluster.jobs())
 
             await until("the first job is over", is_replaced, 150)
+            assert site.cluster.jobs(), "its successor runs"
             await asyncio.sleep(5)
-        assert seen["ok"] > 300
+        assert len(seen.requests) > 300
         await client.delete_endpoint("slow")
-        await until("no job is left", lambda: nothing_left(slurm_cluster), WITHIN_S)
+        await until("no job is left", lambda: nothing_left(site), WITHIN_S)

@@ -78,6 +78,27 @@ async def test_a_dead_tunnel_is_opened_again_for_the_request(profile: str, loss:
         assert len(at.server.tunnels.forwards) <= 1
 
 
+async def test_requests_wait_while_the_server_is_down() -> None:
+    async with framed() as at:
+        await at.server.interrupt()
+        asking = asyncio.create_task(at.http.post(f"{at.url}/v1/chat/completions", json=_CHAT))
+        await asyncio.sleep(1.5)
+        assert not asking.done()
+        await at.server.resume()
+        async with await asyncio.wait_for(asking, 60) as got:
+            assert got.status == 200
+
+
+async def test_a_request_that_the_engine_may_have_seen_is_cut_off_and_not_repeated() -> None:
+    async with framed() as at:
+        stream = "DataTransfer/HttpPostToJobNodeStream"
+        at.server.switches.resets, at.server.switches.only = 1, stream
+        before = at.server.calls[stream]
+        with pytest.raises(aiohttp.ServerDisconnectedError):
+            await at.http.post(f"{at.url}/v1/chat/completions", json=_CHAT)
+        assert at.server.calls[stream] == before + 1
+
+
 async def test_refusals() -> None:
     async with plain() as at:
         url = f"{at.url}/v1/chat/completions"

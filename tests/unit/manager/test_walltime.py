@@ -115,6 +115,14 @@ def test_no_gap_over_several_walltimes(walltime_s: int, queue: float, load: floa
     assert site.submitted <= wanted * (2 + (4 + queue + load + 1) / (0.9 - min(load, 0.4)) + 4)
 
 
+def test_jobs_that_never_become_ready_are_not_submitted_without_end() -> None:
+    """They load for longer than their walltime: each is followed by the next one, a while apart."""
+    site = Site(600, lambda _: 0, 700, history(0, 700))
+    for _ in range(600):
+        site.step(1)
+    assert 2 <= site.submitted <= 1 + 600 / (0.1 * 600)
+
+
 @pytest.mark.parametrize(
     ("queue_s", "load_s", "due_s"),
     [

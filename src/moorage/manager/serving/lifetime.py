@@ -60,6 +60,7 @@ def _job_successor_due_at(
     spare_s = (1 - r.successor_at) * walltime_s
     # Never more than what the latest start leaves: a short walltime would be all margin.
     margin_s = min(MARGIN_S + endpoint.spec.rollout.drain_timeout_s, spare_s)
+    earliest_at = r.created_at
     if r.ready_at is not None and r.ends_at is not None:
         ends_at = r.ends_at
     elif r.status in (Status.PENDING, *STARTING):
@@ -68,9 +69,11 @@ def _job_successor_due_at(
         if ready_at is None or history is None:
             return None
         ends_at = ready_at + timedelta(seconds=walltime_s - history.load_p90_s)
+        # Where a walltime is mostly loading and margin, each would be due at once, and so on without end.
+        earliest_at += timedelta(seconds=spare_s)
     else:
         return None
-    return ends_at - timedelta(seconds=max(spare_s, takes_s + margin_s))
+    return max(earliest_at, ends_at - timedelta(seconds=max(spare_s, takes_s + margin_s)))
 
 
 def late_successor(

@@ -61,10 +61,14 @@ _NEXT_STEPS = {
 
 
 class HeappeFailed(RuntimeFailed):
-    """The HEAppE server refused a call or did not answer it. ``status`` is 0 without an answer."""
+    """The HEAppE server refused a call or did not answer it. ``status`` is 0 without an answer. ``unsent``:
+    it certainly never got the call."""
 
-    def __init__(self, problem: Problem, detail: str, *, call: str = "", status: int = 0) -> None:
+    def __init__(
+        self, problem: Problem, detail: str, *, call: str = "", status: int = 0, unsent: bool = False
+    ) -> None:
         self.problem, self.detail, self.call, self.status = problem, detail, call, status
+        self.unsent = unsent
         said = f": {detail}" if detail else ""
         answered = f" with {status}" if status else ""
         super().__init__(

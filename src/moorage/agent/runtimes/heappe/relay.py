@@ -2,6 +2,9 @@
 
 The proxy talks to it as to any replica: it gets the engine's status, headers and body, a stream arrives as it
 is made, and hanging up cancels the request at the engine. What cannot pass HEAppE is refused with a reason.
+
+While HEAppE, the tunnel or the engine cannot be reached, requests wait. One that the engine certainly never
+saw is sent then. One that it may have seen is cut off: the proxy decides whether it is sent again.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from moorage.agent.runtimes.heappe.answers import Refused, cut_off, error_respon
 from moorage.agent.runtimes.heappe.client import HeappeClient
 from moorage.agent.runtimes.heappe.errors import HeappeFailed, Problem, stream_failure
 from moorage.agent.runtimes.heappe.tunnel import TunnelKeeper, Way
+from moorage.common.aio.tasks import cancel_and_wait, spawn
 
 # HEAppE takes 5,000,000 bytes, the escapes of JSON included.
 MAX_UPLOAD = 4_900_000
@@ -26,15 +30,25 @@ _HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "te", "traile
 UNSENT = frozenset({Problem.SESSION, Problem.NO_TUNNEL, Problem.TUNNEL})
 _UNAVAILABLE = frozenset({Problem.NO_TUNNEL, Problem.TUNNEL, Problem.NO_TUNNELS_LEFT, Problem.NOT_RUNNING,
                           Problem.BUSY})  # fmt: skip
+# It may have seen these, but has not begun to answer.
+_IN_DOUBT = frozenset({Problem.UNREACHABLE, Problem.GATEWAY, Problem.INTERNAL, Problem.UPSTREAM})
+# How long a request waits until the engine can be reached, and the pause between two attempts to reach it.
+PATIENCE_S, _PAUSE_S = 60.0, 1.0
 
 
 class Relay:
     """``keeper``: the tunnel of the job, None until it runs."""
 
-    def __init__(self, client: HeappeClient, keeper: Callable[[], TunnelKeeper | None]) -> None:
-        self._client, self._keeper = client, keeper
+    def __init__(
+        self,
+        client: HeappeClient,
+        keeper: Callable[[], TunnelKeeper | None],
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._client, self._keeper, self._patience_s = client, keeper, patience_s
         self._server: asyncio.Server | None = None
         self._web: web.Server | None = None
+        self._reaching: asyncio.Task[None] | None = None
 
     async def listen(self, host: str, port: int) -> None:
         """Raises ``OSError``."""
@@ -42,6 +56,7 @@ class Relay:
         self._server = await asyncio.get_running_loop().create_server(self._web, host, port)
 
     async def close(self) -> None:
+        await cancel_and_wait(self._reaching)
         if self._server is not None:
             self._server.close()
         if self._web is not None:
@@ -57,26 +72,50 @@ class Relay:
             return _failed(error)
 
     async def _relay(self, request: web.BaseRequest, body: str) -> web.StreamResponse:
-        """A request that certainly did not reach the engine is sent a second time."""
         keeper = self._keeper()
         if keeper is None:
             raise Refused(503, "the job of this engine does not run yet")
-        way = await keeper.way()
-        for attempt in range(2):
-            used = self._client.transport.session_code
+        until, attempt = asyncio.get_running_loop().time() + self._patience_s, 0
+        while True:
+            used, way = self._client.transport.session_code, None
             try:
+                way = await keeper.way()
                 if way.framed:
                     return await self._framed(request, body, way, keeper)
                 return await plain.relay_plain(self._client, request, body, way, keeper)
             except HeappeFailed as error:
-                if attempt or error.problem not in UNSENT:
+                if error.problem is Problem.SESSION:
+                    if attempt or not await self._client.transport.renew_session(used):
+                        raise
+                elif error.problem in _UNAVAILABLE or error.unsent:
+                    if attempt or way is None or error.problem not in UNSENT:
+                        await self._wait(keeper, until, error)
+                    else:
+                        await self._renew(keeper, way, error)
+                elif way is not None and way.framed and error.problem in _IN_DOUBT:
+                    await self._wait(keeper, until, error)
+                    cut_off(request)
                     raise
-                if error.problem is not Problem.SESSION:
-                    await keeper.renew(way, error.message)
-                elif not await self._client.transport.renew_session(used):
+                else:
                     raise
-            way = await keeper.way()
-        raise AssertionError("unreachable")
+            attempt += 1
+
+    async def _renew(self, keeper: TunnelKeeper, way: Way, why: HeappeFailed) -> None:
+        try:
+            await keeper.renew(way, why.message)
+        except HeappeFailed as error:
+            if error.problem not in _UNAVAILABLE and not error.is_outage:
+                raise
+
+    async def _wait(self, keeper: TunnelKeeper, until: float, why: HeappeFailed) -> None:
+        """Wait until the engine has answered. Raises ``why`` once the patience of the request is over."""
+        if self._reaching is None or self._reaching.done():
+            self._reaching = spawn("heappe.relay.reach", _reach(keeper))
+        left = until - asyncio.get_running_loop().time()
+        if left > 0:
+            await asyncio.wait({self._reaching}, timeout=left)
+        if left <= 0 or not self._reaching.done():
+            raise why
 
     async def _framed(
         self, request: web.BaseRequest, body: str, way: Way, keeper: TunnelKeeper
@@ -90,7 +129,7 @@ class Relay:
             head = answer.head
             assert head is not None
             if head.status == 0:
-                raise Refused(502, f"the engine did not answer: {head.error}")
+                raise HeappeFailed(Problem.UPSTREAM, f"the engine did not answer: {head.error}")
             keeper.answered()
             response = web.StreamResponse(status=head.status)
             for name, value in head.headers:
@@ -105,6 +144,16 @@ class Relay:
             else:
                 cut_off(request)
             return response
+
+
+async def _reach(keeper: TunnelKeeper) -> None:
+    """One for all requests that wait: the server is not asked for each of them."""
+    before = keeper.answered_at
+    while True:
+        await asyncio.sleep(_PAUSE_S)
+        await keeper.check(0)
+        if keeper.answered_at != before:
+            return
 
 
 async def _pass_on(

@@ -250,7 +250,8 @@ class Transport:
                 yield response
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             why = str(error) or type(error).__name__
-            raise HeappeFailed(Problem.UNREACHABLE, why, call=call.name) from None
+            unsent = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+            raise HeappeFailed(Problem.UNREACHABLE, why, call=call.name, unsent=unsent) from None
 
     def _open(self) -> tuple[aiohttp.ClientSession, aiohttp.ClientSession]:
         """A session with a fresh connection for each call, and one that keeps connections."""

@@ -1,0 +1,112 @@
+"""Constant load on a model, and the judgement of each of its requests.
+
+A request fails unless its answer is whole. It may fail only where nobody could have saved it: its stream had
+begun when a part on its way was killed, or the proxy that it was sent to was down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+
+import aiohttp
+
+# A request that is held waits for its answer.
+_PATIENCE_S = 180.0
+
+
+@dataclass
+class Request:
+    began: float
+    first_at: float = 0.0
+    ended: float = 0.0
+    problem: str = ""
+
+
+@dataclass
+class Load:
+    """``requests``: those that have ended."""
+
+    requests: list[Request] = field(default_factory=list)
+    _kills: list[tuple[float, float]] = field(default_factory=list)
+    _outages: list[tuple[float, float]] = field(default_factory=list)
+
+    @contextmanager
+    def cut(self) -> Iterator[None]:
+        """Within, a part is killed through which answers pass."""
+        before = time.monotonic()
+        yield
+        self._kills.append((before, time.monotonic()))
+
+    @contextmanager
+    def outage(self) -> Iterator[None]:
+        """Within, the only proxy is killed, and answers again at the end."""
+        before = time.monotonic()
+        yield
+        self._outages.append((before, time.monotonic()))
+
+    def failed(self) -> list[Request]:
+        return [one for one in self.requests if one.problem and not self._is_excused(one)]
+
+    def _is_excused(self, one: Request) -> bool:
+        begun = one.first_at and any(one.first_at <= until and one.ended >= at for at, until in self._kills)
+        return bool(begun) or any(one.began <= until and one.ended >= at for at, until in self._outages)
+
+    def summary(self) -> str:
+        cut = sum(bool(one.problem) for one in self.requests) - len(self.failed())
+        slowest = max((one.ended - one.began for one in self.requests), default=0.0)
+        return (
+            f"{len(self.requests)} requests, {len(self.failed())} failed, {cut} cut off by a kill, "
+            f"the slowest took {slowest:.1f} s"
+        )
+
+    async def ask(self, http: aiohttp.ClientSession, url: str, model: str, words: int) -> None:
+        one = Request(time.monotonic())
+        body = {"model": model, "max_tokens": words, "stream": True,
+                "messages": [{"role": "user", "content": "hi"}]}  # fmt: skip
+        try:
+            async with http.post(f"{url}/chat/completions", json=body) as answer:
+                text = b""
+                async for piece in answer.content.iter_any():
+                    one.first_at = one.first_at or time.monotonic()
+                    text += piece
+            if answer.status != 200 or not text.endswith(b"data: [DONE]\n\n"):
+                one.problem = f"{answer.status} {text[-300:]!r}"
+        except (aiohttp.ClientError, TimeoutError) as error:
+            one.problem = repr(error)
+        one.ended = time.monotonic()
+        self.requests.append(one)
+
+
+@asynccontextmanager
+async def constant_load(
+    url: str, key: dict[str, str], model: str, rate: float, *, words: int = 10, long_words: int = 0
+) -> AsyncIterator[Load]:
+    """``rate`` requests a second, each a stream of ``words`` words; every second also one of ``long_words``.
+    At the end every request must have succeeded, but for those that nobody could have saved."""
+    load, over, running = Load(), asyncio.Event(), set[asyncio.Task[None]]()
+
+    async def clients() -> None:
+        timeout = aiohttp.ClientTimeout(total=_PATIENCE_S)
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(headers=key, timeout=timeout, connector=connector) as http:
+            began, sent = time.monotonic(), 0
+            while not over.is_set():
+                is_long = long_words and sent % max(1, round(rate)) == 0
+                asking = load.ask(http, url, model, long_words if is_long else words)
+                running.add(asyncio.create_task(asking))
+                sent += 1
+                await asyncio.sleep(max(0.0, began + sent / rate - time.monotonic()))
+            await asyncio.gather(*running)
+
+    asking = asyncio.create_task(clients())
+    try:
+        yield load
+    finally:
+        over.set()
+        await asking
+        print(load.summary(), flush=True)
+    assert not load.failed(), load.failed()[:5]
