@@ -1,12 +1,16 @@
 """Benchmark of models on a supercomputer, over the test server: the relay, and the calls of the runtime.
 
     python benchmarks/hpc.py [--n 200] [--streams 50] [--jobs 500] [--minutes 3] [--check]
+    python benchmarks/hpc.py --handover [--walltime 180] [--rate 20] [--check]
 
 Relay: three ways to the same small engine, in turn: directly, through the server's own stream call, and
 through the relay of the agent and the one in the job. Each program has a process of its own.
 
 Sync: one pass of the runtime over all jobs of an account. Calls: HEAppE calls of a runtime with its default
 intervals, with 1 and 50 models whose health an agent checks, in real time.
+
+Handover: a platform of real processes serves a model at a constant rate until a second job has replaced the
+first at its walltime. Overlap is the time for which both jobs run.
 """
 
 from __future__ import annotations
@@ -50,6 +54,8 @@ HOST = "127.0.0.1"
 WAYS = ("direct", "server", "relay")
 # Goals: what the relay adds to the server's own time to first token; one sync of all jobs.
 ADDED_MS, SYNC_S, SYNC_CPU_MS = 5.0, 1.0, 100.0
+# How much longer than the new job loads both jobs may run.
+OVERLAP_S = 60.0
 SETTLE_S = 15.0
 
 
@@ -297,6 +303,18 @@ async def measure(options: argparse.Namespace) -> int:
     return 1 if options.check and (late or slow or many) else 0
 
 
+async def measure_handover(options: argparse.Namespace) -> int:
+    from handover import hand_over
+
+    about = machine()
+    found = await hand_over(options.walltime, options.rate)
+    print(machine_line(about))
+    print(f"\nwalltime {options.walltime} s, {options.rate:g} requests/s: {found.load.summary()}")
+    print(f"overlap {found.overlap_s:.1f} s, load {found.load_s:.1f} s (goal: load + {OVERLAP_S:g} s)")
+    late = found.overlap_s > found.load_s + OVERLAP_S
+    return 1 if options.check and (late or found.load.failed()) else 0
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Relay and calls of the HEAppE runtime.")
     parser.add_argument("--n", type=int, default=200, help="requests on each way")
@@ -304,7 +322,11 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=500, help="jobs of a sync")
     parser.add_argument("--minutes", type=float, default=3, help="minutes to count calls for; 0: not at all")
     parser.add_argument("--check", action="store_true", help="fail beyond the goal")
-    return asyncio.run(measure(parser.parse_args()))
+    parser.add_argument("--handover", action="store_true", help="measure the handover at a walltime instead")
+    parser.add_argument("--walltime", type=int, default=180, help="of a job, in seconds")
+    parser.add_argument("--rate", type=float, default=20, help="requests a second during the handover")
+    options = parser.parse_args()
+    return asyncio.run(measure_handover(options) if options.handover else measure(options))
 
 
 if __name__ == "__main__":

@@ -102,13 +102,18 @@ class Platform:
             command, env=self.env, capture_output=True, text=True, timeout=timeout, check=False, input=stdin
         )
 
-    def start(self, name: str, *arguments: str, env: dict[str, str] | None = None) -> None:
+    def start(
+        self, name: str, *arguments: str, env: dict[str, str] | None = None, known_as: str = ""
+    ) -> None:
         """Start a daemon in the background, with additional variables. Its output goes to a file, see
-        ``output``."""
-        log = (self.home / f"{name}.out").open("ab")
+        ``output``. ``known_as``: the name of a second one of its kind."""
+        known_as = known_as or name
+        log = (self.home / f"{known_as}.out").open("ab")
         command = [sys.executable, "-m", "moorage", name, *arguments]
         environ = self.env | (env or {})
-        self._running[name] = subprocess.Popen(command, env=environ, cwd=self.home, stdout=log, stderr=log)
+        self._running[known_as] = subprocess.Popen(
+            command, env=environ, cwd=self.home, stdout=log, stderr=log
+        )
         log.close()
 
     def pid(self, name: str) -> int:

@@ -83,10 +83,17 @@ class Load:
 
 @asynccontextmanager
 async def constant_load(
-    url: str, key: dict[str, str], model: str, rate: float, *, words: int = 10, long_words: int = 0
+    url: str,
+    key: dict[str, str],
+    model: str,
+    rate: float,
+    *,
+    words: int = 10,
+    long_words: int = 0,
+    strict: bool = True,
 ) -> AsyncIterator[Load]:
     """``rate`` requests a second, each a stream of ``words`` words; every second also one of ``long_words``.
-    At the end every request must have succeeded, but for those that nobody could have saved."""
+    ``strict``: at the end every request must have succeeded, but for those that nobody could have saved."""
     load, over, running = Load(), asyncio.Event(), set[asyncio.Task[None]]()
 
     async def clients() -> None:
@@ -109,4 +116,4 @@ async def constant_load(
         over.set()
         await asking
         print(load.summary(), flush=True)
-    assert not load.failed(), load.failed()[:5]
+    assert not (strict and load.failed()), load.failed()[:5]

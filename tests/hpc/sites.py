@@ -10,7 +10,23 @@ from tests.heappe import HeappeServer, Site, Template, Timing
 from tests.heappe.slurm_site import SlurmSite
 from tests.hpc.slurm import SlurmCluster
 
-_PROGRAM = Path(__file__).parents[2] / "deploy" / "heappe" / "run.sh"
+# The executable of the command template.
+PROGRAM = f"MOORAGE_PYTHON={sys.executable} {Path(__file__).parents[2]}/deploy/heappe/run.sh"
+
+
+def heappe_agent(url: str) -> dict[str, str]:
+    """The environment of an agent that uses the server at ``url``."""
+    return {
+        "MOORAGE_AGENT__RUNTIMES": '["heappe"]',
+        "MOORAGE_AGENT__HEAPPE_URL": url,
+        "MOORAGE_AGENT__HEAPPE_USER": "agent",
+        "MOORAGE_AGENT__HEAPPE_SECRET": "secret-agent",
+        "MOORAGE_AGENT__HEAPPE_PROJECT": "EXA-00-1",
+        "MOORAGE_AGENT__HEAPPE_NODE_TYPE": "gpu",
+        "MOORAGE_AGENT__HEAPPE_TEMPLATE": "moorage",
+        "MOORAGE_AGENT__HEAPPE_POLL_S": "1",
+        "MOORAGE_AGENT__HEAPPE_MAX_JOBS": "6",
+    }
 
 
 class DirectSite:
@@ -48,10 +64,9 @@ class HeappeSite(DirectSite):
 
     def __init__(self, cluster: SlurmCluster, profile: str = "6.5") -> None:
         super().__init__(cluster)
-        command = f"MOORAGE_PYTHON={sys.executable} {_PROGRAM}"
         self.server = HeappeServer(
             profile,
-            site=Site(templates=(Template(11, "moorage", 7, command=command),)),
+            site=Site(templates=(Template(11, "moorage", 7, command=PROGRAM),)),
             timing=Timing(poll_s=0.5, cache_s=0.2),
             cluster=SlurmSite(cluster.env, partition="main"),
         )
@@ -63,17 +78,7 @@ class HeappeSite(DirectSite):
         await self.server.stop()
 
     def agent(self) -> dict[str, str]:
-        return {
-            "MOORAGE_AGENT__RUNTIMES": '["heappe"]',
-            "MOORAGE_AGENT__HEAPPE_URL": self.server.url,
-            "MOORAGE_AGENT__HEAPPE_USER": "agent",
-            "MOORAGE_AGENT__HEAPPE_SECRET": "secret-agent",
-            "MOORAGE_AGENT__HEAPPE_PROJECT": "EXA-00-1",
-            "MOORAGE_AGENT__HEAPPE_NODE_TYPE": "gpu",
-            "MOORAGE_AGENT__HEAPPE_TEMPLATE": "moorage",
-            "MOORAGE_AGENT__HEAPPE_POLL_S": "1",
-            "MOORAGE_AGENT__HEAPPE_MAX_JOBS": "6",
-        }
+        return heappe_agent(self.server.url)
 
     def group(self, partition: str = "main") -> dict[str, str]:
         self.server.cluster.partition = partition

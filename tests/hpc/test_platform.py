@@ -4,6 +4,7 @@ through HEAppE's protocol."""
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -14,6 +15,7 @@ import aiohttp
 import pytest
 
 from moorage.common.model.spec import EndpointSpec, SessionSpec
+from moorage.common.model.status import TERMINAL
 from moorage.common.views.resources import GroupOptions, SessionView
 from moorage.demo.model import write_tiny_gguf
 from moorage.sdk import Client
@@ -227,3 +229,55 @@ async def test_walltime_is_passed_under_load(platform: Platform, site: DirectSit
         assert len(seen.requests) > 300
         await client.delete_endpoint("slow")
         await until("no job is left", lambda: nothing_left(site), WITHIN_S)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+async def test_spill_over_to_the_site_and_return(platform: Platform, site: DirectSite) -> None:
+    """Processes of one node are preferred. While it is full, the site serves; a group counts as full for
+    minutes."""
+    local, cpus = "local", os.cpu_count() or 1
+    node = {"cpu": cpus, "mem": "64MiB"}
+    async with ready(platform, site) as client:
+        await client.update_group(local, GroupOptions())
+        start_node(platform, local)
+        full = {"name": "full", "command": ["sleep", "100000"], "resource_group": local, "resources": node}
+        await client.create_session(SessionSpec.model_validate(full))
+
+        async def runs() -> bool:
+            return (await client.get_session("full")).status == "RUNNING"
+
+        async def groups(*wanted: str) -> bool:
+            """Whether one ready replica is in each of these groups, and none elsewhere."""
+            sessions = (await client.list_sessions(endpoint="slow")).items
+            live = [one for one in sessions if one.status not in TERMINAL]
+            found = sorted(one.resource_group for one in live)
+            return found == sorted(wanted) and await is_ready(client, "slow", len(wanted))
+
+        await until("the node is full", runs, WITHIN_S)
+        groups_in_order = {"resource_group": local, "resource_groups": [local, GROUP]}
+        await client.create_endpoint(scripted(resources=node, **groups_in_order))
+        await until("the site serves", lambda: groups(GROUP), WITHIN_S)
+        async with load(platform, "slow") as seen:
+            await client.stop_session("full")
+            await until("it has returned", lambda: groups(local), 400 + WITHIN_S)
+            await until("no job is left", lambda: nothing_left(site), WITHIN_S)
+            assert len(seen.requests) > 100
+            await client.scale_endpoint("slow", 2)
+            await until("the site serves as well", lambda: groups(local, GROUP), WITHIN_S)
+            await client.scale_endpoint("slow", 1)
+            await until("the node serves alone", lambda: groups(local), WITHIN_S)
+        await client.delete_endpoint("slow")
+        await until("no job is left", lambda: nothing_left(site), WITHIN_S)
+
+
+def start_node(platform: Platform, group: str) -> None:
+    first, last = (int(port) + 40 for port in platform.env["MOORAGE_AGENT__PORT_RANGE"].split("-"))
+    env = {
+        "ID": "node-2",
+        "PORT_RANGE": f"{first}-{last}",
+        "RUNTIMES": '["process"]',
+        "RESOURCE_GROUP": group,
+    }
+    given = {f"MOORAGE_AGENT__{name}": value for name, value in env.items()}
+    platform.start("agent", env=given, known_as="agent-2")
