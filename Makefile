@@ -11,6 +11,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 VLLM_STAMP := .venv-vllm/.installed
 BROWSER_STAMP := .venv-browser/.installed
+PROVIDER_STAMP := tests/browser/oidc/node_modules/.installed
 PY4HEAPPE_STAMP := .venv-py4heappe/.installed
 CONSOLE_STAMP := console/node_modules/.installed
 BEGAN := $(shell date +%s)
@@ -161,13 +162,18 @@ test-gpu: $(STAMP) ## Agents with a real NVIDIA GPU: inventory, health, memory, 
 	else printf '%s\n' "" "*** THE TESTS WITH A GPU DID NOT RUN: $$why" "" >&2; fi
 
 .PHONY: test-browser
-test-browser: $(STAMP) ## The web console and JupyterLab in a browser (Debian's Chromium; the rest in .venv-browser)
-	@if why=$$($(BIN)/python -m tests.browser.prepare); then $(MAKE) --no-print-directory $(BROWSER_STAMP) && exec $(BIN)/pytest -m browser tests/browser; \
+test-browser: $(STAMP) ## The web console, single sign-on and JupyterLab in a browser (Debian's Chromium; the rest in .venv-browser)
+	@if why=$$($(BIN)/python -m tests.browser.prepare); then $(MAKE) --no-print-directory $(BROWSER_STAMP) $(PROVIDER_STAMP) && exec $(BIN)/pytest -m browser tests/browser; \
 	else printf '%s\n' "" "*** THE TESTS WITH A BROWSER DID NOT RUN: $$why" "" >&2; fi
 
 $(BROWSER_STAMP): tests/browser/requirements.txt
 	test -x .venv-browser/bin/pip || $(PYTHON) -m venv --clear .venv-browser
 	.venv-browser/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r tests/browser/requirements.txt
+	@touch $@
+
+# The OpenID provider that single sign-on is tested against, on the Node.js of the console.
+$(PROVIDER_STAMP): tests/browser/oidc/package-lock.json $(CONSOLE_STAMP)
+	PATH="$(CURDIR)/.venv-console/bin:$$PATH" npm --prefix tests/browser/oidc ci --ignore-scripts --silent
 	@touch $@
 
 .PHONY: py4heappe
@@ -301,5 +307,5 @@ clean: ## Remove .venv and its siblings, caches, and the demo's state with its d
 	  place=$$(cat .moorage/postgres/place); \
 	  case "$$place" in /var/lib/moorage-postgres/data-*) rm -rf "$$place";; esac; \
 	fi
-	rm -rf .venv .venv-vllm .venv-browser .venv-console console/node_modules .venv-py4heappe .venv-peers .moorage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	rm -rf .venv .venv-vllm .venv-browser .venv-console console/node_modules tests/browser/oidc/node_modules .venv-py4heappe .venv-peers .moorage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
 	find $(wildcard src tests benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -17,6 +17,7 @@ from moorage.common.views.identity import ProjectSpec, UserSpec
 from moorage.common.views.keys import KeySpec
 from moorage.common.views.resources import SessionView, WorkspaceList, WorkspaceView
 from moorage.manager.api import ApiServices, serve_api
+from moorage.manager.api.console_services import ConsoleServices
 from moorage.manager.events import EventFeed
 from moorage.manager.explain.service import ExplanationService
 from moorage.manager.identity.keys import ApiKey, Owner
@@ -101,7 +102,7 @@ class Api:
 
 
 @asynccontextmanager
-async def serve(store: Store) -> AsyncIterator[Api]:
+async def serve(store: Store, console: ConsoleServices | None = None) -> AsyncIterator[Api]:
     clock, workspaces, insides = SystemClock(), Workspaces(), Insides()
 
     async def checks() -> dict[str, str]:
@@ -122,6 +123,7 @@ async def serve(store: Store) -> AsyncIterator[Api]:
         max_body_bytes=1 << 20,
         version="1.2.3",
         clock=clock,
+        console=console or ConsoleServices(),
     )
     runner = await serve_api(services, "127.0.0.1", 0)
     try:

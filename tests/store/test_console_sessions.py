@@ -12,6 +12,8 @@ import pytest
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.views.identity import UserPatch
+from moorage.manager.api.console_services import ConsoleServices
+from moorage.manager.identity.attempts import AttemptLimit
 from moorage.manager.identity.keys import digest_of
 from moorage.manager.store import Store
 from moorage.manager.store.console_sessions import FREE_ATTEMPTS
@@ -24,7 +26,8 @@ PASSWORD = "correct horse battery"
 
 @pytest.fixture
 async def api(migrated_database: str) -> AsyncIterator[Api]:
-    async with Store(migrated_database, SystemClock()) as store, serve(store) as served:
+    console = ConsoleServices(attempts=AttemptLimit(refill_s=3600))
+    async with Store(migrated_database, SystemClock()) as store, serve(store, console) as served:
         status, text = await served.call("admin", "PUT", "/v1/users/ann/password", {"password": PASSWORD})
         assert (status, PASSWORD in text) == (200, False)
         yield served
@@ -137,7 +140,8 @@ async def test_sessions_expire_and_end_with_what_opened_them(api: Api) -> None:
     one, other = [await signed_in(user="ann", password=PASSWORD) for _ in range(2)]
     change = {"current": PASSWORD, "password": "another good one"}
     assert (await one.call("PUT", "/v1/session/password", change | {"current": "wrong"}))[0] == 422
-    assert (await one.call("PUT", "/v1/session/password", change))[0] == 200
+    status, changed, _ = await one.call("PUT", "/v1/session/password", change)
+    assert (status, changed["ended"]) == (200, 1)
     assert (await is_in(one), await is_in(other)) == (True, False)
     by_key = await signed_in(key=api.keys["ann"])
     await store.keys.revoke(ROOT, "ann")
@@ -146,6 +150,50 @@ async def test_sessions_expire_and_end_with_what_opened_them(api: Api) -> None:
     await store.users.update(ROOT, "ann", UserPatch(status="disabled"))
     assert not await is_in(one)
     assert (await Browser(api).sign_in(user="ann", password="another good one"))[0] == 401
+
+
+async def test_an_address_that_tries_many_names_is_slowed_down(api: Api) -> None:
+    guesses = [Browser(api).sign_in(user=f"user-{n}", password="guess") for n in range(40)]
+    statuses = [status for status, _ in await asyncio.gather(*guesses)]
+    assert set(statuses) == {401, 429}
+    assert statuses.count(401) == 30
+    for body in ({"user": "ann", "password": PASSWORD}, {"key": "mg-guess"}):
+        status, problem, answer = await Browser(api).call("POST", "/v1/session", body)
+        assert (status, "this address" in problem["detail"]) == (429, True), problem
+        assert int(answer.headers["Retry-After"]) >= 1
+
+
+async def test_what_a_page_asks_by_itself_keeps_no_session_alive(api: Api) -> None:
+    tab = Browser(api)
+    await tab.sign_in(user="ann", password=PASSWORD)
+
+    async def idle_s(age_s: int) -> float:
+        """Since the last act, as the database has it after it has been set to ``age_s``."""
+        [row] = await api.store.database.fetch(
+            "SELECT extract(epoch FROM now() - last_seen_at)::float8 AS idle FROM console_sessions"
+        )
+        if age_s:
+            await api.store.database.fetch(
+                f"UPDATE console_sessions SET last_seen_at = now() - interval '{age_s} s'"
+            )
+        return float(row["idle"])
+
+    await idle_s(3000)
+    background = {"X-Moorage-Background": "1"}
+    assert (await tab.call("GET", "/v1/session", **background))[0] == 200
+    assert await idle_s(0) > 2900
+    # An act within the time for which the API keeps what it has just looked up counts all the same.
+    assert (await tab.call("GET", "/v1/session"))[0] == 200
+    assert await idle_s(3595) < 600
+    headers = {"Cookie": tab.cookie} | background
+    async with api.http.get("/v1/events", headers=headers) as stream:
+        assert stream.status == 200
+        await stream.content.readuntil(b"\n\n")
+        await asyncio.sleep(5.1)  # longer than its user was still allowed to do nothing
+        await api.store.keys.revoke(ROOT, "boss")  # so that the stream asks at once who is listening
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await stream.content.read()  # until it is cut off
+    assert (await tab.call("GET", "/v1/session"))[0] == 401, "it expired while the stream was open"
 
 
 async def test_a_session_acts_in_one_project_at_a_time(api: Api) -> None:

@@ -50,6 +50,30 @@ async def ended(store: Store, count: int, ago: timedelta) -> None:
     )
 
 
+async def test_the_audit_log_is_kept_for_its_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "BATCH", 4)
+    for number in range(12):
+        entry = await store.audit.begin(
+            Scope.system("t"),
+            from_address="",
+            request_id="",
+            action="put_group",
+            resource="groups",
+            name=f"g{number}",
+            before=None,
+        )
+        age = timedelta(days=401 if number < 10 else 399)
+        await store.database.fetch("UPDATE audit_log SET at = at - $2::interval WHERE id = $1", entry, age)
+    clock = ShiftedClock()
+    async with Leader(store, clock) as leader:
+        collector = GarbageCollector(store, leader, Metrics(), clock)
+        clock.ahead += gc.STEADY_S
+        await leader.run_once()
+        await collector.run_once()
+    kept = await store.database.fetch("SELECT name FROM audit_log ORDER BY id")
+    assert [row["name"] for row in kept] == ["g10", "g11"]
+
+
 async def left(store: Store) -> int:
     return len((await store.sessions.page(Scope.system(), limit=1000)).items)
 

@@ -85,6 +85,7 @@ BODIES: dict[str, Any] = {
     "SwitchProject": {"project": "vision"},
     "PasswordChange": {"current": "wrong", "password": "correct horse"},
     "NewPassword": {"password": "correct horse"},
+    "UserSubject": {"subject": "somebody"},
 }
 
 
@@ -346,6 +347,7 @@ UNSCOPED = {
     "ConsoleSessions.begin_sign_in": "before there is a scope",
     "ConsoleSessions.open": "before there is a scope",
     "ConsoleSessions.find": "makes the scope",
+    "Oidc.identify": "before there is a scope",
     "Usage.of_agent": "of a node",
     "Usage.top_agents": "of nodes",
     "Explanations.infeasible": "about the nodes alone",

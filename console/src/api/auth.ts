@@ -22,9 +22,20 @@ function change(next: Auth) {
   }
 }
 
+// Marks a request that no act of the user caused: it does not keep the console session from expiring.
+export const BACKGROUND = { "X-Moorage-Background": "1" };
+const ACT_MS = 30_000;
+let actedAt = Date.now();
+for (const act of ["pointerdown", "keydown", "wheel"]) {
+  window.addEventListener(act, () => (actedAt = Date.now()), { capture: true, passive: true });
+}
+
 /** What a request carries beside the cookie: writes prove that they come from this page. */
 export function credentials(method: string): Record<string, string> {
-  return method === "GET" || method === "HEAD" ? {} : { "X-CSRF-Token": auth.who?.csrf_token ?? "" };
+  if (method !== "GET" && method !== "HEAD") {
+    return { "X-CSRF-Token": auth.who?.csrf_token ?? "" };
+  }
+  return Date.now() - actedAt > ACT_MS ? BACKGROUND : {};
 }
 
 export const who = () => auth.who;

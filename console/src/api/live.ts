@@ -1,5 +1,5 @@
 import type { QueryClient } from "@tanstack/react-query";
-import { endSession, isSignedIn } from "./auth";
+import { BACKGROUND, endSession, isSignedIn } from "./auth";
 import { backoffMs, noteAnswer, noteLive } from "./connection";
 import { refreshAll } from "./queries";
 
@@ -91,7 +91,7 @@ async function read(
   const abort = new AbortController();
   let silence = window.setTimeout(() => abort.abort(), SILENT_MS);
   try {
-    const headers: Record<string, string> = { Accept: "text/event-stream" };
+    const headers: Record<string, string> = { Accept: "text/event-stream", ...BACKGROUND };
     if (last) {
       headers["Last-Event-ID"] = last;
     }

@@ -837,6 +837,75 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/session/ways": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the ways to sign in */
+        get: operations["list_sign_in_ways"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/session/oidc": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Sign in at the OpenID provider: redirects a browser there */
+        get: operations["begin_oidc"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/session/oidc/callback": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Come back from the OpenID provider: opens a console session and redirects to the console */
+        get: operations["finish_oidc"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/users/{name}/subject": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /** Let somebody at the OpenID provider be a user */
+        put: operations["link_user"];
+        post?: never;
+        /** Undo the link of a user with the OpenID provider, which ends the console sessions opened there */
+        delete: operations["unlink_user"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/audit": {
         parameters: {
             query?: never;
@@ -1473,6 +1542,11 @@ export interface components {
              */
             unknown_kernels?: components["schemas"]["UnknownKernelView"][];
             /**
+             * Doubtful Jobs
+             * @default []
+             */
+            doubtful_jobs?: components["schemas"]["DoubtfulJobView"][];
+            /**
              * Cordon
              * @default
              * @enum {string}
@@ -1896,6 +1970,37 @@ export interface components {
             device_id: string;
             /** Amount */
             amount: number;
+        };
+        /**
+         * DoubtfulJobView
+         * @description A job for which a site may bill although no kernel is known to run in it, or that may not exist.
+         */
+        DoubtfulJobView: {
+            /** Runtime */
+            runtime: string;
+            /**
+             * Name
+             * @description As the site's own tools show it.
+             */
+            name: string;
+            /**
+             * Job Id
+             * @description Of the site; empty while it is unknown.
+             * @default
+             */
+            job_id?: string;
+            /**
+             * Since
+             * Format: date-time
+             */
+            since: string;
+            /** Why */
+            why: string;
+            /**
+             * Tried
+             * @default
+             */
+            tried?: string;
         };
         /**
          * EndpointPatch
@@ -2456,6 +2561,11 @@ export interface components {
              * @default []
              */
             unknown_kernels?: components["schemas"]["UnknownKernelView"][];
+            /**
+             * Doubtful Jobs
+             * @default []
+             */
+            doubtful_jobs?: components["schemas"]["DoubtfulJobView"][];
             /**
              * Cordon
              * @default
@@ -5668,6 +5778,14 @@ export interface components {
              */
             key?: string | null;
         };
+        /** SignInWays */
+        SignInWays: {
+            /**
+             * Oidc
+             * @description Text of the button for single sign-on at /v1/session/oidc; empty: none.
+             */
+            oidc: string;
+        };
         /** SignedOut */
         SignedOut: {
             /**
@@ -5675,6 +5793,12 @@ export interface components {
              * @description Number of console sessions that ended.
              */
             ended: number;
+            /**
+             * Continue At
+             * @description Where the browser signs out of the OpenID provider; empty: nowhere.
+             * @default
+             */
+            continue_at?: string;
         };
         /**
          * SiteJob
@@ -6074,6 +6198,14 @@ export interface components {
             /** Name */
             name: string;
         };
+        /**
+         * UserSubject
+         * @description The body of ``PUT /v1/users/{name}/subject``.
+         */
+        UserSubject: {
+            /** Subject */
+            subject: string;
+        };
         /** UserView */
         UserView: {
             /** Id */
@@ -6097,6 +6229,12 @@ export interface components {
             projects?: {
                 [key: string]: "viewer" | "member" | "admin";
             };
+            /**
+             * Subject
+             * @description Its subject at the OpenID provider; null: it is not linked.
+             * @default null
+             */
+            subject?: string | null;
             /**
              * Created At
              * Format: date-time
@@ -6143,7 +6281,7 @@ export interface components {
             };
             /**
              * Key
-             * @description Name of the key; empty for a user that signed in by password.
+             * @description Name of the key; empty for a user that signed in without one.
              * @default
              */
             key?: string;
@@ -8764,6 +8902,174 @@ export interface operations {
             421: components["responses"]["problem"];
             422: components["responses"]["problem"];
             429: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    list_sign_in_ways: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SignInWays"];
+                };
+            };
+            400: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    begin_oidc: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description See Other */
+            303: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": string;
+                };
+            };
+            400: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            502: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    finish_oidc: {
+        parameters: {
+            query?: {
+                code?: string;
+                state?: string;
+                iss?: string;
+                error?: string;
+                error_description?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description See Other */
+            303: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": string;
+                };
+            };
+            400: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            429: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            502: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    link_user: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["UserSubject"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UserView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
+            408: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            413: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            415: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    unlink_user: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["UserView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
             431: components["responses"]["problem"];
             503: components["responses"]["problem"];
             505: components["responses"]["problem"];

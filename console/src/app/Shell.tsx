@@ -31,8 +31,11 @@ const ADMINISTRATION = [
 const CLOCK_OFF_MS = 30_000;
 
 async function signOut() {
-  await api.DELETE("/v1/session");
+  const { data } = await api.DELETE("/v1/session");
   endSession("asked");
+  if (data?.continue_at) {
+    window.location.assign(data.continue_at);
+  }
 }
 
 export function Shell() {

@@ -1,5 +1,5 @@
 import { Alert, Button, PasswordInput, SegmentedControl, Stack, TextInput, Title } from "@mantine/core";
-import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { type FormEvent, useState } from "react";
 import { beginSession, type SignOutCause } from "@/api/auth";
 import { api, unwrap } from "@/api/client";
@@ -21,6 +21,11 @@ export function SignIn({ cause }: { cause: SignOutCause }) {
       client.clear();
       beginSession(who);
     },
+  });
+  const ways = useQuery({
+    queryKey: ["sign-in-ways"],
+    queryFn: () => unwrap(api.GET("/v1/session/ways")),
+    staleTime: Number.POSITIVE_INFINITY,
   });
   const submit = (event: FormEvent) => {
     event.preventDefault();
@@ -76,6 +81,11 @@ export function SignIn({ cause }: { cause: SignOutCause }) {
           <Button type="submit" loading={signIn.isPending} disabled={secret.trim() === ""}>
             {t("signIn.submit")}
           </Button>
+          {ways.data?.oidc ? (
+            <Button component="a" href="/v1/session/oidc" variant="default">
+              {ways.data.oidc}
+            </Button>
+          ) : null}
         </Stack>
       </form>
     </main>

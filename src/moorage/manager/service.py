@@ -18,12 +18,13 @@ from moorage.common.aio.loop import Loop
 from moorage.common.aio.sockets import source_address
 from moorage.common.config.loader import load_or_create_secret
 from moorage.common.config.settings import ManagerSettings
+from moorage.common.http.client_address import TrustedProxies
 from moorage.common.http.own_certificate import client_ca_file, server_tls
 from moorage.common.model.addresses import AddressRule, is_loopback, split_address
 from moorage.common.model.errors import ConfigError, StartupError, StoreUnavailable
 from moorage.common.views.peers import JoinTokenSpec
 from moorage.manager.api import ApiServices, serve_api
-from moorage.manager.api.dependencies import ConsoleLimits
+from moorage.manager.api.console_services import ConsoleServices
 from moorage.manager.console import ModelAddress
 from moorage.manager.events import EventFeed
 from moorage.manager.explain.service import ExplanationService
@@ -45,6 +46,7 @@ from moorage.manager.loops.load_writer import LoadWriter
 from moorage.manager.loops.presence import Presence
 from moorage.manager.loops.routine_runner import RoutineRunner
 from moorage.manager.metrics import Metrics
+from moorage.manager.oidc import OidcClient
 from moorage.manager.pki.authorities import Authorities
 from moorage.manager.pki.registration import ManagerCertificate, Registration
 from moorage.manager.pki.web_certificate import WebCertificate
@@ -213,6 +215,7 @@ class Manager:
                 settings.stats_kept_days * 86_400,
                 settings.sessions_kept_days * 86_400,
                 settings.usage_kept_days * 86_400,
+                settings.audit_kept_days * 86_400,
             ).loop,
             DrainController(store, leader, clock, settings.lost_grace_s).loop,
             StartCalibrator(store, leader, metrics, clock, settings.expected_starts_kept_days * 86_400).loop,
@@ -342,8 +345,11 @@ class Manager:
             version=moorage.__version__,
             clock=self._clock,
             models=self.models,
-            console=ConsoleLimits(
-                self._settings.console_session_hours * 3600, round(self._settings.console_idle_minutes * 60)
+            console=ConsoleServices(
+                self._settings.console_session_hours * 3600,
+                round(self._settings.console_idle_minutes * 60),
+                TrustedProxies(self._settings.trusted_proxies),
+                oidc=OidcClient(self._settings, self._clock) if self._settings.oidc_issuer else None,
             ),
         )
         settings = self._settings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moorage.common.views.audit import AuditEntry
-from moorage.common.views.console import NewPassword, WhoAmI
+from moorage.common.views.console import NewPassword, PasswordChange, SignedOut, WhoAmI
 from moorage.common.views.identity import (
     Membership,
     MemberView,
@@ -12,6 +12,7 @@ from moorage.common.views.identity import (
     ProjectView,
     UserPatch,
     UserSpec,
+    UserSubject,
     UserView,
 )
 from moorage.common.views.resources import Page
@@ -39,6 +40,20 @@ class IdentityCalls(Transport):
         """Ends the user's console sessions."""
         path = f"/v1/users/{segment(user)}/password"
         return await self.call(UserView, "PUT", path, body=NewPassword(password=password))
+
+    async def link_user(self, user: str, subject: str) -> UserView:
+        """Let somebody at the OpenID provider be the user."""
+        path = f"/v1/users/{segment(user)}/subject"
+        return await self.call(UserView, "PUT", path, body=UserSubject(subject=subject))
+
+    async def unlink_user(self, user: str) -> UserView:
+        """Ends the console sessions that were opened at the OpenID provider."""
+        return await self.call(UserView, "DELETE", f"/v1/users/{segment(user)}/subject")
+
+    async def change_password(self, current: str, new: str) -> SignedOut:
+        """Of the key's user. Ends its console sessions."""
+        change = PasswordChange(current=current, password=new)
+        return await self.call(SignedOut, "PUT", "/v1/session/password", body=change)
 
     async def delete_password(self, user: str) -> UserView:
         return await self.call(UserView, "DELETE", f"/v1/users/{segment(user)}/password")

@@ -35,7 +35,7 @@ NOUNS = {
 }  # fmt: skip
 NOUN_VERBS = {
     "cordon", "create", "delete", "describe", "drain", "forget", "history", "list", "members",
-    "revoke", "rotate", "rotate-ca", "set", "uncordon", "versions",
+    "passwd", "revoke", "rotate", "rotate-ca", "set", "uncordon", "versions",
 }  # fmt: skip
 DURATIONS = {
     "--coalesce", "--die-every", "--disconnect-every", "--every", "--for", "--grace",

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moorage.common.http.client_address import TrustedProxies
 from moorage.common.link.messages import AccessTokenGrant, AppRoute, KeyGrant, RouteTable
 from moorage.common.model.ids import SessionId
 from moorage.proxy.apps import error_response, headers
 from moorage.proxy.apps.address import (
     AppAddress,
     Credentials,
-    TrustedProxies,
     client_scheme,
     local_path,
     parse_address,

@@ -72,6 +72,10 @@ def set_user(
             "user's console sessions end.",
         ),
     ] = None,
+    subject: Annotated[
+        str | None,
+        typer.Option(help="Who the user is at the OpenID provider, as its claim sub says; or none."),
+    ] = None,
 ) -> None:
     """Change a user; what is not given stays. For administrators.
 
@@ -80,6 +84,7 @@ def set_user(
       moorage users set ann --status disabled
       moorage users set ann --role none
       moorage users set ann --password < password.txt
+      moorage users set ann --subject 248289761001
     """
     from moorage.common.views.identity import UserPatch
 
@@ -91,9 +96,36 @@ def set_user(
             await client.set_password(name, secret)
         elif password is False:
             await client.delete_password(name)
+        if subject == "none":
+            await client.unlink_user(name)
+        elif subject is not None:
+            await client.link_user(name, subject)
         return await client.update_user(name, patch)
 
     _print(cli, cli.run(work))
+
+
+@command(users)
+def passwd(cli: Cli) -> None:
+    """Change the password of your own user, that of the API key, which ends its console sessions.
+
+    The present one and the new one are typed at prompts, or read from stdin: a line each.
+
+    \b
+    Examples:
+      moorage users passwd
+    """
+    if sys.stdin.isatty():
+        current = typer.prompt("Present password", hide_input=True, err=True)
+        new = typer.prompt("New password", hide_input=True, confirmation_prompt=True, err=True)
+    else:
+        current, _, new = sys.stdin.read().removesuffix("\n").partition("\n")
+    _check_length(new)
+    ended = cli.run(lambda client: client.change_password(current, new)).ended
+    if cli.json:
+        cli.print_json({"ended": ended})
+    else:
+        print(f"password changed; {ended} console sessions ended")
 
 
 def _read_password(name: str) -> str:
@@ -102,11 +134,15 @@ def _read_password(name: str) -> str:
         given = typer.prompt(f"Password of {name}", hide_input=True, confirmation_prompt=True, err=True)
     else:
         given = sys.stdin.read().removesuffix("\n")
+    _check_length(given)
+    return str(given)
+
+
+def _check_length(given: str) -> None:
     if len(given) < _SHORTEST:
         raise InvalidInput(
             f"the password has {len(given)} characters", next_step=f"give at least {_SHORTEST}"
         )
-    return str(given)
 
 
 def _fields(email: str | None, role: str | None, status: str | None) -> dict[str, str | None]:

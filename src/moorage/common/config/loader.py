@@ -23,7 +23,15 @@ from moorage.common.model.errors import ConfigError, StartupError
 
 # Redacted in listings and messages. Each may also be read from a file: ``dsn_file`` in the configuration
 # file, MOORAGE_MANAGER__DSN_FILE in the environment.
-SECRETS = frozenset({"common.link_token", "manager.ca_secret", "manager.dsn", "agent.heappe_secret"})
+SECRETS = frozenset(
+    {
+        "common.link_token",
+        "manager.ca_secret",
+        "manager.dsn",
+        "manager.oidc_client_secret",
+        "agent.heappe_secret",
+    }
+)
 
 SYSTEM_FILE = Path("/etc/moorage/moorage.toml")
 

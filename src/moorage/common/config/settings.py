@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from moorage.common.config.console_settings import ConsoleSettings
 from moorage.common.config.site_settings import HeappeSettings, SlurmSettings
 from moorage.common.model.addresses import AddressRule, split_address, split_addresses
 from moorage.common.model.errors import InvalidInput
@@ -130,12 +131,15 @@ class CommonSettings(Section):
     """Host names in that certificate beside localhost, the name of the manager's host and its address."""
 
 
-class ManagerSettings(Section):
+class ManagerSettings(ConsoleSettings, Section):
     listen: Address = "127.0.0.1:8700"
     """Address of the REST API."""
     allowed_hosts: tuple[HostName, ...] = ()
     """Further names in the Host header that the REST API answers to while it listens on loopback; beside them
     only names of this machine are answered. A name that starts with a dot stands for its subdomains."""
+    trusted_proxies: tuple[Network, ...] = ()
+    """Addresses of web servers in front of the REST API, whose X-Forwarded-For counts: for the limit of
+    attempts to sign in, and in the audit log."""
     tls_certificate: Path | None = None
     """Certificate of the REST API with its chain, in PEM. It is read again when it changes. None: see
     ``common.tls``."""
@@ -168,10 +172,6 @@ class ManagerSettings(Section):
     openai_url: str = ""
     """Base URL of the OpenAI-compatible API as clients reach it, such as https://models.example.com/v1: the
     console shows it, and sends its chats there. Empty: unknown; `moorage up` knows its own."""
-    console_session_hours: Annotated[float, Field(gt=0, le=8760, allow_inf_nan=False)] = 12
-    """Longest duration of a console session; then its user signs in again."""
-    console_idle_minutes: Annotated[float, Field(ge=1, le=525_600, allow_inf_nan=False)] = 60
-    """Time without a request after which a console session ends."""
     suspect_after_s: Annotated[float, Field(gt=0)] = 40
     """Silence after which an agent is SUSPECT and gets no new work, and at least three of its report
     intervals."""
@@ -190,6 +190,8 @@ class ManagerSettings(Section):
     """Retention of what requests for models used (`moorage usage`). After a day, it is kept by the hour."""
     sessions_kept_days: Annotated[float, Field(gt=0, le=3650, allow_inf_nan=False)] = 30
     """Retention of sessions that have ended, with their history and the last lines of their logs."""
+    audit_kept_days: Annotated[float, Field(ge=1, le=36_500, allow_inf_nan=False)] = 400
+    """Retention of the audit log."""
     decisions_kept_days: Annotated[float, Field(ge=0, le=3650, allow_inf_nan=False)] = 7
     """Retention of the decision log (`moorage scheduler log` and `replay`). 0: disabled."""
     expected_starts_kept_days: Annotated[float, Field(gt=0, le=3650, allow_inf_nan=False)] = 30

@@ -1,4 +1,4 @@
-"""REST models of console sessions: a user signed in by password or key, with a cookie in a browser."""
+"""REST models of console sessions: a user signed in by password, key or single sign-on."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class WhoAmI(View):
     role: Role
     platform_role: PlatformRole | None = None
     projects: dict[str, MemberRole] = Field({}, description="The user's role in each of its projects.")
-    key: str = Field("", description="Name of the key; empty for a user that signed in by password.")
+    key: str = Field("", description="Name of the key; empty for a user that signed in without one.")
     csrf_token: str = Field("", description="Of a console session: sent as X-CSRF-Token with each write.")
     expires_at: datetime | None = Field(None, description="End of the console session, whatever happens.")
     idle_s: int | None = Field(None, description="Seconds without a request until a console session ends.")
@@ -67,3 +67,10 @@ class WhoAmI(View):
 
 class SignedOut(View):
     ended: int = Field(description="Number of console sessions that ended.")
+    continue_at: str = Field(
+        "", description="Where the browser signs out of the OpenID provider; empty: nowhere."
+    )
+
+
+class SignInWays(View):
+    oidc: str = Field(description="Text of the button for single sign-on at /v1/session/oidc; empty: none.")

@@ -39,8 +39,17 @@ class UserView(View):
     status: Status
     platform_role: PlatformRole | None
     projects: dict[str, MemberRole] = Field({}, description="The user's role in each of its projects.")
+    subject: str | None = Field(
+        None, description="Its subject at the OpenID provider; null: it is not linked."
+    )
     created_at: datetime
     created_by: str = ""
+
+
+class UserSubject(Model):
+    """The body of ``PUT /v1/users/{name}/subject``."""
+
+    subject: Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
 class ProjectPatch(Model):

@@ -111,12 +111,12 @@ def _serve(row: Route, deps: ApiServices, authenticator: Authenticator) -> Handl
     location_fields = [name for _, name, _, _ in Formatter().parse(row.location) if name]
 
     async def handler(request: web.Request) -> web.StreamResponse:
-        async def authenticated() -> Scope:
-            scope = Scope.of(await authenticator.authenticate(request))
+        async def authenticated(*, renewed: bool = True) -> Scope:
+            scope = Scope.of(await authenticator.authenticate(request, renewed=renewed))
             check_access(row, scope)
             return scope
 
-        scope = ANONYMOUS if row.access == "open" else await authenticated()
+        scope = ANONYMOUS if row.access == "open" else await authenticated(renewed=False)
         if "\0" in "".join(request.match_info.values()):
             raise NotFound("names cannot contain a NUL character")
         query = read_query(request, row.query)

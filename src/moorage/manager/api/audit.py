@@ -19,6 +19,7 @@ from moorage.common.model.spec import NoNul
 from moorage.common.model.timestamps import Timestamp
 from moorage.common.views.audit import AuditEntry
 from moorage.common.views.resources import Page
+from moorage.manager.api.authentication import address_of
 from moorage.manager.api.route import Answer, Call, Route
 from moorage.manager.api.sessions import PageQuery
 
@@ -74,11 +75,25 @@ async def run_audited(row: Route, reader: Route | None, call: Call[Any, Any]) ->
     return answer
 
 
+async def note(call: Call[Any, Any], action: str, resource: str, name: str, after: dict[str, Any]) -> None:
+    """An entry about what a request has done that is no write by its method."""
+    entry = await call.deps.store.audit.begin(
+        call.scope,
+        from_address=address_of(call.request, call.deps.console.trusted),
+        request_id=call.request.get(REQUEST_ID) or "",
+        action=action,
+        resource=resource,
+        name=name,
+        before=None,
+    )
+    await _finish(call, entry, status=200, code="", after=after)
+
+
 async def _begin(row: Route, call: Call[Any, Any], before: dict[str, Any] | None) -> int:
     request = call.request
     return await call.deps.store.audit.begin(
         call.scope,
-        from_address=request.remote or "",
+        from_address=address_of(request, call.deps.console.trusted),
         request_id=request.get(REQUEST_ID) or "",
         action=getattr(row.handler, "__name__", row.summary),
         resource=row.tag,

@@ -4,10 +4,12 @@ the SHA-256 of their secrets."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from aiohttp import web
 
 from moorage.common.aio.clock import Clock
+from moorage.common.http.client_address import TrustedProxies
 from moorage.common.model.errors import Forbidden, Unauthenticated
 from moorage.manager.api.dependencies import ApiStore
 from moorage.manager.identity import csrf
@@ -17,6 +19,10 @@ from moorage.manager.identity.keys import ApiKey, digest_of
 # query per request.
 _CACHE_S = 2.0
 _CACHE_KEYS = 1024
+
+
+# Sent by the console with a request that no act of its user caused: it does not count against idle expiry.
+BACKGROUND = "X-Moorage-Background"
 
 
 class CsrfRefused(Forbidden):
@@ -32,6 +38,11 @@ def cookie_of(request: web.Request) -> str:
     return secret or ("" if request.secure else request.cookies.get(csrf.COOKIE, ""))
 
 
+def address_of(request: web.Request, trusted: TrustedProxies) -> str:
+    """The address of the client; "" for an unknown one."""
+    return trusted.client(request.remote, request.headers.getall("X-Forwarded-For", []))
+
+
 class Authenticator:
     """Looks up API keys and console sessions, and caches valid ones for ``_CACHE_S`` seconds."""
 
@@ -40,12 +51,15 @@ class Authenticator:
         self._cache: dict[str, tuple[float, ApiKey]] = {}
         store.keys.on_change(self._cache.clear)
 
-    async def authenticate(self, request: web.Request) -> ApiKey:
-        """The API key of the request; without one, its console session. Raises ``Unauthenticated``, and
-        ``CsrfRefused`` for a write that does not come from the console."""
+    async def authenticate(self, request: web.Request, *, renewed: bool = False) -> ApiKey:
+        """The API key of the request; without one, its console session. ``renewed``: the request has been
+        going on for a while, so it is no act of its user. Raises ``Unauthenticated``, and ``CsrfRefused`` for
+        a write that does not come from the console."""
         given = request.headers.get("Authorization", "")
         if not given and (cookie := cookie_of(request)):
-            return await self._console_session(request, cookie)
+            return await self._console_session(
+                request, cookie, is_act=not renewed and BACKGROUND not in request.headers
+            )
         scheme, _, secret = given.partition(" ")
         secret = secret.strip()
         if scheme.lower() != "bearer" or not secret:
@@ -61,8 +75,10 @@ class Authenticator:
             )
         return key
 
-    async def _console_session(self, request: web.Request, secret: str) -> ApiKey:
-        found = await self._find(digest_of(secret), "console", self._store.console_sessions.find)
+    async def _console_session(self, request: web.Request, secret: str, *, is_act: bool) -> ApiKey:
+        # Cached apart, or the page's own requests would keep an act from being noted.
+        find = partial(self._store.console_sessions.find, is_act=is_act)
+        found = await self._find(digest_of(secret), "act" if is_act else "console", find)
         if found is None:
             raise Unauthenticated("the console session has ended", next_step="sign in again")
         headers = request.headers

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from moorage.common.views.audit import AuditEntry
-from moorage.common.views.console import NewPassword, PasswordChange, SignedOut, SignIn, SwitchProject, WhoAmI
-from moorage.common.views.identity import UserView
+from moorage.common.views.console import (
+    NewPassword,
+    PasswordChange,
+    SignedOut,
+    SignIn,
+    SignInWays,
+    SwitchProject,
+    WhoAmI,
+)
+from moorage.common.views.identity import UserSubject, UserView
 from moorage.common.views.resources import Page
-from moorage.manager.api import audit, console_sessions
+from moorage.manager.api import audit, console_sessions, oidc, users
 from moorage.manager.api.route import Route, route
 
 _PASSWORD = "/v1/users/{name:.+}/password"
+_SUBJECT = "/v1/users/{name:.+}/subject"
 
 CONSOLE_ROUTES: tuple[Route, ...] = (
     route(
@@ -58,6 +67,52 @@ CONSOLE_ROUTES: tuple[Route, ...] = (
         body=PasswordChange,
         access="viewer",
         also=(429,),
+    ),
+    route(
+        "GET",
+        "/v1/session/ways",
+        oidc.list_sign_in_ways,
+        "List the ways to sign in",
+        SignInWays,
+        access="open",
+    ),
+    route(
+        "GET",
+        "/v1/session/oidc",
+        oidc.begin_oidc,
+        "Sign in at the OpenID provider: redirects a browser there",
+        "text/html",
+        status=303,
+        access="open",
+        also=(404, 502),
+    ),
+    route(
+        "GET",
+        "/v1/session/oidc/callback",
+        oidc.finish_oidc,
+        "Come back from the OpenID provider: opens a console session and redirects to the console",
+        "text/html",
+        query=oidc.CallbackQuery,
+        status=303,
+        access="open",
+        also=(403, 404, 429, 502),
+    ),
+    route(
+        "PUT",
+        _SUBJECT,
+        users.link_user,
+        "Let somebody at the OpenID provider be a user",
+        UserView,
+        body=UserSubject,
+        access="admin",
+    ),
+    route(
+        "DELETE",
+        _SUBJECT,
+        users.unlink_user,
+        "Undo the link of a user with the OpenID provider, which ends the console sessions opened there",
+        UserView,
+        access="admin",
     ),
     route(
         "GET",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from pydantic import Field
@@ -10,7 +11,7 @@ from moorage.common.model.errors import InvalidInput, MoorageError, Unauthentica
 from moorage.common.model.spec import Model
 from moorage.common.views.console import NewPassword, PasswordChange, SignedOut, SignIn, SwitchProject, WhoAmI
 from moorage.common.views.identity import UserView
-from moorage.manager.api.authentication import CsrfRefused, cookie_of
+from moorage.manager.api.authentication import CsrfRefused, address_of, cookie_of
 from moorage.manager.api.route import Call, NoQuery
 from moorage.manager.identity import csrf
 from moorage.manager.identity.keys import ApiKey, digest_of
@@ -22,10 +23,9 @@ class TooManyAttempts(MoorageError):
 
     code, http = "too-many-attempts", 429
 
-    def __init__(self, seconds: int) -> None:
+    def __init__(self, what: str, seconds: int, next_step: str) -> None:
         super().__init__(
-            f"too many failed attempts: this name is locked for {seconds} s",
-            next_step="wait, sign in with a key, or ask an administrator for a new password",
+            f"too many failed attempts: this {what} is locked for {seconds} s", next_step=next_step
         )
         self.retry_after_s = seconds
 
@@ -43,6 +43,7 @@ async def sign_in(call: Call[SignIn, NoQuery]) -> WhoAmI:
     ):
         raise CsrfRefused("a page of another origin must not sign you in", next_step="open the console")
     key: ApiKey | None = None
+    give_back = count_attempt(call)
     if body.key is not None:
         key = await store.keys.find(digest_of(body.key))
         if key is None:
@@ -54,12 +55,19 @@ async def sign_in(call: Call[SignIn, NoQuery]) -> WhoAmI:
         user = body.user
         if not await _has_password(call, user, body.password):
             raise _wrong("the user or the password is wrong")
+    give_back()
     limits = call.deps.console
     secret = await store.console_sessions.open(
-        user, key, from_address=request.remote or "", lifetime_s=limits.lifetime_s, idle_s=limits.idle_s
+        user,
+        key,
+        from_address=address_of(request, limits.trusted),
+        lifetime_s=limits.lifetime_s,
+        idle_s=limits.idle_s,
     )
     is_secure = request.secure or origin.startswith("https://")
-    call.response_headers["Set-Cookie"] = _cookie(secret, secure=is_secure, max_age_s=limits.lifetime_s)
+    call.response_headers["Set-Cookie"] = console_cookie(
+        secret, secure=is_secure, max_age_s=limits.lifetime_s
+    )
     opened = await store.console_sessions.find(digest_of(secret))
     if opened is None:
         raise Unauthenticated("the console session has ended", next_step="sign in again")
@@ -67,12 +75,24 @@ async def sign_in(call: Call[SignIn, NoQuery]) -> WhoAmI:
     return who.model_copy(update={"csrf_token": csrf.token_of(secret)})
 
 
+def count_attempt(call: Call[Any, Any]) -> Callable[[], None]:
+    """Count an attempt of the caller's address; the function returned takes it back. Raises
+    ``TooManyAttempts``."""
+    console, now = call.deps.console, call.deps.clock.monotonic()
+    address = address_of(call.request, console.trusted)
+    if seconds := console.attempts.take(address, now):
+        raise TooManyAttempts("address", seconds, "wait, and check the password or key")
+    return lambda: console.attempts.give_back(address, now)
+
+
 async def _has_password(call: Call[Any, Any], user: str, password: str) -> bool:
     """Raises ``TooManyAttempts``."""
     stored, locked_s = await call.deps.store.console_sessions.begin_sign_in(user)
     if locked_s:
-        raise TooManyAttempts(locked_s)
-    return await call.deps.passwords.verify(stored, password)
+        raise TooManyAttempts(
+            "name", locked_s, "wait, sign in with a key, or ask an administrator for a new password"
+        )
+    return await call.deps.console.passwords.verify(stored, password)
 
 
 def _wrong(detail: str) -> Unauthenticated:
@@ -99,18 +119,29 @@ async def switch_project(call: Call[SwitchProject, NoQuery]) -> WhoAmI:
 async def sign_out(call: Call[None, SignOutQuery]) -> SignedOut:
     user = call.scope.owner.user if call.query.everywhere else None
     ended = await call.deps.store.console_sessions.end(call.scope, user=user)
-    call.response_headers["Set-Cookie"] = _cookie(
+    call.response_headers["Set-Cookie"] = console_cookie(
         "", secure=csrf.SECURE_COOKIE in call.request.cookies, max_age_s=0
     )
-    return SignedOut(ended=ended)
+    return SignedOut(ended=ended, continue_at=_provider_sign_out(call))
+
+
+def _provider_sign_out(call: Call[Any, Any]) -> str:
+    key, oidc = call.scope.key, call.deps.console.oidc
+    if oidc is None or key is None or key.console is None or not key.console.by_oidc:
+        return ""
+    return oidc.sign_out_url(f"{call.request.scheme}://{call.request.host}")
 
 
 async def change_password(call: Call[PasswordChange, NoQuery]) -> SignedOut:
     user = call.scope.owner.user
+    give_back = count_attempt(call)
     if not await _has_password(call, user, call.body.current):
-        raise InvalidInput("current is not the password of the user", next_step="give the present password")
-    await _set_password(call, user, call.body)
-    return SignedOut(ended=0)
+        raise InvalidInput(
+            f"current is not the password of {user!r}",
+            next_step="give the present password; an administrator sets one: `moorage users set --password`",
+        )
+    give_back()
+    return SignedOut(ended=await _set_password(call, user, call.body))
 
 
 async def put_password(call: Call[NewPassword, NoQuery]) -> UserView:
@@ -126,12 +157,12 @@ async def delete_password(call: Call[None, NoQuery]) -> UserView:
     return await call.deps.store.users.get(call.scope, name)
 
 
-async def _set_password(call: Call[Any, Any], user: str, new: NewPassword) -> None:
-    hashed = await call.deps.passwords.hash(new.password)
-    await call.deps.store.console_sessions.put_password(call.scope, user, hashed)
+async def _set_password(call: Call[Any, Any], user: str, new: NewPassword) -> int:
+    hashed = await call.deps.console.passwords.hash(new.password)
+    return await call.deps.store.console_sessions.put_password(call.scope, user, hashed)
 
 
-def _cookie(secret: str, *, secure: bool, max_age_s: float) -> str:
+def console_cookie(secret: str, *, secure: bool, max_age_s: float) -> str:
     """The value of Set-Cookie. With the prefix, a browser takes it over TLS only, and from this host only."""
     name = csrf.SECURE_COOKIE if secure else csrf.COOKIE
     suffix = "; Secure" if secure else ""

@@ -43,11 +43,13 @@ from moorage.common.views.resources import (
 )
 from moorage.common.views.templates import TemplateView
 from moorage.common.views.usage import AgentStats, SessionStats, SessionUsage
+from moorage.manager.api.console_services import ConsoleServices
 from moorage.manager.api.identity_dependencies import (
     AccessTokens,
     Audit,
     ConsoleSessions,
     Keys,
+    Oidc,
     Peers,
     Projects,
     Secrets,
@@ -57,7 +59,6 @@ from moorage.manager.api.watching_dependencies import OccupancyHistories, Overvi
 from moorage.manager.console import ModelAddress
 from moorage.manager.identity.audience import Audience
 from moorage.manager.identity.keys import IdempotencyKey
-from moorage.manager.identity.passwords import Passwords
 from moorage.manager.identity.scope import Scope
 
 
@@ -227,6 +228,8 @@ class ApiStore(Protocol):
     @property
     def console_sessions(self) -> ConsoleSessions: ...
     @property
+    def oidc(self) -> Oidc: ...
+    @property
     def users(self) -> Users: ...
     @property
     def projects(self) -> Projects: ...
@@ -361,14 +364,6 @@ class WorkspaceSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ConsoleLimits:
-    """How long a console session lasts, and how long without a request."""
-
-    lifetime_s: float = 12 * 3600.0
-    idle_s: int = 3600
-
-
-@dataclass(frozen=True, slots=True)
 class ApiServices:
     """``registration`` is None if the links have no TLS. ``checks`` serves ``/readyz``: "ok" or an error per
     component. ``metrics``: Prometheus text."""
@@ -389,5 +384,4 @@ class ApiServices:
     limits: Limits = DEFAULT_LIMITS
     registration: RegistrationSource | None = None
     models: ModelAddress = field(default_factory=ModelAddress)
-    console: ConsoleLimits = ConsoleLimits()  # frozen
-    passwords: Passwords = field(default_factory=Passwords)
+    console: ConsoleServices = field(default_factory=ConsoleServices)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from moorage.common.model.errors import Conflict
 from moorage.common.model.spec import Model, Name
 from moorage.common.views.identity import (
     Membership,
@@ -11,6 +12,7 @@ from moorage.common.views.identity import (
     ProjectView,
     UserPatch,
     UserSpec,
+    UserSubject,
     UserView,
 )
 from moorage.manager.api.request import read_path
@@ -37,6 +39,20 @@ async def get_user(call: Call[None, NoQuery]) -> UserView:
 async def update_user(call: Call[UserPatch, NoQuery]) -> UserView:
     users, name = call.deps.store.users, call.path("name")
     return await users.update(call.scope, name, merged(call.body, await users.get(call.scope, name)))
+
+
+async def link_user(call: Call[UserSubject, NoQuery]) -> UserView:
+    store, name = call.deps.store, call.path("name")
+    if (oidc := call.deps.console.oidc) is None:
+        raise Conflict("this manager has no OpenID provider", next_step="set manager.oidc_issuer")
+    await store.oidc.link(call.scope, name, oidc.issuer, call.body.subject)
+    return await store.users.get(call.scope, name)
+
+
+async def unlink_user(call: Call[None, NoQuery]) -> UserView:
+    store, name = call.deps.store, call.path("name")
+    await store.oidc.unlink(call.scope, name)
+    return await store.users.get(call.scope, name)
 
 
 async def create_project(call: Call[ProjectSpec, NoQuery]) -> ProjectView:

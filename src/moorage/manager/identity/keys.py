@@ -31,11 +31,12 @@ def digest_of(secret: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ConsoleSession:
-    """``key``: the name of the key that opened it; empty: a password did."""
+    """``key``: the name of the key that opened it; empty: a password did, or single sign-on (``by_oidc``)."""
 
     key: str
     expires_at: datetime
     idle_s: int
+    by_oidc: bool = False
 
 
 @dataclass(frozen=True, slots=True)

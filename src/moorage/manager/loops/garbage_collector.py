@@ -14,7 +14,7 @@ from moorage.manager.store import Store
 log = structlog.get_logger("moorage.gc")
 
 DAY_S = 86_400.0
-JOIN_TOKENS_DAYS, AUDIT_DAYS = 30, 365
+JOIN_TOKENS_DAYS, AGENT_HISTORY_DAYS = 30, 365
 INTERVAL_S = 5.0
 DELETE_EVERY_S, DELETE_OTHERS_EVERY_S = 60.0, 3600.0
 # Deleting yields to the other work of this loop after this time, and goes on in its next iteration.
@@ -40,13 +40,14 @@ class GarbageCollector:
         usage_s: float = 7 * DAY_S,
         sessions_s: float = 30 * DAY_S,
         records_s: float = 400 * DAY_S,
+        audit_s: float = 400 * DAY_S,
     ) -> None:
         """``decisions``: retention of decision records in seconds and in bytes; None: unlimited. ``usage_s``,
-        ``sessions_s`` and ``records_s``: retention of the usage of sessions, of ended sessions, and of usage
-        records of models, in seconds."""
+        ``sessions_s``, ``records_s`` and ``audit_s``: retention of the usage of sessions, of ended sessions,
+        of usage records of models, and of the audit log, in seconds."""
         self._store, self._leader, self._metrics, self._clock = store, leader, metrics, clock
         self._decisions, self._usage_s, self._sessions_s = decisions, usage_s, sessions_s
-        self._records_s = records_s
+        self._records_s, self._audit_s = records_s, audit_s
         now = clock.monotonic()
         self._sampled_at = now - SAMPLE_EVERY_S
         self._deleted_at = self._deleted_others_at = self._compacted_at = self._shrank_at = now
@@ -88,7 +89,7 @@ class GarbageCollector:
 
     async def _delete_others(self, until: float) -> None:
         await self._store.peers.delete_old_join_tokens(JOIN_TOKENS_DAYS)
-        await self._store.agents.delete_history(AUDIT_DAYS)
+        await self._store.agents.delete_history(AGENT_HISTORY_DAYS)
         await self._store.secrets.delete_unused()
         await self._store.retention.delete_model_names()
         agents = await self._store.retention.delete_agents()
@@ -99,14 +100,17 @@ class GarbageCollector:
         self._deleted = 0
 
     async def _delete_expired(self, until: float) -> bool:
-        """Delete ended sessions and idempotency keys, batch by batch: as many as have expired, however many
-        that are. Returns whether nothing is left; ``until`` (monotonic) there may be."""
+        """Delete ended sessions, idempotency keys and audit entries, batch by batch: as many as have
+        expired, however many that are. Returns whether nothing is left; ``until`` (monotonic) it may be."""
         retention = self._store.retention
         while deleted := await retention.delete_sessions(self._sessions_s):
             self._deleted += deleted
             if self._clock.monotonic() >= until:
                 return False
         while await retention.delete_idempotency_keys():
+            if self._clock.monotonic() >= until:
+                return False
+        while await retention.delete_audit(self._audit_s):
             if self._clock.monotonic() >= until:
                 return False
         return True

@@ -28,30 +28,41 @@ class ConsoleSessionStore:
         return row["hash"], max(row["seconds"], 1) if row["locked"] else 0
 
     async def open(
-        self, user: str, key: ApiKey | None, *, from_address: str, lifetime_s: float, idle_s: int
+        self,
+        user: str,
+        key: ApiKey | None,
+        *,
+        from_address: str,
+        lifetime_s: float,
+        idle_s: int,
+        by_oidc: bool = False,
     ) -> str:
-        """A new console session of a user who has proved to be it; returns the secret for its cookie. Raises
-        ``Forbidden`` for a user who may do nothing."""
+        """A new console session of a user who has proved to be it, with a password, a ``key``, or at the
+        OpenID provider; returns the secret for its cookie. Raises ``Forbidden`` for a user who may do
+        nothing."""
         # With the prefix of a key, so that whatever keeps keys from apps and logs keeps it from them as well.
         secret = KEY_PREFIX + self._clock.secret(32)
         args = self._clock.new_id(), digest_of(secret), user, key.id if key else None
-        if not await self._db.fetch(SQL["console_session_create"], *args, from_address, lifetime_s, idle_s):
+        if not await self._db.fetch(
+            SQL["console_session_create"], *args, from_address, lifetime_s, idle_s, by_oidc
+        ):
             raise Forbidden(
                 f"user {user!r} is disabled, or a member of no project",
                 next_step="ask an administrator, or a project admin: `moorage projects members set`",
             )
-        if key is None:
+        if key is None and not by_oidc:
             await self._db.fetch(SQL["sign_in_succeeded"], user)
         return secret
 
-    async def find(self, sha256: str) -> ApiKey | None:
-        """What a console session may do now; None if it has ended. Notes when it was last used."""
+    async def find(self, sha256: str, *, is_act: bool = True) -> ApiKey | None:
+        """What a console session may do now; None if it has ended. Notes when its user last did something:
+        ``is_act``."""
         row = await self._db.fetchrow(SQL["console_session_find"], sha256)
         if row is None:
             return None
-        if row["use_unrecorded"]:
+        if is_act and row["use_unrecorded"]:
             await self._db.fetch(SQL["console_session_touch"], row["id"])
-        console = ConsoleSession(row["key_name"] or "", row["expires_at"], row["idle_s"])
+        console = ConsoleSession(row["key_name"] or "", row["expires_at"], row["idle_s"], row["by_oidc"])
         own = role_of_user(row["member_role"], row["platform_role"])
         granted = Role(row["role"]) if row["role"] is not None else own
         return key_of_row(row, row["owner"], granted, console) if granted is not None else None
@@ -93,12 +104,14 @@ class ConsoleSessionStore:
             now=self._clock.now(),
         )
 
-    async def put_password(self, scope: Scope, user: str, password_hash: str) -> None:
-        """Ends the user's console sessions, but for the caller's. Raises ``NotFound``."""
+    async def put_password(self, scope: Scope, user: str, password_hash: str) -> int:
+        """Ends the user's console sessions, but for the caller's; returns how many. Raises ``NotFound``."""
         mine = scope.key.id if scope.key is not None and scope.key.console is not None else None
-        if not await self._db.fetch(SQL["password_put"], user, password_hash, scope.actor, mine):
+        stored = await self._db.fetch(SQL["password_put"], user, password_hash, scope.actor, mine)
+        if not stored:
             raise NotFound(f"there is no user {user!r}", next_step="`moorage users` lists them")
         self._notifier.notify([Topic.KEYS])
+        return int(stored[0]["ended"])
 
     async def delete_password(self, scope: Scope, user: str) -> None:
         """Raises ``NotFound`` for a user without a password."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Integer, LargeBinary, Text
+from sqlalchemy import BigInteger, Boolean, Integer, LargeBinary, Text
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from moorage.manager.store.schema import ID, TIME, table
@@ -102,6 +102,21 @@ console_sessions = table(
         "idle_s": Integer(),
         "last_seen_at": TIME,
         "ended_at": [TIME],
+        "by_oidc": Boolean(),
+    },
+)
+
+oidc_identities = table(
+    "oidc_identities",
+    ("user_name",),
+    {
+        "user_name": Text(),
+        "issuer": Text(),
+        "subject": Text(),
+        "granted_role": [Text()],
+        "granted_projects": JSONB(),
+        "created_at": TIME,
+        "last_sign_in_at": [TIME],
     },
 )
 

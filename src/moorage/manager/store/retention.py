@@ -29,6 +29,10 @@ class RetentionStore:
         found = await self._connection.fetch(SQL["idempotency_delete_old"], *limits)
         return len(found) + len(await self._connection.fetch(SQL["endpoint_keys_delete_old"], *limits))
 
+    async def delete_audit(self, kept_s: float) -> int:
+        """Entries of the audit log that are older than ``kept_s`` seconds."""
+        return len(await self._connection.fetch(SQL["audit_delete_old"], kept_s, BATCH))
+
     async def delete_model_names(self) -> int:
         """Names of models that nobody has used for so long that they belong to no project any more."""
         return len(await self._connection.fetch(SQL["model_names_delete_old"], BATCH))

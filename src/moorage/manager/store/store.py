@@ -28,6 +28,7 @@ from moorage.manager.store.loads import LoadStore
 from moorage.manager.store.managers import ManagerStore
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.occupancy_history import OccupancyHistoryStore
+from moorage.manager.store.oidc import OidcStore
 from moorage.manager.store.orders import OrderStore
 from moorage.manager.store.overviews import OverviewStore
 from moorage.manager.store.peers import PeerStore
@@ -69,6 +70,7 @@ class Store:
         self.sessions = SessionStore(db, notifier, clock, lost_grace_s)
         self.lifecycle = LifecycleStore(db, notifier, clock)
         self.console_sessions = ConsoleSessionStore(db, notifier, clock)
+        self.oidc = OidcStore(db, notifier)
         self.audit = AuditStore(db)
         self.groups = GroupStore(db, notifier, clock)
         self.overviews = OverviewStore(db, clock)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from ipaddress import IPv6Address, ip_address, ip_network
 from urllib.parse import unquote
 
 from moorage.common.model.service_ports import app_path
@@ -109,21 +108,6 @@ def read_credentials(
 def has_secret(text: str) -> bool:
     """Return whether ``text`` contains what looks like a credential of Moorage, valid or not."""
     return "mg" in text and _SECRET.search(text) is not None
-
-
-class TrustedProxies:
-    """Web servers in front of the proxy, by address. ``networks``: in CIDR notation."""
-
-    def __init__(self, networks: Iterable[str]) -> None:
-        self._networks = [ip_network(network) for network in networks]
-
-    def contains(self, peer: str | None) -> bool:
-        try:
-            address = ip_address(peer or "")
-        except ValueError:
-            return False
-        mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-        return any((mapped or address) in network for network in self._networks)
 
 
 def client_scheme(own: str, forwarded: str, *, trusted: bool) -> str:

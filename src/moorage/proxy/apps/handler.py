@@ -14,6 +14,7 @@ from yarl import URL
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.sockets import keep_alive, keep_alive_socket, limit_unread
 from moorage.common.config.settings import ProxySettings
+from moorage.common.http.client_address import TrustedProxies
 from moorage.common.http.exclusive import ExclusiveConnector
 from moorage.common.http.server import Limits, read_in_time
 from moorage.proxy.apps import error_response, headers
@@ -22,7 +23,6 @@ from moorage.proxy.apps.address import (
     TUNNEL,
     AppAddress,
     Credentials,
-    TrustedProxies,
     app_host,
     client_scheme,
     local_path,

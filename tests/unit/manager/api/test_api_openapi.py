@@ -71,7 +71,11 @@ EXPECTED = {
     "/v1/audit": {"get"},
     "/v1/session": {"get", "post", "put", "delete"},
     "/v1/session/password": {"put"},
+    "/v1/session/ways": {"get"},
+    "/v1/session/oidc": {"get"},
+    "/v1/session/oidc/callback": {"get"},
     "/v1/users/{name}/password": {"put", "delete"},
+    "/v1/users/{name}/subject": {"put", "delete"},
     "/v1/users": {"get", "post"},
     "/v1/users/{name}": {"get", "patch"},
     "/v1/projects": {"get", "post"},
@@ -137,7 +141,9 @@ def test_only_service_routes_joining_and_signing_in_need_no_key() -> None:
     open_paths = {(path, method) for path, method, operation in operations() if operation["security"] == []}
     # A joining node has no key: the request is signed with its join token.
     service = {(path, "get") for path in EXPECTED if not path.startswith("/v1/")}
-    assert open_paths == service | {("/v1/join", "post"), ("/v1/session", "post")}
+    assert open_paths == service | {("/v1/join", "post"), ("/v1/session", "post")} | {
+        (path, "get") for path in EXPECTED if path.startswith(("/v1/session/oidc", "/v1/session/ways"))
+    }
 
 
 def test_schemas_match_the_validated_models() -> None:

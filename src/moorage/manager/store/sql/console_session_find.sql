@@ -2,7 +2,7 @@
 -- `use_unrecorded`: last_seen_at is more than half a minute old.
 SELECT c.id, k.name AS key_name, coalesce(k.granted_role, k.role) AS role, c.user_name AS owner, c.project, k.scopes,
        k.models, k.resource_groups, k.max_priority, u.platform_role, m.role AS member_role,
-       p.max_priority AS project_priority, p.resource_groups AS project_groups, c.expires_at, c.idle_s,
+       p.max_priority AS project_priority, p.resource_groups AS project_groups, c.expires_at, c.idle_s, c.by_oidc,
        c.last_seen_at < now() - interval '30 seconds' AS use_unrecorded
 FROM console_sessions c
 JOIN users u ON u.name = c.user_name AND u.status = 'active'

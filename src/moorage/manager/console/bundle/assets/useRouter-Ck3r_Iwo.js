@@ -1,1 +1,0 @@
-import{At as e,St as t}from"./States-CKS9RHUk.js";var n=e(t(),1),r=n.createContext(null);function i(e){return n.useContext(r)}export{r as n,i as t};

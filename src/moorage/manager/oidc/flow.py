@@ -1,0 +1,59 @@
+"""One attempt to sign in at the provider: what is sent there, and what must come back. Pure.
+
+All of it follows from one secret, which the browser keeps in a cookie. Nothing is stored before somebody has
+signed in, so nobody can fill a table with attempts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from base64 import urlsafe_b64encode
+from dataclasses import dataclass
+from urllib.parse import urlencode
+
+COOKIE = "moorage-oidc"
+SECURE_COOKIE = f"__Host-{COOKIE}"
+# How long somebody may take at the provider.
+LIFETIME_S = 900
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """``state`` binds the answer to this browser, ``nonce`` the ID token to this attempt, ``verifier`` the
+    code to this manager."""
+
+    state: str
+    nonce: str
+    verifier: str
+
+    @staticmethod
+    def of(secret: str) -> Attempt:
+        """The attempt with this secret in its cookie."""
+        return Attempt(*(_derived(secret, name) for name in ("state", "nonce", "verifier")))
+
+    def has_state(self, state: str) -> bool:
+        return hmac.compare_digest(state.encode(), self.state.encode())
+
+    def url(self, endpoint: str, *, client_id: str, redirect_url: str, scopes: tuple[str, ...]) -> str:
+        """Where the browser goes."""
+        challenge = hashlib.sha256(self.verifier.encode()).digest()
+        query = {
+            "response_type": "code",
+            "client_id": client_id,
+            "redirect_uri": redirect_url,
+            "scope": " ".join(scopes),
+            "state": self.state,
+            "nonce": self.nonce,
+            "code_challenge": _encoded(challenge),
+            "code_challenge_method": "S256",
+        }
+        return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
+
+
+def _derived(secret: str, name: str) -> str:
+    return _encoded(hmac.new(secret.encode(), f"oidc:{name}".encode(), hashlib.sha256).digest())
+
+
+def _encoded(digest: bytes) -> str:
+    return urlsafe_b64encode(digest).rstrip(b"=").decode()
