@@ -119,10 +119,10 @@ async def test_access_token_is_stored_as_hash_and_ends_with_revocation_or_its_se
     assert grant.sha256 == hashlib.sha256(made.access_token.encode()).hexdigest()
     assert (grant.session_id, grant.app) == (session, "jupyter")
     assert 50 < grant.expires_at - time.time() <= 61
-    listed = await store.access_tokens.valid(SYSTEM, session, "jupyter")
+    listed = (await store.access_tokens.valid(SYSTEM, session, "jupyter")).items
     assert [(p.id, p.created_by, p.prefix) for p in listed] == [(made.id, "key:ann", made.access_token[:8])]
     assert (await store.access_tokens.revoke(Scope.system("t"), session, "jupyter", made.id)).id == made.id
-    assert await store.access_tokens.valid(SYSTEM, session, "jupyter") == []
+    assert (await store.access_tokens.valid(SYSTEM, session, "jupyter")).items == []
     assert (await store.routes.table()).access_tokens == ()
     for wrong in (made.id, "no-id", session):
         with pytest.raises(NotFound, match="no access token"):
@@ -148,7 +148,7 @@ async def test_expired_access_token_stays_in_routes_for_a_day(store: Store) -> N
             f"expires_at = now() - interval '{ago}'"
         )
         assert len((await store.routes.table()).access_tokens) == told
-        assert await store.access_tokens.valid(SYSTEM, session, "jupyter") == []
+        assert (await store.access_tokens.valid(SYSTEM, session, "jupyter")).items == []
 
 
 async def test_access_token_for_unknown_app_is_rejected(store: Store) -> None:

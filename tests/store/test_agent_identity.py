@@ -95,11 +95,11 @@ async def test_id_of_a_forgotten_agent_is_free_at_once(store: Store) -> None:
     assert (forgotten.id, forgotten.ended_kernels, forgotten.ended_sessions) == ("node-1", 1, [session])
     held = {offer.slot: offer.used for offer in forgotten.offers if offer.used and not offer.device_id}
     assert forgotten.released == held != {}
-    assert await store.agents.all() == []
+    assert (await store.agents.page()).items == []
     with pytest.raises(NotFound):
         await store.agents.forget("node-1", actor="key:admin")
     await reconcile_all(store)
     view = await store.sessions.get(SYSTEM, session)
     assert (view.status, view.reason) == (Status.ERROR, Reason.AGENT_LOST)
     await newcomer.report()
-    assert [a.status for a in await store.agents.all()] == [AgentStatus.ALIVE]
+    assert [a.status for a in (await store.agents.page()).items] == [AgentStatus.ALIVE]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from moorage.common.link.messages import Report
+from moorage.common.model.paging import Paging
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Status
@@ -28,7 +29,7 @@ async def add(store: Store, name: str, **resources: float) -> None:
 
 
 async def placed(store: Store) -> set[str]:
-    views = await store.sessions.page(SYSTEM, statuses=frozenset({Status.SCHEDULED}), limit=50)
+    views = await store.sessions.page(SYSTEM, Paging(50), statuses=frozenset({Status.SCHEDULED}))
     return {view.name for view in views.items}
 
 

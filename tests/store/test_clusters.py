@@ -93,7 +93,7 @@ async def test_single_node_cluster_is_placed_on_one_agent(store: Store) -> None:
     devices = [d.device_id for k in view.kernels for d in k.devices]
     assert len(set(devices)) == 3
     assert {k.agent_id for k in view.kernels} == {"node-1"}
-    (entry,) = (e for e in await store.sessions.history(SYSTEM, "c") if e.event == "placed")
+    (entry,) = (e for e in (await store.sessions.history(SYSTEM, "c")).items if e.event == "placed")
     assert entry.detail == "on node-1"
     assert set(kernels) == {"main1", "sub1", "sub2"}
     assert await store.integrity.check() == []
@@ -112,7 +112,7 @@ async def test_multi_node_cluster_is_placed_on_distinct_agents_or_not_at_all(sto
     await runs(agents, store)
     view = await store.sessions.get(SYSTEM, "c")
     assert {k.agent_id for k in view.kernels} == {"node-1", "node-2", "node-3"}
-    (entry,) = (e for e in await store.sessions.history(SYSTEM, "c") if e.event == "placed")
+    (entry,) = (e for e in (await store.sessions.history(SYSTEM, "c")).items if e.event == "placed")
     assert sorted(entry.detail.removeprefix("on ").split(", ")) == ["node-1", "node-2", "node-3"]
     assert await store.integrity.check() == []
 
@@ -241,7 +241,7 @@ async def test_degradable_cluster_continues_without_a_sub(store: Store) -> None:
     await reconcile_all(store)
     view = await store.sessions.get(SYSTEM, "c")
     assert (view.status, view.result) == (Status.TERMINATED, Result.SUCCESS)
-    assert [e.event for e in await store.sessions.history(SYSTEM, "c")] == [
+    assert [e.event for e in (await store.sessions.history(SYSTEM, "c")).items] == [
         "created", "placed", "ready", "degraded", "completed", "ended",
     ]  # fmt: skip
     assert await store.integrity.check() == []

@@ -57,4 +57,4 @@ async def test_reason_of_another_release_is_shown_as_it_is(store: Store, reason:
     assert (view.reason, view.kernels[-1].reason) == (reason, reason)
     shown = SessionView.model_validate_json(view.model_dump_json())
     assert (shown.reason, shown.status) == (reason, view.status)
-    assert (await store.sessions.history(SYSTEM, "job"))[-1].reason == reason
+    assert (await store.sessions.history(SYSTEM, "job")).items[-1].reason == reason

@@ -74,7 +74,7 @@ async def test_cordoned_agent_gets_no_kernels_until_uncordoned(store: Store) -> 
     assert (view.cordon, view.cordoned_by, view.draining) == ("", "", False)
     await tick(store)
     assert (await store.sessions.get(SYSTEM, "job")).status is Status.SCHEDULED
-    history = [(e.event, e.actor) for e in await store.agents.history("node-1")]
+    history = [(e.event, e.actor) for e in (await store.agents.history("node-1")).items]
     assert history == [("uncordon", "key:bob"), ("cordon", WHO)]
 
 
@@ -129,7 +129,7 @@ async def test_drain_deadline_requeues_or_stops_sessions(store: Store) -> None:
     )
     assert (once.status, once.reason) == (Status.TERMINATING, Reason.AGENT_DRAINED)
     assert (again.status, again.attempt) == (Status.PENDING, 2)
-    last = (await store.sessions.history(SYSTEM, "once"))[-1]
+    last = (await store.sessions.history(SYSTEM, "once")).items[-1]
     assert (last.event, last.actor, last.reason) == ("stop", WHO, Reason.AGENT_DRAINED)
     await tick(store)
     assert (await store.sessions.get(SYSTEM, "again")).status is Status.PENDING, "not there again"

@@ -85,7 +85,7 @@ async def test_failed_dependency_ends_its_dependents(store: Store) -> None:
     for part in ("a (", "TERMINATED FAILED exit-nonzero", "needed was success"):
         assert part in view.detail
     assert (await store.sessions.get(SYSTEM, "c")).reason is Reason.DEPENDENCY_FAILED
-    assert [h.event for h in await store.sessions.history(SYSTEM, "c")] == [
+    assert [h.event for h in (await store.sessions.history(SYSTEM, "c")).items] == [
         "created",
         "dependency-failed",
     ]

@@ -13,7 +13,7 @@ JOB = DoubtfulJob("slurm", "mg-12345678-0123456789ab-1", "77", 1_800_000_000.5, 
 
 
 async def events(store: Store) -> list[tuple[str, str]]:
-    return [(event.event, event.detail) for event in await store.agents.history("node-1")]
+    return [(event.event, event.detail) for event in (await store.agents.history("node-1")).items]
 
 
 async def test_doubtful_jobs_are_shown_until_they_are_settled(store: Store) -> None:

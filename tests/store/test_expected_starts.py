@@ -76,7 +76,7 @@ async def test_what_came_of_an_expected_start(store: Store) -> None:
     assert (await store.expected_starts.resolve())[0] == 1
     assert (await store.expected_starts.resolve())[0] == 0
     (row,) = await told(store)
-    placed = next(e for e in await store.sessions.history(SYSTEM, "next") if e.event == "placed")
+    placed = next(e for e in (await store.sessions.history(SYSTEM, "next")).items if e.event == "placed")
     assert (row["outcome"], row["started_at"]) == ("started", placed.at)
     (calibration,) = await store.expected_starts.calibration()
     assert (calibration.resource_group, calibration.kind, calibration.starts) == ("default", "reserved", 1)
@@ -128,7 +128,7 @@ async def test_metrics_and_retention(store: Store) -> None:
     metrics, clock = Metrics(), SystemClock()
     await end(store, agent, "first")
     await schedule(store)
-    placed = next(e for e in await store.sessions.history(SYSTEM, "next") if e.event == "placed").at
+    placed = next(e for e in (await store.sessions.history(SYSTEM, "next")).items if e.event == "placed").at
     error = pytest.approx(abs((placed - expected).total_seconds()))
     await store.database.fetch("DELETE FROM leases")  # of the pass above
     async with Leader(store, clock) as leader:

@@ -278,7 +278,7 @@ async def test_explanation_names_fenced_devices(store: Store) -> None:
         for offer in report.info.offers
     )
     await store.reports.apply(AgentUpdate.of(replace(report, info=replace(report.info, offers=offers))))
-    (view,) = await store.agents.all()
+    (view,) = (await store.agents.page()).items
     assert [offer.unhealthy_reason for offer in view.offers if offer.device_id] == [unhealthy_reason, ""]
     await add(store, "train")
     await schedule(store)
@@ -291,5 +291,5 @@ async def test_explanation_names_fenced_devices(store: Store) -> None:
     # A healthy device has no reason.
     await agent.report()
     assert (await explain(store).why(SYSTEM, "train")).fenced == []
-    (view,) = await store.agents.all()
+    (view,) = (await store.agents.page()).items
     assert all(offer.healthy and not offer.unhealthy_reason for offer in view.offers)

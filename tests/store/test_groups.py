@@ -116,7 +116,7 @@ async def test_the_managers_record_of_an_agents_group_wins(api: Api, store: Stor
     await FakeAgent(store, incarnation="restarted").report()
     assert (await store.agents.get("node-1")).resource_group == "fast"
     assert [one.agent_id for one in await store.scheduling.agent_states("fast")] == ["node-1"]
-    [event] = await store.agents.history("node-1")
+    [event] = (await store.agents.history("node-1")).items
     assert (event.event, event.detail) == ("assign", "to resource group fast")
 
 

@@ -12,6 +12,7 @@ import pytest
 from moorage.common.aio.clock import ManualClock
 from moorage.common.model.errors import StoreUnavailable
 from moorage.common.model.group_options import GroupOptions, QuotaLimits
+from moorage.common.model.paging import Paging
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Status
@@ -106,7 +107,7 @@ class World:
 
     async def placed(self) -> list[SessionView]:
         statuses = frozenset({Status.SCHEDULED, Status.CREATING, Status.RUNNING, Status.TERMINATING})
-        return (await self.leader.sessions.page(SYSTEM, statuses=statuses, limit=500)).items
+        return (await self.leader.sessions.page(SYSTEM, Paging(500), statuses=statuses)).items
 
     async def observe(self) -> None:
         """An agent reports a change of a kernel; another manager may draw the conclusions."""

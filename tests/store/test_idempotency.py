@@ -8,6 +8,7 @@ import asyncpg
 import pytest
 
 from moorage.common.model.errors import Conflict, NotFound
+from moorage.common.model.paging import Paging
 from moorage.common.model.spec import SessionSpec
 from moorage.manager.identity.keys import IdempotencyKey
 from moorage.manager.identity.scope import Scope
@@ -25,7 +26,7 @@ def spec(**more: object) -> SessionSpec:
 
 
 async def sessions(store: Store) -> int:
-    return len((await store.sessions.page(SYSTEM, limit=100)).items)
+    return len((await store.sessions.page(SYSTEM, Paging(100))).items)
 
 
 async def test_repeated_request_returns_the_same_session(store: Store) -> None:
@@ -112,7 +113,7 @@ async def test_manager_crash_after_commit_keeps_the_session(store: Store, migrat
         await asyncio.gather(task, return_exceptions=True)
     view, replayed = await store.sessions.create_once(Scope.system("a"), spec(), idempotency_key=KEY)
     assert replayed
-    assert [entry.event for entry in await store.sessions.history(SYSTEM, view.id)] == ["created"]
+    assert [entry.event for entry in (await store.sessions.history(SYSTEM, view.id)).items] == ["created"]
     assert await sessions(store) == 1
 
 

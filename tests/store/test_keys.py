@@ -51,7 +51,7 @@ async def test_key_has_an_owner_and_is_found_by_its_secret_only(store: Store, mi
     kept = await run(migrated_database, "SELECT api_keys::text FROM api_keys WHERE name = 'ci'")
     assert secret not in kept, "only its hash is kept"
     assert (await make(store, "bob"), (await store.keys.get(SYSTEM, "bob")).user)[1] == "bob"
-    assert [k.name for k in await store.keys.all(SYSTEM)] == ["bob", "ci"]
+    assert [k.name for k in (await store.keys.page(SYSTEM)).items] == ["bob", "ci"]
 
 
 async def test_revoked_key_is_not_found_and_its_name_is_free(store: Store) -> None:
@@ -80,7 +80,9 @@ async def test_past_expiry_is_rejected_and_future_expiry_is_stored(
     assert await found(store, secret) is not None
     await run(migrated_database, "UPDATE api_keys SET expires_at = now() WHERE name = 'soon'")
     assert await found(store, secret) is None
-    assert [k.name for k in await store.keys.all(SYSTEM)] == ["soon"], "who looks for it sees why it fails"
+    assert [k.name for k in (await store.keys.page(SYSTEM)).items] == ["soon"], (
+        "who looks for it sees why it fails"
+    )
 
 
 async def test_last_admin_key_without_expiry_cannot_be_revoked(store: Store) -> None:
@@ -106,7 +108,7 @@ async def test_concurrent_mutual_revocation_leaves_one_admin_key(
             await make(store, f"b{n}", role="admin")
             if n == 0:
                 continue
-            for key in await store.keys.all(SYSTEM):  # those two alone
+            for key in (await store.keys.page(SYSTEM)).items:  # those two alone
                 if key.name not in (f"a{n}", f"b{n}"):
                     await store.keys.revoke(Scope.system("t"), key.name)
             ends = await asyncio.gather(

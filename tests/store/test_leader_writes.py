@@ -144,7 +144,7 @@ class Monitored:
         for _ in range(int(seconds / 5)):
             self.clock.advance(5)
             await self.monitor.run_once()
-        return {view.id: view.status for view in await self.store.agents.all()}
+        return {view.id: view.status for view in (await self.store.agents.page()).items}
 
 
 async def test_lost_needs_the_database_clock_too(store: Store) -> None:
@@ -167,8 +167,8 @@ async def test_agents_of_a_group_are_held_together(store: Store) -> None:
     await monitored.look(60)
     await store.database.fetch("UPDATE agents SET last_seen = now() - interval '1 hour'")
     assert set((await monitored.look(300)).values()) == {SUSPECT}
-    assert all(view.loss_held_since for view in await store.agents.all())
+    assert all(view.loss_held_since for view in (await store.agents.page()).items)
     for agent in agents[1:]:
         await agent.report()
     assert await monitored.look(10) == {"n0": LOST, "n1": ALIVE, "n2": ALIVE}
-    assert not any(view.loss_held_since for view in await store.agents.all())
+    assert not any(view.loss_held_since for view in (await store.agents.page()).items)

@@ -102,7 +102,7 @@ async def test_idle_endpoint_sleeps_and_wakes(platform: Loaded) -> None:
     await platform.report(requests=4)
     woken = await platform.scale()
     assert (woken.ready, woken.status) == (1, EndpointStatus.READY)
-    decisions = await platform.service.decisions(SYSTEM, "m")
+    decisions = (await platform.service.decisions(SYSTEM, "m")).items
     assert [(d.from_replicas, d.to_replicas, d.rule) for d in decisions] == [(0, 1, "wake"), (2, 0, "idle")]
     assert decisions[0].inputs["held"] == 3
     assert decisions[1].inputs["idle_s"] >= 60
@@ -145,7 +145,7 @@ async def test_scaling_by_waiting_requests_and_back(platform: Loaded) -> None:
     await platform.age(20)
     view = await platform.scale()
     assert view.replicas == 3
-    [decision] = await platform.service.decisions(SYSTEM, "m")
+    [decision] = (await platform.service.decisions(SYSTEM, "m")).items
     assert (decision.rule, decision.detail) == ("waiting", "waiting 5 per replica, target 2")
     assert (decision.inputs["running"], decision.inputs["kv_cache"]) == (4, 0.9)
     assert b'moorage_endpoint_scalings_total{rule="waiting"} 1.0' in platform.metrics.render()

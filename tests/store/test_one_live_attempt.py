@@ -199,7 +199,7 @@ async def test_stop_on_a_lost_agent_ends_with_its_kernel(store: Store) -> None:
     view = await job(store)
     assert (view.status, view.reason, view.deadline_at) == (Status.TERMINATING, Reason.USER_REQUESTED, None)
     assert CURE in view.detail
-    assert [e.event for e in await store.sessions.history(SYSTEM, "job")][-2:] == [
+    assert [e.event for e in (await store.sessions.history(SYSTEM, "job")).items][-2:] == [
         "stop",
         "stop-overdue",
     ]

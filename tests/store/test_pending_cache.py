@@ -11,6 +11,7 @@ from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import StoreUnavailable
 from moorage.common.model.group_options import GroupOptions
 from moorage.common.model.ids import SessionId
+from moorage.common.model.paging import Paging
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Status
@@ -43,7 +44,7 @@ async def seen(store: Store) -> dict[SessionId, Pending]:
 
 
 async def names(store: Store) -> set[str]:
-    views = {v.id: v for v in (await store.sessions.page(SYSTEM, limit=500)).items}
+    views = {v.id: v for v in (await store.sessions.page(SYSTEM, Paging(500))).items}
     return {views[session_id].name for session_id in await seen(store)}
 
 

@@ -56,7 +56,7 @@ async def allow(store: Store, **how: object) -> None:
 
 
 async def events(store: Store, name: str) -> list[str]:
-    return [entry.event for entry in await store.sessions.history(SYSTEM, name)]
+    return [entry.event for entry in (await store.sessions.history(SYSTEM, name)).items]
 
 
 async def test_preemption_is_disabled_by_default(store: Store) -> None:

@@ -207,7 +207,7 @@ async def test_quotas_of_unknown_groups_and_invalid_values_are_rejected(store: S
     with pytest.raises(NotFound, match="user 'ann' has no quota"):
         await store.quotas.delete(SYSTEM, "user", "ann")
     await limit(store, "user", "to-come", sessions=1)
-    assert [view.name for view in await store.quotas.all(SYSTEM)] == ["to-come"]
+    assert [view.name for view in (await store.quotas.page(SYSTEM)).items] == ["to-come"]
     for wrong in ("sessions = -1", "pending = -1", "slots = '[]'", "scope = 'team'", "name = ''"):
         with pytest.raises(asyncpg.CheckViolationError):
             await store.database.fetch(f"UPDATE quotas SET {wrong}")
@@ -277,5 +277,5 @@ async def test_both_create_statements_write_the_same_rows(
         own = {"id", "name", "created_at", "status_since", "deadline_at", "secret", "session_id"}
         both = {**{f"kernel.{k}": v for k, v in dict(kernel).items() if k not in own}, **same}
         found.append({k: v for k, v in both.items() if k not in own})
-        assert [entry.event for entry in await store.sessions.history(SYSTEM, name)] == ["created"]
+        assert [entry.event for entry in (await store.sessions.history(SYSTEM, name)).items] == ["created"]
     assert found[0] == found[1] == found[2]

@@ -50,7 +50,7 @@ async def test_concurrent_reports_are_attributed_to_their_agents(store: Store) -
     await reconcile_all(store)
     statuses = [(await store.sessions.get(SYSTEM, view.id)).status for view in made]
     assert statuses == [Status.TERMINATED, Status.RUNNING] * 10
-    used = [sum(o.used for o in view.offers if o.device_id) for view in await store.agents.all()]
+    used = [sum(o.used for o in view.offers if o.device_id) for view in (await store.agents.page()).items]
     assert sorted(used) == [0] * 10 + [1000] * 10
 
 

@@ -72,7 +72,7 @@ async def test_failed_program_is_requeued_on_the_only_agent_after_backoff(store:
     view = await store.sessions.get(SYSTEM, "job")
     assert (view.status, view.result, view.attempt) == (Status.TERMINATED, Result.FAILED, 3)
     assert [k.exit_code for k in view.kernels] == [1, -9, 1]
-    story = [e.event for e in await store.sessions.history(SYSTEM, "job")]
+    story = [e.event for e in (await store.sessions.history(SYSTEM, "job")).items]
     assert story == [
         "created",
         "placed",

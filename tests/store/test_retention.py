@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from moorage.common.aio.clock import SystemClock
+from moorage.common.model.paging import Paging
 from moorage.common.model.spec import SessionSpec
 from moorage.manager.identity.keys import IdempotencyKey
 from moorage.manager.identity.scope import Scope
@@ -75,7 +76,7 @@ async def test_the_audit_log_is_kept_for_its_time(store: Store, monkeypatch: pyt
 
 
 async def left(store: Store) -> int:
-    return len((await store.sessions.page(Scope.system(), limit=1000)).items)
+    return len((await store.sessions.page(Scope.system(), Paging(1000))).items)
 
 
 async def test_sessions_are_deleted_in_batches_by_their_end(

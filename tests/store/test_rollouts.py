@@ -128,7 +128,7 @@ async def test_rolling_update_keeps_the_wanted_number_ready(platform: Platform) 
     assert {r.revision for r in live[-1]} == {2}
     ended = [r for r in views[-1].sessions if r.status is Status.TERMINATED]
     assert {r.reason for r in ended} == {Reason.REVISION_REPLACED}
-    found = await platform.service.revisions(SYSTEM, "m")
+    found = (await platform.service.revisions(SYSTEM, "m")).items
     assert [(r.revision, r.current, r.state, r.spec["model"]) for r in found] == [
         (2, True, "complete", "two"),
         (1, False, "complete", "one"),
@@ -224,7 +224,7 @@ async def test_repeated_requests_change_nothing(platform: Platform) -> None:
 async def test_concurrent_creates_under_one_key(store: Store, migrated_database: str) -> None:
     async with open_store(migrated_database) as other:
         made = await asyncio.gather(
-            *(s.endpoints.create_once(SYSTEM, spec(), (), KEY) for s in [store, other] * 10)
+            *(s.endpoints.create_once(SYSTEM, spec(), (), {}, KEY) for s in [store, other] * 10)
         )
     assert len({record.snapshot.endpoint_id for record, _ in made}) == 1
     assert sum(not repeated for _, repeated in made) == 1
@@ -265,7 +265,7 @@ async def test_former_leader_changes_nothing(platform: Platform) -> None:
     failed = Reason.KILLED, ""
     assert not await platform.store.replicas.roll_back(SYSTEM, endpoint, 1, *failed, term - 1)
     await platform.store.replicas.complete(SYSTEM, endpoint, term - 1)
-    assert [r.state for r in await platform.service.revisions(SYSTEM, "m")] == ["", "complete"]
+    assert [r.state for r in (await platform.service.revisions(SYSTEM, "m")).items] == ["", "complete"]
 
 
 async def test_postgres_keeps_revisions(store: Store) -> None:

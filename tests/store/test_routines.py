@@ -58,7 +58,7 @@ async def test_routine_scales_and_drains(platform: Platform) -> None:
     ]
     view = await platform.service.get(SYSTEM, "m")
     assert (view.replicas, view.version, [r.state for r in view.sessions]) == (2, 1, ["draining"])
-    [decision] = await platform.service.decisions(SYSTEM, "m")
+    [decision] = (await platform.service.decisions(SYSTEM, "m")).items
     assert (decision.rule, decision.detail) == ("routine grow", "for the test")
     view = (await platform.until(lambda view: view.ready == 2))[-1]
     assert Status.RUNNING in {r.status for r in view.sessions}

@@ -101,7 +101,7 @@ async def test_routing_is_no_part_of_a_revision(platform: Platform) -> None:
     assert (await platform.update(fallbacks({"model": "other"}))).revision == 1
     assert (await route(platform)).fallbacks == (Fallback("other"),)
     await platform.update({"model": "two"})
-    for revision in await platform.service.revisions(SYSTEM, "m"):
+    for revision in (await platform.service.revisions(SYSTEM, "m")).items:
         assert "routing" not in revision.spec
     view = await platform.service.undo(SYSTEM, "m", 1)
     assert view.spec is not None

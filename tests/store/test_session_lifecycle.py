@@ -9,6 +9,7 @@ import pytest
 
 from moorage.common.model.errors import Conflict, InvalidInput, NotFound
 from moorage.common.model.ids import SessionId
+from moorage.common.model.paging import Paging
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Result, Status
@@ -27,7 +28,7 @@ def spec(name: str = "s", **more: object) -> SessionSpec:
 
 
 async def events(store: Store, ref: str) -> list[str]:
-    entries = await store.sessions.history(SYSTEM, ref)
+    entries = (await store.sessions.history(SYSTEM, ref)).items
     assert [e.revision for e in entries] == list(range(1, len(entries) + 1)), "a history has no gaps"
     assert all(a.to_status == b.from_status for a, b in pairwise(entries))
     return [e.event for e in entries]
@@ -266,10 +267,10 @@ async def test_names_pages_and_wrong_input(store: Store) -> None:
     with pytest.raises(NotFound):
         await store.sessions.get(SYSTEM, "00000000-0000-0000-0000-000000000000")
     with pytest.raises(InvalidInput, match="cursor"):
-        await store.sessions.page(SYSTEM, cursor="nonsense")
-    first = await store.sessions.page(SYSTEM, limit=2)
-    second = await store.sessions.page(SYSTEM, limit=2, cursor=first.next)
-    third = await store.sessions.page(SYSTEM, limit=2, cursor=second.next)
+        await store.sessions.page(SYSTEM, Paging(cursor="nonsense"))
+    first = await store.sessions.page(SYSTEM, Paging(2))
+    second = await store.sessions.page(SYSTEM, Paging(2, first.next))
+    third = await store.sessions.page(SYSTEM, Paging(2, second.next))
     assert [v.name for v in (*first.items, *second.items, *third.items)] == ["s4", "s3", "s2", "s1", "s0"]
     assert third.next is None
     await stop(store, "s1", actor="test")
@@ -289,7 +290,7 @@ async def test_one_of_two_concurrent_transitions_is_applied(store: Store) -> Non
         moves = [stop_session(facts, who, Reason.USER_REQUESTED, 120) for who in ("one", "two", "three")]
         told = await asyncio.gather(*(store.lifecycle.apply(m) for m in moves if m is not None))
         assert sorted(told) == [False, False, True]
-        last = (await store.sessions.history(SYSTEM, name))[-1]
+        last = (await store.sessions.history(SYSTEM, name)).items[-1]
         assert last.actor == ("one", "two", "three")[told.index(True)]
         agent_id = (await store.sessions.get(SYSTEM, name)).kernels[0].agent_id
         assert agent_id is not None

@@ -121,7 +121,7 @@ async def test_history_of_waits_and_loads_is_read_for_the_endpoints_of_a_site(st
     site = HpcOptions(runtime="fake", walltime_s=600, successor_at=0.8)
     await store.groups.put("hpc", GroupOptions(hpc=site), actor="t")
     spec = EndpointSpec(name="m", engine="llamacpp", model="/m.gguf", resource_group="hpc")
-    made, _ = await store.endpoints.create_once(SYSTEM, spec, [], None)
+    made, _ = await store.endpoints.create_once(SYSTEM, spec, [], {}, None)
     agent = FakeAgent(store, "login", group="hpc")
     as_site(agent, 5)
     await agent.report()

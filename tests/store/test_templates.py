@@ -31,7 +31,7 @@ async def test_versions_are_numbered_immutable_and_never_used_again(store: Store
     assert [first.ref, again.ref, second.ref] == ["train@1", "train@1", "train@2"]
     assert (await templates.get(VISION, "train", 1)).template == template("one")
     assert (await templates.get(VISION, "train")).ref == "train@2"
-    assert [one.version for one in await templates.versions(VISION, "train")] == [2, 1]
+    assert [one.version for one in (await templates.versions(VISION, "train")).items] == [2, 1]
     with pytest.raises(asyncpg.RaiseError, match="never changes"):
         await store.database.fetch("UPDATE templates SET body = '{}'")
     await templates.delete(VISION, "train", for_all=False)
@@ -45,8 +45,8 @@ async def test_a_project_sees_its_own_templates_and_those_for_all(store: Store) 
     await templates.put(VISION, "shared", template("all"), [], for_all=True)
     await templates.put(VISION, "train", template("vision"), [], for_all=False)
     await templates.put(VISION, "shared", template("own"), [], for_all=False)
-    assert [(one.name, one.project) for one in await templates.all(SPEECH)] == [("shared", "")]
-    assert [(one.name, one.project) for one in await templates.all(VISION)] == [
+    assert [(one.name, one.project) for one in (await templates.page(SPEECH)).items] == [("shared", "")]
+    assert [(one.name, one.project) for one in (await templates.page(VISION)).items] == [
         ("shared", "vision"),
         ("train", "vision"),
     ]

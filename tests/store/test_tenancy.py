@@ -58,6 +58,7 @@ PLATFORM = {
 OWN = {"secrets", "templates"}
 
 BODIES: dict[str, Any] = {
+    "SessionPatch": {"user_labels": {"team": "vision"}},
     "TemplateSpec": {"spec": {"command": ["x"]}},
     "TemplateRun": {},
     "SessionSpec": {"command": ["x"]},
@@ -124,7 +125,7 @@ class World:
         endpoint = f"{CANARY}-model-{self.made}"
         record = await self.store.endpoints.create(ANN, endpoint_spec(endpoint))
         changed = endpoint_spec(endpoint).model_copy(update={"priority": 1})
-        await self.store.endpoints.update(ANN, record, changed, [], "", None)
+        await self.store.endpoints.update(ANN, record, changed, [], {}, "", None)
         key = KeySpec(name=f"{CANARY}-key-{self.made}", user="ann", project="vision", requests_per_minute=5)
         await self.store.keys.create(ROOT, key)
         await self._use(endpoint)

@@ -252,11 +252,11 @@ async def test_limits_of_a_model_reach_its_route_and_are_no_revision(store: Stor
     )
     [route] = (await store.routes.table()).models
     assert route.limits == RequestLimits(tokens_per_minute=5)
-    [first] = await store.endpoints.revisions(scope, "m")
+    [first] = (await store.endpoints.revisions(scope, "m")).items
     assert first.spec == made.snapshot.spec.template()
     changed = EndpointSpec.model_validate(given | {"limits": {"concurrent_requests": 0}})
-    assert await store.endpoints.update(scope, made, changed, [], "r", None)
-    assert len(await store.endpoints.revisions(scope, "m")) == 1
+    assert await store.endpoints.update(scope, made, changed, [], {}, "r", None)
+    assert len((await store.endpoints.revisions(scope, "m")).items) == 1
     [route] = (await store.routes.table()).models
     assert route.limits == RequestLimits(concurrent_requests=0)
 

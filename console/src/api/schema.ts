@@ -190,7 +190,8 @@ export interface paths {
         delete?: never;
         options?: never;
         head?: never;
-        patch?: never;
+        /** Change the labels of a session */
+        patch: operations["update_session"];
         trace?: never;
     };
     "/v1/endpoints": {
@@ -200,7 +201,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List endpoints, newest first */
+        /** List endpoints, by name */
         get: operations["list_endpoints"];
         put?: never;
         /** Create an endpoint that serves a model */
@@ -303,7 +304,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the last scaling decisions about an endpoint, newest first */
+        /** List the scaling decisions about an endpoint, newest first */
         get: operations["list_scaling_decisions"];
         put?: never;
         post?: never;
@@ -2175,6 +2176,13 @@ export interface components {
              * @default null
              */
             shared_with?: (string | "*")[] | null;
+            /**
+             * User Labels
+             * @default null
+             */
+            user_labels?: {
+                [key: string]: string | null;
+            } | null;
         };
         /**
          * EndpointSpec
@@ -2449,6 +2457,13 @@ export interface components {
              * @default []
              */
             shared_with?: string[];
+            /**
+             * User Labels
+             * @default {}
+             */
+            user_labels?: {
+                [key: string]: string;
+            };
             /**
              * @description null for viewers, and for projects that it is shared with.
              * @default null
@@ -3068,105 +3083,25 @@ export interface components {
              */
             successor_at?: number;
         };
-        /** Items[AccessTokenView] */
-        Items_AccessTokenView_: {
-            /** Items */
-            items: components["schemas"]["AccessTokenView"][];
-        };
-        /** Items[AgentEvent] */
-        Items_AgentEvent_: {
-            /** Items */
-            items: components["schemas"]["AgentEvent"][];
-        };
         /** Items[AgentStats] */
         Items_AgentStats_: {
             /** Items */
             items: components["schemas"]["AgentStats"][];
-        };
-        /** Items[AgentView] */
-        Items_AgentView_: {
-            /** Items */
-            items: components["schemas"]["AgentView"][];
         };
         /** Items[AppView] */
         Items_AppView_: {
             /** Items */
             items: components["schemas"]["AppView"][];
         };
-        /** Items[GroupView] */
-        Items_GroupView_: {
-            /** Items */
-            items: components["schemas"]["GroupView"][];
-        };
-        /** Items[HistoryEntry] */
-        Items_HistoryEntry_: {
-            /** Items */
-            items: components["schemas"]["HistoryEntry"][];
-        };
-        /** Items[JoinTokenView] */
-        Items_JoinTokenView_: {
-            /** Items */
-            items: components["schemas"]["JoinTokenView"][];
-        };
-        /** Items[KeyView] */
-        Items_KeyView_: {
-            /** Items */
-            items: components["schemas"]["KeyView"][];
-        };
         /** Items[LimitView] */
         Items_LimitView_: {
             /** Items */
             items: components["schemas"]["LimitView"][];
         };
-        /** Items[MemberView] */
-        Items_MemberView_: {
-            /** Items */
-            items: components["schemas"]["MemberView"][];
-        };
-        /** Items[PeerView] */
-        Items_PeerView_: {
-            /** Items */
-            items: components["schemas"]["PeerView"][];
-        };
-        /** Items[ProjectView] */
-        Items_ProjectView_: {
-            /** Items */
-            items: components["schemas"]["ProjectView"][];
-        };
-        /** Items[QuotaView] */
-        Items_QuotaView_: {
-            /** Items */
-            items: components["schemas"]["QuotaView"][];
-        };
-        /** Items[RevisionView] */
-        Items_RevisionView_: {
-            /** Items */
-            items: components["schemas"]["RevisionView"][];
-        };
-        /** Items[ScalingDecision] */
-        Items_ScalingDecision_: {
-            /** Items */
-            items: components["schemas"]["ScalingDecision"][];
-        };
-        /** Items[SecretView] */
-        Items_SecretView_: {
-            /** Items */
-            items: components["schemas"]["SecretView"][];
-        };
         /** Items[SessionUsage] */
         Items_SessionUsage_: {
             /** Items */
             items: components["schemas"]["SessionUsage"][];
-        };
-        /** Items[TemplateView] */
-        Items_TemplateView_: {
-            /** Items */
-            items: components["schemas"]["TemplateView"][];
-        };
-        /** Items[UserView] */
-        Items_UserView_: {
-            /** Items */
-            items: components["schemas"]["UserView"][];
         };
         /**
          * JoinReply
@@ -4077,6 +4012,14 @@ export interface components {
              * @default []
              */
             shared_with?: (string | "*")[];
+            /**
+             * User Labels
+             * @description Labels to find it by, as of Kubernetes: {'team': 'vision'}. They do not place it.
+             * @default {}
+             */
+            user_labels?: {
+                [key: string]: string;
+            };
         };
         /**
          * NewGroup
@@ -4355,10 +4298,40 @@ export interface components {
             /** Groups */
             groups: components["schemas"]["GroupOverview"][];
         };
+        /** Page[AccessTokenView] */
+        Page_AccessTokenView_: {
+            /** Items */
+            items: components["schemas"]["AccessTokenView"][];
+            /**
+             * Next
+             * @default null
+             */
+            next?: string | null;
+        };
+        /** Page[AgentEvent] */
+        Page_AgentEvent_: {
+            /** Items */
+            items: components["schemas"]["AgentEvent"][];
+            /**
+             * Next
+             * @default null
+             */
+            next?: string | null;
+        };
         /** Page[AgentOccupancy] */
         Page_AgentOccupancy_: {
             /** Items */
             items: components["schemas"]["AgentOccupancy"][];
+            /**
+             * Next
+             * @default null
+             */
+            next?: string | null;
+        };
+        /** Page[AgentView] */
+        Page_AgentView_: {
+            /** Items */
+            items: components["schemas"]["AgentView"][];
             /**
              * Next
              * @default null
@@ -4385,10 +4358,100 @@ export interface components {
              */
             next?: string | null;
         };
+        /** Page[GroupView] */
+        Page_GroupView_: {
+            /** Items */
+            items: components["schemas"]["GroupView"][];
+            /**
+             * Next
+             * @default null
+             */
+            next?: string | null;
+        };
+        /** Page[HistoryEntry] */
+        Page_HistoryEntry_: {
+            /** Items */
+            items: components["schemas"]["HistoryEntry"][];
+            /**
+             * Next
+             * @default null
+             */
+            next?: string | null;
+        };
+        /** Page[JoinTokenView] */
+        Page_JoinTokenView_: {
+            /** Items */
+            items: components["schemas"]["JoinTokenView"][];
+            /**
+             * Next
+             * @default null
+             */
+            next?: string | null;
+        };
+        /** Page[KeyView] */
+        Page_KeyView_: {
+            /** Items */
+            items: components["schemas"]["KeyView"][];
+            /**
+             * Next
+             * @default null
+             */
+            next?: string | null;
+        };
+        /** Page[MemberView] */
+        Page_MemberView_: {
+            /** Items */
+            items: components["schemas"]["MemberView"][];
+            /**
+             * Next
+             * @default null
+             */
+            next?: string | null;
+        };
         /** Page[ModelUsage] */
         Page_ModelUsage_: {
             /** Items */
             items: components["schemas"]["ModelUsage"][];
+            /**
+             * Next
+             * @default null
+             */
+            next?: string | null;
+        };
+        /** Page[PeerView] */
+        Page_PeerView_: {
+            /** Items */
+            items: components["schemas"]["PeerView"][];
+            /**
+             * Next
+             * @default null
+             */
+            next?: string | null;
+        };
+        /** Page[ProjectView] */
+        Page_ProjectView_: {
+            /** Items */
+            items: components["schemas"]["ProjectView"][];
+            /**
+             * Next
+             * @default null
+             */
+            next?: string | null;
+        };
+        /** Page[QuotaView] */
+        Page_QuotaView_: {
+            /** Items */
+            items: components["schemas"]["QuotaView"][];
+            /**
+             * Next
+             * @default null
+             */
+            next?: string | null;
+        };
+        /** Page[RevisionView] */
+        Page_RevisionView_: {
+            /** Items */
+            items: components["schemas"]["RevisionView"][];
             /**
              * Next
              * @default null
@@ -4405,10 +4468,50 @@ export interface components {
              */
             next?: string | null;
         };
+        /** Page[ScalingDecision] */
+        Page_ScalingDecision_: {
+            /** Items */
+            items: components["schemas"]["ScalingDecision"][];
+            /**
+             * Next
+             * @default null
+             */
+            next?: string | null;
+        };
+        /** Page[SecretView] */
+        Page_SecretView_: {
+            /** Items */
+            items: components["schemas"]["SecretView"][];
+            /**
+             * Next
+             * @default null
+             */
+            next?: string | null;
+        };
         /** Page[SessionView] */
         Page_SessionView_: {
             /** Items */
             items: components["schemas"]["SessionView"][];
+            /**
+             * Next
+             * @default null
+             */
+            next?: string | null;
+        };
+        /** Page[TemplateView] */
+        Page_TemplateView_: {
+            /** Items */
+            items: components["schemas"]["TemplateView"][];
+            /**
+             * Next
+             * @default null
+             */
+            next?: string | null;
+        };
+        /** Page[UserView] */
+        Page_UserView_: {
+            /** Items */
+            items: components["schemas"]["UserView"][];
             /**
              * Next
              * @default null
@@ -5373,6 +5476,19 @@ export interface components {
             body: string;
         };
         /**
+         * SessionPatch
+         * @description The body of ``PATCH /v1/sessions/{ref}``.
+         */
+        SessionPatch: {
+            /**
+             * User Labels
+             * @description Labels to set; null removes one; others stay.
+             */
+            user_labels: {
+                [key: string]: string | null;
+            };
+        };
+        /**
          * SessionSpec
          * @description Session specification: the body of ``POST /v1/sessions``.
          */
@@ -5514,6 +5630,14 @@ export interface components {
             name?: string | null;
             /** @default batch */
             type?: components["schemas"]["SessionType"];
+            /**
+             * User Labels
+             * @description Labels to find it by, as of Kubernetes: {'team': 'vision'}. They do not place it.
+             * @default {}
+             */
+            user_labels?: {
+                [key: string]: string;
+            };
             /**
              * Pending Timeout S
              * @description Maximum time in PENDING, in seconds; null: unlimited.
@@ -5676,6 +5800,13 @@ export interface components {
             resource_group: string;
             /** Priority */
             priority: number;
+            /**
+             * User Labels
+             * @default {}
+             */
+            user_labels?: {
+                [key: string]: string;
+            };
             /** Attempt */
             attempt: number;
             /** Revision */
@@ -6502,6 +6633,12 @@ export interface operations {
                 name?: string | null;
                 /** @description Only replicas of this endpoint. */
                 endpoint?: string | null;
+                /** @description Only of this owner. */
+                user?: string | null;
+                project?: string | null;
+                selector?: string | null;
+                /** @description Field to sort by; - in front: in descending order. */
+                sort?: "created_at" | "-created_at" | "name" | "-name";
             };
             header?: never;
             path?: never;
@@ -6658,7 +6795,13 @@ export interface operations {
     };
     get_history: {
         parameters: {
-            query?: never;
+            query?: {
+                limit?: number;
+                /** @description The `next` of the previous page. */
+                cursor?: string | null;
+                /** @description Field to sort by; - in front: in descending order. */
+                sort?: "revision" | "-revision";
+            };
             header?: never;
             path: {
                 ref: string;
@@ -6673,7 +6816,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Items_HistoryEntry_"];
+                    "application/json": components["schemas"]["Page_HistoryEntry_"];
                 };
             };
             400: components["responses"]["problem"];
@@ -6841,7 +6984,13 @@ export interface operations {
     };
     list_access_tokens: {
         parameters: {
-            query?: never;
+            query?: {
+                limit?: number;
+                /** @description The `next` of the previous page. */
+                cursor?: string | null;
+                /** @description Field to sort by; - in front: in descending order. */
+                sort?: "created_at" | "-created_at";
+            };
             header?: never;
             path: {
                 ref: string;
@@ -6857,7 +7006,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Items_AccessTokenView_"];
+                    "application/json": components["schemas"]["Page_AccessTokenView_"];
                 };
             };
             400: components["responses"]["problem"];
@@ -6988,12 +7137,59 @@ export interface operations {
             505: components["responses"]["problem"];
         };
     };
+    update_session: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["SessionPatch"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
+            408: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            413: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            415: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
     list_endpoints: {
         parameters: {
             query?: {
                 limit?: number;
                 /** @description The `next` of the previous page. */
                 cursor?: string | null;
+                /** @description Only of this owner. */
+                user?: string | null;
+                project?: string | null;
+                selector?: string | null;
+                /** @description Field to sort by; - in front: in descending order. */
+                sort?: "name" | "-name" | "created_at" | "-created_at";
             };
             header?: never;
             path?: never;
@@ -7218,7 +7414,13 @@ export interface operations {
     };
     list_revisions: {
         parameters: {
-            query?: never;
+            query?: {
+                limit?: number;
+                /** @description The `next` of the previous page. */
+                cursor?: string | null;
+                /** @description Field to sort by; - in front: in descending order. */
+                sort?: "revision" | "-revision";
+            };
             header?: never;
             path: {
                 name: string;
@@ -7233,7 +7435,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Items_RevisionView_"];
+                    "application/json": components["schemas"]["Page_RevisionView_"];
                 };
             };
             400: components["responses"]["problem"];
@@ -7252,7 +7454,13 @@ export interface operations {
     };
     list_scaling_decisions: {
         parameters: {
-            query?: never;
+            query?: {
+                limit?: number;
+                /** @description The `next` of the previous page. */
+                cursor?: string | null;
+                /** @description Field to sort by; - in front: in descending order. */
+                sort?: "at" | "-at";
+            };
             header?: never;
             path: {
                 name: string;
@@ -7267,7 +7475,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Items_ScalingDecision_"];
+                    "application/json": components["schemas"]["Page_ScalingDecision_"];
                 };
             };
             400: components["responses"]["problem"];
@@ -7466,7 +7674,16 @@ export interface operations {
     };
     list_agents: {
         parameters: {
-            query?: never;
+            query?: {
+                limit?: number;
+                /** @description The `next` of the previous page. */
+                cursor?: string | null;
+                resource_group?: string | null;
+                status?: ("ALIVE" | "SUSPECT" | "LOST") | null;
+                cordon?: ("" | "cordon" | "drain") | null;
+                /** @description Field to sort by; - in front: in descending order. */
+                sort?: "id" | "-id" | "resource_group" | "-resource_group";
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -7479,7 +7696,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Items_AgentView_"];
+                    "application/json": components["schemas"]["Page_AgentView_"];
                 };
             };
             400: components["responses"]["problem"];
@@ -7712,7 +7929,13 @@ export interface operations {
     };
     agent_history: {
         parameters: {
-            query?: never;
+            query?: {
+                limit?: number;
+                /** @description The `next` of the previous page. */
+                cursor?: string | null;
+                /** @description Field to sort by; - in front: in descending order. */
+                sort?: "at" | "-at";
+            };
             header?: never;
             path: {
                 id: string;
@@ -7727,7 +7950,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Items_AgentEvent_"];
+                    "application/json": components["schemas"]["Page_AgentEvent_"];
                 };
             };
             400: components["responses"]["problem"];
@@ -7817,7 +8040,15 @@ export interface operations {
     };
     list_groups: {
         parameters: {
-            query?: never;
+            query?: {
+                limit?: number;
+                /** @description The `next` of the previous page. */
+                cursor?: string | null;
+                /** @description Only retired ones, or only others. */
+                retired?: boolean | null;
+                /** @description Field to sort by; - in front: in descending order. */
+                sort?: "name" | "-name" | "changed_at" | "-changed_at";
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -7830,7 +8061,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Items_GroupView_"];
+                    "application/json": components["schemas"]["Page_GroupView_"];
                 };
             };
             400: components["responses"]["problem"];
@@ -8008,7 +8239,14 @@ export interface operations {
     };
     list_quotas: {
         parameters: {
-            query?: never;
+            query?: {
+                limit?: number;
+                /** @description The `next` of the previous page. */
+                cursor?: string | null;
+                scope?: ("user" | "project" | "group") | null;
+                /** @description Field to sort by; - in front: in descending order. */
+                sort?: "scope" | "-scope" | "name" | "-name" | "changed_at" | "-changed_at";
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -8021,7 +8259,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Items_QuotaView_"];
+                    "application/json": components["schemas"]["Page_QuotaView_"];
                 };
             };
             400: components["responses"]["problem"];
@@ -8231,7 +8469,15 @@ export interface operations {
     };
     list_templates: {
         parameters: {
-            query?: never;
+            query?: {
+                limit?: number;
+                /** @description The `next` of the previous page. */
+                cursor?: string | null;
+                /** @description Only of this project; empty: only those for all. */
+                project?: string | null;
+                /** @description Field to sort by; - in front: in descending order. */
+                sort?: "name" | "-name" | "created_at" | "-created_at";
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -8244,7 +8490,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Items_TemplateView_"];
+                    "application/json": components["schemas"]["Page_TemplateView_"];
                 };
             };
             400: components["responses"]["problem"];
@@ -8322,7 +8568,13 @@ export interface operations {
     };
     list_versions: {
         parameters: {
-            query?: never;
+            query?: {
+                limit?: number;
+                /** @description The `next` of the previous page. */
+                cursor?: string | null;
+                /** @description Field to sort by; - in front: in descending order. */
+                sort?: "version" | "-version";
+            };
             header?: never;
             path: {
                 name: string;
@@ -8337,7 +8589,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Items_TemplateView_"];
+                    "application/json": components["schemas"]["Page_TemplateView_"];
                 };
             };
             400: components["responses"]["problem"];
@@ -9090,6 +9342,8 @@ export interface operations {
                 since?: string | null;
                 /** @description Entries before this time. */
                 until?: string | null;
+                /** @description Field to sort by; - in front: in descending order. */
+                sort?: "at" | "-at";
             };
             header?: never;
             path?: never;
@@ -9196,7 +9450,14 @@ export interface operations {
     };
     list_users: {
         parameters: {
-            query?: never;
+            query?: {
+                limit?: number;
+                /** @description The `next` of the previous page. */
+                cursor?: string | null;
+                status?: ("active" | "disabled") | null;
+                /** @description Field to sort by; - in front: in descending order. */
+                sort?: "name" | "-name" | "created_at" | "-created_at";
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -9209,7 +9470,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Items_UserView_"];
+                    "application/json": components["schemas"]["Page_UserView_"];
                 };
             };
             400: components["responses"]["problem"];
@@ -9342,7 +9603,14 @@ export interface operations {
     };
     list_projects: {
         parameters: {
-            query?: never;
+            query?: {
+                limit?: number;
+                /** @description The `next` of the previous page. */
+                cursor?: string | null;
+                status?: ("active" | "disabled") | null;
+                /** @description Field to sort by; - in front: in descending order. */
+                sort?: "name" | "-name" | "created_at" | "-created_at";
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -9355,7 +9623,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Items_ProjectView_"];
+                    "application/json": components["schemas"]["Page_ProjectView_"];
                 };
             };
             400: components["responses"]["problem"];
@@ -9413,7 +9681,14 @@ export interface operations {
     };
     list_members: {
         parameters: {
-            query?: never;
+            query?: {
+                limit?: number;
+                /** @description The `next` of the previous page. */
+                cursor?: string | null;
+                role?: ("viewer" | "member" | "admin") | null;
+                /** @description Field to sort by; - in front: in descending order. */
+                sort?: "user" | "-user" | "changed_at" | "-changed_at";
+            };
             header?: never;
             path: {
                 name: string;
@@ -9428,7 +9703,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Items_MemberView_"];
+                    "application/json": components["schemas"]["Page_MemberView_"];
                 };
             };
             400: components["responses"]["problem"];
@@ -9599,7 +9874,17 @@ export interface operations {
     };
     list_keys: {
         parameters: {
-            query?: never;
+            query?: {
+                limit?: number;
+                /** @description The `next` of the previous page. */
+                cursor?: string | null;
+                /** @description Only of this owner. */
+                user?: string | null;
+                project?: string | null;
+                role?: ("viewer" | "member" | "project-admin" | "auditor" | "admin") | null;
+                /** @description Field to sort by; - in front: in descending order. */
+                sort?: "name" | "-name" | "created_at" | "-created_at";
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -9612,7 +9897,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Items_KeyView_"];
+                    "application/json": components["schemas"]["Page_KeyView_"];
                 };
             };
             400: components["responses"]["problem"];
@@ -9820,7 +10105,13 @@ export interface operations {
     };
     list_secrets: {
         parameters: {
-            query?: never;
+            query?: {
+                limit?: number;
+                /** @description The `next` of the previous page. */
+                cursor?: string | null;
+                /** @description Field to sort by; - in front: in descending order. */
+                sort?: "name" | "-name" | "changed_at" | "-changed_at";
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -9833,7 +10124,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Items_SecretView_"];
+                    "application/json": components["schemas"]["Page_SecretView_"];
                 };
             };
             400: components["responses"]["problem"];
@@ -9926,7 +10217,14 @@ export interface operations {
     };
     list_join_tokens: {
         parameters: {
-            query?: never;
+            query?: {
+                limit?: number;
+                /** @description The `next` of the previous page. */
+                cursor?: string | null;
+                kind?: ("agent" | "proxy") | null;
+                /** @description Field to sort by; - in front: in descending order. */
+                sort?: "created_at" | "-created_at" | "expires_at" | "-expires_at";
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -9939,7 +10237,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Items_JoinTokenView_"];
+                    "application/json": components["schemas"]["Page_JoinTokenView_"];
                 };
             };
             400: components["responses"]["problem"];
@@ -10065,7 +10363,14 @@ export interface operations {
     };
     list_peers: {
         parameters: {
-            query?: never;
+            query?: {
+                limit?: number;
+                /** @description The `next` of the previous page. */
+                cursor?: string | null;
+                kind?: ("agent" | "proxy") | null;
+                /** @description Field to sort by; - in front: in descending order. */
+                sort?: "kind" | "-kind" | "name" | "-name" | "joined_at" | "-joined_at";
+            };
             header?: never;
             path?: never;
             cookie?: never;
@@ -10078,7 +10383,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["Items_PeerView_"];
+                    "application/json": components["schemas"]["Page_PeerView_"];
                 };
             };
             400: components["responses"]["problem"];

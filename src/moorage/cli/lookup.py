@@ -38,24 +38,29 @@ async def live_sessions(client: Client, endpoint: str | None = None) -> list[Ses
 
 
 async def all_sessions(
-    client: Client, statuses: Collection[Status] = (), endpoint: str | None = None
+    client: Client,
+    statuses: Collection[Status] = (),
+    endpoint: str | None = None,
+    selector: str | None = None,
 ) -> list[SessionView]:
-    """All sessions with one of ``statuses`` (empty: any), newest first."""
+    """All sessions with one of ``statuses`` (empty: any), newest first. ``selector``: on their labels."""
     found: list[SessionView] = []
     cursor: str | None = None
     while True:
-        page = await client.list_sessions(statuses=statuses, endpoint=endpoint, cursor=cursor, limit=100)
+        page = await client.list_sessions(
+            statuses=statuses, endpoint=endpoint, selector=selector, cursor=cursor, limit=500
+        )
         found += page.items
         if not (cursor := page.next):
             return found
 
 
-async def all_endpoints(client: Client) -> list[EndpointView]:
-    """All endpoints, newest first."""
+async def all_endpoints(client: Client, selector: str | None = None) -> list[EndpointView]:
+    """All endpoints, by name. ``selector``: on their labels."""
     found: list[EndpointView] = []
     cursor: str | None = None
     while True:
-        page = await client.list_endpoints(cursor=cursor, limit=100)
+        page = await client.list_endpoints(selector=selector, cursor=cursor, limit=500)
         found += page.items
         if not (cursor := page.next):
             return found

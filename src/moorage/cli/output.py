@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -125,6 +125,11 @@ def print_heading(console: Console, title: str) -> None:
 
     console.print()
     console.print(Text(printable(title, one_line=True), "bold"))
+
+
+def labels_cell(labels: Mapping[str, str]) -> str:
+    """User labels in one line."""
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
 
 ENDPOINT_COLUMNS = ("NAME", "STATUS", "READY", "RUN", "WAIT", "KV", "ENGINE", "MODEL", "AGE", "WHY")

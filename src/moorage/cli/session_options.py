@@ -66,7 +66,11 @@ Timeout = Annotated[float | None, duration_option("Longest wait; after it, exit 
 Arch = Annotated[str | None, typer.Option(help="Only agents of this architecture, like x86_64.")]
 Labels = Annotated[
     list[str] | None,
-    typer.Option("--label", help="Only agents with this label, like room=north; repeatable."),
+    typer.Option("--label", help="KEY=VALUE to find it by: `moorage ps -l KEY=VALUE`; repeatable."),
+]
+AgentLabels = Annotated[
+    list[str] | None,
+    typer.Option("--agent-label", help="Only agents with this label, like room=north; repeatable."),
 ]
 Agents = Annotated[list[str] | None, typer.Option("--on", help="Only this agent; repeatable.")]
 Image = Annotated[str | None, typer.Option(help="Run in a container of this image, on nodes with Docker.")]
@@ -77,6 +81,11 @@ Runtime = Annotated[
     ),
 ]
 Priority = Annotated[int | None, typer.Option(min=0, max=100, help="Higher starts first. Default: 10.")]
+
+
+def user_labels(given: list[str] | None) -> dict[str, str] | None:
+    """Labels of ``--label``; None: the option was not given."""
+    return parse.pairs(given, "--label", "team=vision") if given else None
 
 
 def placement_fields(
@@ -90,7 +99,7 @@ def placement_fields(
     """Fields of a spec about where it may run; None where an option was not given."""
     return {
         "arch": arch,
-        "labels": parse.pairs(labels, "--label", "room=north") if labels else None,
+        "labels": parse.pairs(labels, "--agent-label", "room=north") if labels else None,
         "agents": agents or None,
         "priority": priority,
         "image": image,
@@ -122,7 +131,10 @@ def session_fields(
         "cluster": _cluster(given),
         "workspace": given["workspace"],
         "ports": [_port(text) for text in given["port"]] if given["port"] else None,
-        **placement_fields(given["arch"], given["label"], given["on"], given["priority"], given["image"]),
+        "user_labels": user_labels(given["label"]),
+        **placement_fields(
+            given["arch"], given["agent_label"], given["on"], given["priority"], given["image"]
+        ),
         **own,
     }
     return {field: value for field, value in fields.items() if value is not None}

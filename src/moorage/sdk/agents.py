@@ -9,7 +9,7 @@ from moorage.sdk.transport import Transport, segment
 
 class AgentCalls(Transport):
     async def list_agents(self) -> list[AgentView]:
-        return (await self.call(Page[AgentView], "GET", "/v1/agents")).items
+        return await self.every(Page[AgentView], "/v1/agents")
 
     async def get_agent(self, agent_id: str) -> AgentView:
         return await self.call(AgentView, "GET", f"/v1/agents/{segment(agent_id)}")

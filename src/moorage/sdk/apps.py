@@ -20,7 +20,7 @@ class AppCalls(Transport):
         )
 
     async def list_access_tokens(self, ref: str, app: str) -> list[AccessTokenView]:
-        return (await self.call(Page[AccessTokenView], "GET", _access_tokens(ref, app))).items
+        return await self.every(Page[AccessTokenView], _access_tokens(ref, app))
 
     async def revoke_access_token(self, ref: str, app: str, access_token_id: str) -> AccessTokenView:
         """Revoke a token; connections that it opened are closed."""

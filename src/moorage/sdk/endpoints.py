@@ -28,9 +28,20 @@ class EndpointCalls(Transport):
     async def get_endpoint(self, name: str) -> EndpointView:
         return await self.call(EndpointView, "GET", f"/v1/endpoints/{segment(name)}")
 
-    async def list_endpoints(self, *, cursor: str | None = None, limit: int = 50) -> Page[EndpointView]:
-        """One page, newest first. Pass its ``next`` as ``cursor`` for the next page."""
-        query = {"cursor": cursor, "limit": str(limit)}
+    async def list_endpoints(
+        self,
+        *,
+        user: str | None = None,
+        project: str | None = None,
+        selector: str | None = None,
+        sort: str | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Page[EndpointView]:
+        """One page, by name. Pass its ``next`` as ``cursor`` for the next page. ``selector``: on their user
+        labels, as of ``list_sessions``. ``sort``: name or created_at."""
+        query = {"user": user, "project": project, "selector": selector, "sort": sort}
+        query |= {"cursor": cursor, "limit": str(limit)}
         return await self.call(Page[EndpointView], "GET", "/v1/endpoints", query=query)
 
     async def update_endpoint(
@@ -61,7 +72,7 @@ class EndpointCalls(Transport):
     async def rollout_history(self, name: str) -> list[RevisionView]:
         """Newest first."""
         path = f"/v1/endpoints/{segment(name)}/revisions"
-        return (await self.call(Page[RevisionView], "GET", path)).items
+        return await self.every(Page[RevisionView], path)
 
     async def scaling_decisions(self, name: str) -> list[ScalingDecision]:
         """The last ones, newest first."""

@@ -9,7 +9,7 @@ from moorage.sdk.transport import Transport, segment
 
 class GroupCalls(Transport):
     async def list_groups(self) -> list[GroupView]:
-        return (await self.call(Page[GroupView], "GET", "/v1/groups")).items
+        return await self.every(Page[GroupView], "/v1/groups")
 
     async def get_group(self, name: str) -> GroupView:
         return await self.call(GroupView, "GET", f"/v1/groups/{segment(name)}")
@@ -34,7 +34,7 @@ class GroupCalls(Transport):
         return await self.call(GroupView, "DELETE", path, query=query, if_match=tag)
 
     async def list_quotas(self) -> list[QuotaView]:
-        return (await self.call(Page[QuotaView], "GET", "/v1/quotas")).items
+        return await self.every(Page[QuotaView], "/v1/quotas")
 
     async def get_quota(self, scope: QuotaScope, name: str) -> QuotaView:
         return await self.call(QuotaView, "GET", f"/v1/quotas/{scope}/{segment(name)}")

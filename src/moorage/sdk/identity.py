@@ -24,7 +24,7 @@ class IdentityCalls(Transport):
         return await self.call(UserView, "POST", "/v1/users", body=spec)
 
     async def list_users(self) -> list[UserView]:
-        return (await self.call(Page[UserView], "GET", "/v1/users")).items
+        return await self.every(Page[UserView], "/v1/users")
 
     async def get_user(self, name: str) -> UserView:
         return await self.call(UserView, "GET", f"/v1/users/{segment(name)}")
@@ -67,7 +67,7 @@ class IdentityCalls(Transport):
         return await self.call(ProjectView, "POST", "/v1/projects", body=spec)
 
     async def list_projects(self) -> list[ProjectView]:
-        return (await self.call(Page[ProjectView], "GET", "/v1/projects")).items
+        return await self.every(Page[ProjectView], "/v1/projects")
 
     async def get_project(self, name: str) -> ProjectView:
         return await self.call(ProjectView, "GET", f"/v1/projects/{segment(name)}")
@@ -77,7 +77,7 @@ class IdentityCalls(Transport):
         return await self.call(ProjectView, "PATCH", f"/v1/projects/{segment(name)}", body=patch)
 
     async def list_members(self, project: str) -> list[MemberView]:
-        return (await self.call(Page[MemberView], "GET", f"/v1/projects/{segment(project)}/members")).items
+        return await self.every(Page[MemberView], f"/v1/projects/{segment(project)}/members")
 
     async def set_member(self, project: str, user: str, membership: Membership) -> MemberView:
         path = f"/v1/projects/{segment(project)}/members/{segment(user)}"

@@ -13,7 +13,7 @@ class KeyCalls(Transport):
         return await self.call(NewKeyView, "POST", "/v1/keys", body=spec)
 
     async def list_keys(self) -> list[KeyView]:
-        return (await self.call(Page[KeyView], "GET", "/v1/keys")).items
+        return await self.every(Page[KeyView], "/v1/keys")
 
     async def get_key(self, name: str) -> KeyView:
         return await self.call(KeyView, "GET", f"/v1/keys/{segment(name)}")

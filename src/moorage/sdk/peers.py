@@ -24,7 +24,7 @@ class PeerCalls(Transport):
         return await self.call(NewJoinTokenView, "POST", "/v1/join-tokens", body=spec)
 
     async def list_join_tokens(self) -> list[JoinTokenView]:
-        return (await self.call(Page[JoinTokenView], "GET", "/v1/join-tokens")).items
+        return await self.every(Page[JoinTokenView], "/v1/join-tokens")
 
     async def delete_join_token(self, token_id: str) -> JoinTokenView:
         """Delete a token. Peers that joined with it stay. Returns its last state."""
@@ -35,7 +35,7 @@ class PeerCalls(Transport):
         return await self.call(JoinReply, "POST", "/v1/join", body=request)
 
     async def list_peers(self) -> list[PeerView]:
-        return (await self.call(Page[PeerView], "GET", "/v1/peers")).items
+        return await self.every(Page[PeerView], "/v1/peers")
 
     async def revoke_peer(self, kind: PeerKind, name: str) -> PeerView:
         """Revoke a peer: its links close and it cannot reconnect. Returns its last state."""

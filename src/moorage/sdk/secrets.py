@@ -15,7 +15,7 @@ class SecretCalls(Transport):
         )
 
     async def list_secrets(self) -> list[SecretView]:
-        return (await self.call(Page[SecretView], "GET", "/v1/secrets")).items
+        return await self.every(Page[SecretView], "/v1/secrets")
 
     async def delete_secret(self, name: str) -> SecretView:
         """Returns the secret as it was, without its value."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
@@ -10,16 +10,12 @@ from moorage.common.model.commands import ExecSpec
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import SessionType, Status
 from moorage.common.views.pending import PlanView, WhyView
-from moorage.common.views.resources import HistoryEntry, Page, SessionView, View, WorkspaceList
+from moorage.common.views.resources import HistoryEntry, Page, SessionPatch, SessionView, WorkspaceList
 from moorage.common.views.usage import SessionStats, SessionUsage
 from moorage.sdk.transport import Transport, segment
 
 if TYPE_CHECKING:
     from moorage.sdk.execution import RunningCommand
-
-
-class _History(View):
-    items: list[HistoryEntry]
 
 
 class SessionCalls(Transport):
@@ -53,12 +49,17 @@ class SessionCalls(Transport):
         type: SessionType | None = None,
         name: str | None = None,
         endpoint: str | None = None,
+        user: str | None = None,
+        project: str | None = None,
+        selector: str | None = None,
+        sort: str | None = None,
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[SessionView]:
         """One page, newest first. Pass its ``next`` as ``cursor`` for the next page.
 
-        ``statuses``: only sessions in one of these; empty means all.
+        ``statuses``: only sessions in one of these; empty means all. ``selector``: on their user labels, like
+        "team=vision,stage in (dev,test)". ``sort``: created_at or name, with "-" in front for descending.
         """
         query = {
             "status": ",".join(sorted(statuses)) or None,
@@ -66,10 +67,19 @@ class SessionCalls(Transport):
             "type": type,
             "name": name,
             "endpoint": endpoint,
+            "user": user,
+            "project": project,
+            "selector": selector,
+            "sort": sort,
             "cursor": cursor,
             "limit": str(limit),
         }
         return await self.call(Page[SessionView], "GET", "/v1/sessions", query=query)
+
+    async def label_session(self, ref: str, labels: Mapping[str, str | None]) -> SessionView:
+        """Set user labels; None removes one, others stay."""
+        body = SessionPatch(user_labels=dict(labels))
+        return await self.call(SessionView, "PATCH", f"/v1/sessions/{segment(ref)}", body=body)
 
     async def stop_session(self, ref: str) -> SessionView:
         return await self.call(SessionView, "POST", f"/v1/sessions/{segment(ref)}/stop")
@@ -80,7 +90,7 @@ class SessionCalls(Transport):
 
     async def history(self, ref: str) -> list[HistoryEntry]:
         """Every change of status, oldest first."""
-        return (await self.call(_History, "GET", f"/v1/sessions/{segment(ref)}/history")).items
+        return await self.every(Page[HistoryEntry], f"/v1/sessions/{segment(ref)}/history")
 
     def logs(
         self,

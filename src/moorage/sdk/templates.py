@@ -21,7 +21,7 @@ class TemplateCalls(Transport):
 
     async def list_templates(self) -> list[TemplateView]:
         """The latest version of each."""
-        return (await self.call(Page[TemplateView], "GET", "/v1/templates")).items
+        return await self.every(Page[TemplateView], "/v1/templates")
 
     async def get_template(self, name: str, version: int | None = None) -> TemplateView:
         query = {"version": None if version is None else str(version)}
@@ -30,7 +30,7 @@ class TemplateCalls(Transport):
     async def list_template_versions(self, name: str) -> list[TemplateView]:
         """The newest first."""
         path = f"/v1/templates/{segment(name)}/versions"
-        return (await self.call(Page[TemplateView], "GET", path)).items
+        return await self.every(Page[TemplateView], path)
 
     async def delete_template(self, name: str, *, for_all: bool = False) -> TemplateView:
         """Delete all versions. Returns the latest."""

@@ -14,7 +14,7 @@ from yarl import URL
 
 import moorage
 from moorage.common.model.errors import InvalidInput
-from moorage.common.views.resources import Health, Problem
+from moorage.common.views.resources import Health, Page, Problem
 from moorage.sdk.connections import Closed, Connections
 from moorage.sdk.errors import ApiError, Unreachable, connection_error
 from moorage.sdk.verification import untrusted, verification
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import aiohttp
 
 M = TypeVar("M", bound=BaseModel)
+T = TypeVar("T")
 
 
 class Transport:
@@ -112,6 +113,19 @@ class Transport:
             return answer_type.model_validate_json(raw)
         except ValidationError as error:
             raise ApiError(status, not_moorage(self.url, status, raw)) from error
+
+    async def every(
+        self, page_type: type[Page[T]], path: str, query: Mapping[str, str | None] | None = None
+    ) -> list[T]:
+        """The items of all pages of a listing. Raises as ``call`` does."""
+        found: list[T] = []
+        cursor: str | None = None
+        while True:
+            asked = {**(query or {}), "limit": "500", "cursor": cursor}
+            page = await self.call(page_type, "GET", path, query=asked)
+            found += page.items
+            if (cursor := page.next) is None:
+                return found
 
     def _open(self) -> Connections:
         if self._connections is None:

@@ -279,3 +279,20 @@ def test_endpoint_that_loads_shows_how_far_it_is() -> None:
     assert endpoint_row(view, NOW, wide=False)[-1] == "loading weights: 50%"
     serving = view.model_copy(update={"sessions": []})
     assert endpoint_row(serving, NOW, wide=False)[-1] == ""
+
+
+def test_labels_select_and_change(manager: FakeManager, moorage: Run) -> None:
+    assert moorage("run", "--name", "a", "--label", "team=vision", "--no-wait", "--", "true").exit_code == 0
+    assert moorage("run", "--name", "b", "--no-wait", "--", "true").exit_code == 0
+    assert moorage("ps", "-l", "team=vision", "-o", "name").output.split() == ["a"]
+    assert moorage("ps", "-l", "!team", "-o", "name").output.split() == ["b"]
+    assert moorage("label", "b", "team=speech", "stage=dev").output.strip() == "b stage=dev,team=speech"
+    assert moorage("label", "b", "stage-").output.strip() == "b team=speech"
+    assert moorage("sessions", "list", "-l", "team in (speech,vision)", "-o", "name").output.split() == [
+        "b",
+        "a",
+    ]
+    wrong = moorage("ps", "-l", "team in vision")
+    assert wrong.exit_code == 2
+    assert "write it like team=vision" in wrong.stderr
+    assert "is not a change of a label" in moorage("label", "b", "nonsense").stderr

@@ -118,7 +118,8 @@ def test_scale(manager: FakeManager, moorage: Run) -> None:
 
 def test_run_passes_dependencies_and_placement(manager: FakeManager, moorage: Run) -> None:
     args = "--after prep --after a:b:any --if-dependency-fails wait --starts-at 2026-12-24T18:00:00+01:00"
-    more = "--arch aarch64 --label room=north --on node-1 --on node-2 --priority 70 --no-wait -- true"
+    more = "--arch aarch64 --agent-label room=north --label team=vision --on node-1 --on node-2 "
+    more += "--priority 70 --no-wait -- true"
     assert moorage("run", *args.split(), *more.split()).exit_code == 0
     spec = next(iter(manager.sessions)).spec
     assert [(d.session, d.on) for d in spec.depends_on] == [("prep", "success"), ("a:b", "any")]
@@ -127,6 +128,7 @@ def test_run_passes_dependencies_and_placement(manager: FakeManager, moorage: Ru
     assert spec.starts_at.isoformat() in ("2026-12-24T18:00:00+01:00", "2026-12-24T17:00:00+00:00")
     assert (spec.arch, spec.labels, spec.agents) == ("aarch64", {"room": "north"}, ["node-1", "node-2"])
     assert spec.priority == 70
+    assert spec.user_labels == {"team": "vision"}
 
 
 def test_run_in_a_container(manager: FakeManager, moorage: Run) -> None:
@@ -145,7 +147,7 @@ def test_run_in_a_container(manager: FakeManager, moorage: Run) -> None:
         ("--starts-at 2026-12-24T18:00:00", "--starts-at '2026-12-24T18:00:00' is not a time"),
         ("--starts-at tomorrow", "--starts-at 'tomorrow' is not a time"),
         ("--if-dependency-fails maybe", "'end' or 'wait'"),
-        ("--label room", "--label 'room' is not NAME=VALUE"),
+        ("--agent-label room", "--agent-label 'room' is not NAME=VALUE"),
         ("--arch x/", "arch"),
         ("--priority 101", "--priority"),
     ],

@@ -19,6 +19,7 @@ from moorage.cli.lookup import find
 from moorage.cli.output import (
     current_kernel,
     format_age,
+    labels_cell,
     load_cells,
     print_facts,
     print_heading,
@@ -114,6 +115,7 @@ def print_session(
         ("endpoint", view.endpoint or ""),
         ("group", f"{view.resource_group}, priority {view.priority}, attempt {view.attempt}"),
         ("template", view.template or ""),
+        ("labels", labels_cell(view.user_labels)),
         ("retries", f"{view.requeues} of {view.spec.retries}" if view.spec.retries else ""),
         ("owner", f"{view.user}, project {view.project}" if view.project else ""),
         ("slots", format_slots(view.slots)),
@@ -188,6 +190,7 @@ def print_endpoint(
         ("created", f"{format_age(now, view.created_at)} ago"),
         ("project", view.project),
         ("shared with", ", ".join(view.shared_with)),
+        ("labels", labels_cell(view.user_labels)),
         *(_endpoint_spec(view.spec) if view.spec is not None else ()),
         *(rollout_facts(view.rollout) if view.rollout is not None else ()),
         ("failures", failures),

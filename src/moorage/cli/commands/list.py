@@ -11,7 +11,8 @@ import typer
 from moorage.cli import output, parse
 from moorage.cli.app import app, list_command, noun
 from moorage.cli.context import Cli, Output, command
-from moorage.cli.lookup import all_endpoints, all_sessions, live_sessions
+from moorage.cli.lookup import all_endpoints, all_sessions
+from moorage.common.model.status import LIVE
 
 if TYPE_CHECKING:
     from moorage.common.views.endpoints import EndpointView
@@ -28,6 +29,10 @@ endpoints = noun(
     "endpoints", help="Endpoints. `ps` lists them with the sessions; the short commands act on them."
 )
 All = Annotated[bool, typer.Option("--all", "-a", help="Include sessions that have ended.")]
+Selector = Annotated[
+    str | None,
+    typer.Option("--selector", "-l", help="Only with these labels, like team=vision,stage in (dev,test)."),
+]
 _NOTHING = "nothing runs yet; `moorage serve MODEL` serves a model, `moorage run -- CMD` runs a job"
 
 
@@ -35,6 +40,7 @@ _NOTHING = "nothing runs yet; `moorage serve MODEL` serves a model, `moorage run
 def ps(
     cli: Cli,
     all_: All = False,
+    selector: Selector = None,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Show the list again after each change, until Ctrl-C.")
     ] = False,
@@ -45,12 +51,13 @@ def ps(
     Examples:
       moorage ps
       moorage ps --all -o wide
+      moorage ps -l 'team=vision,stage in (dev,test)'
       moorage ps --watch
       moorage ps -o json | jq '.sessions[].name'
     """
 
     async def work(client: Client) -> _Listed:
-        return await asyncio.gather(all_endpoints(client), _sessions(client, all_))
+        return await asyncio.gather(all_endpoints(client, selector), _sessions(client, all_, selector))
 
     if watch:
         from moorage.cli.watch import watch as watch_list
@@ -80,14 +87,14 @@ def _show(cli: Cli, endpoint_views: list[EndpointView], session_views: list[Sess
 
 
 @list_command(sessions)
-def list_sessions(cli: Cli, all_: All = False) -> None:
+def list_sessions(cli: Cli, all_: All = False, selector: Selector = None) -> None:
     """List sessions, replicas included.
 
     \b
     Examples:
       moorage sessions list --all
     """
-    found = cli.run(lambda client: _sessions(client, all_))
+    found = cli.run(lambda client: _sessions(client, all_, selector))
     if cli.json:
         cli.print_json({"sessions": found})
     elif cli.output is Output.NAME:
@@ -100,9 +107,9 @@ def list_sessions(cli: Cli, all_: All = False) -> None:
 
 
 @list_command(endpoints)
-def list_endpoints(cli: Cli) -> None:
+def list_endpoints(cli: Cli, selector: Selector = None) -> None:
     """List endpoints."""
-    found = cli.run(all_endpoints)
+    found = cli.run(lambda client: all_endpoints(client, selector))
     if cli.json:
         cli.print_json({"endpoints": found})
     elif cli.output is Output.NAME:
@@ -147,8 +154,8 @@ def set_endpoint(
         print(f"{view.name} has revision {view.revision}{note if rolls else ''}")
 
 
-async def _sessions(client: Client, with_ended: bool) -> list[SessionView]:
-    return await (all_sessions(client) if with_ended else live_sessions(client))
+async def _sessions(client: Client, with_ended: bool, selector: str | None) -> list[SessionView]:
+    return await all_sessions(client, () if with_ended else LIVE, selector=selector)
 
 
 def _print_sessions(cli: Cli, found: Sequence[SessionView]) -> None:

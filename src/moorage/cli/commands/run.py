@@ -18,6 +18,7 @@ from moorage.cli.errors import FAILURE, INTERRUPTED
 from moorage.cli.output import LogWriter, current_kernel, printable
 from moorage.cli.progress import Progress
 from moorage.cli.session_options import (
+    AgentLabels,
     Agents,
     Arch,
     ClusterMode,
@@ -85,6 +86,7 @@ def run(
     image: Image = None,
     arch: Arch = None,
     label: Labels = None,
+    agent_label: AgentLabels = None,
     on: Agents = None,
     priority: Priority = None,
     workspace: Workspace = None,

@@ -17,6 +17,7 @@ from moorage.cli.errors import FAILURE, INTERRUPTED
 from moorage.cli.output import print_facts, printable
 from moorage.cli.progress import Progress
 from moorage.cli.session_options import (
+    AgentLabels,
     Agents,
     Arch,
     Env,
@@ -30,6 +31,7 @@ from moorage.cli.session_options import (
     Secrets,
     Timeout,
     placement_fields,
+    user_labels,
 )
 from moorage.cli.summary import explain_failure
 from moorage.cli.wait import until_ready
@@ -111,6 +113,7 @@ def serve(
     runtime: Runtime = None,
     arch: Arch = None,
     label: Labels = None,
+    agent_label: AgentLabels = None,
     on: Agents = None,
     priority: Priority = None,
     timeout: Timeout = None,
@@ -136,7 +139,8 @@ def serve(
         "args": arg,
         "env": parse.pairs(env, "--env", "HF_HOME=/models") if env else None,
         "secret_env": parse.secret_env(secret),
-        **placement_fields(arch, label, on, priority, image, runtime),
+        "user_labels": user_labels(label),
+        **placement_fields(arch, agent_label, on, priority, image, runtime),
     }
     spec = _spec(model, name, engine, command or [], probe, fields)
     _run(cli, spec, timeout, wait and spec.replicas > 0, keep)
@@ -201,7 +205,7 @@ def _spec(
     else:
         fields |= {"model": parse.locate_model(model), "command": command or None}
     given = {field: value for field, value in fields.items() if value is not None}
-    body = NewEndpoint if "shared_with" in given else EndpointSpec
+    body = NewEndpoint if given.keys() & {"shared_with", "user_labels"} else EndpointSpec
     return body.model_validate({"name": name or parse.guess_name(model), "engine": engine, **given})
 
 

@@ -15,6 +15,7 @@ from moorage.cli.errors import FAILURE, INTERRUPTED
 from moorage.cli.output import current_kernel, printable
 from moorage.cli.progress import Progress
 from moorage.cli.session_options import (
+    AgentLabels,
     Agents,
     Arch,
     ClusterMode,
@@ -76,6 +77,7 @@ def start(
     image: Image = None,
     arch: Arch = None,
     label: Labels = None,
+    agent_label: AgentLabels = None,
     on: Agents = None,
     priority: Priority = None,
     workspace: Workspace = None,

@@ -20,6 +20,7 @@ from moorage.common.model.clusters import SubKernels as SubKernels
 from moorage.common.model.clusters import dependency, drop_single_kernel_cluster
 from moorage.common.model.hpc_options import SiteJob
 from moorage.common.model.kernel import IMAGED, WITH_DEFAULT_IMAGE
+from moorage.common.model.labels import UserLabels
 from moorage.common.model.service_ports import ServicePort
 from moorage.common.model.serving import Adapter, Autoscale, ModelLimits, Rollout, Routing
 from moorage.common.model.spec_fields import Env, Image, Resources, check_env
@@ -163,6 +164,7 @@ class SessionSpec(Workload):
 
     name: Name | None = Field(None, description="Unique among live sessions; generated if absent.")
     type: SessionType = SessionType.BATCH
+    user_labels: UserLabels = Field({})
     pending_timeout_s: Seconds | None = Field(
         None, description="Maximum time in PENDING, in seconds; null: unlimited."
     )

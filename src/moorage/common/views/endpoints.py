@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainSerializer
 
+from moorage.common.model.labels import LabelChanges, UserLabels
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec, Model, Name, NoNul, Seconds, Word
 from moorage.common.model.status import EndpointStatus, Status
@@ -95,6 +96,7 @@ class EndpointView(View):
     user: str = Field("", description="Owner: the user of the API key that created it.")
     project: str = ""
     shared_with: list[str] = Field([], description='Other projects that may use it; "*": all.')
+    user_labels: dict[str, str] = Field({})
     spec: Annotated[EndpointSpec, PlainSerializer(masked_spec)] | None = Field(
         None, description="null for viewers, and for projects that it is shared with."
     )
@@ -111,6 +113,7 @@ class NewEndpoint(EndpointSpec):
     shared_with: Annotated[list[Name | Literal["*"]], Field(max_length=1000)] = Field(
         [], description='Other projects that may see and use it; "*": all.'
     )
+    user_labels: UserLabels = Field({})
 
 
 class Scale(Model):
@@ -165,10 +168,11 @@ class EndpointPatch(Model):
     adapters: list[_Patch] | None = None
     limits: _Patch | None = None
     shared_with: Annotated[list[Name | Literal["*"]], Field(max_length=1000)] | None = None
+    user_labels: LabelChanges | None = None
 
     def merged(self, spec: EndpointSpec, replicas: int) -> EndpointSpec:
         """``spec`` with these changes; ``replicas``: the wanted number now. Raises ``ValidationError``."""
-        changes = self.model_dump(mode="json", exclude_unset=True, exclude={"shared_with"})
+        changes = self.model_dump(mode="json", exclude_unset=True, exclude={"shared_with", "user_labels"})
         fields = merge(spec.model_dump(mode="json") | {"replicas": replicas}, changes)
         scale = fields.get("autoscale")
         if scale and "replicas" not in changes:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, model_valida
 
 from moorage.common.model.group_options import GroupOptions as GroupOptions
 from moorage.common.model.group_options import QuotaScope
+from moorage.common.model.labels import LabelChanges
 from moorage.common.model.reasons import Reason
 from moorage.common.model.secret_names import mask_secrets
 from moorage.common.model.spec import Model, Name, SessionSpec, Workload
@@ -35,7 +36,7 @@ class View(BaseModel):
 
 def masked_spec(spec: Workload) -> dict[str, Any]:
     """The spec as answers show it: without the values of variables that look like secrets."""
-    return masked(spec.model_dump(mode="json"))
+    return masked(spec.model_dump(mode="json", exclude={"user_labels"}))
 
 
 def masked(spec: dict[str, Any]) -> dict[str, Any]:
@@ -122,6 +123,7 @@ class SessionView(View):
     detail: str
     resource_group: str
     priority: int
+    user_labels: dict[str, str] = Field({})
     attempt: int
     revision: int
     endpoint: str | None = None
@@ -143,6 +145,12 @@ class SessionView(View):
     kernels: list[KernelView] = []
     hold: Hold | None = None
     warnings: list[str] = Field([], description="Set in the answer to its creation only.")
+
+
+class SessionPatch(Model):
+    """The body of ``PATCH /v1/sessions/{ref}``."""
+
+    user_labels: LabelChanges
 
 
 class WorkspaceView(View):

@@ -2,29 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
 from moorage.common.model.errors import NotFound
-from moorage.common.model.spec import Model
+from moorage.common.model.spec import Model, NoNul
+from moorage.common.model.status import AgentStatus
 from moorage.common.views.resources import (
     AgentEvent,
     AgentView,
     Assignment,
     Cordon,
     ForgottenAgent,
+    Page,
 )
 from moorage.manager.api import authorization
 from moorage.manager.api.groups import closed_groups
-from moorage.manager.api.route import Call, Items, NoQuery
+from moorage.manager.api.listing import PageQuery, WholeQuery, order, paging
+from moorage.manager.api.route import Call, NoQuery
 
 
-async def list_agents(call: Call[None, NoQuery]) -> Items[AgentView]:
-    found = await call.deps.store.agents.all()
-    closed = await closed_groups(call)
-    seen = [v for v in found if _sees(call, v.resource_group) and v.resource_group not in closed]
-    return Items[AgentView](items=[_shown(call, view) for view in seen])
+class AgentQuery(WholeQuery):
+    resource_group: NoNul | None = None
+    status: AgentStatus | None = None
+    cordon: Literal["", "cordon", "drain"] | None = None
+    sort: Literal["id", "-id", "resource_group", "-resource_group"] = order("id")
+
+
+class AgentHistoryQuery(PageQuery):
+    sort: Literal["at", "-at"] = order("-at")
+
+
+async def list_agents(call: Call[None, AgentQuery]) -> Page[AgentView]:
+    query = call.query
+    page = await call.deps.store.agents.page(
+        paging(query),
+        groups=authorization.named_groups(call.scope),
+        closed=await closed_groups(call),
+        resource_group=query.resource_group,
+        status=query.status,
+        cordon=query.cordon,
+    )
+    return Page[AgentView](items=[_shown(call, view) for view in page.items], next=page.next)
 
 
 async def get_agent(call: Call[None, NoQuery]) -> AgentView:
@@ -66,8 +86,8 @@ async def uncordon_agent(call: Call[None, NoQuery]) -> AgentView:
     return await call.deps.store.agents.uncordon(call.path("id"), actor=call.scope.actor)
 
 
-async def agent_history(call: Call[None, NoQuery]) -> Items[AgentEvent]:
-    return Items[AgentEvent](items=await call.deps.store.agents.history(call.path("id")))
+async def agent_history(call: Call[None, AgentHistoryQuery]) -> Page[AgentEvent]:
+    return await call.deps.store.agents.history(call.path("id"), paging(call.query))
 
 
 async def assign_agent(call: Call[Assignment, NoQuery]) -> AgentView:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import structlog
 from aiohttp import web
@@ -20,8 +20,8 @@ from moorage.common.model.timestamps import Timestamp
 from moorage.common.views.audit import AuditEntry
 from moorage.common.views.resources import Page
 from moorage.manager.api.authentication import address_of
+from moorage.manager.api.listing import PageQuery, order, paging
 from moorage.manager.api.route import Answer, Call, Route
-from moorage.manager.api.sessions import PageQuery
 
 log = structlog.get_logger("moorage.audit")
 REQUEST_ID = web.RequestKey("moorage.request_id", str)
@@ -40,6 +40,7 @@ class AuditQuery(PageQuery):
     name: NoNul | None = None
     since: Timestamp | None = Field(None, description="Entries from this time on.")
     until: Timestamp | None = Field(None, description="Entries before this time.")
+    sort: Literal["at", "-at"] = order("-at")
 
 
 def is_audited(row: Route) -> bool:
@@ -146,5 +147,5 @@ async def list_audit(call: Call[None, AuditQuery]) -> Page[AuditEntry]:
     filters = {name: value for name in names if (value := getattr(query, name)) is not None}
     since: datetime | None = query.since
     return await call.deps.store.audit.page(
-        call.scope, filters=filters, since=since, until=query.until, cursor=query.cursor, limit=query.limit
+        call.scope, filters=filters, since=since, until=query.until, paging=paging(query)
     )

@@ -76,7 +76,13 @@ async def check_limits(call: AnyCall, spec: Workload) -> None:
 
 def may_name(scope: Scope, group: str) -> bool:
     """Whether the caller's key may name a resource group, and so sees it and its agents."""
-    return scope.key is None or scope.key.resource_groups is None or group in scope.key.resource_groups
+    named = named_groups(scope)
+    return named is None or group in named
+
+
+def named_groups(scope: Scope) -> frozenset[str] | None:
+    """The resource groups that the caller's key may name; None: all."""
+    return None if scope.key is None else scope.key.resource_groups
 
 
 async def visible_session(call: AnyCall) -> SessionView:

@@ -10,8 +10,8 @@ from moorage.common.model.spec import NoNul
 from moorage.common.model.timestamps import Timestamp
 from moorage.common.views.decisions import DecisionPage, RunView
 from moorage.common.views.resources import Page
+from moorage.manager.api.listing import PageQuery
 from moorage.manager.api.route import Call
-from moorage.manager.api.sessions import PageQuery
 
 
 class TimeRangeQuery(PageQuery):

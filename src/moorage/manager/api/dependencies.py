@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,14 +11,8 @@ from typing import Protocol
 from moorage.common.aio.clock import Clock
 from moorage.common.http.server import DEFAULT_LIMITS, Limits
 from moorage.common.model.commands import Channel, ExecEnd, ExecSpec, Size
-from moorage.common.model.group_options import QuotaLimits, QuotaScope
-from moorage.common.model.hpc_options import HpcOptions
-from moorage.common.model.ids import SessionId
-from moorage.common.model.spec import EndpointSpec, SessionSpec
-from moorage.common.model.status import SessionType, Status
-from moorage.common.model.templates import TemplateSpec
+from moorage.common.model.spec import SessionSpec
 from moorage.common.views.decisions import DecisionPage, RunView
-from moorage.common.views.endpoints import EndpointPatch, EndpointView, RevisionView, ScalingDecision
 from moorage.common.views.metering import LimitView, ModelUsage, UsageSplit
 from moorage.common.views.peers import (
     CaView,
@@ -30,18 +24,10 @@ from moorage.common.views.peers import (
 )
 from moorage.common.views.pending import PlanView, WhyView
 from moorage.common.views.resources import (
-    AgentEvent,
-    AgentView,
-    ForgottenAgent,
-    GroupOptions,
-    GroupView,
-    HistoryEntry,
     Page,
-    QuotaView,
     SessionView,
     WorkspaceList,
 )
-from moorage.common.views.templates import TemplateView
 from moorage.common.views.usage import AgentStats, SessionStats, SessionUsage
 from moorage.manager.api.console_services import ConsoleServices
 from moorage.manager.api.identity_dependencies import (
@@ -55,79 +41,18 @@ from moorage.manager.api.identity_dependencies import (
     Secrets,
     Users,
 )
+from moorage.manager.api.resource_dependencies import (
+    Agents,
+    Endpoints,
+    Groups,
+    Quotas,
+    Sessions,
+    Templates,
+)
 from moorage.manager.api.watching_dependencies import OccupancyHistories, Overviews
 from moorage.manager.console import ModelAddress
 from moorage.manager.identity.audience import Audience
-from moorage.manager.identity.keys import IdempotencyKey
 from moorage.manager.identity.scope import Scope
-
-
-class Sessions(Protocol):
-    """A ``ref`` is a session's id, else the name of a live session, else that of the newest session."""
-
-    async def create(
-        self, scope: Scope, spec: SessionSpec, *, template: str | None = None
-    ) -> SessionView: ...
-
-    async def create_once(
-        self,
-        scope: Scope,
-        spec: SessionSpec,
-        *,
-        idempotency_key: IdempotencyKey,
-        template: str | None = None,
-    ) -> tuple[SessionView, bool]:
-        """As ``create``. A repeated call under ``idempotency_key`` returns the session of the first one, and
-        True. Raises ``Conflict`` for another request under the same key."""
-        ...
-
-    async def get(self, scope: Scope, ref: str) -> SessionView: ...
-
-    async def names(
-        self, scope: Scope, session_ids: Collection[SessionId]
-    ) -> dict[SessionId, tuple[str, Status]]:
-        """Name and status of each session that the caller may see."""
-        ...
-
-    async def page(
-        self,
-        scope: Scope,
-        *,
-        statuses: frozenset[Status] | None,
-        resource_group: str | None,
-        type: SessionType | None,
-        name: str | None,
-        endpoint: str | None,
-        cursor: str | None,
-        limit: int,
-    ) -> Page[SessionView]: ...
-
-    async def history(self, scope: Scope, ref: str) -> list[HistoryEntry]: ...
-
-
-class Templates(Protocol):
-    async def put(
-        self, scope: Scope, name: str, template: TemplateSpec, bases: list[str], *, for_all: bool
-    ) -> TemplateView: ...
-
-    async def get(self, scope: Scope, name: str, version: int | None = None) -> TemplateView: ...
-    async def all(self, scope: Scope) -> list[TemplateView]: ...
-    async def versions(self, scope: Scope, name: str) -> list[TemplateView]: ...
-    async def delete(self, scope: Scope, name: str, *, for_all: bool) -> TemplateView: ...
-
-
-class Agents(Protocol):
-    async def all(self) -> list[AgentView]: ...
-    async def get(self, agent_id: str) -> AgentView: ...
-
-    async def cordon(
-        self, agent_id: str, *, actor: str, drain: bool = False, stop_after_s: float | None = None
-    ) -> AgentView: ...
-
-    async def assign(self, agent_id: str, group: str, *, actor: str) -> AgentView: ...
-    async def uncordon(self, agent_id: str, *, actor: str) -> AgentView: ...
-    async def history(self, agent_id: str, limit: int = 50) -> list[AgentEvent]: ...
-    async def forget(self, agent_id: str, *, actor: str, destroyed: bool = False) -> ForgottenAgent: ...
 
 
 class Usage(Protocol):
@@ -152,33 +77,6 @@ class UsageRecords(Protocol):
 
 class LimitShares(Protocol):
     async def in_use(self, scope: Scope) -> list[LimitView]: ...
-
-
-class Groups(Protocol):
-    async def all(self) -> list[GroupView]: ...
-    async def get(self, name: str) -> GroupView: ...
-    async def site(self, name: str) -> HpcOptions | None: ...
-
-    async def put(
-        self,
-        name: str,
-        options: GroupOptions,
-        *,
-        actor: str,
-        if_match: frozenset[int] | None = None,
-        create: bool = False,
-    ) -> GroupView: ...
-
-    async def retire(
-        self, name: str, *, actor: str, if_match: frozenset[int] | None = None, drain: bool = False
-    ) -> GroupView: ...
-
-
-class Quotas(Protocol):
-    async def all(self, scope: Scope) -> list[QuotaView]: ...
-    async def get(self, scope: Scope, kind: QuotaScope, name: str) -> QuotaView: ...
-    async def put(self, scope: Scope, kind: QuotaScope, name: str, limits: QuotaLimits) -> QuotaView: ...
-    async def delete(self, scope: Scope, kind: QuotaScope, name: str) -> QuotaView: ...
 
 
 class Decisions(Protocol):
@@ -238,39 +136,6 @@ class ApiStore(Protocol):
     @property
     def peers(self) -> Peers: ...
     async def ping(self) -> None: ...
-
-
-class Endpoints(Protocol):
-    """``manager.serving.endpoints`` describes the methods."""
-
-    async def create(
-        self,
-        scope: Scope,
-        spec: EndpointSpec,
-        *,
-        shared_with: Sequence[str] = (),
-        idempotency_key: IdempotencyKey | None = None,
-    ) -> tuple[EndpointView, bool]: ...
-
-    async def update(
-        self,
-        scope: Scope,
-        name: str,
-        patch: EndpointPatch,
-        *,
-        if_match: frozenset[int] | None = None,
-        idempotency_key: IdempotencyKey | None = None,
-        check: Callable[[EndpointSpec], Awaitable[None]],
-    ) -> tuple[EndpointView, bool]: ...
-
-    async def get(self, scope: Scope, name: str) -> EndpointView: ...
-    async def page(self, scope: Scope, *, cursor: str | None, limit: int) -> Page[EndpointView]: ...
-    async def revisions(self, scope: Scope, name: str) -> list[RevisionView]: ...
-    async def undo(self, scope: Scope, name: str, revision: int | None) -> EndpointView: ...
-    async def promote(self, scope: Scope, name: str) -> EndpointView: ...
-    async def decisions(self, scope: Scope, name: str) -> list[ScalingDecision]: ...
-    async def scale(self, scope: Scope, name: str, replicas: int) -> EndpointView: ...
-    async def delete(self, scope: Scope, name: str) -> EndpointView: ...
 
 
 class Terminator(Protocol):

@@ -13,8 +13,8 @@ from moorage.common.views.endpoints import (
     ScalingDecision,
 )
 from moorage.common.views.resources import Page
-from moorage.manager.api import endpoints, sessions
-from moorage.manager.api.route import Items, Route, route
+from moorage.manager.api import endpoints
+from moorage.manager.api.route import Route, route
 
 _ENDPOINT = "/v1/endpoints/{name:.+}"
 
@@ -35,9 +35,9 @@ ENDPOINT_ROUTES: tuple[Route, ...] = (
         "GET",
         "/v1/endpoints",
         endpoints.list_endpoints,
-        "List endpoints, newest first",
+        "List endpoints, by name",
         Page[EndpointView],
-        query=sessions.PageQuery,
+        query=endpoints.EndpointQuery,
         access="viewer",
     ),
     route(
@@ -79,7 +79,8 @@ ENDPOINT_ROUTES: tuple[Route, ...] = (
         f"{_ENDPOINT}/revisions",
         endpoints.list_revisions,
         "List the revisions of an endpoint, newest first",
-        Items[RevisionView],
+        Page[RevisionView],
+        query=endpoints.RevisionQuery,
         access="owner",
         needs="sessions:read",
     ),
@@ -87,8 +88,9 @@ ENDPOINT_ROUTES: tuple[Route, ...] = (
         "GET",
         f"{_ENDPOINT}/decisions",
         endpoints.list_scaling_decisions,
-        "List the last scaling decisions about an endpoint, newest first",
-        Items[ScalingDecision],
+        "List the scaling decisions about an endpoint, newest first",
+        Page[ScalingDecision],
+        query=endpoints.DecisionQuery,
         access="owner",
         needs="sessions:read",
     ),

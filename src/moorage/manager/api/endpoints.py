@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import ValidationError
+from typing import Literal
 
-from moorage.common.model.spec import EndpointSpec
+from pydantic import Field, ValidationError
+
+from moorage.common.model.labels import parse_selector
+from moorage.common.model.spec import EndpointSpec, NoNul
 from moorage.common.views.endpoints import (
     EndpointPatch,
     EndpointView,
@@ -17,26 +20,49 @@ from moorage.common.views.endpoints import (
 )
 from moorage.common.views.resources import Page
 from moorage.manager.api import authorization
+from moorage.manager.api.listing import PageQuery, SelectorText, order, paging
 from moorage.manager.api.problems import invalid_fields
 from moorage.manager.api.request import read_if_match
-from moorage.manager.api.route import Call, Items, NoQuery
-from moorage.manager.api.sessions import PageQuery
+from moorage.manager.api.route import Call, NoQuery
 from moorage.manager.api.stored_secrets import check_secrets
+
+
+class EndpointQuery(PageQuery):
+    user: NoNul | None = Field(None, description="Only of this owner.")
+    project: NoNul | None = None
+    selector: SelectorText | None = None
+    sort: Literal["name", "-name", "created_at", "-created_at"] = order("name")
+
+
+class RevisionQuery(PageQuery):
+    sort: Literal["revision", "-revision"] = order("-revision")
+
+
+class DecisionQuery(PageQuery):
+    sort: Literal["at", "-at"] = order("-at")
 
 
 async def create_endpoint(call: Call[NewEndpoint, NoQuery]) -> EndpointView:
     await check_secrets(call, call.body)
     for one in call.body.in_groups():
         await authorization.check_limits(call, one)
-    spec = EndpointSpec(**call.body.model_dump(exclude={"shared_with"}))
+    spec = EndpointSpec(**call.body.model_dump(exclude={"shared_with", "user_labels"}))
     view, repeated = await call.deps.endpoints.create(
-        call.scope, spec, shared_with=call.body.shared_with, idempotency_key=call.idempotency_key
+        call.scope,
+        spec,
+        shared_with=call.body.shared_with,
+        user_labels=call.body.user_labels,
+        idempotency_key=call.idempotency_key,
     )
     return _answer(call, view, repeated)
 
 
-async def list_endpoints(call: Call[None, PageQuery]) -> Page[EndpointView]:
-    return await call.deps.endpoints.page(call.scope, cursor=call.query.cursor, limit=call.query.limit)
+async def list_endpoints(call: Call[None, EndpointQuery]) -> Page[EndpointView]:
+    query = call.query
+    selector = parse_selector(query.selector) if query.selector is not None else ()
+    return await call.deps.endpoints.page(
+        call.scope, paging(query), selector=selector, user=query.user, project=query.project
+    )
 
 
 async def get_endpoint(call: Call[None, NoQuery]) -> EndpointView:
@@ -82,14 +108,14 @@ async def get_rollout(call: Call[None, NoQuery]) -> RolloutView:
     return view.rollout
 
 
-async def list_revisions(call: Call[None, NoQuery]) -> Items[RevisionView]:
+async def list_revisions(call: Call[None, RevisionQuery]) -> Page[RevisionView]:
     name = await _controlled(call)
-    return Items[RevisionView](items=await call.deps.endpoints.revisions(call.scope, name))
+    return await call.deps.endpoints.revisions(call.scope, name, paging(call.query))
 
 
-async def list_scaling_decisions(call: Call[None, NoQuery]) -> Items[ScalingDecision]:
+async def list_scaling_decisions(call: Call[None, DecisionQuery]) -> Page[ScalingDecision]:
     name = await _controlled(call)
-    return Items[ScalingDecision](items=await call.deps.endpoints.decisions(call.scope, name))
+    return await call.deps.endpoints.decisions(call.scope, name, paging(call.query))
 
 
 async def undo_rollout(call: Call[RolloutUndo, NoQuery]) -> EndpointView:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from moorage.common.views.resources import GroupOptions, GroupView, NewGroup
+from moorage.common.views.resources import GroupOptions, GroupView, NewGroup, Page
 from moorage.manager.api import groups
-from moorage.manager.api.route import Items, Route, route
+from moorage.manager.api.route import Route, route
 
 _GROUP = "/v1/groups/{name:.+}"
 
@@ -20,7 +20,15 @@ GROUP_ROUTES: tuple[Route, ...] = (
         location="/v1/groups/{name}",
         access="admin",
     ),
-    route("GET", "/v1/groups", groups.list_groups, "List resource groups", Items[GroupView], access="viewer"),
+    route(
+        "GET",
+        "/v1/groups",
+        groups.list_groups,
+        "List resource groups",
+        Page[GroupView],
+        query=groups.GroupQuery,
+        access="viewer",
+    ),
     route("GET", _GROUP, groups.get_group, "Get a resource group", GroupView, access="viewer"),
     route(
         "PUT",

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
 from moorage.common.model.errors import NotFound
 from moorage.common.model.spec import Model, Name
-from moorage.common.views.resources import GroupOptions, GroupView, NewGroup
+from moorage.common.views.resources import GroupOptions, GroupView, NewGroup, Page
 from moorage.manager import selector_plugins
-from moorage.manager.api.authorization import may_name
+from moorage.manager.api.authorization import may_name, named_groups
+from moorage.manager.api.listing import WholeQuery, order, paging
 from moorage.manager.api.request import read_if_match, read_path
-from moorage.manager.api.route import Call, Items, NoQuery
+from moorage.manager.api.route import Call, NoQuery
 from moorage.manager.identity.limits import may_use
 
 
 class _GroupPath(Model):
     name: Name
+
+
+class GroupQuery(WholeQuery):
+    retired: bool | None = Field(None, description="Only retired ones, or only others.")
+    sort: Literal["name", "-name", "changed_at", "-changed_at"] = order("name")
 
 
 class RetireQuery(Model):
@@ -39,9 +45,12 @@ async def closed_groups(call: Call[Any, Any]) -> frozenset[str]:
     return frozenset(group.name for group in groups if not may_use(call.scope, group.options))
 
 
-async def list_groups(call: Call[None, NoQuery]) -> Items[GroupView]:
-    found = await call.deps.store.groups.all()
-    return Items[GroupView](items=[_shown(call, view) for view in found if _sees(call, view)])
+async def list_groups(call: Call[None, GroupQuery]) -> Page[GroupView]:
+    named, closed = named_groups(call.scope), await closed_groups(call)
+    page = await call.deps.store.groups.page(
+        paging(call.query), names=named, closed=closed, retired=call.query.retired
+    )
+    return Page[GroupView](items=[_shown(call, view) for view in page.items], next=page.next)
 
 
 async def get_group(call: Call[None, NoQuery]) -> GroupView:

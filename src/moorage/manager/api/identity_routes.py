@@ -23,10 +23,11 @@ from moorage.common.views.peers import (
     PeerView,
     RotateCa,
 )
+from moorage.common.views.resources import Page
 from moorage.common.views.secrets import SecretSpec, SecretView
 from moorage.manager.api import keys, peers, stored_secrets, users
 from moorage.manager.api.console_routes import CONSOLE_ROUTES
-from moorage.manager.api.route import Items, Route, route
+from moorage.manager.api.route import Route, route
 
 _KEY = "/v1/keys/{name:.+}"
 _SECRET = "/v1/secrets/{name:.+}"
@@ -47,7 +48,15 @@ IDENTITY_ROUTES: tuple[Route, ...] = (
         location="/v1/users/{name}",
         access="admin",
     ),
-    route("GET", "/v1/users", users.list_users, "List users", Items[UserView], access="auditor"),
+    route(
+        "GET",
+        "/v1/users",
+        users.list_users,
+        "List users",
+        Page[UserView],
+        query=users.NamedQuery,
+        access="auditor",
+    ),
     route("GET", _USER, users.get_user, "Get a user", UserView, access="auditor"),
     route(
         "PATCH",
@@ -69,13 +78,22 @@ IDENTITY_ROUTES: tuple[Route, ...] = (
         location="/v1/projects/{name}",
         access="admin",
     ),
-    route("GET", "/v1/projects", users.list_projects, "List projects", Items[ProjectView], access="viewer"),
+    route(
+        "GET",
+        "/v1/projects",
+        users.list_projects,
+        "List projects",
+        Page[ProjectView],
+        query=users.NamedQuery,
+        access="viewer",
+    ),
     route(
         "GET",
         f"{_PROJECT}/members",
         users.list_members,
         "List the members of a project",
-        Items[MemberView],
+        Page[MemberView],
+        query=users.MemberQuery,
         access="viewer",
     ),
     route(
@@ -116,7 +134,15 @@ IDENTITY_ROUTES: tuple[Route, ...] = (
         location="/v1/keys/{name}",
         access="member",
     ),
-    route("GET", "/v1/keys", keys.list_keys, "List API keys", Items[KeyView], access="viewer"),
+    route(
+        "GET",
+        "/v1/keys",
+        keys.list_keys,
+        "List API keys",
+        Page[KeyView],
+        query=keys.KeyQuery,
+        access="viewer",
+    ),
     route("GET", _KEY, keys.get_key, "Get an API key", KeyView, access="viewer"),
     route(
         "POST",
@@ -142,7 +168,8 @@ IDENTITY_ROUTES: tuple[Route, ...] = (
         "/v1/secrets",
         stored_secrets.list_secrets,
         "List the secrets of the project",
-        Items[SecretView],
+        Page[SecretView],
+        query=stored_secrets.SecretQuery,
         access="member",
     ),
     route(
@@ -177,7 +204,8 @@ IDENTITY_ROUTES: tuple[Route, ...] = (
         "/v1/join-tokens",
         peers.list_join_tokens,
         "List the join tokens that are still valid",
-        Items[JoinTokenView],
+        Page[JoinTokenView],
+        query=peers.JoinTokenQuery,
         access="auditor",
     ),
     route(
@@ -202,7 +230,8 @@ IDENTITY_ROUTES: tuple[Route, ...] = (
         "/v1/peers",
         peers.list_peers,
         "List the registered agents and proxies",
-        Items[PeerView],
+        Page[PeerView],
+        query=peers.PeerQuery,
         access="auditor",
     ),
     route(

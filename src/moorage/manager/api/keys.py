@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+from pydantic import Field
+
+from moorage.common.model.roles import Role
+from moorage.common.model.spec import NoNul
 from moorage.common.views.keys import KeyLimits, KeySpec, KeyView, NewKeyView, Rotation
-from moorage.manager.api.route import Call, Items, NoQuery, merged
+from moorage.common.views.resources import Page
+from moorage.manager.api.listing import WholeQuery, order, paging
+from moorage.manager.api.route import Call, NoQuery, merged
+
+
+class KeyQuery(WholeQuery):
+    user: NoNul | None = Field(None, description="Only of this owner.")
+    project: NoNul | None = None
+    role: Role | None = None
+    sort: Literal["name", "-name", "created_at", "-created_at"] = order("name")
 
 
 async def create_key(call: Call[KeySpec, NoQuery]) -> NewKeyView:
@@ -11,8 +26,11 @@ async def create_key(call: Call[KeySpec, NoQuery]) -> NewKeyView:
     return await call.deps.store.keys.create(call.scope, call.body)
 
 
-async def list_keys(call: Call[None, NoQuery]) -> Items[KeyView]:
-    return Items[KeyView](items=await call.deps.store.keys.all(call.scope))
+async def list_keys(call: Call[None, KeyQuery]) -> Page[KeyView]:
+    query = call.query
+    return await call.deps.store.keys.page(
+        call.scope, paging(query), user=query.user, project=query.project, role=query.role
+    )
 
 
 async def get_key(call: Call[None, NoQuery]) -> KeyView:

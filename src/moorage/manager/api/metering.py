@@ -9,13 +9,14 @@ from aiohttp import web
 from pydantic import Field
 
 from moorage.common.model.errors import InvalidInput
+from moorage.common.model.paging import Paging
 from moorage.common.model.timestamps import Timestamp
 from moorage.common.views.endpoints import EndpointView
 from moorage.common.views.metering import LimitView, ModelUsage, UsageSplit
 from moorage.common.views.resources import Page
 from moorage.manager.api.exposition import exposition
+from moorage.manager.api.listing import PageQuery
 from moorage.manager.api.route import Call, Items, NoQuery
-from moorage.manager.api.sessions import PageQuery
 
 _DAY, _HOUR = timedelta(days=1), timedelta(hours=1)
 _PAGE = 500
@@ -58,7 +59,7 @@ async def endpoint_metrics(call: Call[None, NoQuery]) -> web.Response:
     views: list[EndpointView] = []
     cursor = None
     while True:
-        page = await call.deps.endpoints.page(call.scope, cursor=cursor, limit=_PAGE)
+        page = await call.deps.endpoints.page(call.scope, Paging(_PAGE, cursor))
         views += page.items
         if (cursor := page.next) is None:
             break

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from moorage.common.model.errors import Conflict
 from moorage.common.views.peers import (
     CaView,
@@ -10,11 +12,14 @@ from moorage.common.views.peers import (
     JoinTokenSpec,
     JoinTokenView,
     NewJoinTokenView,
+    PeerKind,
     PeerView,
     RotateCa,
 )
+from moorage.common.views.resources import Page
 from moorage.manager.api.dependencies import RegistrationSource
-from moorage.manager.api.route import Call, Items, NoQuery
+from moorage.manager.api.listing import WholeQuery, order, paging
+from moorage.manager.api.route import Call, NoQuery
 
 
 async def create_join_token(call: Call[JoinTokenSpec, NoQuery]) -> NewJoinTokenView:
@@ -22,8 +27,18 @@ async def create_join_token(call: Call[JoinTokenSpec, NoQuery]) -> NewJoinTokenV
     return await _require(call.deps.registration).create_token(call.body, actor=call.scope.actor)
 
 
-async def list_join_tokens(call: Call[None, NoQuery]) -> Items[JoinTokenView]:
-    return Items[JoinTokenView](items=await call.deps.store.peers.join_tokens())
+class JoinTokenQuery(WholeQuery):
+    kind: PeerKind | None = None
+    sort: Literal["created_at", "-created_at", "expires_at", "-expires_at"] = order("created_at")
+
+
+class PeerQuery(WholeQuery):
+    kind: PeerKind | None = None
+    sort: Literal["kind", "-kind", "name", "-name", "joined_at", "-joined_at"] = order("kind")
+
+
+async def list_join_tokens(call: Call[None, JoinTokenQuery]) -> Page[JoinTokenView]:
+    return await call.deps.store.peers.join_tokens(paging(call.query), kind=call.query.kind)
 
 
 async def delete_join_token(call: Call[None, NoQuery]) -> JoinTokenView:
@@ -34,8 +49,8 @@ async def join(call: Call[JoinRequest, NoQuery]) -> JoinReply:
     return await _require(call.deps.registration).join(call.body)
 
 
-async def list_peers(call: Call[None, NoQuery]) -> Items[PeerView]:
-    return Items[PeerView](items=await call.deps.store.peers.all())
+async def list_peers(call: Call[None, PeerQuery]) -> Page[PeerView]:
+    return await call.deps.store.peers.page(paging(call.query), kind=call.query.kind)
 
 
 async def revoke_peer(call: Call[None, NoQuery]) -> PeerView:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from moorage.common.model.group_options import QuotaLimits, QuotaScope
 from moorage.common.model.spec import Model, Name
-from moorage.common.views.resources import QuotaView
+from moorage.common.views.resources import Page, QuotaView
+from moorage.manager.api.listing import WholeQuery, order, paging
 from moorage.manager.api.request import read_path
-from moorage.manager.api.route import Call, Items, NoQuery
+from moorage.manager.api.route import Call, NoQuery
 
 
 class _QuotaPath(Model):
@@ -18,8 +21,13 @@ def _quota_path(scope: str, name: str) -> _QuotaPath:
     return read_path({"scope": scope, "name": name}, _QuotaPath)
 
 
-async def list_quotas(call: Call[None, NoQuery]) -> Items[QuotaView]:
-    return Items[QuotaView](items=await call.deps.store.quotas.all(call.scope))
+class QuotaQuery(WholeQuery):
+    scope: QuotaScope | None = None
+    sort: Literal["scope", "-scope", "name", "-name", "changed_at", "-changed_at"] = order("scope")
+
+
+async def list_quotas(call: Call[None, QuotaQuery]) -> Page[QuotaView]:
+    return await call.deps.store.quotas.page(call.scope, paging(call.query), kind=call.query.scope)
 
 
 async def get_quota(call: Call[None, NoQuery]) -> QuotaView:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from moorage.common.views.access_tokens import AccessTokenSpec, AccessTokenView, AppView, NewAccessTokenView
+from moorage.common.views.resources import Page
 from moorage.manager.api import authorization
+from moorage.manager.api.listing import WholeQuery, order, paging
 from moorage.manager.api.route import Call, Items, NoQuery
 
 
@@ -19,10 +23,15 @@ async def create_access_token(call: Call[AccessTokenSpec, NoQuery]) -> NewAccess
     return await call.deps.store.access_tokens.create(call.scope, session.id, call.path("app"), call.body)
 
 
-async def list_access_tokens(call: Call[None, NoQuery]) -> Items[AccessTokenView]:
+class AccessTokenQuery(WholeQuery):
+    sort: Literal["created_at", "-created_at"] = order("created_at")
+
+
+async def list_access_tokens(call: Call[None, AccessTokenQuery]) -> Page[AccessTokenView]:
     session = await authorization.controlled_session(call)
-    found = await call.deps.store.access_tokens.valid(call.scope, session.id, call.path("app"))
-    return Items[AccessTokenView](items=found)
+    return await call.deps.store.access_tokens.valid(
+        call.scope, session.id, call.path("app"), paging(call.query)
+    )
 
 
 async def revoke_access_token(call: Call[None, NoQuery]) -> AccessTokenView:

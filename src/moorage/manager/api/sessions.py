@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from aiohttp import web
 from pydantic import BeforeValidator, Field
@@ -13,13 +13,15 @@ from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model import features
 from moorage.common.model.cluster import MAIN
 from moorage.common.model.errors import Infeasible, MoorageError
+from moorage.common.model.labels import parse_selector
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.spec import Model, NoNul, SessionSpec
 from moorage.common.model.status import SessionType, Status
 from moorage.common.views.pending import PlanView
-from moorage.common.views.resources import HistoryEntry, Page, SessionView
+from moorage.common.views.resources import HistoryEntry, Page, SessionPatch, SessionView
 from moorage.manager.api import authorization
-from moorage.manager.api.route import Call, Items, NoQuery
+from moorage.manager.api.listing import PageQuery, SelectorText, WholeQuery, order, paging, split_list
+from moorage.manager.api.route import Call, NoQuery
 from moorage.manager.api.stored_secrets import check_secrets
 from moorage.manager.workloads.site_jobs import as_job
 
@@ -37,25 +39,12 @@ _LOG_HEADERS = {
 STREAM = web.RequestKey("moorage.stream", web.StreamResponse)
 
 
-def split_list(value: Any) -> Any:
-    """Accepts comma-separated and repeated values."""
-    parts = [value] if isinstance(value, str) else value
-    if not isinstance(parts, list):
-        return value
-    return [one.strip() for part in parts for one in str(part).split(",") if one.strip()]
-
-
 def _split_upper(value: Any) -> Any:
     """As ``split_list``, in any case."""
     parts = split_list(value)
     return (
         [one.upper() if isinstance(one, str) else one for one in parts] if isinstance(parts, list) else value
     )
-
-
-class PageQuery(Model):
-    limit: Annotated[int, Field(ge=1, le=500)] = 50
-    cursor: Annotated[NoNul | None, Field(description="The `next` of the previous page.")] = None
 
 
 class SessionQuery(PageQuery):
@@ -66,6 +55,14 @@ class SessionQuery(PageQuery):
     type: SessionType | None = None
     name: NoNul | None = None
     endpoint: NoNul | None = Field(None, description="Only replicas of this endpoint.")
+    user: NoNul | None = Field(None, description="Only of this owner.")
+    project: NoNul | None = None
+    selector: SelectorText | None = None
+    sort: Literal["created_at", "-created_at", "name", "-name"] = order("-created_at")
+
+
+class HistoryQuery(WholeQuery):
+    sort: Literal["revision", "-revision"] = order("revision")
 
 
 class LogQuery(Model):
@@ -125,15 +122,14 @@ async def _with_warnings(
 
 async def list_sessions(call: Call[None, SessionQuery]) -> Page[SessionView]:
     query = call.query
+    equal = query.model_dump(include={"resource_group", "type", "name", "user", "project"}, exclude_none=True)
     return await call.deps.store.sessions.page(
         call.scope,
+        paging(query),
         statuses=frozenset(query.status) or None,
-        resource_group=query.resource_group,
-        type=query.type,
-        name=query.name,
         endpoint=query.endpoint,
-        cursor=query.cursor,
-        limit=query.limit,
+        selector=parse_selector(query.selector) if query.selector is not None else (),
+        **equal,
     )
 
 
@@ -146,9 +142,13 @@ async def stop_session(call: Call[None, NoQuery]) -> SessionView:
     return await call.deps.terminator.stop(call.scope, session.id)
 
 
-async def get_history(call: Call[None, NoQuery]) -> Items[HistoryEntry]:
-    entries = await call.deps.store.sessions.history(call.scope, call.path("ref"))
-    return Items[HistoryEntry](items=entries)
+async def update_session(call: Call[SessionPatch, NoQuery]) -> SessionView:
+    session = await authorization.controlled_session(call)
+    return await call.deps.store.sessions.change_labels(call.scope, session.id, call.body.user_labels)
+
+
+async def get_history(call: Call[None, HistoryQuery]) -> Page[HistoryEntry]:
+    return await call.deps.store.sessions.history(call.scope, call.path("ref"), paging(call.query))
 
 
 async def get_logs(call: Call[None, LogQuery]) -> web.StreamResponse:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.secret_names import MASK
 from moorage.common.model.spec import Model, Name, Workload
+from moorage.common.views.resources import Page
 from moorage.common.views.secrets import SecretSpec, SecretView
+from moorage.manager.api.listing import WholeQuery, order, paging
 from moorage.manager.api.request import read_path
-from moorage.manager.api.route import Call, Items, NoQuery
+from moorage.manager.api.route import Call, NoQuery
 
 
 class _SecretPath(Model):
@@ -21,8 +23,12 @@ async def put_secret(call: Call[SecretSpec, NoQuery]) -> SecretView:
     return await call.deps.store.secrets.put(call.scope, name, call.body.value)
 
 
-async def list_secrets(call: Call[None, NoQuery]) -> Items[SecretView]:
-    return Items[SecretView](items=await call.deps.store.secrets.all(call.scope))
+class SecretQuery(WholeQuery):
+    sort: Literal["name", "-name", "changed_at", "-changed_at"] = order("name")
+
+
+async def list_secrets(call: Call[None, SecretQuery]) -> Page[SecretView]:
+    return await call.deps.store.secrets.page(call.scope, paging(call.query))
 
 
 async def delete_secret(call: Call[None, NoQuery]) -> SecretView:

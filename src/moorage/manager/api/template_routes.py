@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from moorage.common.model.templates import TemplateRun, TemplateSpec
 from moorage.common.views.pending import PlanView
-from moorage.common.views.resources import SessionView
+from moorage.common.views.resources import Page, SessionView
 from moorage.common.views.templates import TemplateView
 from moorage.manager.api import sessions, templates
-from moorage.manager.api.route import Items, Route, route
+from moorage.manager.api.route import Route, route
 
 _TEMPLATE = "/v1/templates/{name:.+}"
 
@@ -17,7 +17,8 @@ TEMPLATE_ROUTES: tuple[Route, ...] = (
         "/v1/templates",
         templates.list_templates,
         "List the templates of the project and those for all, each in its latest version",
-        Items[TemplateView],
+        Page[TemplateView],
+        query=templates.TemplateQuery,
         access="viewer",
     ),
     route(
@@ -39,7 +40,8 @@ TEMPLATE_ROUTES: tuple[Route, ...] = (
         f"{_TEMPLATE}/versions",
         templates.list_versions,
         "List the versions of a template, newest first",
-        Items[TemplateView],
+        Page[TemplateView],
+        query=templates.VersionsQuery,
         access="viewer",
     ),
     route(

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from moorage.common.model.errors import Forbidden, InvalidInput
 from moorage.common.model.roles import Role
-from moorage.common.model.spec import Model, SessionSpec, Word
+from moorage.common.model.spec import Model, NoNul, SessionSpec, Word
 from moorage.common.model.templates import TemplateRun, TemplateSpec, split_version
 from moorage.common.views.pending import PlanView
-from moorage.common.views.resources import SessionView
+from moorage.common.views.resources import Page, SessionView
 from moorage.common.views.templates import TemplateView
 from moorage.manager.api import sessions
+from moorage.manager.api.listing import PageQuery, WholeQuery, order, paging
 from moorage.manager.api.request import read_path
-from moorage.manager.api.route import Call, Items, NoQuery
+from moorage.manager.api.route import Call
 from moorage.manager.workloads import templates
 
 DEFAULT_GROUP = SessionSpec.model_fields["resource_group"].default
@@ -36,16 +37,26 @@ class VersionQuery(Model):
     )
 
 
-async def list_templates(call: Call[None, NoQuery]) -> Items[TemplateView]:
-    return Items[TemplateView](items=await call.deps.store.templates.all(call.scope))
+class TemplateQuery(WholeQuery):
+    project: NoNul | None = Field(None, description="Only of this project; empty: only those for all.")
+    sort: Literal["name", "-name", "created_at", "-created_at"] = order("name")
+
+
+class VersionsQuery(PageQuery):
+    sort: Literal["version", "-version"] = order("-version")
+
+
+async def list_templates(call: Call[None, TemplateQuery]) -> Page[TemplateView]:
+    query = call.query
+    return await call.deps.store.templates.page(call.scope, paging(query), project=query.project)
 
 
 async def get_template(call: Call[None, VersionQuery]) -> TemplateView:
     return await call.deps.store.templates.get(call.scope, call.path("name"), call.query.version)
 
 
-async def list_versions(call: Call[None, NoQuery]) -> Items[TemplateView]:
-    return Items[TemplateView](items=await call.deps.store.templates.versions(call.scope, call.path("name")))
+async def list_versions(call: Call[None, VersionsQuery]) -> Page[TemplateView]:
+    return await call.deps.store.templates.versions(call.scope, call.path("name"), paging(call.query))
 
 
 async def put_template(call: Call[TemplateSpec, OwnerQuery]) -> TemplateView:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from moorage.common.model.errors import Conflict
+from moorage.common.model.roles import MemberRole
 from moorage.common.model.spec import Model, Name
 from moorage.common.views.identity import (
     Membership,
@@ -10,13 +13,16 @@ from moorage.common.views.identity import (
     ProjectPatch,
     ProjectSpec,
     ProjectView,
+    Status,
     UserPatch,
     UserSpec,
     UserSubject,
     UserView,
 )
+from moorage.common.views.resources import Page
+from moorage.manager.api.listing import WholeQuery, order, paging
 from moorage.manager.api.request import read_path
-from moorage.manager.api.route import Call, Items, NoQuery, merged
+from moorage.manager.api.route import Call, NoQuery, merged
 
 
 class _MemberPath(Model):
@@ -24,12 +30,22 @@ class _MemberPath(Model):
     user: Name
 
 
+class NamedQuery(WholeQuery):
+    status: Status | None = None
+    sort: Literal["name", "-name", "created_at", "-created_at"] = order("name")
+
+
+class MemberQuery(WholeQuery):
+    role: MemberRole | None = None
+    sort: Literal["user", "-user", "changed_at", "-changed_at"] = order("user")
+
+
 async def create_user(call: Call[UserSpec, NoQuery]) -> UserView:
     return await call.deps.store.users.create(call.scope, call.body)
 
 
-async def list_users(call: Call[None, NoQuery]) -> Items[UserView]:
-    return Items[UserView](items=await call.deps.store.users.all(call.scope))
+async def list_users(call: Call[None, NamedQuery]) -> Page[UserView]:
+    return await call.deps.store.users.page(call.scope, paging(call.query), status=call.query.status)
 
 
 async def get_user(call: Call[None, NoQuery]) -> UserView:
@@ -59,8 +75,8 @@ async def create_project(call: Call[ProjectSpec, NoQuery]) -> ProjectView:
     return await call.deps.store.projects.create(call.scope, call.body)
 
 
-async def list_projects(call: Call[None, NoQuery]) -> Items[ProjectView]:
-    return Items[ProjectView](items=await call.deps.store.projects.all(call.scope))
+async def list_projects(call: Call[None, NamedQuery]) -> Page[ProjectView]:
+    return await call.deps.store.projects.page(call.scope, paging(call.query), status=call.query.status)
 
 
 async def get_project(call: Call[None, NoQuery]) -> ProjectView:
@@ -72,8 +88,10 @@ async def update_project(call: Call[ProjectPatch, NoQuery]) -> ProjectView:
     return await projects.update(call.scope, name, merged(call.body, await projects.get(call.scope, name)))
 
 
-async def list_members(call: Call[None, NoQuery]) -> Items[MemberView]:
-    return Items[MemberView](items=await call.deps.store.projects.members(call.scope, call.path("name")))
+async def list_members(call: Call[None, MemberQuery]) -> Page[MemberView]:
+    return await call.deps.store.projects.members(
+        call.scope, call.path("name"), paging(call.query), role=call.query.role
+    )
 
 
 async def set_member(call: Call[Membership, NoQuery]) -> MemberView:

@@ -15,6 +15,7 @@ import structlog
 
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
+from moorage.common.model.paging import Paging
 from moorage.common.model.reasons import Reason
 from moorage.manager.identity.scope import Scope
 from moorage.manager.loops.leader import Leader
@@ -68,7 +69,7 @@ class RoutineRunner:
         found: list[EndpointInfo] = []
         cursor: str | None = None
         while True:
-            records, cursor = await self._store.endpoints.page(_SCOPE, cursor=cursor, limit=_PAGE)
+            records, cursor = await self._store.endpoints.page(_SCOPE, Paging(_PAGE, cursor))
             found += map(_info, records)
             if cursor is None:
                 return ServingView(tuple(found))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import Conflict, InvalidInput, NotFound, PreconditionFailed
+from moorage.common.model.labels import MAX_LABELS, Selector
+from moorage.common.model.paging import FIRST, Paging
 from moorage.common.model.reasons import Reason
 from moorage.common.model.roles import Role
 from moorage.common.model.spec import EndpointSpec
@@ -50,19 +53,32 @@ class EndpointService:
         spec: EndpointSpec,
         *,
         shared_with: Sequence[str] = (),
+        user_labels: Mapping[str, str] = MappingProxyType({}),
         idempotency_key: IdempotencyKey | None = None,
     ) -> tuple[EndpointView, bool]:
         """The endpoint, and whether an earlier request under ``idempotency_key`` has created it. Raises
         ``Conflict`` for a name in use, ``NotFound`` for an unknown group."""
-        record, repeated = await self._store.create_once(scope, spec, shared_with, idempotency_key)
+        record, repeated = await self._store.create_once(
+            scope, spec, shared_with, user_labels, idempotency_key
+        )
         return self._view(scope, record), repeated
 
     async def get(self, scope: Scope, name: str) -> EndpointView:
         return self._view(scope, await self._store.get(scope, name))
 
-    async def page(self, scope: Scope, *, cursor: str | None = None, limit: int = 50) -> Page[EndpointView]:
-        """Ordered by name. ``cursor``: the ``next`` of the previous page."""
-        records, following = await self._store.page(scope, cursor=cursor, limit=limit)
+    async def page(
+        self,
+        scope: Scope,
+        paging: Paging = FIRST,
+        *,
+        selector: Selector = (),
+        user: str | None = None,
+        project: str | None = None,
+    ) -> Page[EndpointView]:
+        """Ordered by name by default."""
+        records, following = await self._store.page(
+            scope, paging, selector=selector, user=user, project=project
+        )
         return Page[EndpointView](items=[self._view(scope, record) for record in records], next=following)
 
     async def update(
@@ -90,7 +106,10 @@ class EndpointService:
                 raise _changed(before)
             # A request that was applied before is recognised by its key, although the version differs now.
             against = before if matches else replace(before, version=-1)
-            made = await self._store.update(scope, against, spec, shared_with, request, idempotency_key)
+            labels = _changed_labels(before, patch)
+            made = await self._store.update(
+                scope, against, spec, shared_with, labels, request, idempotency_key
+            )
             if made is not None:
                 return self._view(scope, made[0]), made[1]
             if not matches:
@@ -109,8 +128,8 @@ class EndpointService:
             )
         return self._view(scope, await self._store.scale(scope, name, replicas))
 
-    async def revisions(self, scope: Scope, name: str) -> list[RevisionView]:
-        return await self._store.revisions(scope, name)
+    async def revisions(self, scope: Scope, name: str, paging: Paging = FIRST) -> Page[RevisionView]:
+        return await self._store.revisions(scope, name, paging)
 
     async def undo(self, scope: Scope, name: str, revision: int | None) -> EndpointView:
         """Return to an earlier revision; None: the last complete one. Raises ``Conflict`` if there is none,
@@ -146,9 +165,9 @@ class EndpointService:
             )
         return self._view(scope, made)
 
-    async def decisions(self, scope: Scope, name: str) -> list[ScalingDecision]:
-        """The newest scaling decisions, newest first."""
-        return await self._loads.decisions(scope, name)
+    async def decisions(self, scope: Scope, name: str, paging: Paging = FIRST) -> Page[ScalingDecision]:
+        """Scaling decisions, newest first by default."""
+        return await self._loads.decisions(scope, name, paging)
 
     async def delete(self, scope: Scope, name: str) -> EndpointView:
         """The name is free at once; the replicas stop soon after."""
@@ -157,6 +176,18 @@ class EndpointService:
 
     def _view(self, scope: Scope, record: EndpointRecord) -> EndpointView:
         return visible_part(scope, endpoint_view(record, self._clock.now()))
+
+
+def _changed_labels(before: EndpointRecord, patch: EndpointPatch) -> dict[str, str]:
+    """Raises ``InvalidInput`` for too many labels."""
+    changed = before.user_labels | (patch.user_labels or {})
+    labels = {key: value for key, value in changed.items() if value is not None}
+    if len(labels) > MAX_LABELS:
+        raise InvalidInput(
+            f"the endpoint would have {len(labels)} labels; {MAX_LABELS} are allowed",
+            next_step="remove some: null as the value removes a label",
+        )
+    return labels
 
 
 def _changed(before: EndpointRecord) -> PreconditionFailed:
@@ -200,6 +231,7 @@ def endpoint_view(record: EndpointRecord, now: datetime) -> EndpointView:
         user=snapshot.owner.user,
         project=snapshot.owner.project,
         shared_with=record.shared_with,
+        user_labels=record.user_labels,
         spec=snapshot.spec,
         running=sum(load.running for load in loads),
         waiting=sum(load.waiting for load in loads) + snapshot.waiting,

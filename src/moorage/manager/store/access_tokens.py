@@ -12,17 +12,24 @@ from typing import Any
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import Conflict, NotFound
+from moorage.common.model.paging import FIRST, Paging
 from moorage.common.model.service_ports import app_path
 from moorage.common.model.status import TERMINAL, Status
 from moorage.common.views.access_tokens import AccessTokenSpec, AccessTokenView, AppView, NewAccessTokenView
+from moorage.common.views.resources import Page
 from moorage.manager.identity.scope import Scope
+from moorage.manager.store.cursors import Listing
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import as_uuid
+from moorage.manager.store.schema import ID, TIME
 from moorage.manager.store.session_errors import session_not_found
 
 ACCESS_TOKEN_PREFIX = "mga-"
+_LISTING = Listing(
+    SQL["access_token_list"], {"id": ID, "created_at": TIME}, ("created_at",), ("id",), "created_at"
+)
 
 
 class AccessTokenStore:
@@ -64,12 +71,15 @@ class AccessTokenStore:
         shown = {"access_token": access_token, "protocol": view.protocol, "path": view.path}
         return NewAccessTokenView.model_validate({**_fields(rows[0]), **shown})
 
-    async def valid(self, scope: Scope, session_id: str, app: str) -> list[AccessTokenView]:
+    async def valid(
+        self, scope: Scope, session_id: str, app: str, paging: Paging = FIRST
+    ) -> Page[AccessTokenView]:
         """Valid tokens for a service port, oldest first."""
         await self._row(scope, session_id)
         args = session_id, app, scope.projects, scope.user
-        rows = await self._db.fetch(SQL["access_token_list"], *args)
-        return [AccessTokenView.model_validate(_fields(row)) for row in rows]
+        rows, following = await _LISTING.page(self._db, paging, *args)
+        items = [AccessTokenView.model_validate(_fields(row)) for row in rows]
+        return Page[AccessTokenView](items=items, next=following)
 
     async def revoke(self, scope: Scope, session_id: str, app: str, access_token_id: str) -> AccessTokenView:
         """Raises ``NotFound``."""

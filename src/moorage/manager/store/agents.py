@@ -5,17 +5,31 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
+from sqlalchemy import Text
+
 from moorage.common.model.errors import Conflict, NotFound
 from moorage.common.model.ids import AgentId, EndpointId, SessionId
+from moorage.common.model.paging import FIRST, Paging
 from moorage.common.model.status import AgentStatus
 from moorage.common.views import resources
 from moorage.manager.lifecycle.silence import Contact, Mark
 from moorage.manager.scheduling.core.demand import DEVICE_SUFFIX, SHARES_SUFFIX, in_request_units
+from moorage.manager.store.cursors import Listing
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.reports import ReportStore
 from moorage.manager.store.rows import Row
+from moorage.manager.store.schema import TIME
+
+_LISTING = Listing(
+    SQL["agent_list"],
+    {name: Text() for name in ("id", "resource_group", "status", "cordon")},
+    ("id", "resource_group"),
+    ("id",),
+    "id",
+)
+_HISTORY = Listing(SQL["agent_history"], {"at": TIME}, ("at",), ("at",), "-at")
 
 
 class AgentStore:
@@ -26,8 +40,23 @@ class AgentStore:
         self._connection = reports.connection
         self._watch_connection = db.dedicated_connection()
 
-    async def all(self) -> list[resources.AgentView]:
-        return [_view(row) for row in await self._db.fetch(SQL["agent_list"], None)]
+    async def page(
+        self,
+        paging: Paging = FIRST,
+        *,
+        groups: Collection[str] | None = None,
+        closed: Collection[str] = (),
+        resource_group: str | None = None,
+        status: AgentStatus | None = None,
+        cordon: str | None = None,
+    ) -> resources.Page[resources.AgentView]:
+        """Those of ``groups`` (None: any) but the ``closed`` ones. Others: filters."""
+        named = resource_group if groups is None else {*groups} & {resource_group or one for one in groups}
+        only = {"resource_group": named, "status": status, "cordon": cordon}
+        rows, following = await _LISTING.page(
+            self._db, paging, None, only=only, without={"resource_group": closed}
+        )
+        return resources.Page[resources.AgentView](items=[_view(row) for row in rows], next=following)
 
     async def get(self, agent_id: str) -> resources.AgentView:
         """Raises ``NotFound``."""
@@ -160,11 +189,12 @@ class AgentStore:
         rows = await self._db.fetch(SQL["sessions_past_drain"], now)
         return [(SessionId(r["session_id"]), AgentId(r["agent_id"]), r["cordoned_by"]) for r in rows]
 
-    async def history(self, agent_id: str, limit: int = 50) -> list[resources.AgentEvent]:
+    async def history(self, agent_id: str, paging: Paging = FIRST) -> resources.Page[resources.AgentEvent]:
         """Administrative changes of an agent, newest first. Raises ``NotFound``."""
         await self.get(agent_id)
-        rows = await self._db.fetch(SQL["agent_history"], agent_id, limit)
-        return [resources.AgentEvent.model_validate(dict(row)) for row in rows]
+        rows, following = await _HISTORY.page(self._db, paging, agent_id)
+        events = [resources.AgentEvent.model_validate(dict(row)) for row in rows]
+        return resources.Page[resources.AgentEvent](items=events, next=following)
 
     async def delete_history(self, days: int) -> None:
         """Delete history entries older than ``days``."""

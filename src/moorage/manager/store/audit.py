@@ -7,13 +7,17 @@ from typing import Any
 
 from sqlalchemy import select
 
+from moorage.common.model.paging import FIRST, Paging
 from moorage.common.views.audit import AuditEntry
 from moorage.common.views.resources import Page
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store import identity_tables
-from moorage.manager.store.cursors import read_number_cursor
+from moorage.manager.store.cursors import Order, fetch_page
 from moorage.manager.store.database import Database
 from moorage.manager.store.queries import SQL
+
+# Ids are given in order of time.
+_ORDER = Order({"at": identity_tables.audit_log.c.id}, [identity_tables.audit_log.c.id], "-at")
 
 
 class AuditStore:
@@ -51,10 +55,9 @@ class AuditStore:
         filters: dict[str, str],
         since: datetime | None,
         until: datetime | None,
-        cursor: str | None,
-        limit: int,
+        paging: Paging = FIRST,
     ) -> Page[AuditEntry]:
-        """Newest first. ``filters``: values of actor, user, action, resource and name. Raises
+        """Newest first by default. ``filters``: values of actor, user, action, resource and name. Raises
         ``InvalidInput`` for a cursor that is not the ``next`` of a page."""
         scope.require_all("audit entries")
         a = identity_tables.audit_log.c
@@ -64,11 +67,7 @@ class AuditStore:
             conditions.append(a.at >= since)
         if until is not None:
             conditions.append(a.at < until)
-        if cursor is not None:
-            conditions.append(a.id < read_number_cursor(cursor))
-        statement = (
-            select(identity_tables.audit_log).where(*conditions).order_by(a.id.desc()).limit(limit + 1)
-        )
-        rows = await self._db.select(statement)
-        shown = [AuditEntry(**dict(row), user=row["user_name"]) for row in rows[:limit]]
-        return Page[AuditEntry](items=shown, next=str(shown[-1].id) if len(rows) > limit else None)
+        statement = select(identity_tables.audit_log).where(*conditions)
+        rows, following = await fetch_page(self._db, statement, _ORDER, paging)
+        shown = [AuditEntry(**dict(row), user=row["user_name"]) for row in rows]
+        return Page[AuditEntry](items=shown, next=following)

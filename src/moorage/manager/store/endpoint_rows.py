@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -47,6 +47,7 @@ class EndpointRecord:
     created_at: datetime
     replicas: list[ReplicaView]
     shared_with: list[str]
+    user_labels: dict[str, str] = field(default_factory=dict)
     newest: int = 1
     scalings: int = 0
     newest_failed: bool = False
@@ -118,6 +119,7 @@ def _record(row: Row, replicas: Sequence[Row], starts: Mapping[str, StartHistory
         row["created_at"],
         [_view(one, snapshot) for one, snapshot in zip(replicas, snapshots, strict=True)],
         row["shared_with"],
+        row["user_labels"],
         newest=row["newest"],
         scalings=row["scalings"],
         newest_failed=row["newest_failed_at"] is not None,

@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Literal
 
-from sqlalchemy import or_, select
+from sqlalchemy import Integer, or_, select
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import Conflict, NotFound
 from moorage.common.model.ids import EndpointId
+from moorage.common.model.labels import Selector
+from moorage.common.model.paging import FIRST, Paging
 from moorage.common.model.spec import EndpointSpec
 from moorage.common.views.endpoints import RevisionView
+from moorage.common.views.resources import Page
 from moorage.manager.identity.keys import IdempotencyKey
 from moorage.manager.identity.scope import Scope
-from moorage.manager.store import session_errors, tables
-from moorage.manager.store.cursors import invalid_cursor
+from moorage.manager.store import selectors, session_errors, tables
+from moorage.manager.store.cursors import Listing, Order, fetch_page
 from moorage.manager.store.database import Database
 from moorage.manager.store.endpoint_rows import EndpointRecord, read_endpoints, spec_columns
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row
+
+_E = tables.endpoints.c
+_ORDER = Order({"name": _E.name, "created_at": _E.created_at}, [_E.id], "name")
+_REVISIONS = Listing(
+    SQL["endpoint_revisions"], {"revision": Integer()}, ("revision",), ("revision",), "-revision"
+)
 
 
 class EndpointStore:
@@ -36,23 +46,25 @@ class EndpointStore:
         spec: EndpointSpec,
         *,
         shared_with: Sequence[str] = (),
+        user_labels: Mapping[str, str] = MappingProxyType({}),
         idempotency_key: IdempotencyKey | None = None,
     ) -> EndpointRecord:
         """It belongs to the owner of ``scope``. ``shared_with``: other projects that may use it; "*": all.
         Raises ``Conflict`` for a name in use, ``NotFound`` for an unknown group."""
-        return (await self.create_once(scope, spec, shared_with, idempotency_key))[0]
+        return (await self.create_once(scope, spec, shared_with, user_labels, idempotency_key))[0]
 
     async def create_once(
         self,
         scope: Scope,
         spec: EndpointSpec,
         shared_with: Sequence[str],
+        user_labels: Mapping[str, str],
         idempotency_key: IdempotencyKey | None,
     ) -> tuple[EndpointRecord, bool]:
         """As ``create``, and safe to repeat: a repeated call returns the endpoint of the first one, and True.
         Raises ``Conflict`` also for a key that was used with another request."""
         stored, serving = spec_columns(spec)
-        digest = _digest("create", spec.name, spec, shared_with)
+        digest = _digest("create", spec.name, spec, shared_with, user_labels)
         row = (
             await self._connection.fetch(
                 SQL["endpoint_create"],
@@ -69,6 +81,7 @@ class EndpointStore:
                 serving,
                 *_key_columns(idempotency_key),
                 digest,
+                dict(user_labels),
             )
         )[0]
         if row["repeated"] is not None:
@@ -96,6 +109,7 @@ class EndpointStore:
         before: EndpointRecord,
         spec: EndpointSpec,
         shared_with: Sequence[str],
+        user_labels: Mapping[str, str],
         request: str,
         idempotency_key: IdempotencyKey | None,
     ) -> tuple[EndpointRecord, bool] | None:
@@ -121,6 +135,7 @@ class EndpointStore:
                 scope.owner.isolated,
                 spec.rollout.canary,
                 spec.groups,
+                dict(user_labels),
             )
         )[0]
         if row["repeated"] is not None:
@@ -162,14 +177,15 @@ class EndpointStore:
         self._announce(snapshot.endpoint_id)
         return await self.get(scope, snapshot.name)
 
-    async def revisions(self, scope: Scope, name: str) -> list[RevisionView]:
-        """Newest first. Raises ``NotFound``."""
+    async def revisions(self, scope: Scope, name: str, paging: Paging = FIRST) -> Page[RevisionView]:
+        """Newest first by default. Raises ``NotFound``."""
         snapshot = (await self.get(scope, name)).snapshot
-        rows = await self._db.fetch(SQL["endpoint_revisions"], snapshot.endpoint_id)
-        return [
+        rows, following = await _REVISIONS.page(self._db, paging, snapshot.endpoint_id)
+        items = [
             RevisionView(**dict(row), current=row["revision"] == snapshot.revision, state=_state(row))
             for row in rows
         ]
+        return Page[RevisionView](items=items, next=following)
 
     async def get(self, scope: Scope, name: str) -> EndpointRecord:
         """Raises ``NotFound``, also for an endpoint that was deleted while its replicas are still
@@ -185,21 +201,21 @@ class EndpointStore:
         return records[0]
 
     async def page(
-        self, scope: Scope, *, cursor: str | None = None, limit: int = 50
+        self,
+        scope: Scope,
+        paging: Paging = FIRST,
+        *,
+        selector: Selector = (),
+        user: str | None = None,
+        project: str | None = None,
     ) -> tuple[list[EndpointRecord], str | None]:
-        """Ordered by name, with the cursor of the next page. ``cursor``: the last name of the previous
-        page."""
-        e = tables.endpoints.c
-        conditions: list[Any] = [e.deleted_at.is_(None), *_visible(scope)]
-        if cursor is not None:
-            if not cursor.isprintable():
-                raise invalid_cursor(cursor)
-            conditions.append(e.name > cursor)
-        found = await self._db.select(
-            select(tables.endpoints).where(*conditions).order_by(e.name).limit(limit + 1)
-        )
-        records = await self._records(found[:limit])
-        return records, found[limit - 1]["name"] if len(found) > limit else None
+        """Ordered by name by default, with the cursor of the next page."""
+        conditions: list[Any] = [_E.deleted_at.is_(None), *_visible(scope)]
+        conditions += [c == v for c, v in ((_E.owner, user), (_E.project, project)) if v is not None]
+        conditions += selectors.conditions(_E.user_labels, selector)
+        statement = select(tables.endpoints).where(*conditions)
+        found, following = await fetch_page(self._db, statement, _ORDER, paging)
+        return await self._records(found), following
 
     async def scale(self, scope: Scope, name: str, replicas: int) -> EndpointRecord:
         """Set the number of replicas and clear the count of failures. Raises ``NotFound``."""
@@ -261,9 +277,12 @@ def _key_columns(key: IdempotencyKey | None) -> tuple[str | None, str | None]:
     return (key.scope, key.key) if key else (None, None)
 
 
-def _digest(kind: str, name: str, spec: EndpointSpec, shared_with: Sequence[str]) -> str:
+def _digest(
+    kind: str, name: str, spec: EndpointSpec, shared_with: Sequence[str], user_labels: Mapping[str, str]
+) -> str:
     """SHA-256 of a request, to detect another one under the same idempotency key."""
     request = [kind, name, spec.model_dump(mode="json", exclude_defaults=True), sorted(shared_with)]
+    request += [dict(user_labels)] if user_labels else []
     return hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
 
 

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import structlog
 from pydantic import ValidationError
+from sqlalchemy import Boolean, Text
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import Conflict, MoorageError, NotFound, PreconditionFailed
 from moorage.common.model.group_options import GroupOptions
 from moorage.common.model.hpc_options import HpcOptions
 from moorage.common.model.ids import AgentId
+from moorage.common.model.paging import FIRST, Paging
 from moorage.common.views import resources
 from moorage.manager.scheduling.core.policy import Policy, Preemption
+from moorage.manager.store.cursors import Listing
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
+from moorage.manager.store.schema import TIME
 
 log = structlog.get_logger("moorage.store.groups")
 # A manager learns of changes at once; this is for a notification that was lost.
 SITES_CACHED_S = 5.0
 # Options that the release before does not know. They are stored only where they are set.
 _NEW_OPTIONS = ("images", "mounts", "hpc", "description", "projects", "users")
+
+_LISTING = Listing(
+    SQL["group_list"],
+    {"name": Text(), "is_retired": Boolean(), "changed_at": TIME},
+    ("name", "changed_at"),
+    ("name",),
+    "name",
+)
 
 
 class GroupStore:
@@ -52,6 +64,19 @@ class GroupStore:
 
     async def all(self) -> list[resources.GroupView]:
         return [_view(row) for row in await self._db.fetch(SQL["group_list"], None)]
+
+    async def page(
+        self,
+        paging: Paging = FIRST,
+        *,
+        names: Collection[str] | None = None,
+        closed: Collection[str] = (),
+        retired: bool | None = None,
+    ) -> resources.Page[resources.GroupView]:
+        """Those of ``names`` (None: any) but the ``closed`` ones. ``retired``: only those, or only others."""
+        only = {"name": names, "is_retired": retired}
+        rows, following = await _LISTING.page(self._db, paging, None, only=only, without={"name": closed})
+        return resources.Page[resources.GroupView](items=[_view(row) for row in rows], next=following)
 
     async def get(self, name: str) -> resources.GroupView:
         """Raises ``NotFound``."""

@@ -6,11 +6,15 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+from sqlalchemy import Text
+
 from moorage.common.aio.clock import Clock
 from moorage.common.link.messages import KeyGrant, ProjectGrant, RequestLimits
 from moorage.common.model.errors import Conflict, InvalidInput, MoorageError, NotFound
+from moorage.common.model.paging import FIRST, Paging
 from moorage.common.model.roles import Role
 from moorage.common.views.keys import KeyLimits, KeySpec, KeyView, NewKeyView
+from moorage.common.views.resources import Page
 from moorage.manager.identity.keys import ApiKey, ConsoleSession, Owner, digest_of
 from moorage.manager.identity.roles import (
     UserFacts,
@@ -21,13 +25,23 @@ from moorage.manager.identity.roles import (
     owner_of_new_key,
 )
 from moorage.manager.identity.scope import Scope
+from moorage.manager.store.cursors import Listing
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
+from moorage.manager.store.schema import TIME
 
 KEY_PREFIX = "mg-"
 RATES = ("requests_per_minute", "tokens_per_minute", "concurrent_requests")
 _RESTRICTIONS = ("scopes", "models", "resource_groups", "max_priority", *RATES)
+
+_LISTING = Listing(
+    SQL["key_list"],
+    {"name": Text(), "user": Text(), "project": Text(), "role": Text(), "created_at": TIME},
+    ("name", "created_at"),
+    ("name",),
+    "name",
+)
 
 
 class KeyStore:
@@ -78,9 +92,19 @@ class KeyStore:
         self._notify()
         return NewKeyView.model_validate({**_key_fields(rows[0]), "secret": secret})
 
-    async def all(self, scope: Scope) -> list[KeyView]:
-        rows = await self._db.fetch(SQL["key_list"], None, scope.projects, scope.user)
-        return [KeyView.model_validate(_key_fields(row)) for row in rows]
+    async def page(
+        self,
+        scope: Scope,
+        paging: Paging = FIRST,
+        *,
+        user: str | None = None,
+        project: str | None = None,
+        role: Role | None = None,
+    ) -> Page[KeyView]:
+        only = {"user": user, "project": project, "role": role}
+        rows, following = await _LISTING.page(self._db, paging, None, scope.projects, scope.user, only=only)
+        items = [KeyView.model_validate(_key_fields(row)) for row in rows]
+        return Page[KeyView](items=items, next=following)
 
     async def get(self, scope: Scope, name: str) -> KeyView:
         """Raises ``NotFound``."""

@@ -8,23 +8,29 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from sqlalchemy import Integer
+
 from moorage.common.link.proxy_messages import LoadReport
 from moorage.common.model.ids import AgentId, EndpointId, SessionId
+from moorage.common.model.paging import FIRST, Paging
 from moorage.common.model.spec import EndpointSpec
 from moorage.common.model.usage import EngineUse
 from moorage.common.views.endpoints import ScalingDecision
+from moorage.common.views.resources import Page
 from moorage.manager.identity.scope import Scope
 from moorage.manager.serving.routines import EndpointInfo
 from moorage.manager.serving.snapshots import Decision, LoadSample, Scaling
+from moorage.manager.store.cursors import Listing
 from moorage.manager.store.database import Database
 from moorage.manager.store.endpoint_rows import FRESH_S
 from moorage.manager.store.endpoints import EndpointStore
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row
+from moorage.manager.store.schema import TIME
 
 _LARGEST = 1_000_000_000
-_SHOWN = 50
+_DECISIONS = Listing(SQL["scaling_decisions"], {"number": Integer(), "at": TIME}, ("at",), ("number",), "-at")
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,11 +131,11 @@ class LoadStore:
         self._notifier.notify_routes(changed)
         return bool(changed)
 
-    async def decisions(self, scope: Scope, name: str) -> list[ScalingDecision]:
-        """The newest ones of an endpoint, newest first. Raises ``NotFound``."""
+    async def decisions(self, scope: Scope, name: str, paging: Paging = FIRST) -> Page[ScalingDecision]:
+        """Those of an endpoint, newest first. Raises ``NotFound``."""
         record = await self._endpoints.get(scope, name)
-        rows = await self._db.fetch(SQL["scaling_decisions"], record.snapshot.endpoint_id, _SHOWN)
-        return [ScalingDecision(**dict(row)) for row in rows]
+        rows, following = await _DECISIONS.page(self._db, paging, record.snapshot.endpoint_id)
+        return Page[ScalingDecision](items=[ScalingDecision(**dict(row)) for row in rows], next=following)
 
 
 def _scaled(row: Row) -> ScaledEndpoint:

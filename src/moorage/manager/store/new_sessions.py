@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from moorage.common.model.ids import EndpointId
@@ -38,6 +38,7 @@ class NewSession:
     term: int | None = None
     endpoint_revision: int | None = None
     template: str | None = None
+    user_labels: Mapping[str, str] = field(default_factory=dict)
 
 
 def columns(items: Sequence[NewSession], lost_grace_s: float) -> tuple[list[Any], ...]:

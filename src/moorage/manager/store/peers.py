@@ -8,17 +8,36 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import asyncpg
+from sqlalchemy import Text
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import Conflict, Forbidden, InvalidInput, NotFound
+from moorage.common.model.paging import FIRST, Paging
 from moorage.common.views.peers import JoinRequest, JoinTokenSpec, JoinTokenView, PeerKind, PeerView
+from moorage.common.views.resources import Page
+from moorage.manager.store.cursors import Listing
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
+from moorage.manager.store.schema import ID, TIME
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _WITH_ARTICLE = {"agent": "an agent", "proxy": "a proxy"}
 _TOKEN_LIFETIME = timedelta(hours=1)
+_PEERS = Listing(
+    SQL["peers_list"],
+    {"kind": Text(), "name": Text(), "joined_at": TIME},
+    ("kind", "name", "joined_at"),
+    ("kind", "name"),
+    "kind",
+)
+_JOIN_TOKENS = Listing(
+    SQL["join_token_list"],
+    {"id": ID, "kind": Text(), "created_at": TIME, "expires_at": TIME},
+    ("created_at", "expires_at"),
+    ("id",),
+    "created_at",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +97,11 @@ class PeerStore:
             )
         return JoinTokenView.model_validate(dict(rows[0]))
 
-    async def join_tokens(self) -> list[JoinTokenView]:
+    async def join_tokens(self, paging: Paging = FIRST, *, kind: str | None = None) -> Page[JoinTokenView]:
         """Tokens that can still be used."""
-        rows = await self._db.fetch(SQL["join_token_list"])
-        return [JoinTokenView.model_validate(dict(row)) for row in rows]
+        rows, following = await _JOIN_TOKENS.page(self._db, paging, only={"kind": kind})
+        items = [JoinTokenView.model_validate(dict(row)) for row in rows]
+        return Page[JoinTokenView](items=items, next=following)
 
     async def delete_join_token(self, token_id: str, *, actor: str) -> JoinTokenView:
         """Peers that joined with it stay. Raises ``NotFound``."""
@@ -143,9 +163,9 @@ class PeerStore:
             for row in await self._db.fetch(SQL["peers_valid"], list(peer_ids))
         }
 
-    async def all(self) -> list[PeerView]:
-        rows = await self._db.fetch(SQL["peers_list"])
-        return [PeerView.model_validate(dict(row)) for row in rows]
+    async def page(self, paging: Paging = FIRST, *, kind: str | None = None) -> Page[PeerView]:
+        rows, following = await _PEERS.page(self._db, paging, only={"kind": kind})
+        return Page[PeerView](items=[PeerView.model_validate(dict(row)) for row in rows], next=following)
 
     async def revoke(self, kind: str, name: str, *, actor: str) -> PeerView:
         """Reject its certificates from now on. Raises ``NotFound``."""

@@ -9,19 +9,32 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
+from sqlalchemy import Text
+
 from moorage.common.model.errors import NotFound
 from moorage.common.model.group_options import QuotaLimits, QuotaScope
+from moorage.common.model.paging import FIRST, Paging
 from moorage.common.model.slots import parse_amount
 from moorage.common.views import resources
 from moorage.manager.identity.scope import Scope
 from moorage.manager.scheduling.core.model import Quota
 from moorage.manager.scheduling.core.policy import Policy
+from moorage.manager.store.cursors import Listing
 from moorage.manager.store.database import Database
 from moorage.manager.store.held_slots import SESSIONS, HeldSums
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
+from moorage.manager.store.schema import TIME
 
 _COLUMNS: Mapping[str, str] = {"user": "owner", "project": "project", "group": "resource_group"}
+
+_LISTING = Listing(
+    SQL["quota_list"],
+    {"scope": Text(), "name": Text(), "changed_at": TIME},
+    ("scope", "name", "changed_at"),
+    ("scope", "name"),
+    "scope",
+)
 
 
 class QuotaStore:
@@ -29,9 +42,13 @@ class QuotaStore:
         self._db, self._notifier = db, notifier
         self._connection = db.dedicated_connection()
 
-    async def all(self, scope: Scope) -> list[resources.QuotaView]:
+    async def page(
+        self, scope: Scope, paging: Paging = FIRST, *, kind: QuotaScope | None = None
+    ) -> resources.Page[resources.QuotaView]:
         """Those that the caller may see: its own, of its projects, and of groups."""
-        return await self._views(await self._rows(scope, None, None))
+        args = None, None, scope.projects, scope.owner.user
+        rows, following = await _LISTING.page(self._db, paging, *args, only={"scope": kind})
+        return resources.Page[resources.QuotaView](items=await self._views(rows), next=following)
 
     async def get(self, scope: Scope, kind: QuotaScope, name: str) -> resources.QuotaView:
         """Raises ``NotFound``."""

@@ -43,6 +43,7 @@ def session_view(row: Row, kernels: Iterable[Row], endpoint: str | None) -> reso
         slots=row["slots"],
         spec=spec,
         template=row["template"],
+        user_labels=row["user_labels"],
         kernels=[kernel_view(k) for k in kernels],
         hold=_hold(row) if row["status"] == Status.PENDING else None,
     )

@@ -8,14 +8,28 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from sqlalchemy import Text
+
 from moorage.common.model.errors import Conflict, InvalidInput, NotFound
 from moorage.common.model.ids import EndpointId
+from moorage.common.model.paging import FIRST, Paging
+from moorage.common.views.resources import Page
 from moorage.common.views.secrets import SecretView
 from moorage.manager.identity.scope import Scope
 from moorage.manager.secrets.keyring import Keyring, SealedSecret, missing_keys
+from moorage.manager.store.cursors import Listing
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
+from moorage.manager.store.schema import TIME
+
+_LISTING = Listing(
+    SQL["secret_list"],
+    {"name": Text(), "changed_at": TIME},
+    ("name", "changed_at"),
+    ("name",),
+    "name",
+)
 
 
 class SecretStore:
@@ -44,9 +58,15 @@ class SecretStore:
         return SecretView.model_validate(dict(rows[0]))
 
     async def all(self, scope: Scope) -> list[SecretView]:
-        """The secrets of the owner's project, by name."""
+        """The secrets of the owner's project."""
         rows = await self._db.fetch(SQL["secret_list"], scope.owner.project)
         return [SecretView.model_validate(dict(row)) for row in rows]
+
+    async def page(self, scope: Scope, paging: Paging = FIRST) -> Page[SecretView]:
+        """The secrets of the owner's project."""
+        rows, following = await _LISTING.page(self._db, paging, scope.owner.project)
+        items = [SecretView.model_validate(dict(row)) for row in rows]
+        return Page[SecretView](items=items, next=following)
 
     async def delete(self, scope: Scope, name: str) -> SecretView:
         """Returns the secret as it was. Raises ``NotFound``."""

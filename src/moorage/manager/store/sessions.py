@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import asyncpg
-from sqlalchemy import literal, select, text, tuple_
+from sqlalchemy import Integer, select, text
 
 from moorage.common.aio.clock import Clock
+from moorage.common.model.errors import InvalidInput
 from moorage.common.model.ids import EndpointId, SessionId
+from moorage.common.model.labels import MAX_LABELS, Selector
+from moorage.common.model.paging import FIRST, Paging
 from moorage.common.model.reasons import Reason
 from moorage.common.model.roles import Role
 from moorage.common.model.spec import SessionSpec
-from moorage.common.model.status import LIVE, Result, SessionType, Status
+from moorage.common.model.status import LIVE, Result, Status
 from moorage.common.views import resources
 from moorage.manager.identity.keys import IdempotencyKey
 from moorage.manager.identity.scope import Scope
 from moorage.manager.pki.ssh_keys import derive_key_pair
-from moorage.manager.store import new_sessions, rows, session_errors, spec_kernels, tables, visibility
+from moorage.manager.store import (
+    new_sessions,
+    rows,
+    selectors,
+    session_errors,
+    spec_kernels,
+    tables,
+    visibility,
+)
 from moorage.manager.store.batch_writer import BatchWriter
-from moorage.manager.store.cursors import make_time_cursor, read_time_cursor
+from moorage.manager.store.cursors import Listing, Order, fetch_page
 from moorage.manager.store.database import Database
 from moorage.manager.store.new_sessions import NewSession
 from moorage.manager.store.notifier import Notifier
@@ -32,6 +44,9 @@ V = TypeVar("V", resources.SessionView, resources.HistoryEntry)
 # The predicate of the partial index sessions_live_newest. Postgres cannot match the index to a list of
 # parameters.
 _LIVE = text("sessions.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')")
+_S = tables.sessions.c
+_ORDER = Order({"created_at": _S.created_at, "name": _S.name}, [_S.id], "-created_at")
+_HISTORY = Listing(SQL["history_list"], {"revision": Integer()}, ("revision",), ("revision",), "revision")
 
 
 class SessionStore:
@@ -107,6 +122,9 @@ class SessionStore:
         name = spec.name or f"{spec.type}-{session_id[-8:]}"
         kernel, secret = self._clock.new_id(), self._clock.secret()
         digest = new_sessions.digest(spec) if idempotency_key else None
+        user_labels = spec.user_labels
+        if user_labels:  # they are a column, and no part of what runs
+            spec = spec.model_copy(update={"user_labels": {}})
         slots = spec_kernels.total_slots(spec)
         new = NewSession(
             session_id,
@@ -120,6 +138,7 @@ class SessionStore:
             secret,
             idempotency_key,
             digest,
+            user_labels=user_labels,
         )
         if spec.cluster is None:
             return new
@@ -173,6 +192,7 @@ class SessionStore:
             slots=new.slots,
             spec=new.spec,
             template=new.template,
+            user_labels=dict(new.user_labels),
             kernels=[first, *subs],
         )
 
@@ -180,12 +200,13 @@ class SessionStore:
         dependencies = [(n, at, d) for n, i in enumerate(items, 1) for at, d in enumerate(i.spec.depends_on)]
         columns = new_sessions.columns(items, self._lost_grace_s)
         isolated, templates = [i.owner.isolated for i in items], [i.template for i in items]
+        labels = [json.dumps(i.user_labels) if i.user_labels else "{}" for i in items]
         created: list[Any] = []
         needs_checks = bool(dependencies) or any(i.subs or i.term is not None for i in items)
         if not needs_checks and not self._has_pending_quotas:
             # The short statement creates nothing when it finds that there are quotas of pending sessions.
             created = await self._create_connection.fetch(
-                SQL["session_create"], *columns, isolated, templates
+                SQL["session_create"], *columns, isolated, templates, labels
             )
             self._has_pending_quotas = created[0]["has_pending_quotas"]
         if needs_checks or self._has_pending_quotas:
@@ -202,6 +223,7 @@ class SessionStore:
                 isolated,
                 [i.endpoint_revision for i in items],
                 templates,
+                labels,
             )
             self._has_pending_quotas = created[0]["has_pending_quotas"]
         return created
@@ -220,7 +242,7 @@ class SessionStore:
     async def get(self, scope: Scope, ref: str) -> resources.SessionView:
         """By id, else by name: the live session of that name, else the newest. Raises ``NotFound``."""
         found = await self.find(scope, ref)
-        page = await self._select(scope, tables.sessions.c.id == found, limit=1)
+        page = await self._select(scope, FIRST, tables.sessions.c.id == found)
         if not page.items:
             raise session_errors.session_not_found(ref)
         return page.items[0]
@@ -228,39 +250,33 @@ class SessionStore:
     async def page(
         self,
         scope: Scope,
+        paging: Paging = FIRST,
         *,
         statuses: frozenset[Status] | None = None,
-        resource_group: str | None = None,
-        type: SessionType | None = None,
-        name: str | None = None,
+        selector: Selector = (),
         endpoint: str | None = None,
-        cursor: str | None = None,
-        limit: int = 50,
+        **equal: str | None,
     ) -> resources.Page[resources.SessionView]:
-        """Newest first. ``cursor``: the ``next`` of the previous page; raises ``InvalidInput`` for any
-        other."""
+        """Newest first by default. ``equal``: values of resource_group, type, name, user and project. Raises
+        ``InvalidInput`` for a cursor that is not the ``next`` of a page."""
         s = tables.sessions.c
         conditions: list[Any] = []
         if statuses is not None:
             conditions.append(s.status.in_(sorted(statuses)))
             if statuses <= LIVE:
                 conditions.append(_LIVE)
-        for column, value in ((s.resource_group, resource_group), (s.type, type), (s.name, name)):
-            if value is not None:
-                conditions.append(column == str(value))
+        columns = {"user": s.owner}
+        conditions += [
+            columns.get(name, s.get(name)) == str(value) for name, value in equal.items() if value is not None
+        ]
+        conditions += selectors.conditions(s.user_labels, selector)
         if endpoint is not None:
             e = tables.endpoints.c
             conditions.append(s.endpoint_id.in_(select(e.id).where(e.name == endpoint)))
-        if cursor is not None:
-            created_at, last = read_time_cursor(cursor)
-            conditions.append(
-                tuple_(s.created_at, s.id)
-                < tuple_(literal(created_at, s.created_at.type), literal(last, s.id.type))
-            )
-        return await self._select(scope, *conditions, limit=limit)
+        return await self._select(scope, paging, *conditions)
 
     async def _select(
-        self, scope: Scope, *conditions: Any, limit: int
+        self, scope: Scope, paging: Paging, *conditions: Any
     ) -> resources.Page[resources.SessionView]:
         s, e = tables.sessions, tables.endpoints
         if scope.projects is not None:
@@ -269,27 +285,39 @@ class SessionStore:
             select(s, e.c.name.label("endpoint_name"))
             .select_from(s.outerjoin(e, s.c.endpoint_id == e.c.id))
             .where(*conditions)
-            .order_by(s.c.created_at.desc(), s.c.id.desc())
-            .limit(limit + 1)
         )
-        found = await self._db.select(statement)
-        shown = found[:limit]
+        shown, following = await fetch_page(self._db, statement, _ORDER, paging)
         kernels = await self._db.fetch(SQL["session_kernels"], [r["id"] for r in shown])
         views = [
             rows.session_view(r, [k for k in kernels if k["session_id"] == r["id"]], r["endpoint_name"])
             for r in shown
         ]
         views = await self._concealed(scope, views)
-        last = shown[-1] if len(found) > limit else None
-        return resources.Page[resources.SessionView](
-            items=views, next=make_time_cursor(last["created_at"], last["id"]) if last else None
+        return resources.Page[resources.SessionView](items=views, next=following)
+
+    async def history(
+        self, scope: Scope, ref: str, paging: Paging = FIRST
+    ) -> resources.Page[resources.HistoryEntry]:
+        """Oldest first by default. Raises ``NotFound``."""
+        found, following = await _HISTORY.page(self._db, paging, await self.find(scope, ref))
+        entries = [resources.HistoryEntry(**dict(row)) for row in found]
+        return resources.Page[resources.HistoryEntry](
+            items=await self._concealed(scope, entries), next=following
         )
 
-    async def history(self, scope: Scope, ref: str) -> list[resources.HistoryEntry]:
-        """All entries, oldest first. Raises ``NotFound``."""
-        found = await self._db.fetch(SQL["history_list"], await self.find(scope, ref))
-        entries = [resources.HistoryEntry(**dict(row)) for row in found]
-        return await self._concealed(scope, entries)
+    async def change_labels(
+        self, scope: Scope, session_id: str, changes: Mapping[str, str | None]
+    ) -> resources.SessionView:
+        """Set labels, and remove those that are None. Raises ``InvalidInput`` for too many of them."""
+        kept = {key: value for key, value in changes.items() if value is not None}
+        removed = sorted(changes.keys() - kept.keys())
+        args = session_id, kept, removed, MAX_LABELS, scope.projects
+        if not await self._db.fetch(SQL["session_labels"], *args):
+            raise InvalidInput(
+                f"the session would have more than {MAX_LABELS} labels", next_step="remove some first"
+            )
+        self._notifier.notify_sessions([SessionId(session_id)])
+        return await self.get(scope, session_id)
 
     async def _concealed(self, scope: Scope, views: list[V]) -> list[V]:
         """Without the ids of sessions that the caller may not see, and without the output of those that it

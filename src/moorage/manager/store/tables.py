@@ -127,6 +127,7 @@ endpoints = table(
         "changed_at": TIME,
         "deleted_at": [TIME],
         "shared_with": ARRAY(Text()),
+        "user_labels": JSONB(),
         "isolated": Boolean(),
         "serving": JSONB(),
         "target_revision": Integer(),
@@ -177,6 +178,7 @@ sessions = table(
         "drain_reason": Text(),
         "drain_generation": [BigInteger()],
         "template": [Text()],
+        "user_labels": JSONB(),
     },
 )
 

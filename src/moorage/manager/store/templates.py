@@ -5,13 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import asyncpg
+from sqlalchemy import Integer, Text
 
 from moorage.common.model.errors import Conflict, NotFound
+from moorage.common.model.paging import FIRST, Paging
 from moorage.common.model.templates import TemplateSpec
+from moorage.common.views.resources import Page
 from moorage.common.views.templates import TemplateView
 from moorage.manager.identity.scope import Scope
+from moorage.manager.store.cursors import Listing
 from moorage.manager.store.database import Database
 from moorage.manager.store.queries import SQL
+from moorage.manager.store.schema import TIME
+
+_COLUMNS = {"project": Text(), "name": Text(), "version": Integer(), "created_at": TIME}
+_LISTING = Listing(SQL["template_list"], _COLUMNS, ("name", "created_at"), ("name",), "name")
+_VERSIONS = Listing(SQL["template_list"], _COLUMNS, ("version",), ("version",), "-version")
 
 
 class TemplateStore:
@@ -41,16 +50,20 @@ class TemplateStore:
             raise _not_found(scope.owner.project, name, version)
         return _view(row)
 
-    async def all(self, scope: Scope) -> list[TemplateView]:
-        """The latest version of each, by name."""
-        return [_view(row) for row in await self._db.fetch(SQL["template_list"], scope.owner.project, None)]
+    async def page(
+        self, scope: Scope, paging: Paging = FIRST, *, project: str | None = None
+    ) -> Page[TemplateView]:
+        """The latest version of each. ``project``: only of it; "": those for all."""
+        rows, following = await _LISTING.page(
+            self._db, paging, scope.owner.project, None, only={"project": project}
+        )
+        return Page[TemplateView](items=[_view(row) for row in rows], next=following)
 
-    async def versions(self, scope: Scope, name: str) -> list[TemplateView]:
+    async def versions(self, scope: Scope, name: str, paging: Paging = FIRST) -> Page[TemplateView]:
         """All versions of one, the newest first. Raises ``NotFound``."""
-        rows = await self._db.fetch(SQL["template_list"], scope.owner.project, name)
-        if not rows:
-            raise _not_found(scope.owner.project, name, None)
-        return [_view(row) for row in rows]
+        await self.get(scope, name)
+        rows, following = await _VERSIONS.page(self._db, paging, scope.owner.project, name)
+        return Page[TemplateView](items=[_view(row) for row in rows], next=following)
 
     async def delete(self, scope: Scope, name: str, *, for_all: bool) -> TemplateView:
         """Delete all its versions; sessions keep what they were made of. Returns the latest. Raises

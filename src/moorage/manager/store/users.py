@@ -5,7 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from sqlalchemy import Text
+
 from moorage.common.model.errors import Conflict, NotFound
+from moorage.common.model.paging import FIRST, Paging
 from moorage.common.model.roles import MemberRole
 from moorage.common.views.identity import (
     MemberView,
@@ -16,10 +19,24 @@ from moorage.common.views.identity import (
     UserSpec,
     UserView,
 )
+from moorage.common.views.resources import Page
 from moorage.manager.identity.scope import Scope
+from moorage.manager.store.cursors import Listing
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
+from moorage.manager.store.schema import TIME
+
+_NAMED = {"name": Text(), "status": Text(), "created_at": TIME}
+_USERS = Listing(SQL["user_list"], _NAMED, ("name", "created_at"), ("name",), "name")
+_PROJECTS = Listing(SQL["project_list"], _NAMED, ("name", "created_at"), ("name",), "name")
+_MEMBERS = Listing(
+    SQL["member_list"],
+    {"user": Text(), "role": Text(), "changed_at": TIME},
+    ("user", "changed_at"),
+    ("user",),
+    "user",
+)
 
 
 class UserStore:
@@ -36,9 +53,12 @@ class UserStore:
             raise Conflict(f"there is a user {spec.name!r}", next_step="choose another name")
         return await self.get(scope, spec.name)
 
-    async def all(self, scope: Scope) -> list[UserView]:
+    async def page(
+        self, scope: Scope, paging: Paging = FIRST, *, status: str | None = None
+    ) -> Page[UserView]:
         scope.require_all("users")
-        return [_user(row) for row in await self._db.fetch(SQL["user_list"], None)]
+        rows, following = await _USERS.page(self._db, paging, None, only={"status": status})
+        return Page[UserView](items=[_user(row) for row in rows], next=following)
 
     async def get(self, scope: Scope, name: str) -> UserView:
         """Raises ``NotFound``."""
@@ -72,9 +92,13 @@ class ProjectStore:
             raise Conflict(f"there is a project {spec.name!r}", next_step="choose another name")
         return await self.get(scope, spec.name)
 
-    async def all(self, scope: Scope) -> list[ProjectView]:
-        rows = await self._db.fetch(SQL["project_list"], scope.projects, None)
-        return [ProjectView.model_validate(dict(row)) for row in rows]
+    async def page(
+        self, scope: Scope, paging: Paging = FIRST, *, status: str | None = None
+    ) -> Page[ProjectView]:
+        only = {"status": status}
+        rows, following = await _PROJECTS.page(self._db, paging, scope.projects, None, only=only)
+        items = [ProjectView.model_validate(dict(row)) for row in rows]
+        return Page[ProjectView](items=items, next=following)
 
     async def get(self, scope: Scope, name: str) -> ProjectView:
         """Raises ``NotFound``."""
@@ -91,11 +115,15 @@ class ProjectStore:
         self._notifier.notify([Topic.KEYS])
         return await self.get(scope, name)
 
-    async def members(self, scope: Scope, project: str) -> list[MemberView]:
+    async def members(
+        self, scope: Scope, project: str, paging: Paging = FIRST, *, role: MemberRole | None = None
+    ) -> Page[MemberView]:
         """Raises ``NotFound`` for an unknown project."""
         await self.get(scope, project)
-        rows = await self._db.fetch(SQL["member_list"], scope.projects, project, None)
-        return [MemberView.model_validate(dict(row)) for row in rows]
+        args, only = (scope.projects, project, None), {"role": role}
+        rows, following = await _MEMBERS.page(self._db, paging, *args, only=only)
+        items = [MemberView.model_validate(dict(row)) for row in rows]
+        return Page[MemberView](items=items, next=following)
 
     async def set_member(self, scope: Scope, project: str, user: str, role: MemberRole) -> MemberView:
         """Raises ``NotFound`` for an unknown project or user."""

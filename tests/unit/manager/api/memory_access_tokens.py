@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
+from memory_pages import page
+
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import NotFound
+from moorage.common.model.paging import Paging
 from moorage.common.model.service_ports import app_path
 from moorage.common.views.access_tokens import AccessTokenSpec, AccessTokenView, AppView, NewAccessTokenView
-from moorage.common.views.resources import SessionView
+from moorage.common.views.resources import Page, SessionView
 from moorage.manager.identity.scope import Scope
 
 
@@ -46,8 +49,9 @@ class MemoryAccessTokens:
         address = {"access_token": access_token, "protocol": found.protocol, "path": found.path}
         return NewAccessTokenView.model_validate(created.model_dump() | address)
 
-    async def valid(self, scope: Scope, session_id: str, app: str) -> list[AccessTokenView]:
-        return [view for view in self.views.values() if (view.session_id, view.app) == (session_id, app)]
+    async def valid(self, scope: Scope, session_id: str, app: str, paging: Paging) -> Page[AccessTokenView]:
+        found = (view for view in self.views.values() if (view.session_id, view.app) == (session_id, app))
+        return page(found, paging)
 
     async def revoke(self, scope: Scope, session_id: str, app: str, access_token_id: str) -> AccessTokenView:
         if access_token_id not in self.views:

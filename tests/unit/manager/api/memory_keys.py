@@ -5,10 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
+from memory_pages import page
+
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import Conflict, InvalidInput, MoorageError, NotFound
+from moorage.common.model.paging import Paging
 from moorage.common.model.roles import Role
 from moorage.common.views.keys import KeyLimits, KeySpec, KeyView, NewKeyView
+from moorage.common.views.resources import Page
 from moorage.manager.identity.keys import DEFAULT_PROJECT, ApiKey, Owner
 from moorage.manager.identity.roles import UserFacts, decide_key, owner_of_new_key
 from moorage.manager.identity.scope import Scope
@@ -52,8 +56,8 @@ class MemoryKeys:
         view = self._keep(secret, spec, scope.actor)
         return NewKeyView.model_validate({**view.model_dump(), "secret": secret})
 
-    async def all(self, scope: Scope) -> list[KeyView]:
-        return [self.views[name] for name in sorted(self.views) if self._sees(scope, name)]
+    async def page(self, scope: Scope, paging: Paging, **_: object) -> Page[KeyView]:
+        return page([self.views[name] for name in sorted(self.views) if self._sees(scope, name)], paging)
 
     def _sees(self, scope: Scope, name: str) -> bool:
         view = self.views.get(name)

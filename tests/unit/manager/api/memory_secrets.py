@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from memory_pages import page
+
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import InvalidInput, NotFound
+from moorage.common.model.paging import Paging
+from moorage.common.views.resources import Page
 from moorage.common.views.secrets import SecretView
 from moorage.manager.identity.scope import Scope
 
@@ -34,9 +38,10 @@ class MemorySecrets:
         )
         return self._views[project, name]
 
-    async def all(self, scope: Scope) -> list[SecretView]:
+    async def page(self, scope: Scope, paging: Paging) -> Page[SecretView]:
         self._check()
-        return [view for key, view in sorted(self._views.items()) if key[0] == scope.owner.project]
+        found = (view for key, view in sorted(self._views.items()) if key[0] == scope.owner.project)
+        return page(found, paging)
 
     async def delete(self, scope: Scope, name: str) -> SecretView:
         self._check()

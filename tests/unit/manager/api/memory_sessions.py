@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
+from memory_pages import page
 from scripted_session import CREATED_AT, ROOT, ScriptedSession
 
 from moorage.common.aio.clock import Clock
-from moorage.common.model.errors import AgentUnreachable, Conflict, InvalidInput, NotFound, PreconditionFailed
+from moorage.common.model.errors import AgentUnreachable, Conflict, NotFound, PreconditionFailed
 from moorage.common.model.ids import SessionId
+from moorage.common.model.labels import Selector, matches
+from moorage.common.model.paging import Paging
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec, SessionSpec
-from moorage.common.model.status import LIVE, EndpointStatus, SessionType, Status
+from moorage.common.model.status import LIVE, EndpointStatus, Status
 from moorage.common.views.endpoints import (
     EndpointPatch,
     EndpointView,
@@ -25,7 +28,6 @@ from moorage.common.views.resources import HistoryEntry, Page, SessionView
 from moorage.manager.identity.keys import IdempotencyKey, Owner
 from moorage.manager.identity.scope import Scope
 
-_V = TypeVar("_V")
 SYSTEM = Scope.system()
 
 
@@ -104,36 +106,41 @@ class MemorySessions:
     async def page(
         self,
         scope: Scope,
+        paging: Paging,
         *,
         statuses: frozenset[Status] | None,
-        resource_group: str | None,
-        type: SessionType | None,
-        name: str | None,
+        selector: Selector,
         endpoint: str | None,
-        cursor: str | None,
-        limit: int,
+        **equal: str | None,
     ) -> Page[SessionView]:
         self._check()
         kept = [
             view
             for view in reversed(self.views)
             if (statuses is None or view.status in statuses)
-            and resource_group in (None, view.resource_group)
-            and type in (None, view.type)
-            and name in (None, view.name)
+            and all(value in (None, getattr(view, field)) for field, value in equal.items())
             and endpoint in (None, view.endpoint)
+            and matches(selector, view.user_labels)
             and scope.reads(view.project)
         ]
-        items, following = _page(kept, cursor, limit)
-        return Page[SessionView](items=items, next=following)
+        return page(kept, paging)
+
+    async def change_labels(
+        self, scope: Scope, session_id: str, changes: Mapping[str, str | None]
+    ) -> SessionView:
+        session = self.one(session_id, scope)
+        labels = {**session.spec.user_labels, **changes}
+        kept = {key: value for key, value in labels.items() if value is not None}
+        session.spec = session.spec.model_copy(update={"user_labels": kept})
+        return session.view()
 
     async def stop(self, scope: Scope, ref: str) -> SessionView:
         session = self.one(ref, scope)
         session.stop(Reason.USER_REQUESTED, scope.actor)
         return session.view()
 
-    async def history(self, scope: Scope, ref: str) -> list[HistoryEntry]:
-        return self.one(ref, scope).history
+    async def history(self, scope: Scope, ref: str, paging: Paging) -> Page[HistoryEntry]:
+        return page(self.one(ref, scope).history, paging)
 
     async def read(
         self,
@@ -161,6 +168,7 @@ class _Endpoint:
     owner: Owner
     revision: int = 1
     version: int = 1
+    user_labels: Mapping[str, str] = field(default_factory=dict)
     revisions: list[EndpointSpec] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -195,6 +203,7 @@ class MemoryEndpoints:
         spec: EndpointSpec,
         *,
         shared_with: Sequence[str] = (),
+        user_labels: Mapping[str, str],
         idempotency_key: IdempotencyKey | None = None,
     ) -> tuple[EndpointView, bool]:
         self._check()
@@ -205,6 +214,7 @@ class MemoryEndpoints:
         if spec.name in self._endpoints:
             raise Conflict(f"an endpoint named {spec.name!r} exists already", next_step="choose another name")
         self.add(spec, scope.owner)
+        self._endpoints[spec.name].user_labels = user_labels
         self.created_once[idempotency_key] = spec
         return await self.get(scope, spec.name), False
 
@@ -228,12 +238,14 @@ class MemoryEndpoints:
             endpoint.revisions.append(spec)
             endpoint.revision = len(endpoint.revisions)
         endpoint.spec, endpoint.version = spec, endpoint.version + 1
+        changed = {**endpoint.user_labels, **(patch.user_labels or {})}
+        endpoint.user_labels = {key: value for key, value in changed.items() if value is not None}
         return await self.get(scope, name), False
 
-    async def revisions(self, scope: Scope, name: str) -> list[RevisionView]:
+    async def revisions(self, scope: Scope, name: str, paging: Paging) -> Page[RevisionView]:
         await self.get(scope, name)
         endpoint = self._endpoints[name]
-        return [
+        revisions = [
             RevisionView(
                 revision=number,
                 created_at=CREATED_AT,
@@ -244,10 +256,11 @@ class MemoryEndpoints:
             )
             for number, spec in reversed([*enumerate(endpoint.revisions, 1)])
         ]
+        return page(revisions, paging)
 
-    async def decisions(self, scope: Scope, name: str) -> list[ScalingDecision]:
+    async def decisions(self, scope: Scope, name: str, paging: Paging) -> Page[ScalingDecision]:
         await self.get(scope, name)
-        return self.scalings
+        return page(self.scalings, paging)
 
     async def undo(self, scope: Scope, name: str, revision: int | None) -> EndpointView:
         await self.get(scope, name)
@@ -294,15 +307,21 @@ class MemoryEndpoints:
             created_at=CREATED_AT,
             user=endpoint.owner.user,
             project=endpoint.owner.project,
+            user_labels=dict(endpoint.user_labels),
             spec=endpoint.spec,
             sessions=[one.replica() for one in replicas],
         )
 
-    async def page(self, scope: Scope, *, cursor: str | None, limit: int) -> Page[EndpointView]:
+    async def page(
+        self, scope: Scope, paging: Paging, *, selector: Selector = (), **_: str | None
+    ) -> Page[EndpointView]:
         self._check()
-        seen = [name for name, one in self._endpoints.items() if scope.reads(one.owner.project)]
-        names, following = _page(seen[::-1], cursor, limit)
-        return Page[EndpointView](items=[await self.get(scope, name) for name in names], next=following)
+        seen = [
+            await self.get(scope, name)
+            for name, one in reversed(self._endpoints.items())
+            if scope.reads(one.owner.project) and matches(selector, one.user_labels)
+        ]
+        return page(seen, paging)
 
     async def scale(self, scope: Scope, name: str, replicas: int) -> EndpointView:
         await self.get(scope, name)
@@ -316,11 +335,3 @@ class MemoryEndpoints:
             replica.stop(Reason.ENDPOINT_DELETED)
         del self._endpoints[name]
         return view.model_copy(update={"status": EndpointStatus.STOPPED})
-
-
-def _page(kept: Sequence[_V], cursor: str | None, limit: int) -> tuple[list[_V], str | None]:
-    if cursor is not None and not cursor.isdigit():
-        raise InvalidInput(f"{cursor!r} is not a cursor", next_step="use `next` of the page before")
-    begin = int(cursor or 0)
-    following = str(begin + limit) if begin + limit < len(kept) else None
-    return list(kept[begin : begin + limit]), following

@@ -12,6 +12,7 @@ from memory_access_tokens import MemoryAccessTokens
 from memory_keys import ADMIN_KEY as ADMIN_KEY
 from memory_keys import MEMBER_KEY as MEMBER_KEY
 from memory_keys import MemoryKeys
+from memory_pages import page
 from memory_secrets import MemorySecrets
 from memory_sessions import MemoryEndpoints, MemorySessions
 from memory_usage import MemoryLimits, MemoryUsage, MemoryUsageRecords
@@ -20,6 +21,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import Conflict, MoorageError, NotFound, StoreUnavailable
 from moorage.common.model.group_options import QuotaLimits, QuotaScope
 from moorage.common.model.hpc_options import HpcOptions
+from moorage.common.model.paging import Paging
 from moorage.common.model.slots import parse_amount, parse_slots
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import AgentStatus
@@ -29,6 +31,7 @@ from moorage.common.views.resources import (
     ForgottenAgent,
     GroupOptions,
     GroupView,
+    Page,
     QuotaView,
     SessionView,
 )
@@ -84,12 +87,13 @@ class MemoryAgents:
         self._database = database
         self.views = [_agent("node-1", clock.now())]
 
-    async def all(self) -> list[AgentView]:
+    async def page(self, paging: Paging, **_: Any) -> Page[AgentView]:
         self._database.check()
-        return self.views
+        return page(self.views, paging)
 
     async def get(self, agent_id: str) -> AgentView:
-        for view in await self.all():
+        self._database.check()
+        for view in self.views:
             if view.id == agent_id:
                 return view
         raise NotFound(f"no agent {agent_id!r}")
@@ -109,6 +113,9 @@ class MemoryGroups:
 
     async def all(self) -> list[GroupView]:
         return [await self.get(name) for name in sorted(self.options)]
+
+    async def page(self, paging: Paging, **_: Any) -> Page[GroupView]:
+        return page(await self.all(), paging)
 
     async def get(self, name: str) -> GroupView:
         self._database.check()
@@ -134,9 +141,9 @@ class MemoryQuotas:
         self.running = self.waiting = 0
         self.views: dict[tuple[str, str], QuotaView] = {}
 
-    async def all(self, scope: Scope) -> list[QuotaView]:
+    async def page(self, scope: Scope, paging: Paging, *, kind: QuotaScope | None) -> Page[QuotaView]:
         self._database.check()
-        return [self.views[key] for key in sorted(self.views)]
+        return page([self.views[key] for key in sorted(self.views)], paging)
 
     async def get(self, scope: Scope, kind: QuotaScope, name: str) -> QuotaView:
         self._database.check()

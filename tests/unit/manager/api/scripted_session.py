@@ -79,6 +79,7 @@ class ScriptedSession:
             detail=self.detail if ended else "",
             resource_group=self.spec.resource_group,
             priority=self.spec.priority,
+            user_labels=self.spec.user_labels,
             attempt=1,
             revision=len(self.history),
             endpoint=self.endpoint,

@@ -18,7 +18,7 @@ DOCUMENT: dict[str, Any] = describe(ROUTES, "1.2.3")
 
 EXPECTED = {
     "/v1/sessions": {"get", "post"},
-    "/v1/sessions/{ref}": {"get"},
+    "/v1/sessions/{ref}": {"get", "patch"},
     "/v1/sessions/{ref}/stop": {"post"},
     "/v1/sessions/{ref}/exec": {"get"},
     "/v1/sessions/{ref}/history": {"get"},
@@ -159,11 +159,15 @@ def test_schemas_match_the_validated_models() -> None:
         "type",
         "name",
         "endpoint",
+        "user",
+        "project",
+        "selector",
+        "sort",
     }
     (limit,) = [p for p in listing["parameters"] if p["name"] == "limit"]
     assert (limit["schema"]["minimum"], limit["schema"]["maximum"], limit["schema"]["default"]) == (
         1,
-        500,
+        1000,
         50,
     )
 

@@ -225,7 +225,7 @@ async def test_quotas(api: Api) -> None:
     assert (response.status, put["scope"], put["name"]) == (200, "project", "vision/a")
     assert (put["slots"], put["sessions"], put["pending"]) == ({"cuda.device": 0, "mem": 1 << 30}, 0, None)
     assert put["changed_by"] == "key:root"
-    assert (await api.request("GET", "/v1/quotas", key=MEMBER_KEY))[1] == {"items": [put]}
+    assert (await api.request("GET", "/v1/quotas", key=MEMBER_KEY))[1] == {"items": [put], "next": None}
     assert (await api.request("GET", "/v1/quotas/project/vision%2Fa"))[1] == put
     assert (await api.request("DELETE", "/v1/quotas/project/vision/a"))[1] == put
     assert (await api.request("GET", "/v1/quotas/project/vision/a"))[0].status == 404

@@ -1,2 +1,1 @@
--- Newest first.
-SELECT at, event, actor, detail FROM agent_history WHERE agent_id = $1 ORDER BY at DESC LIMIT $2
+SELECT at, event, actor, detail FROM agent_history WHERE agent_id = $1

@@ -11,4 +11,4 @@ SELECT a.*, CASE WHEN a.status = 'SUSPECT' THEN (
           AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')) AS kernels,
        CASE WHEN a.detached_stream IS DISTINCT FROM a.stream
             THEN coalesce((SELECT m.link FROM managers m WHERE m.id = a.manager), '') END AS manager_link
-FROM agents a WHERE ($1::text IS NULL OR a.id = $1) AND a.incarnation <> '' ORDER BY a.id
+FROM agents a WHERE ($1::text IS NULL OR a.id = $1) AND a.incarnation <> ''

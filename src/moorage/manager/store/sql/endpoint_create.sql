@@ -4,8 +4,8 @@
 WITH repeated AS (
     SELECT endpoint_id, request_digest FROM endpoint_idempotency_keys WHERE scope = $12 AND key = $13
 ), created AS (
-    INSERT INTO endpoints (id, name, spec, replicas, created_by, owner, project, shared_with, isolated, serving)
-    SELECT $1::uuid, $2, $3::jsonb, $4, $5, $7, $8, $9::text[], $10, $11::jsonb
+    INSERT INTO endpoints (id, name, spec, replicas, created_by, owner, project, shared_with, isolated, serving, user_labels)
+    SELECT $1::uuid, $2, $3::jsonb, $4, $5, $7, $8, $9::text[], $10, $11::jsonb, $15::jsonb
     WHERE NOT EXISTS (SELECT FROM unnest($6::text[]) g WHERE g NOT IN (SELECT name FROM resource_groups WHERE retired_at IS NULL)) AND NOT EXISTS (SELECT FROM repeated)
     ON CONFLICT DO NOTHING RETURNING id
 ), key_added AS (

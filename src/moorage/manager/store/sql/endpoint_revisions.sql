@@ -1,3 +1,3 @@
--- The revisions of an endpoint ($1), newest first.
+-- The revisions of an endpoint ($1).
 SELECT revision, spec, created_at, created_by, completed_at, failed_at, reason, detail
-FROM endpoint_revisions WHERE endpoint_id = $1::uuid ORDER BY revision DESC
+FROM endpoint_revisions WHERE endpoint_id = $1::uuid

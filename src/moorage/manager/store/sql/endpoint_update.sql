@@ -2,11 +2,11 @@
 -- before (`repeated`). Another template ($6) makes a new revision, the target from now on; NULL keeps the revision. A change
 -- also ends a give-up: replicas that failed before it no longer count (they are older than changed_at).
 -- What one who is no administrator has changed runs isolated ($13). With $14, a percentage that is not 0, a new revision is a
--- canary beside the one before, if that was complete; otherwise there is none. $15: its groups.
+-- canary beside the one before, if that was complete; otherwise there is none. $15: its groups. $16: its labels.
 WITH repeated AS (
     SELECT endpoint_id, request_digest FROM endpoint_idempotency_keys WHERE scope = $10 AND key = $11
 ), changed AS (
-    UPDATE endpoints e SET spec = $3::jsonb, serving = $4::jsonb, replicas = $5, shared_with = $7::text[],
+    UPDATE endpoints e SET spec = $3::jsonb, serving = $4::jsonb, replicas = $5, shared_with = $7::text[], user_labels = $16::jsonb,
         revision = e.revision + 1, changed_at = now(), isolated = e.isolated OR $13,
         target_revision = CASE WHEN $6::jsonb IS NULL THEN e.target_revision ELSE $8 END,
         canary_of = CASE WHEN $14 = 0 THEN NULL WHEN $6::jsonb IS NULL OR e.canary_of IS NOT NULL THEN e.canary_of ELSE (

@@ -1,6 +1,6 @@
-SELECT g.name, g.options, g.version, g.retired_at, g.changed_at, g.changed_by,
+SELECT g.name, g.options, g.version, g.retired_at, g.retired_at IS NOT NULL AS is_retired, g.changed_at, g.changed_by,
        (SELECT count(*) FROM agents a WHERE a.resource_group = g.name AND a.status = 'ALIVE') AS agents,
        (SELECT count(*) FROM sessions s WHERE s.resource_group = g.name AND s.status = 'PENDING') AS pending,
        (SELECT count(*) FROM sessions s WHERE s.resource_group = g.name
           AND s.status IN ('SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING', 'RUNNING', 'TERMINATING')) AS running
-FROM resource_groups g WHERE $1::text IS NULL OR g.name = $1 ORDER BY g.name
+FROM resource_groups g WHERE $1::text IS NULL OR g.name = $1

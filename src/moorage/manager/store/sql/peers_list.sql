@@ -5,4 +5,4 @@ SELECT p.id, p.kind, p.name, p.resource_group, p.joined_at, p.certificate_until,
           ELSE m.id = (SELECT a.manager FROM agents a
                        WHERE a.id = p.name AND a.detached_stream IS DISTINCT FROM a.stream) END
     LIMIT 1) AS manager
-FROM link_peers p WHERE p.revoked_at IS NULL ORDER BY p.kind, p.name
+FROM link_peers p WHERE p.revoked_at IS NULL

@@ -1,0 +1,66 @@
+"""Query parameters that listings share: page, order and selector."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Protocol
+
+from pydantic import AfterValidator, Field
+
+from moorage.common.model.labels import SELECTOR_LENGTH, parse_selector
+from moorage.common.model.paging import MAX_LIMIT, Paging
+from moorage.common.model.spec import Model, NoNul
+
+# The default of listings that people read as a whole, such as those of resource groups.
+WHOLE = 500
+
+
+def split_list(value: Any) -> Any:
+    """Accepts comma-separated and repeated values."""
+    parts = [value] if isinstance(value, str) else value
+    if not isinstance(parts, list):
+        return value
+    return [one.strip() for part in parts for one in str(part).split(",") if one.strip()]
+
+
+class PageQuery(Model):
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 50
+    cursor: Annotated[NoNul | None, Field(description="The `next` of the previous page.")] = None
+
+
+class WholeQuery(PageQuery):
+    limit: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = WHOLE
+
+
+class _Sorted(Protocol):
+    @property
+    def limit(self) -> int: ...
+    @property
+    def cursor(self) -> str | None: ...
+    @property
+    def sort(self) -> str: ...
+
+
+def paging(query: _Sorted) -> Paging:
+    """The page that a query asks for."""
+    return Paging(query.limit, query.cursor, query.sort)
+
+
+def order(default: str) -> Any:
+    """The field ``sort`` of a query."""
+    return Field(default, description="Field to sort by; - in front: in descending order.")
+
+
+def _check_selector(text: str) -> str:
+    parse_selector(text)
+    return text
+
+
+SelectorText = Annotated[
+    str,
+    Field(
+        max_length=SELECTOR_LENGTH,
+        description="Only with these user labels, as of Kubernetes: `team=vision,stage in (a,b),!old`.",
+        examples=["team=vision,stage in (dev,test)"],
+    ),
+    AfterValidator(_check_selector),
+]

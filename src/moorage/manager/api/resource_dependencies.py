@@ -1,0 +1,196 @@
+"""Interfaces through which the API uses the stores of what runs: sessions, endpoints, agents, groups.
+
+Methods that return a page take which one, and filters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Protocol
+
+from moorage.common.model.group_options import QuotaLimits, QuotaScope
+from moorage.common.model.hpc_options import HpcOptions
+from moorage.common.model.ids import SessionId
+from moorage.common.model.labels import Selector
+from moorage.common.model.paging import Paging
+from moorage.common.model.spec import EndpointSpec, SessionSpec
+from moorage.common.model.status import AgentStatus, Status
+from moorage.common.model.templates import TemplateSpec
+from moorage.common.views.endpoints import EndpointPatch, EndpointView, RevisionView, ScalingDecision
+from moorage.common.views.resources import (
+    AgentEvent,
+    AgentView,
+    ForgottenAgent,
+    GroupOptions,
+    GroupView,
+    HistoryEntry,
+    Page,
+    QuotaView,
+    SessionView,
+)
+from moorage.common.views.templates import TemplateView
+from moorage.manager.identity.keys import IdempotencyKey
+from moorage.manager.identity.scope import Scope
+
+
+class Sessions(Protocol):
+    """A ``ref`` is a session's id, else the name of a live session, else that of the newest session."""
+
+    async def create(
+        self, scope: Scope, spec: SessionSpec, *, template: str | None = None
+    ) -> SessionView: ...
+
+    async def create_once(
+        self,
+        scope: Scope,
+        spec: SessionSpec,
+        *,
+        idempotency_key: IdempotencyKey,
+        template: str | None = None,
+    ) -> tuple[SessionView, bool]:
+        """As ``create``. A repeated call under ``idempotency_key`` returns the session of the first one, and
+        True. Raises ``Conflict`` for another request under the same key."""
+        ...
+
+    async def get(self, scope: Scope, ref: str) -> SessionView: ...
+
+    async def names(
+        self, scope: Scope, session_ids: Collection[SessionId]
+    ) -> dict[SessionId, tuple[str, Status]]:
+        """Name and status of each session that the caller may see."""
+        ...
+
+    async def page(
+        self,
+        scope: Scope,
+        paging: Paging,
+        *,
+        statuses: frozenset[Status] | None,
+        selector: Selector,
+        endpoint: str | None,
+        **equal: str | None,
+    ) -> Page[SessionView]:
+        """``equal``: values of resource_group, type, name, user and project."""
+        ...
+
+    async def change_labels(
+        self, scope: Scope, session_id: str, changes: Mapping[str, str | None]
+    ) -> SessionView: ...
+
+    async def history(self, scope: Scope, ref: str, paging: Paging) -> Page[HistoryEntry]: ...
+
+
+class Templates(Protocol):
+    async def put(
+        self, scope: Scope, name: str, template: TemplateSpec, bases: list[str], *, for_all: bool
+    ) -> TemplateView: ...
+
+    async def get(self, scope: Scope, name: str, version: int | None = None) -> TemplateView: ...
+    async def page(self, scope: Scope, paging: Paging, *, project: str | None) -> Page[TemplateView]: ...
+    async def versions(self, scope: Scope, name: str, paging: Paging) -> Page[TemplateView]: ...
+    async def delete(self, scope: Scope, name: str, *, for_all: bool) -> TemplateView: ...
+
+
+class Agents(Protocol):
+    async def page(
+        self,
+        paging: Paging,
+        *,
+        groups: Collection[str] | None,
+        closed: Collection[str],
+        resource_group: str | None,
+        status: AgentStatus | None,
+        cordon: str | None,
+    ) -> Page[AgentView]: ...
+
+    async def get(self, agent_id: str) -> AgentView: ...
+
+    async def cordon(
+        self, agent_id: str, *, actor: str, drain: bool = False, stop_after_s: float | None = None
+    ) -> AgentView: ...
+
+    async def assign(self, agent_id: str, group: str, *, actor: str) -> AgentView: ...
+    async def uncordon(self, agent_id: str, *, actor: str) -> AgentView: ...
+    async def history(self, agent_id: str, paging: Paging) -> Page[AgentEvent]: ...
+    async def forget(self, agent_id: str, *, actor: str, destroyed: bool = False) -> ForgottenAgent: ...
+
+
+class Endpoints(Protocol):
+    """``manager.serving.endpoints`` describes the methods."""
+
+    async def create(
+        self,
+        scope: Scope,
+        spec: EndpointSpec,
+        *,
+        shared_with: Sequence[str] = (),
+        user_labels: Mapping[str, str],
+        idempotency_key: IdempotencyKey | None = None,
+    ) -> tuple[EndpointView, bool]: ...
+
+    async def update(
+        self,
+        scope: Scope,
+        name: str,
+        patch: EndpointPatch,
+        *,
+        if_match: frozenset[int] | None = None,
+        idempotency_key: IdempotencyKey | None = None,
+        check: Callable[[EndpointSpec], Awaitable[None]],
+    ) -> tuple[EndpointView, bool]: ...
+
+    async def get(self, scope: Scope, name: str) -> EndpointView: ...
+
+    async def page(
+        self,
+        scope: Scope,
+        paging: Paging,
+        *,
+        selector: Selector = (),
+        user: str | None = None,
+        project: str | None = None,
+    ) -> Page[EndpointView]: ...
+
+    async def revisions(self, scope: Scope, name: str, paging: Paging) -> Page[RevisionView]: ...
+    async def undo(self, scope: Scope, name: str, revision: int | None) -> EndpointView: ...
+    async def promote(self, scope: Scope, name: str) -> EndpointView: ...
+    async def decisions(self, scope: Scope, name: str, paging: Paging) -> Page[ScalingDecision]: ...
+    async def scale(self, scope: Scope, name: str, replicas: int) -> EndpointView: ...
+    async def delete(self, scope: Scope, name: str) -> EndpointView: ...
+
+
+class Groups(Protocol):
+    async def all(self) -> list[GroupView]: ...
+
+    async def page(
+        self,
+        paging: Paging,
+        *,
+        names: Collection[str] | None,
+        closed: Collection[str],
+        retired: bool | None,
+    ) -> Page[GroupView]: ...
+
+    async def get(self, name: str) -> GroupView: ...
+    async def site(self, name: str) -> HpcOptions | None: ...
+
+    async def put(
+        self,
+        name: str,
+        options: GroupOptions,
+        *,
+        actor: str,
+        if_match: frozenset[int] | None = None,
+        create: bool = False,
+    ) -> GroupView: ...
+
+    async def retire(
+        self, name: str, *, actor: str, if_match: frozenset[int] | None = None, drain: bool = False
+    ) -> GroupView: ...
+
+
+class Quotas(Protocol):
+    async def page(self, scope: Scope, paging: Paging, *, kind: QuotaScope | None) -> Page[QuotaView]: ...
+    async def get(self, scope: Scope, kind: QuotaScope, name: str) -> QuotaView: ...
+    async def put(self, scope: Scope, kind: QuotaScope, name: str, limits: QuotaLimits) -> QuotaView: ...
+    async def delete(self, scope: Scope, kind: QuotaScope, name: str) -> QuotaView: ...
