@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from moorage.agent.runtimes.base import CreateFailed, Handle, Launch
+from moorage.agent.runtimes.heappe import wire
 from moorage.agent.runtimes.heappe.client import HeappeClient
 from moorage.agent.runtimes.heappe.errors import HeappeFailed
+from moorage.agent.runtimes.heappe.interpretation import DOUBT_S
 from moorage.agent.runtimes.heappe.records import JobRecords
 from moorage.agent.runtimes.heappe.runtime import HeappeRules, HeappeRuntime
 from moorage.agent.runtimes.heappe.site import Wanted
@@ -198,6 +201,78 @@ async def test_a_job_whose_tunnel_never_heals_is_cancelled_to_be_replaced(
         await at.pass_time(900)
         assert await at.state(handle) is S.EXITED
         assert at.server.running() == []
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["callbacks", "callbacks-lost"])
+@PROFILES
+async def test_a_kernel_on_a_cluster_that_calls_back_lives_for_its_walltime(
+    tmp_path: Path, profile: str, lost: bool
+) -> None:
+    """Such clusters are not polled; a callback that is lost leaves the job RUNNING, and later Failed."""
+    async with agent(tmp_path, profile) as at:
+        at.server.switches.callback_cluster = True
+        handle = await at.runtime.create(launch())
+        await at.pass_time(120)
+        at.server.switches.callbacks_lost = lost
+        for _ in range(10):
+            await at.pass_time(WALLTIME_S / 12)
+            assert await at.state(handle) is S.RUNNING
+        await at.pass_time(WALLTIME_S / 3)
+        ended = await at.runtime.observe(handle)
+        assert (ended.state, ended.walltime_over) == (S.EXITED, True)
+        await at.runtime.destroy(handle)
+        assert (at.server.running(), at.runtime.doubtful_jobs()) == ([], ())
+
+
+@PROFILES
+async def test_a_job_that_is_guessed_to_have_failed_is_in_doubt(tmp_path: Path, profile: str) -> None:
+    """Without callbacks HEAppE gives a job up that has waited three times its walltime. It waits on."""
+    async with agent(tmp_path, profile) as at:
+        at.server.switches.callback_cluster = at.server.switches.callbacks_lost = True
+        at.server.cluster.holding = True
+        handle = await at.runtime.create(launch())
+        for _ in range(3):
+            await at.pass_time(WALLTIME_S - 400)
+            assert await at.state(handle) is S.QUEUED
+        assert at.runtime.doubtful_jobs() == ()
+        await at.pass_time(1800)
+        ended = await at.runtime.observe(handle)
+        assert (ended.state, ended.never_started) == (S.EXITED, True)
+        await at.runtime.destroy(handle)
+        assert at.server.running() == [handle.state["name"]], "HEAppE cancels no job that it shows as failed"
+        [doubt] = at.runtime.doubtful_jobs()
+        assert (doubt.name, "guess" in doubt.why) == (handle.state["name"], True)
+
+
+@PROFILES
+@pytest.mark.parametrize("call", ["ListJobs", "SubmitJob", "CreateJob", "ToJobNode", "RequestData"])
+async def test_a_call_that_hangs_ends_no_kernel(
+    tmp_path: Path, profile: str, call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that takes a call and never answers: each call has a limit of time, also in real seconds."""
+    for one in (wire.LIST_JOBS, wire.SUBMIT_JOB, wire.CREATE_JOB, wire.NODE_GET, wire.REQUEST_TUNNEL):
+        monkeypatch.setattr(wire, _name_of(one), replace(one, timeout_s=1.0))
+    async with agent(tmp_path, profile) as at:
+        at.server.switches.hangs, at.server.switches.only = 2, call
+        handle = await created(at)
+        await at.pass_time(200)
+        clear(at.server.switches)
+        await at.pass_time(400)
+        if handle is None:
+            await at.runtime.find()
+            await at.pass_time(200)
+            assert at.server.running() == []
+            return
+        if call == "SubmitJob":  # it was not taken, which only time tells
+            await at.pass_time(DOUBT_S)
+            assert (await at.state(handle), at.server.running()) == (S.EXITED, [])
+            return
+        assert await at.state(handle) is S.RUNNING
+        assert at.server.running() == [handle.state["name"]]
+
+
+def _name_of(call: wire.Call) -> str:
+    return next(name for name, value in vars(wire).items() if value is call)
 
 
 def test_every_switch_is_in_a_trap_or_tested_by_itself() -> None:

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from moorage.agent.engines import NodeInfo
-from moorage.agent.kernel import teardown
+from moorage.agent.kernel import create, teardown
 from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.leases import KernelLeases
 from moorage.agent.kernel.manager import KernelManager
@@ -182,6 +182,23 @@ async def test_kernel_runs_on_while_its_task_fails(node: Node, method: str) -> N
     node.order()
     await node.until(spec, None)
     assert node.node.kernels == {}
+
+
+async def test_agent_ends_although_a_start_does_not(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A site that takes no connection may hold a creation for minutes."""
+    monkeypatch.setattr(create, "CREATE_GRACE_S", 0.05)
+    begun = asyncio.Event()
+
+    async def hang(launch: Launch) -> Handle:
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(node.runtime, "create", hang)
+    node.order(kernel())
+    async with asyncio.timeout(30):
+        await begun.wait()
+        await node.kernels.close()
 
 
 @pytest.mark.parametrize("since_s", [WALLTIME_GRACE_S - 60, WALLTIME_GRACE_S + 60])

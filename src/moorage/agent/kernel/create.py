@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 # Enough for the newest stage of a start.
 _LOG_TAIL_BYTES = 4096
+# How long the end of the agent waits for the start of a kernel.
+CREATE_GRACE_S = 15.0
 
 
 class Refused(Exception):
@@ -138,13 +140,15 @@ async def create_workspace(context: AgentContext, spec: KernelSpec) -> None:
 
 
 async def start(runtime: Runtime, launch: Launch) -> Handle | CreateFailed:
-    """Start the kernel. A cancellation takes effect only after ``Runtime.create`` has returned: a
-    half-started kernel must be complete enough for the agent's next run to find it."""
+    """Start the kernel. A cancellation takes effect only after ``Runtime.create`` has returned, or after
+    ``CREATE_GRACE_S``: a half-started kernel should be complete enough for the agent's next run to find it.
+    A site that does not answer must not keep the agent from ending; then it is as if it had been killed."""
     creating = spawn(f"create.{launch.kernel_id}", failure_as_value(lambda: runtime.create(launch)))
     try:
         return await asyncio.shield(creating)
     except asyncio.CancelledError:
-        await asyncio.wait([creating])
+        _, unfinished = await asyncio.wait([creating], timeout=CREATE_GRACE_S)
+        await cancel_and_wait(*unfinished)
         raise
 
 

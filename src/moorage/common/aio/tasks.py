@@ -52,6 +52,9 @@ def cancel_requested() -> bool:
 
 
 def raise_failure(task: asyncio.Task[Any]) -> None:
-    """Raise the exception that ended ``task``, if one did."""
+    """Raise the exception that ended ``task``, if one did. Not while the current task is to end: the failure
+    would take the place of its cancellation, and whoever handles it would go on."""
+    if cancel_requested():
+        return
     if task.done() and not task.cancelled() and (error := task.exception()) is not None:
         raise error

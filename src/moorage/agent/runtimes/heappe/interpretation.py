@@ -176,7 +176,8 @@ def _failed(facts: Facts, ends_at: float | None) -> Interpretation:
         return Interpretation(_ended_by_walltime())
     if facts.running_at is None:
         detail = f"the job ended before it was seen running: {facts.reason or facts.state.name}"
-        return Interpretation(RuntimeObservation(ObservedState.EXITED, never_started=True, detail=detail))
+        never = RuntimeObservation(ObservedState.EXITED, never_started=True, detail=detail)
+        return Interpretation(never, _guessed(facts))
     if facts.state is JobState.CANCELED:
         detail = "the job was cancelled at the site"
         return Interpretation(RuntimeObservation(ObservedState.EXITED, detail=detail))
@@ -184,6 +185,16 @@ def _failed(facts: Facts, ends_at: float | None) -> Interpretation:
     # Nothing but the database says so: the job wrote no exit code.
     doubt = Doubt(f"{detail}; the job did not say how it ended", _NOT_CANCELLED, ends_at or 0.0)
     return Interpretation(RuntimeObservation(ObservedState.EXITED, detail=detail), doubt)
+
+
+def _guessed(facts: Facts) -> Doubt | None:
+    """Clusters that call back are not polled: HEAppE guesses that a job has failed that has waited for three
+    times its walltime. It may wait on, and run."""
+    waited_s = 0.0 if facts.created_at is None else facts.now - facts.created_at
+    if facts.created_at is None or facts.state is not JobState.FAILED or waited_s < 3 * facts.walltime_s:
+        return None
+    why = "it waited for three times its walltime, after which sites that call back only guess that it failed"
+    return Doubt(why, _NOT_CANCELLED, facts.created_at + 2 * waited_s + facts.walltime_s)
 
 
 def _ended_by_walltime() -> RuntimeObservation:
