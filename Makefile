@@ -134,10 +134,11 @@ test-docker: $(STAMP) ## Containers, in a private Docker Engine (needs root; ins
 	@if why=$$($(BIN)/python -m tests.containers.prepare); then exec $(PYTEST) -n 2 --dist loadgroup -m "docker and not vllm" tests/conformance tests/containers; \
 	else printf '%s\n' "" "*** THE TESTS WITH DOCKER DID NOT RUN: $$why" "" >&2; fi
 
+# Four workers, each with a Slurm of its own: most of the time passes in walltimes.
 .PHONY: test-hpc
-test-hpc: $(STAMP) $(PY4HEAPPE_STAMP) ## Jobs in a private Slurm, which it installs (needs root)
+test-hpc: $(STAMP) $(PY4HEAPPE_STAMP) ## Jobs in a private Slurm, which it installs (needs root); twelve minutes
 	$(PYTEST) tests/heappe/test_judge.py
-	@if why=$$($(BIN)/python -m tests.hpc.prepare); then exec $(PYTEST) $(or $(HPC_ARGS),-m hpc) tests/conformance/test_runtime.py tests/heappe tests/hpc; \
+	@if why=$$($(BIN)/python -m tests.hpc.prepare); then exec $(PYTEST) -v -n 4 --dist loadgroup $(or $(HPC_ARGS),-m hpc) tests/hpc tests/heappe tests/conformance/test_runtime.py; \
 	else printf '%s\n' "" "*** THE TESTS WITH SLURM DID NOT RUN: $$why" "" >&2; fi
 
 .PHONY: test-hpc-short

@@ -20,6 +20,7 @@ from moorage.common.views.resources import GroupOptions, SessionView
 from moorage.demo.model import write_tiny_gguf
 from moorage.sdk import Client
 from tests.e2e.harness import Platform, until
+from tests.hpc.conftest import PORTS
 from tests.hpc.load import Load, constant_load
 from tests.hpc.sites import DirectSite, HeappeSite
 
@@ -75,47 +76,75 @@ def scripted(name: str = "slow", **fields: object) -> EndpointSpec:
     return EndpointSpec.model_validate(given | fields)
 
 
-@DIRECTLY
-async def test_batch_session_and_its_log(platform: Platform, site: DirectSite) -> None:
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+async def test_spill_over_to_the_site_and_return(platform: Platform, site: DirectSite) -> None:
+    """Processes of one node are preferred. While it is full, the site serves; a group counts as full for
+    minutes."""
+    local, cpus = "local", os.cpu_count() or 1
+    node = {"cpu": cpus, "mem": "64MiB"}
     async with ready(platform, site) as client:
-        for name, command, result in (
-            ("fine", ["sh", "-c", "echo hello; pwd"], "SUCCESS"),
-            ("bad", ["sh", "-c", "exit 3"], "FAILED"),
-        ):
-            spec = {"name": name, "command": command, "resource_group": GROUP, "resources": {"cpu": 1}}
-            await client.create_session(SessionSpec.model_validate(spec))
-            seen = await ended(client, name)
-            assert seen.result == result, seen
-        done = platform.run("logs", "fine")
-        assert done.stdout.startswith("hello\n"), done
+        await client.update_group(local, GroupOptions())
+        start_node(platform, local)
+        full = {"name": "full", "command": ["sleep", "100000"], "resource_group": local, "resources": node}
+        await client.create_session(SessionSpec.model_validate(full))
 
+        async def runs() -> bool:
+            return (await client.get_session("full")).status == "RUNNING"
 
-async def test_llama_model_is_served_by_a_job(
-    platform: Platform, site: DirectSite, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    model = tmp_path_factory.mktemp("model") / "tiny.gguf"
-    write_tiny_gguf(model)
-    tiny = {"name": "tiny", "engine": "llamacpp", "model": str(model), "resource_group": GROUP,
-            "resources": {"cpu": 1, "mem": "512MiB"}}  # fmt: skip
-    async with ready(platform, site) as client:
-        await client.create_endpoint(EndpointSpec.model_validate(tiny))
-        await until("it is ready", lambda: is_ready(client, "tiny"), WITHIN_S)
-        async with aiohttp.ClientSession(headers=platform.auth) as http:
-            body = {"model": "tiny", "prompt": "Hi", "max_tokens": 4}
-            async with http.post(f"{platform.openai_url}/completions", json=body) as answer:
-                assert answer.status == 200, await answer.text()
-        await client.delete_endpoint("tiny")
+        async def groups(*wanted: str) -> bool:
+            """Whether one ready replica is in each of these groups, and none elsewhere."""
+            sessions = (await client.list_sessions(endpoint="slow")).items
+            live = [one for one in sessions if one.status not in TERMINAL]
+            found = sorted(one.resource_group for one in live)
+            return found == sorted(wanted) and await is_ready(client, "slow", len(wanted))
+
+        await until("the node is full", runs, WITHIN_S)
+        groups_in_order = {"resource_group": local, "resource_groups": [local, GROUP]}
+        await client.create_endpoint(scripted(resources=node, **groups_in_order))
+        await until("the site serves", lambda: groups(GROUP), WITHIN_S)
+        async with load(platform, "slow") as seen:
+            await client.stop_session("full")
+            await until("it has returned", lambda: groups(local), 400 + WITHIN_S)
+            await until("no job is left", lambda: nothing_left(site), WITHIN_S)
+            assert len(seen.requests) > 100
+            await client.scale_endpoint("slow", 2)
+            await until("the site serves as well", lambda: groups(local, GROUP), WITHIN_S)
+            await client.scale_endpoint("slow", 1)
+            await until("the node serves alone", lambda: groups(local), WITHIN_S)
+        await client.delete_endpoint("slow")
         await until("no job is left", lambda: nothing_left(site), WITHIN_S)
 
 
-async def test_two_models_on_one_site(platform: Platform, site: DirectSite) -> None:
-    async with ready(platform, site) as client:
-        for name in ("one", "two"):
-            await client.create_endpoint(scripted(name))
-        for name in ("one", "two"):
-            await until(f"{name} is ready", lambda name=name: is_ready(client, name), WITHIN_S)
-        for name in ("one", "two"):
-            await client.delete_endpoint(name)
+def start_node(platform: Platform, group: str) -> None:
+    first, last = (int(port) + PORTS for port in platform.env["MOORAGE_AGENT__PORT_RANGE"].split("-"))
+    env = {
+        "ID": "node-2",
+        "PORT_RANGE": f"{first}-{last}",
+        "RUNTIMES": '["process"]',
+        "RESOURCE_GROUP": group,
+    }
+    given = {f"MOORAGE_AGENT__{name}": value for name, value in env.items()}
+    platform.start("agent", env=given, known_as="agent-2")
+
+
+@pytest.mark.slow
+async def test_walltime_is_passed_under_load(platform: Platform, site: DirectSite) -> None:
+    """Streams that began as long as ``drain_timeout_s`` before the end of the walltime are complete, too."""
+    async with ready(platform, site, "short", walltime_s=60, successor_at=0.4) as client:
+        await client.create_endpoint(scripted(rollout={"drain_timeout_s": 15}))
+        await until("it is ready", lambda: is_ready(client, "slow"), WITHIN_S)
+        first = set(site.cluster.jobs())
+        async with load(platform, "slow", 20, long_words=280) as seen:
+
+            async def is_replaced() -> bool:
+                return not first & set(site.cluster.jobs())
+
+            await until("the first job is over", is_replaced, 150)
+            assert site.cluster.jobs(), "its successor runs"
+            await asyncio.sleep(5)
+        assert len(seen.requests) > 300
+        await client.delete_endpoint("slow")
         await until("no job is left", lambda: nothing_left(site), WITHIN_S)
 
 
@@ -211,73 +240,45 @@ def site_kills(site: DirectSite):
     return (kill_heappe, kill_tunnel) if isinstance(site, HeappeSite) else ()
 
 
-@pytest.mark.slow
-async def test_walltime_is_passed_under_load(platform: Platform, site: DirectSite) -> None:
-    """Streams that began as long as ``drain_timeout_s`` before the end of the walltime are complete, too."""
-    async with ready(platform, site, "short", walltime_s=60, successor_at=0.4) as client:
-        await client.create_endpoint(scripted(rollout={"drain_timeout_s": 15}))
-        await until("it is ready", lambda: is_ready(client, "slow"), WITHIN_S)
-        first = set(site.cluster.jobs())
-        async with load(platform, "slow", 20, long_words=280) as seen:
-
-            async def is_replaced() -> bool:
-                return not first & set(site.cluster.jobs())
-
-            await until("the first job is over", is_replaced, 150)
-            assert site.cluster.jobs(), "its successor runs"
-            await asyncio.sleep(5)
-        assert len(seen.requests) > 300
-        await client.delete_endpoint("slow")
-        await until("no job is left", lambda: nothing_left(site), WITHIN_S)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-async def test_spill_over_to_the_site_and_return(platform: Platform, site: DirectSite) -> None:
-    """Processes of one node are preferred. While it is full, the site serves; a group counts as full for
-    minutes."""
-    local, cpus = "local", os.cpu_count() or 1
-    node = {"cpu": cpus, "mem": "64MiB"}
+async def test_llama_model_is_served_by_a_job(
+    platform: Platform, site: DirectSite, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    model = tmp_path_factory.mktemp("model") / "tiny.gguf"
+    write_tiny_gguf(model)
+    tiny = {"name": "tiny", "engine": "llamacpp", "model": str(model), "resource_group": GROUP,
+            "resources": {"cpu": 1, "mem": "512MiB"}}  # fmt: skip
     async with ready(platform, site) as client:
-        await client.update_group(local, GroupOptions())
-        start_node(platform, local)
-        full = {"name": "full", "command": ["sleep", "100000"], "resource_group": local, "resources": node}
-        await client.create_session(SessionSpec.model_validate(full))
-
-        async def runs() -> bool:
-            return (await client.get_session("full")).status == "RUNNING"
-
-        async def groups(*wanted: str) -> bool:
-            """Whether one ready replica is in each of these groups, and none elsewhere."""
-            sessions = (await client.list_sessions(endpoint="slow")).items
-            live = [one for one in sessions if one.status not in TERMINAL]
-            found = sorted(one.resource_group for one in live)
-            return found == sorted(wanted) and await is_ready(client, "slow", len(wanted))
-
-        await until("the node is full", runs, WITHIN_S)
-        groups_in_order = {"resource_group": local, "resource_groups": [local, GROUP]}
-        await client.create_endpoint(scripted(resources=node, **groups_in_order))
-        await until("the site serves", lambda: groups(GROUP), WITHIN_S)
-        async with load(platform, "slow") as seen:
-            await client.stop_session("full")
-            await until("it has returned", lambda: groups(local), 400 + WITHIN_S)
-            await until("no job is left", lambda: nothing_left(site), WITHIN_S)
-            assert len(seen.requests) > 100
-            await client.scale_endpoint("slow", 2)
-            await until("the site serves as well", lambda: groups(local, GROUP), WITHIN_S)
-            await client.scale_endpoint("slow", 1)
-            await until("the node serves alone", lambda: groups(local), WITHIN_S)
-        await client.delete_endpoint("slow")
+        await client.create_endpoint(EndpointSpec.model_validate(tiny))
+        await until("it is ready", lambda: is_ready(client, "tiny"), WITHIN_S)
+        async with aiohttp.ClientSession(headers=platform.auth) as http:
+            body = {"model": "tiny", "prompt": "Hi", "max_tokens": 4}
+            async with http.post(f"{platform.openai_url}/completions", json=body) as answer:
+                assert answer.status == 200, await answer.text()
+        await client.delete_endpoint("tiny")
         await until("no job is left", lambda: nothing_left(site), WITHIN_S)
 
 
-def start_node(platform: Platform, group: str) -> None:
-    first, last = (int(port) + 40 for port in platform.env["MOORAGE_AGENT__PORT_RANGE"].split("-"))
-    env = {
-        "ID": "node-2",
-        "PORT_RANGE": f"{first}-{last}",
-        "RUNTIMES": '["process"]',
-        "RESOURCE_GROUP": group,
-    }
-    given = {f"MOORAGE_AGENT__{name}": value for name, value in env.items()}
-    platform.start("agent", env=given, known_as="agent-2")
+async def test_two_models_on_one_site(platform: Platform, site: DirectSite) -> None:
+    async with ready(platform, site) as client:
+        for name in ("one", "two"):
+            await client.create_endpoint(scripted(name))
+        for name in ("one", "two"):
+            await until(f"{name} is ready", lambda name=name: is_ready(client, name), WITHIN_S)
+        for name in ("one", "two"):
+            await client.delete_endpoint(name)
+        await until("no job is left", lambda: nothing_left(site), WITHIN_S)
+
+
+@DIRECTLY
+async def test_batch_session_and_its_log(platform: Platform, site: DirectSite) -> None:
+    async with ready(platform, site) as client:
+        for name, command, result in (
+            ("fine", ["sh", "-c", "echo hello; pwd"], "SUCCESS"),
+            ("bad", ["sh", "-c", "exit 3"], "FAILED"),
+        ):
+            spec = {"name": name, "command": command, "resource_group": GROUP, "resources": {"cpu": 1}}
+            await client.create_session(SessionSpec.model_validate(spec))
+            seen = await ended(client, name)
+            assert seen.result == result, seen
+        done = platform.run("logs", "fine")
+        assert done.stdout.startswith("hello\n"), done

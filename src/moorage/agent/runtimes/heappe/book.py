@@ -261,6 +261,7 @@ class JobBook:
             relay, port = Relay(self._client, lambda: job.keeper), self._allocate()
             await relay.listen(self._host, port)
             job.relay, job.address = relay, (self._host, port)
+            job.changed.set()  # it runs already, and its state stays what it is
 
     async def _check_tunnels(self, jobs: list[TrackedJob]) -> None:
         # One that the database shows as failed is asked for as long as it answers.

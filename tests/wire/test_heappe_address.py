@@ -1,0 +1,27 @@
+"""Address of a job of HEAppE: it may show long after the database shows that the job runs."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from tests.heappe import Script
+from tests.wire.test_heappe_runtime import agent, launch
+
+from moorage.common.model.status import ObservedState as S
+
+
+async def test_an_address_that_shows_after_the_job_runs_wakes_its_agent(tmp_path: Path) -> None:
+    async with agent(tmp_path) as at:
+        runtime = at.runtime()
+        at.server.cluster.script = lambda job: Script(load_s=200)
+        handle = await runtime.create(launch())
+        await at.pass_time(runtime, 80)
+        seen = await runtime.observe(handle)
+        assert (seen.state, seen.address) == (S.RUNNING, None)
+        waiting = asyncio.create_task(runtime.wait(handle, S.RUNNING))
+        await at.pass_time(runtime, 80)
+        assert not waiting.done()
+        await at.pass_time(runtime, 120)
+        await asyncio.wait_for(waiting, 10)
+        assert (await runtime.observe(handle)).address is not None
