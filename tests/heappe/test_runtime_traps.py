@@ -26,6 +26,7 @@ from moorage.agent.runtimes.heappe.transport import Account
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import ManualClock, SystemClock
 from moorage.common.model.ids import KernelId
+from moorage.common.model.kernel import HpcJob
 from moorage.common.model.status import ObservedState as S
 from tests.free_ports import free_port
 from tests.heappe import HeappeServer, Script, Timing
@@ -201,6 +202,15 @@ async def test_a_job_whose_tunnel_never_heals_is_cancelled_to_be_replaced(
         await at.pass_time(900)
         assert await at.state(handle) is S.EXITED
         assert at.server.running() == []
+
+
+@PROFILES
+async def test_options_that_heappe_does_not_know_are_refused(tmp_path: Path, profile: str) -> None:
+    async with agent(tmp_path, profile) as at:
+        with pytest.raises(CreateFailed, match="takes no options") as caught:
+            await at.runtime.create(replace(launch(), hpc=HpcJob(options={"constraint": "a100"})))
+        assert caught.value.clean
+        assert (await at.runtime.find(), at.server.running()) == ({}, [])
 
 
 @pytest.mark.parametrize("lost", [False, True], ids=["callbacks", "callbacks-lost"])

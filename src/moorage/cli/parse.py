@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from moorage.common.model.errors import InvalidInput
 
@@ -73,9 +73,9 @@ _NONE: Mapping[str, Any] = {"weights": {}, "slot_priority": [], "exclusive": [],
 def options(given: Sequence[str], model: type[BaseModel], old: Mapping[str, Any]) -> dict[str, Any]:
     """``old`` with ``OPTION=VALUE`` texts applied; ``model`` names the options and checks the values later.
 
-    ``none`` unsets an option. Commas separate list items (``exclusive=a+b,c``). A dot reaches into a nested
-    option (``preemption.how=end``); ``preemption=on`` sets it with its defaults. Raises ``InvalidInput`` that
-    names the unknown option and the allowed ones.
+    ``none`` unsets an option. Commas separate list items (``exclusive=a+b,c``). Dots reach into nested
+    options (``preemption.how=end``, ``hpc.options.constraint=a100``); ``preemption=on`` sets one with its
+    defaults. Raises ``InvalidInput`` that names the unknown option and the allowed ones.
     """
     changed = {name: dict(value) if isinstance(value, dict) else value for name, value in old.items()}
     for name, text in pairs(given, "OPTION=VALUE", "hol=backfill").items():
@@ -86,8 +86,7 @@ def options(given: Sequence[str], model: type[BaseModel], old: Mapping[str, Any]
                 next_step=f"allowed are {', '.join(sorted(model.model_fields))}",
             )
         if dot:
-            inner = {key: kept for key, kept in (changed.get(first) or {}).items() if key != rest}
-            changed[first] = inner if text == "none" else inner | {rest: text}
+            changed[first] = _put(changed.get(first) or {}, _nested(model, first), rest, text, f"{first}.")
         elif text == "none":
             changed[first] = _NONE.get(first)
         elif first in _LISTS:
@@ -97,6 +96,33 @@ def options(given: Sequence[str], model: type[BaseModel], old: Mapping[str, Any]
         else:
             changed[first] = {} if text == "on" else text
     return changed
+
+
+def _put(
+    old: Mapping[str, Any], model: type[BaseModel] | None, name: str, text: str, path: str
+) -> dict[str, Any]:
+    """``model``: None for options whose names are free, and may have dots (``weights``, ``hpc.options``)."""
+    first, dot, rest = name.partition(".") if model is not None else (name, "", "")
+    if model is not None and first not in model.model_fields:
+        raise InvalidInput(
+            f"there is no option {path + first!r}",
+            next_step=f"allowed are {', '.join(path + field for field in sorted(model.model_fields))}",
+        )
+    kept = {key: value for key, value in old.items() if key != first}
+    if dot and model is not None:
+        return kept | {
+            first: _put(old.get(first) or {}, _nested(model, first), rest, text, f"{path}{first}.")
+        }
+    return kept if text == "none" else kept | {first: text}
+
+
+def _nested(model: type[BaseModel], field: str) -> type[BaseModel] | None:
+    """The model of a field that has fields of its own."""
+    from pydantic import BaseModel
+
+    annotation = model.model_fields[field].annotation
+    kinds = (annotation, *get_args(annotation))
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
 
 
 def patch(given: Sequence[str]) -> dict[str, Any]:

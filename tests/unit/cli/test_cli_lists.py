@@ -204,9 +204,27 @@ def test_groups_set_changes_only_the_given_options(manager: FakeManager, moorage
         assert part in shown
 
 
+def test_groups_set_reaches_into_options_of_options(manager: FakeManager, moorage: Run) -> None:
+    args = "hpc.runtime=slurm hpc.walltime_s=3600 hpc.options.constraint=a100 hpc.options.exclusive="
+    assert moorage("groups", "set", "default", *args.split()).exit_code == 0
+    hpc = manager.store.groups.options["default"].hpc
+    assert hpc is not None
+    assert (hpc.walltime_s, hpc.options) == (3600, {"constraint": "a100", "exclusive": ""})
+    args = "hpc.options.exclusive=none hpc.options.mem-per-cpu=4G hpc.partition=gpu"
+    assert moorage("groups", "set", "default", *args.split()).exit_code == 0
+    hpc = manager.store.groups.options["default"].hpc
+    assert hpc is not None
+    assert (hpc.partition, hpc.options) == ("gpu", {"constraint": "a100", "mem-per-cpu": "4G"})
+    assert moorage("groups", "set", "default", "hpc.options=none").exit_code == 0
+    hpc = manager.store.groups.options["default"].hpc
+    assert hpc is not None
+    assert (hpc.partition, hpc.options) == ("gpu", {})
+
+
 @pytest.mark.parametrize(
     ("option", "message"),
     [
+        ("hpc.walltime=60", ("'hpc.walltime'", "hpc.walltime_s", "hpc.options")),
         ("hols=strict", ("'hols'", "hol", "weights")),
         ("hol=maybe", ("hol", "strict", "backfill")),
         ("max_bypasses=-1", ("max_bypasses", "greater than or equal to 0")),

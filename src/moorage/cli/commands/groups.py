@@ -112,6 +112,7 @@ def set_group(
       moorage groups set default hol=skip num_retries_to_skip=3 agent_selection=dispersed
       moorage groups set default strategy=drf weights.ann=2 session_types=batch,inference
       moorage groups set default preemption=on preemption.how=end max_bypasses=none
+      moorage groups set hpc hpc.partition=gpu hpc.options.constraint=a100
     """
     options_given = {"hol": hol, "num_retries_to_skip": retries, "agent_selection": selection}
     given = {field: value for field, value in options_given.items() if value is not None}

@@ -256,6 +256,12 @@ class HeappeRuntime:
         given, job = self._rules.defaults, launch.hpc
         if job is None:
             return given
+        if job.options:
+            raise CreateFailed(
+                f"HEAppE takes no options for a job, and the resource group has {', '.join(job.options)}",
+                clean=True,
+                next_step="unset them: `moorage groups set GROUP hpc.options=none`",
+            )
         return Wanted(
             job.project or given.project,
             job.cluster or given.cluster,
