@@ -35,6 +35,10 @@ def use_templates(platform: Platform) -> None:
     assert (again.returncode, again.stdout.strip()) == (0, "train@1"), again.stderr
     started = platform.run("start", "--template", "train@1", "--set", "workers=0", "--name", "alone")
     assert (started.returncode, started.stdout.strip()) == (0, "alone"), started.stderr
+    planned = platform.run("plan", "--template", "train", "--set", "workers=0", "-o", "name")
+    assert (planned.returncode, planned.stdout.strip()) == (0, "node-1"), planned.stderr
+    ran = platform.run("run", "--template", "train", "--set", "workers=0", "--set", "epochs=2")
+    assert (ran.returncode, "trained 2 epochs" in ran.stdout) == (0, True), ran.stderr
     described = platform.run("describe", "alone")
     assert "train@1" in described.stdout
     for wrong in ("epochs=x", "epochs=0", "speed=1"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVar, get_type_hints
@@ -31,6 +31,7 @@ class Output(StrEnum):
     WIDE = "wide"
     JSON = "json"
     NAME = "name"
+    YAML = "yaml"
 
 
 _PANEL = "Connection and output"
@@ -86,7 +87,7 @@ class Cli:
 
     @property
     def json(self) -> bool:
-        return self.output is Output.JSON
+        return self.output in (Output.JSON, Output.YAML)
 
     @property
     def wide(self) -> bool:
@@ -111,8 +112,20 @@ class Cli:
 
         return asyncio.run(main())
 
+    def print_manifests(self, views: Iterable[Any]) -> None:
+        """As YAML that ``moorage apply`` takes."""
+        from moorage.cli import manifests
+
+        print(manifests.render([manifests.manifest_of(view) for view in views]), end="")
+
     def print_json(self, value: Any) -> None:
-        print(to_json(_plain(value)))
+        """In YAML with ``-o yaml``."""
+        if self.output is Output.YAML:
+            import yaml
+
+            print(yaml.safe_dump(_plain(value), sort_keys=False, allow_unicode=True), end="")
+        else:
+            print(to_json(_plain(value)))
 
     def note(self, line: str) -> None:
         """Print one line on stderr: progress and notes, never results."""

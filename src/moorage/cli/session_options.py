@@ -19,6 +19,7 @@ from moorage.sdk import Unreachable
 
 if TYPE_CHECKING:
     from moorage.common.model.status import SessionType
+    from moorage.common.views.pending import PlanView
     from moorage.common.views.resources import SessionView
     from moorage.sdk import Client
 
@@ -172,6 +173,18 @@ class TemplateStart:
 
     async def create(self, client: Client, key: str, strict: bool) -> SessionView:
         """Raises ``InvalidInput`` for a parameter that the template does not have, or of the wrong type."""
+        name, version, values = await self._read(client)
+        return await client.start_template(
+            name, values, self.overrides, version=version, idempotency_key=key, strict=strict
+        )
+
+    async def plan(self, client: Client) -> PlanView:
+        """Raises as ``create`` does."""
+        name, version, values = await self._read(client)
+        return await client.plan_template(name, values, self.overrides, version=version)
+
+    async def _read(self, client: Client) -> tuple[str, int | None, dict[str, Any]]:
+        """Name, version and values."""
         try:
             name, version = split_version(self.ref)
         except ValueError as error:
@@ -181,9 +194,25 @@ class TemplateStart:
             view = await client.get_template(name, version)
             declared, version = view.template.parameters, view.version
         values = {one: parse.parameter(one, text, declared.get(one)) for one, text in self.given.items()}
-        return await client.start_template(
-            name, values, self.overrides, version=version, idempotency_key=key, strict=strict
-        )
+        return name, version, values
+
+
+def session_request(
+    kind: SessionType, given: Mapping[str, Any], own: Mapping[str, Any]
+) -> SessionSpec | TemplateStart:
+    """As ``session_spec``, or the template that ``--template`` names with the other options over it."""
+    if given["template"] is None:
+        if given["parameters"]:
+            raise InvalidInput("--set is for templates", next_step="also give --template NAME")
+        return session_spec(kind, given, own)
+    values = parse.pairs(given["parameters"], "--set", "epochs=3") if given["parameters"] else {}
+    command = {"command": given["command"]} if given["command"] else {}
+    return TemplateStart(given["template"], values, session_fields(given, own, {}) | command)
+
+
+async def plan_session(client: Client, spec: SessionSpec | TemplateStart) -> PlanView:
+    """Where it would start now. Creates nothing."""
+    return await (client.plan_session(spec) if isinstance(spec, SessionSpec) else spec.plan(client))
 
 
 async def _create(client: Client, spec: SessionSpec | TemplateStart, key: str, strict: bool) -> SessionView:

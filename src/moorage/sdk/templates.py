@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from moorage.common.model.templates import TemplateRun, TemplateSpec
+from moorage.common.views.pending import PlanView
 from moorage.common.views.resources import Page, SessionView
 from moorage.common.views.templates import TemplateView
 from moorage.sdk.transport import Transport, segment
@@ -56,3 +57,18 @@ class TemplateCalls(Transport):
         return await self.call(
             SessionView, "POST", path, query=query, body=body, idempotency_key=idempotency_key
         )
+
+    async def plan_template(
+        self,
+        name: str,
+        parameters: Mapping[str, Any] | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        *,
+        version: int | None = None,
+    ) -> PlanView:
+        """Where a session from the template would start now. Creates nothing."""
+        body = TemplateRun(
+            version=version, parameters=dict(parameters or {}), overrides=dict(overrides or {})
+        )
+        path = f"/v1/templates/{segment(name)}/sessions"
+        return await self.call(PlanView, "POST", path, query={"dry_run": "true"}, body=body)

@@ -6,6 +6,10 @@ COMMANDS = {
         "Agents: what their nodes offer, and whether they take new work.",
         "moorage.cli.commands.agents",
     ),
+    "apply": (
+        "Create and change resource groups, quotas, projects and templates as a file says.",
+        "moorage.cli.commands.apply",
+    ),
     "audit": (
         "List administrative writes, newest first.",
         "moorage.cli.commands.audit",

@@ -129,7 +129,9 @@ def set_group(
 
 
 def _print_groups(cli: Cli, found: list[GroupView], *, one: bool = False) -> None:
-    if cli.json:
+    if cli.output is Output.YAML:
+        cli.print_manifests(found)
+    elif cli.json:
         cli.print_json(found[0] if one else {"groups": found})
     elif cli.output is Output.NAME:
         for view in found:

@@ -9,23 +9,39 @@ import typer
 
 from moorage.cli import output
 from moorage.cli.app import app
+from moorage.cli.commands.apply import print_plan
 from moorage.cli.commands.run import batch_spec, run
 from moorage.cli.commands.why import print_explanation
 from moorage.cli.context import Cli, Output, command
+from moorage.cli.session_options import plan_session
+from moorage.common.model.errors import InvalidInput
 
+_File = Annotated[
+    str | None, typer.Option("--file", "-f", help="YAML for `moorage apply`: show what it would change.")
+]
 _Command = Annotated[list[str] | None, typer.Argument(help="After --: program and arguments; optional.")]
 
 
 def plan(cli: Cli, **given: Any) -> None:
     """Show where `moorage run` with these options would start now, or what is missing. Creates nothing.
 
+    With --file, show what `moorage apply` would change.
+
     \b
     Examples:
       moorage plan --gpus 4
+      moorage plan --template train --set epochs=3
+      moorage plan -f cluster.yaml
       moorage plan --gpus 1 --timeout 1h -o json -- ./job.sh
     """
-    spec = batch_spec(given | {"command": given["command"] or ["true"]}, cli.clock.now())
-    view = cli.run(lambda client: client.plan_session(spec))
+    if (file := given.pop("file")) is not None:
+        if any(value is not None for value in given.values()):
+            raise InvalidInput("--file stands alone: it is not about a session")
+        print_plan(cli, file)
+        return
+    command = given["command"] or (["true"] if given["template"] is None else [])
+    spec = batch_spec(given | {"command": command}, cli.clock.now())
+    view = cli.run(lambda client: plan_session(client, spec))
     if cli.json:
         cli.print_json(view)
     elif cli.output is Output.NAME:
@@ -56,6 +72,8 @@ def _copy_options_of_run() -> None:
         parameter if parameter.name == "cli" else parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         for parameter in parameters
     ]
+    keyword.append(inspect.Parameter("file", inspect.Parameter.KEYWORD_ONLY, default=None))
+    hints["file"] = _File
     plan.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
     plan.__annotations__ = {name: hint for name, hint in hints.items() if name not in excluded}
 

@@ -47,7 +47,9 @@ def create(cli: Cli, name: Project, max_priority: MaxPriority = None, group: Gro
 def list_projects(cli: Cli) -> None:
     """List projects: those that the key sees."""
     found = cli.run(lambda client: client.list_projects())
-    if cli.json:
+    if cli.output is Output.YAML:
+        cli.print_manifests(found)
+    elif cli.json:
         cli.print_json({"projects": found})
     elif cli.output is Output.NAME:
         for view in found:

@@ -100,7 +100,9 @@ def _scope(given: str) -> QuotaScope:
 
 
 def _print(cli: Cli, found: list[QuotaView], *, one: bool = False) -> None:
-    if cli.json:
+    if cli.output is Output.YAML:
+        cli.print_manifests(found)
+    elif cli.json:
         cli.print_json(found[0] if one else {"quotas": found})
     elif cli.output is Output.NAME:
         for view in found:

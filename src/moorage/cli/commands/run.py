@@ -30,17 +30,21 @@ from moorage.cli.session_options import (
     Labels,
     Name,
     OnKernelLoss,
+    Parameters,
     Ports,
     Priority,
     Resources,
     Secrets,
     Strict,
+    Template,
+    TemplateStart,
     Workspace,
     create_session,
-    session_spec,
+    session_request,
 )
 from moorage.cli.summary import explain_failure, has_ended
 from moorage.cli.wait import until_session
+from moorage.common.model.errors import InvalidInput
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import LIVE, STARTING, Result, SessionType, Status
 from moorage.sdk import ApiError, Unreachable
@@ -56,7 +60,10 @@ _BEFORE_RUNNING = frozenset({Status.PENDING, *STARTING})
 @command(app)
 def run(
     cli: Cli,
-    command: Annotated[list[str], typer.Argument(help="After --: program and arguments.")],
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(help="After --: program and arguments. With --template, its own by default."),
+    ] = None,
     name: Name = None,
     resources: Resources = None,
     gpus: Gpus = None,
@@ -90,6 +97,8 @@ def run(
     on: Agents = None,
     priority: Priority = None,
     workspace: Workspace = None,
+    template: Template = None,
+    parameters: Parameters = None,
     strict: Strict = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow it until it ends.")] = True,
 ) -> None:
@@ -101,14 +110,17 @@ def run(
       moorage run --gpus 1 --resources mem=16GiB --timeout 1h -- ./job.sh
       moorage run --image python:3.12 -- python -c "print('hello')"
       moorage run --cluster 4 --cluster-mode multi-node --gpus 8 -- ./torchrun.sh
+      moorage run --template train --set epochs=3
       moorage run --name eval --after train --no-wait -- python eval.py
     """
     given = {name: value for name, value in locals().items() if name not in ("cli", "wait", "strict")}
+    if not command and template is None:
+        raise InvalidInput("there is no program", next_step="moorage run -- PROGRAM ARGUMENTS")
     _run(cli, batch_spec(given, cli.clock.now()), wait, strict)
 
 
-def batch_spec(given: Mapping[str, Any], now: datetime) -> SessionSpec:
-    """The spec for the options of ``run``, given by parameter name."""
+def batch_spec(given: Mapping[str, Any], now: datetime) -> SessionSpec | TemplateStart:
+    """What to create for the options of ``run``, given by parameter name."""
     starts_at = given["starts_at"]
     own = {
         "timeout_s": given["timeout"],
@@ -117,10 +129,10 @@ def batch_spec(given: Mapping[str, Any], now: datetime) -> SessionSpec:
         "dependency_failed": given["if_failed"],
         "starts_at": None if starts_at is None else times.future(starts_at, now, "--starts-at"),
     }
-    return session_spec(SessionType.BATCH, given, own)
+    return session_request(SessionType.BATCH, given, own)
 
 
-def _run(cli: Cli, spec: SessionSpec, wait: bool, strict: bool) -> None:
+def _run(cli: Cli, spec: SessionSpec | TemplateStart, wait: bool, strict: bool) -> None:
     created: list[SessionView] = []
 
     async def work(client: Client) -> SessionView:

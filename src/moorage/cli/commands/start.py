@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
 
-from moorage.cli import parse
 from moorage.cli.app import app
 from moorage.cli.context import Cli, Output, command, duration_option
 from moorage.cli.errors import FAILURE, INTERRUPTED
@@ -34,20 +32,16 @@ from moorage.cli.session_options import (
     Secrets,
     Strict,
     Template,
-    TemplateStart,
     Timeout,
     Workspace,
     create_session,
-    session_fields,
-    session_spec,
+    session_request,
 )
 from moorage.cli.summary import explain_failure, next_steps
 from moorage.cli.wait import until_session
-from moorage.common.model.errors import InvalidInput
 from moorage.common.model.status import STARTING, Result, SessionType, Status
 
 if TYPE_CHECKING:
-    from moorage.common.model.spec import SessionSpec
     from moorage.common.views.resources import SessionView
     from moorage.sdk import Client
 
@@ -98,7 +92,7 @@ def start(
       moorage start --template train --set epochs=3 --gpus 2
       moorage start --port web -- python3 -m http.server --bind 127.0.0.1 "{port:web}"
     """
-    spec = _spec(locals(), {"max_lifetime_s": lifetime})
+    spec = session_request(SessionType.INTERACTIVE, locals(), {"max_lifetime_s": lifetime})
     created: list[SessionView] = []
 
     async def work(client: Client) -> SessionView:
@@ -125,16 +119,6 @@ def _show(cli: Cli, view: SessionView, wait: bool) -> None:
     if cli.output is Output.TABLE:
         for action, step in next_steps(view):
             cli.note(f"{action + ':':<14}{step}")
-
-
-def _spec(given: Mapping[str, Any], own: Mapping[str, Any]) -> SessionSpec | TemplateStart:
-    if given["template"] is None:
-        if given["parameters"]:
-            raise InvalidInput("--set is for templates", next_step="also give --template NAME")
-        return session_spec(SessionType.INTERACTIVE, given, own)
-    values = parse.pairs(given["parameters"], "--set", "epochs=3") if given["parameters"] else {}
-    command = {"command": given["command"]} if given["command"] else {}
-    return TemplateStart(given["template"], values, session_fields(given, own, {}) | command)
 
 
 async def _until_running(

@@ -63,6 +63,9 @@ def describe_template(cli: Cli, ref: Annotated[str, typer.Argument(help="NAME, o
     except ValueError as error:
         raise InvalidInput(str(error)) from None
     view = cli.run(lambda client: client.get_template(name, version))
+    if cli.output is Output.YAML:
+        cli.print_manifests([view])
+        return
     if cli.json:
         cli.print_json(view)
         return
@@ -98,7 +101,9 @@ def _print(cli: Cli, view: TemplateView) -> None:
 
 
 def _print_all(cli: Cli, found: list[TemplateView]) -> None:
-    if cli.json:
+    if cli.output is Output.YAML:
+        cli.print_manifests(found)
+    elif cli.json:
         cli.print_json({"templates": found})
     elif cli.output is Output.NAME:
         for view in found:

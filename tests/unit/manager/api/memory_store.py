@@ -18,7 +18,13 @@ from memory_sessions import MemoryEndpoints, MemorySessions
 from memory_usage import MemoryLimits, MemoryUsage, MemoryUsageRecords
 
 from moorage.common.aio.clock import Clock
-from moorage.common.model.errors import Conflict, MoorageError, NotFound, StoreUnavailable
+from moorage.common.model.errors import (
+    Conflict,
+    MoorageError,
+    NotFound,
+    PreconditionFailed,
+    StoreUnavailable,
+)
 from moorage.common.model.group_options import QuotaLimits, QuotaScope
 from moorage.common.model.hpc_options import HpcOptions
 from moorage.common.model.paging import Paging
@@ -107,8 +113,11 @@ class MemoryAgents:
 
 
 class MemoryGroups:
+    """``changed_by_others``: every edit with a version comes too late."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.changed_by_others = False
         self.options = {"default": GroupOptions()}
 
     async def all(self) -> list[GroupView]:
@@ -128,6 +137,8 @@ class MemoryGroups:
 
     async def put(self, name: str, options: GroupOptions, *, actor: str, **conditions: Any) -> GroupView:
         self._database.check()
+        if self.changed_by_others and conditions.get("if_match") is not None:
+            raise PreconditionFailed(f"somebody else has changed resource group {name!r}")
         self.options[name] = options
         return await self.get(name)
 

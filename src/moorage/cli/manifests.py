@@ -1,0 +1,274 @@
+"""Manifests: YAML documents that describe resource groups, quotas, projects and templates, for ``apply`` and
+``plan``.
+
+A document is complete: a field that it leaves out gets its default. Everything is validated before anything
+is written. ``manifest_of`` is the inverse of ``apply``: what it returns, applied, changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from pydantic import BaseModel, Field, ValidationError
+
+from moorage.common.model.base import Model, Name
+from moorage.common.model.errors import InvalidInput
+from moorage.common.model.group_options import GroupOptions, QuotaLimits, QuotaScope
+from moorage.common.model.slots import format_amount
+from moorage.common.model.templates import TemplateSpec
+from moorage.common.views.identity import ProjectPatch, ProjectSpec, ProjectView
+from moorage.common.views.resources import GroupView, NewGroup, QuotaView
+from moorage.common.views.templates import TemplateView
+from moorage.sdk import ApiError
+
+if TYPE_CHECKING:
+    from moorage.sdk import Client
+
+Outcome = Literal["created", "changed", "unchanged", "conflict"]
+MAX_BYTES = 4 << 20
+
+
+class _Document(Model):
+    """``name`` of a quota: SCOPE/NAME. ``for_all``: of a template."""
+
+    kind: Literal["resource-group", "quota", "project", "template"]
+    name: Name
+    for_all: bool = False
+    spec: dict[str, Any] = Field({})
+
+
+class _Project(ProjectPatch):
+    """All fields of a project but its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A validated document. ``spec``: its fields as they are compared and sent."""
+
+    kind: str
+    name: str
+    spec: BaseModel
+    for_all: bool = False
+
+    @property
+    def title(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A manifest and what is there now. ``before``: None if it does not exist. ``version``: its ETag."""
+
+    manifest: Manifest
+    before: dict[str, Any] | None
+    version: int | None = None
+
+    @property
+    def changes(self) -> list[str]:
+        """One line per field that would change: ``+`` new, ``-`` removed, ``~`` changed."""
+        return list(_differences(self.before or {}, _plain(self.manifest.spec)))
+
+    @property
+    def outcome(self) -> Outcome:
+        """What ``apply`` does, if nothing changes meanwhile."""
+        return "created" if self.before is None else "changed" if self.changes else "unchanged"
+
+
+def parse(text: str) -> list[Manifest]:
+    """The documents of a file. Raises ``InvalidInput`` that names every invalid one."""
+    import yaml
+
+    if len(text.encode()) > MAX_BYTES:
+        raise InvalidInput(f"the file is larger than {MAX_BYTES >> 20} MiB", next_step="split it")
+    try:
+        documents = [one for one in yaml.safe_load_all(text) if one is not None]
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InvalidInput(
+            f"the file is not YAML: {error}", next_step="correct it at that position"
+        ) from None
+    if not documents:
+        raise InvalidInput("the file has no documents", next_step="each has `kind`, `name` and `spec`")
+    found, problems = [], []
+    for number, document in enumerate(documents, 1):
+        try:
+            found.append(_manifest(document))
+        except (ValidationError, InvalidInput) as error:
+            problems.append(f"document {number}: {_message(error)}")
+    titles = [manifest.title for manifest in found]
+    problems += [f"{title} is there twice" for title in sorted({t for t in titles if titles.count(t) > 1})]
+    if problems:
+        raise InvalidInput("; ".join(problems), next_step="correct the file; nothing was written")
+    return found
+
+
+def _manifest(given: Any) -> Manifest:
+    document = _Document.model_validate(given)
+    if document.for_all and document.kind != "template":
+        raise InvalidInput(f"`for_all` is for templates, not for a {document.kind}")
+    if document.kind == "quota" and document.name.partition("/")[0] not in ("user", "project", "group"):
+        raise InvalidInput(f"name {document.name!r}: write user/NAME, project/NAME or group/NAME")
+    spec = _KINDS[document.kind].model.model_validate(document.spec)
+    return Manifest(document.kind, document.name, spec, document.for_all)
+
+
+def _message(error: ValidationError | InvalidInput) -> str:
+    if isinstance(error, InvalidInput):
+        return error.message
+    parts = error.errors(include_url=False)
+    return ", ".join(f"{'.'.join(map(str, one['loc'])) or 'it'}: {one['msg']}" for one in parts)
+
+
+async def read(client: Client, manifests: Sequence[Manifest]) -> list[Planned]:
+    """What is there now of each."""
+    return [await _KINDS[one.kind].read(client, one) for one in manifests]
+
+
+async def apply(client: Client, planned: Sequence[Planned]) -> list[tuple[Manifest, Outcome, str]]:
+    """Write what differs, in the order of the file. A conflict ends nothing: the others are written. Returns
+    the outcome of each, with the reason of a conflict."""
+    outcomes: list[tuple[Manifest, Outcome, str]] = []
+    for one in planned:
+        outcome, why = one.outcome, ""
+        try:
+            if outcome != "unchanged":
+                await _KINDS[one.manifest.kind].write(client, one)
+        except ApiError as error:
+            if error.status not in (409, 412):
+                raise
+            outcome, why = "conflict", str(error)
+        outcomes.append((one.manifest, outcome, why))
+    return outcomes
+
+
+def render(manifests: Sequence[Manifest]) -> str:
+    """As YAML, without fields that have their default."""
+    import yaml
+
+    documents = [
+        {"kind": one.kind, "name": one.name}
+        | ({"for_all": True} if one.for_all else {})
+        | {"spec": one.spec.model_dump(mode="json", exclude_defaults=True)}
+        for one in manifests
+    ]
+    return cast(str, yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=True))
+
+
+def manifest_of(view: GroupView | QuotaView | ProjectView | TemplateView) -> Manifest:
+    """The manifest that describes what is there."""
+    if isinstance(view, GroupView):
+        return Manifest("resource-group", view.name, view.options)
+    if isinstance(view, QuotaView):
+        slots = {slot: format_amount(slot, amount) for slot, amount in view.slots.items()}
+        limits = QuotaLimits(slots=slots, sessions=view.sessions, pending=view.pending)
+        return Manifest("quota", f"{view.scope}/{view.name}", limits)
+    if isinstance(view, ProjectView):
+        fields = view.model_dump(include=set(ProjectPatch.model_fields))
+        return Manifest("project", view.name, _Project.model_validate(fields))
+    return Manifest("template", view.name, view.template, not view.project)
+
+
+def _plain(spec: BaseModel) -> dict[str, Any]:
+    """For comparison: with every default, and amounts in one notation."""
+    from moorage.common.model.slots import parse_amount
+
+    plain = spec.model_dump(mode="json")
+    if isinstance(spec, QuotaLimits):
+        plain["slots"] = {slot: parse_amount(slot, amount) for slot, amount in spec.slots.items()}
+    return plain
+
+
+def _differences(before: Mapping[str, Any], after: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    for name in sorted(before.keys() | after.keys()):
+        old, new, at = before.get(name), after.get(name), f"{path}{name}"
+        if old == new:
+            continue
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from _differences(old, new, f"{at}.")
+        elif old in (None, {}, []):
+            yield f"+ {at}: {new!r}"
+        elif new in (None, {}, []):
+            yield f"- {at}: {old!r}"
+        else:
+            yield f"~ {at}: {old!r} -> {new!r}"
+
+
+async def _found(call: Awaitable[Any]) -> Any:
+    try:
+        return await call
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        return None
+
+
+def _planned(manifest: Manifest, view: Any, version: int | None = None) -> Planned:
+    before = None if view is None else _plain(manifest_of(view).spec)
+    return Planned(manifest, before, version)
+
+
+async def _read_group(client: Client, one: Manifest) -> Planned:
+    view: GroupView | None = await _found(client.get_group(one.name))
+    if view is None or view.retired_at is not None:
+        return Planned(one, None)
+    return _planned(one, view, view.version)
+
+
+async def _write_group(client: Client, one: Planned) -> None:
+    options = cast(GroupOptions, one.manifest.spec)
+    if one.before is None:
+        await client.create_group(NewGroup(name=one.manifest.name, options=options))
+    else:
+        await client.update_group(one.manifest.name, options, version=one.version)
+
+
+def _quota(one: Manifest) -> tuple[QuotaScope, str]:
+    scope, _, name = one.name.partition("/")
+    return cast(QuotaScope, scope), name
+
+
+async def _read_quota(client: Client, one: Manifest) -> Planned:
+    return _planned(one, await _found(client.get_quota(*_quota(one))))
+
+
+async def _write_quota(client: Client, one: Planned) -> None:
+    await client.set_quota(*_quota(one.manifest), cast(QuotaLimits, one.manifest.spec))
+
+
+async def _read_project(client: Client, one: Manifest) -> Planned:
+    return _planned(one, await _found(client.get_project(one.name)))
+
+
+async def _write_project(client: Client, one: Planned) -> None:
+    fields = one.manifest.spec.model_dump()
+    if one.before is None:
+        await client.create_project(ProjectSpec(name=one.manifest.name, **fields))
+    else:
+        await client.update_project(one.manifest.name, ProjectPatch(**fields))
+
+
+async def _read_template(client: Client, one: Manifest) -> Planned:
+    view: TemplateView | None = await _found(client.get_template(one.name))
+    same_owner = view is not None and (not view.project) == one.for_all
+    return _planned(one, view if same_owner else None)
+
+
+async def _write_template(client: Client, one: Planned) -> None:
+    spec = cast(TemplateSpec, one.manifest.spec)
+    await client.put_template(one.manifest.name, spec, for_all=one.manifest.for_all)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    model: type[BaseModel]
+    read: Callable[[Client, Manifest], Awaitable[Planned]]
+    write: Callable[[Client, Planned], Awaitable[None]]
+
+
+_KINDS: Mapping[str, _Kind] = {
+    "resource-group": _Kind(GroupOptions, _read_group, _write_group),
+    "quota": _Kind(QuotaLimits, _read_quota, _write_quota),
+    "project": _Kind(_Project, _read_project, _write_project),
+    "template": _Kind(TemplateSpec, _read_template, _write_template),
+}
