@@ -1,6 +1,6 @@
 import type { QueryClient } from "@tanstack/react-query";
 import { BACKGROUND, endSession, isSignedIn } from "./auth";
-import { backoffMs, noteAnswer, noteLive } from "./connection";
+import { backoffMs, isLive, noteAnswer, noteLive } from "./connection";
 import { refreshAll } from "./queries";
 
 // One tab of the browser holds this lock and the stream, and tells the other tabs: over HTTP/1.1 a browser opens
@@ -41,7 +41,12 @@ export function followEvents(client: QueryClient) {
 
   function receive(message: Message) {
     if (message.live !== undefined) {
+      const cut = isLive() && !message.live;
       noteLive(message.live);
+      if (cut) {
+        // The answer tells whether the manager is away, and begins the polling that stands in for the stream.
+        void refreshAll(client);
+      }
     }
     if (message.reset) {
       void refreshAll(client);

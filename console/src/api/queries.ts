@@ -21,14 +21,31 @@ export const TYPES = ["interactive", "batch", "inference"] as const;
 export type Status = (typeof STATUSES)[number];
 export type SessionType = (typeof TYPES)[number];
 
+const PAGE = 500;
+
+/** All items of a listing, page by page. */
+async function everyPage<T>(
+  page: (query: { limit: number; cursor?: string }) => Promise<{ items: T[]; next?: string | null }>,
+): Promise<T[]> {
+  const items: T[] = [];
+  for (let cursor: string | null | undefined; ; ) {
+    const found = await page({ limit: PAGE, ...(cursor ? { cursor } : {}) });
+    items.push(...found.items);
+    cursor = found.next;
+    if (!cursor) {
+      return items;
+    }
+  }
+}
+
 export const groupsQuery = queryOptions({
   queryKey: ["groups"],
-  queryFn: async () => (await unwrap(api.GET("/v1/groups"))).items,
+  queryFn: () => everyPage((query) => unwrap(api.GET("/v1/groups", { params: { query } }))),
 });
 
 export const agentsQuery = queryOptions({
   queryKey: ["agents"],
-  queryFn: async () => (await unwrap(api.GET("/v1/agents"))).items,
+  queryFn: () => everyPage((query) => unwrap(api.GET("/v1/agents", { params: { query } }))),
 });
 
 export const agentQuery = (id: string) =>
@@ -59,19 +76,8 @@ export const overviewQuery = queryOptions({
 export const occupancyQuery = (query: { resource_group?: string; agent?: string }) =>
   queryOptions({
     queryKey: ["occupancy", query],
-    queryFn: async () => {
-      const first = await unwrap(api.GET("/v1/occupancy", { params: { query: { ...query, limit: 500 } } }));
-      let { next } = first;
-      const items = [...first.items];
-      while (next) {
-        const page: typeof first = await unwrap(
-          api.GET("/v1/occupancy", { params: { query: { ...query, limit: 500, cursor: next } } }),
-        );
-        items.push(...page.items);
-        next = page.next;
-      }
-      return items;
-    },
+    queryFn: () =>
+      everyPage((page) => unwrap(api.GET("/v1/occupancy", { params: { query: { ...query, ...page } } }))),
   });
 
 const RANGES_S = { "6h": 6 * 3600, "1d": 86_400, "7d": 7 * 86_400, "30d": 30 * 86_400, "1y": 365 * 86_400 };
@@ -144,7 +150,7 @@ export const appsQuery = (ref: string) =>
 
 export const endpointsQuery = queryOptions({
   queryKey: ["endpoints"],
-  queryFn: async () => (await unwrap(api.GET("/v1/endpoints", { params: { query: { limit: 500 } } }))).items,
+  queryFn: () => everyPage((query) => unwrap(api.GET("/v1/endpoints", { params: { query } }))),
 });
 
 export const revisionsQuery = (name: string) =>
@@ -156,29 +162,31 @@ export const revisionsQuery = (name: string) =>
 
 export const usersQuery = queryOptions({
   queryKey: ["users"],
-  queryFn: async () => (await unwrap(api.GET("/v1/users"))).items,
+  queryFn: () => everyPage((query) => unwrap(api.GET("/v1/users", { params: { query } }))),
 });
 
 export const projectsQuery = queryOptions({
   queryKey: ["projects"],
-  queryFn: async () => (await unwrap(api.GET("/v1/projects"))).items,
+  queryFn: () => everyPage((query) => unwrap(api.GET("/v1/projects", { params: { query } }))),
 });
 
 export const membersQuery = (name: string) =>
   queryOptions({
     queryKey: ["projects", name, "members"],
-    queryFn: async () =>
-      (await unwrap(api.GET("/v1/projects/{name}/members", { params: { path: { name } } }))).items,
+    queryFn: () =>
+      everyPage((query) =>
+        unwrap(api.GET("/v1/projects/{name}/members", { params: { path: { name }, query } })),
+      ),
   });
 
 export const keysQuery = queryOptions({
   queryKey: ["keys"],
-  queryFn: async () => (await unwrap(api.GET("/v1/keys"))).items,
+  queryFn: () => everyPage((query) => unwrap(api.GET("/v1/keys", { params: { query } }))),
 });
 
 export const quotasQuery = queryOptions({
   queryKey: ["quotas"],
-  queryFn: async () => (await unwrap(api.GET("/v1/quotas"))).items,
+  queryFn: () => everyPage((query) => unwrap(api.GET("/v1/quotas", { params: { query } }))),
 });
 
 /** Ask again for everything that is shown. */

@@ -1,7 +1,7 @@
 import { ActionIcon, AppShell, Burger, Button, Group, NavLink, useMantineColorScheme } from "@mantine/core";
 import { useDisclosure } from "@mantine/hooks";
 import { Link, Outlet, useRouterState } from "@tanstack/react-router";
-import { useEffect } from "react";
+import { lazy, Suspense, useEffect } from "react";
 import { endSession, useAuth, usePlatformRole } from "@/api/auth";
 import { api } from "@/api/client";
 import { useConnection } from "@/api/connection";
@@ -10,6 +10,8 @@ import { clockTime, visible } from "@/parts/format";
 import { Page } from "@/parts/Page";
 import { Empty } from "@/parts/States";
 import { t } from "@/texts";
+
+const Account = lazy(() => import("./Account"));
 
 const NAVIGATION = [
   ["overview", "/"],
@@ -113,14 +115,22 @@ function Item({ name, to, path }: { name: Destination[0]; to: Destination[1]; pa
 /** Who is signed in, and in which project; a user with several switches between them. */
 function Who() {
   const { who } = useAuth();
+  const [opened, { open, close }] = useDisclosure(false);
   if (!who) {
     return null;
   }
   const name = `${visible(who.user)} · ${visible(who.project)} · ${who.role}`;
   return (
-    <span className="who" title={name}>
-      {name}
-    </span>
+    <>
+      <button type="button" className="who" title={name} aria-haspopup="dialog" onClick={open}>
+        {name}
+      </button>
+      {opened ? (
+        <Suspense>
+          <Account who={who} close={close} />
+        </Suspense>
+      ) : null}
+    </>
   );
 }
 

@@ -1,9 +1,10 @@
-import { Button, Group, Modal, Select, Stack, Text } from "@mantine/core";
+import { Button, Group, Select, Stack, Text } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { api, unwrap } from "@/api/client";
 import { groupsQuery } from "@/api/queries";
 import { useAction } from "@/parts/actions";
+import { Dialog } from "@/parts/FormDialog";
 import { Command, Problem } from "@/parts/States";
 import { t } from "@/texts";
 
@@ -16,13 +17,7 @@ export function AddAgent({ close }: { close: () => void }) {
   );
   const made = create.data;
   return (
-    <Modal
-      opened
-      onClose={close}
-      title={t("agents.add")}
-      size="lg"
-      closeButtonProps={{ "aria-label": t("action.close") }}
-    >
+    <Dialog title={t("agents.add")} size="lg" close={close}>
       <Stack gap="md">
         <Text size="sm">{t("agents.addText")}</Text>
         <Select
@@ -51,6 +46,6 @@ export function AddAgent({ close }: { close: () => void }) {
           </Group>
         )}
       </Stack>
-    </Modal>
+    </Dialog>
   );
 }

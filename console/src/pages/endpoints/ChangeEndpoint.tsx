@@ -1,23 +1,33 @@
-import { Button, Group, JsonInput, Modal, Stack, Text } from "@mantine/core";
-import { type FormEvent, useState } from "react";
-import { api, type Endpoint, unwrap } from "@/api/client";
-import { Conflict } from "@/pages/groups/GroupForm";
-import { announce, useAction } from "@/parts/actions";
+import { JsonInput, Text } from "@mantine/core";
+import { useState } from "react";
+import { api, type Endpoint, unwrap, unwrapVersioned } from "@/api/client";
+import { Conflict, type Latest } from "@/parts/Conflict";
+import { FormDialog } from "@/parts/FormDialog";
 import { visible } from "@/parts/format";
 import { t } from "@/texts";
 
-function parsed(text: string): Record<string, unknown> | null {
+type Spec = Record<string, unknown>;
+
+function parsed(text: string): Spec | null {
   try {
     const value: unknown = JSON.parse(text);
-    return typeof value === "object" && value !== null && !Array.isArray(value)
-      ? (value as Record<string, unknown>)
-      : null;
+    return typeof value === "object" && value !== null && !Array.isArray(value) ? (value as Spec) : null;
   } catch {
     return null;
   }
 }
 
-/** A change of an endpoint as a merge patch. It is refused if somebody changed the endpoint meanwhile. */
+const draft = (spec: Spec) =>
+  JSON.stringify({ args: spec.args ?? [], env: {}, resources: spec.resources ?? {} }, null, 2);
+
+async function readSpec(name: string): Promise<Latest<Spec>> {
+  const { value, etag } = await unwrapVersioned(
+    api.GET("/v1/endpoints/{name}", { params: { path: { name } } }),
+  );
+  return { value: (value.spec ?? {}) as Spec, etag };
+}
+
+/** A change of an endpoint, read when the dialog was opened, as a merge patch. */
 export function ChangeEndpoint({
   endpoint,
   etag,
@@ -27,61 +37,53 @@ export function ChangeEndpoint({
   etag: string;
   close: () => void;
 }) {
-  const spec = endpoint.spec as Record<string, unknown> | null;
-  const [text, setText] = useState(() =>
-    JSON.stringify({ args: spec?.args ?? [], env: {}, resources: spec?.resources ?? {} }, null, 2),
-  );
+  const { name } = endpoint;
+  const [base, setBase] = useState<Latest<Spec>>({ value: (endpoint.spec ?? {}) as Spec, etag });
+  const [text, setText] = useState(() => draft(base.value));
   const patch = parsed(text);
-  const save = useAction(() =>
+  const save = (version = base.etag) =>
     unwrap(
       api.PATCH("/v1/endpoints/{name}", {
-        params: { path: { name: endpoint.name } },
+        params: { path: { name } },
         body: (patch ?? {}) as never,
-        headers: { "If-Match": etag },
+        headers: { "If-Match": version },
       }),
-    ),
-  );
-  const submit = (event: FormEvent) => {
-    event.preventDefault();
-    save.mutate(undefined, {
-      onSuccess: () => {
-        announce(t("endpoint.rolloutBegan", { name: endpoint.name }));
-        close();
-      },
-    });
-  };
+    );
   return (
-    <Modal
-      opened
-      onClose={close}
+    <FormDialog
+      title={t("endpoint.changeTitle", { name: visible(name) })}
       size="lg"
-      title={t("endpoint.changeTitle", { name: visible(endpoint.name) })}
-      closeButtonProps={{ "aria-label": t("action.close") }}
+      verb={t("endpoint.rollOut")}
+      ready={patch !== null}
+      save={save}
+      done={t("endpoint.rolloutBegan", { name })}
+      close={close}
+      problem={({ error, again, reset }) => (
+        <Conflict
+          error={error}
+          base={base.value}
+          mine={{ ...base.value, ...patch }}
+          latest={() => readSpec(name)}
+          reload={(latest) => {
+            setBase(latest);
+            setText(draft(latest.value));
+            reset();
+          }}
+          overwrite={(latest) => again(latest.etag)}
+        />
+      )}
     >
-      <form onSubmit={submit}>
-        <Stack gap="md">
-          <Text size="sm">{t("endpoint.changeText", { count: endpoint.replicas })}</Text>
-          <JsonInput
-            label={t("endpoint.patch")}
-            value={text}
-            onChange={setText}
-            autosize
-            minRows={8}
-            maxRows={20}
-            error={patch ? undefined : t("endpoint.notJson")}
-            data-autofocus
-          />
-          {save.error ? <Conflict error={save.error} /> : null}
-          <Group justify="flex-end" gap="xs">
-            <Button variant="default" onClick={close}>
-              {t("action.cancel")}
-            </Button>
-            <Button type="submit" loading={save.isPending} disabled={!patch}>
-              {t("endpoint.rollOut")}
-            </Button>
-          </Group>
-        </Stack>
-      </form>
-    </Modal>
+      <Text size="sm">{t("endpoint.changeText", { count: endpoint.replicas })}</Text>
+      <JsonInput
+        label={t("endpoint.patch")}
+        value={text}
+        onChange={setText}
+        autosize
+        minRows={8}
+        maxRows={20}
+        error={patch ? undefined : t("endpoint.notJson")}
+        data-autofocus
+      />
+    </FormDialog>
   );
 }

@@ -1,14 +1,15 @@
-import { Button, Group, Modal, NumberInput, Stack, Tabs } from "@mantine/core";
+import { Button, NumberInput, Tabs } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { Link, useNavigate, useParams } from "@tanstack/react-router";
 import { lazy, Suspense, useState } from "react";
 import { api, type Endpoint, type Schemas, unwrap, unwrapVersioned } from "@/api/client";
 import { revisionsQuery } from "@/api/queries";
-import { announce, Confirm, Opener, useAction } from "@/parts/actions";
+import { Confirm, Opener, useAction } from "@/parts/actions";
 import { DataTable } from "@/parts/DataTable";
+import { FormDialog } from "@/parts/FormDialog";
 import { reasonText, visible } from "@/parts/format";
 import { Facts, Page, Section } from "@/parts/Page";
-import { Empty, Loaded, Problem } from "@/parts/States";
+import { Empty, Loaded } from "@/parts/States";
 import { StatusText } from "@/parts/Status";
 import { Age } from "@/parts/Time";
 import { t } from "@/texts";
@@ -109,54 +110,30 @@ function Actions({ endpoint, etag }: { endpoint: Endpoint; etag: string }) {
 }
 
 function ScaleTo({ endpoint, close }: { endpoint: Endpoint; close: () => void }) {
+  const { name } = endpoint;
   const [replicas, setReplicas] = useState(endpoint.replicas);
-  const scale = useAction(() =>
-    unwrap(
-      api.POST("/v1/endpoints/{name}/scale", {
-        params: { path: { name: endpoint.name } },
-        body: { replicas },
-      }),
-    ),
-  );
   const fewer = endpoint.replicas - replicas;
   return (
-    <Modal
-      opened
-      onClose={close}
-      title={t("endpoint.scaleTitle", { name: visible(endpoint.name) })}
-      closeButtonProps={{ "aria-label": t("action.close") }}
+    <FormDialog
+      title={t("endpoint.scaleTitle", { name: visible(name) })}
+      verb={t("endpoint.scale")}
+      ready
+      save={() =>
+        unwrap(api.POST("/v1/endpoints/{name}/scale", { params: { path: { name } }, body: { replicas } }))
+      }
+      done={t("endpoint.scaled", { name, count: replicas })}
+      close={close}
     >
-      <Stack gap="md">
-        <NumberInput
-          label={t("endpoints.replicas")}
-          description={fewer > 0 ? t("endpoint.fewer", { count: fewer }) : t("endpoint.more")}
-          min={0}
-          max={1000}
-          value={replicas}
-          data-autofocus
-          onChange={(value) => setReplicas(Number(value))}
-        />
-        {scale.error ? <Problem error={scale.error} /> : null}
-        <Group justify="flex-end" gap="xs">
-          <Button variant="default" onClick={close}>
-            {t("action.cancel")}
-          </Button>
-          <Button
-            loading={scale.isPending}
-            onClick={() =>
-              scale.mutate(undefined, {
-                onSuccess: () => {
-                  announce(t("endpoint.scaled", { name: endpoint.name, count: replicas }));
-                  close();
-                },
-              })
-            }
-          >
-            {t("endpoint.scale")}
-          </Button>
-        </Group>
-      </Stack>
-    </Modal>
+      <NumberInput
+        label={t("endpoints.replicas")}
+        description={fewer > 0 ? t("endpoint.fewer", { count: fewer }) : t("endpoint.more")}
+        min={0}
+        max={1000}
+        value={replicas}
+        data-autofocus
+        onChange={(value) => setReplicas(Number(value))}
+      />
+    </FormDialog>
   );
 }
 

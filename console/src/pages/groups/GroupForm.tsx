@@ -1,22 +1,12 @@
-import {
-  Button,
-  Modal,
-  MultiSelect,
-  NumberInput,
-  Group as Row,
-  Select,
-  SimpleGrid,
-  Stack,
-  TagsInput,
-  Text,
-  TextInput,
-} from "@mantine/core";
-import { type FormEvent, useState } from "react";
-import { ApiProblem, api, type Schemas, unwrap } from "@/api/client";
-import { TYPES } from "@/api/queries";
-import { announce, useAction } from "@/parts/actions";
-import { Problem } from "@/parts/States";
+import { MultiSelect, NumberInput, Select, SimpleGrid, TagsInput, TextInput } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { api, type Schemas, unwrap, unwrapVersioned } from "@/api/client";
+import { projectsQuery, TYPES, usersQuery } from "@/api/queries";
+import { Conflict, type Latest } from "@/parts/Conflict";
+import { FormDialog } from "@/parts/FormDialog";
 import { t } from "@/texts";
+import { HpcFields, hpcIsReady } from "./HpcFields";
 
 type Options = Schemas["GroupOptions"];
 
@@ -38,107 +28,137 @@ const DEFAULTS = {
   share_by: "user",
 } as Options;
 
-/** Creates a resource group, or edits `base`, which was read with `etag`. */
+type Group = Latest<Options>;
+
+/** A group as it is now, with the version that a change of it names. */
+export async function readGroup(name: string): Promise<Group> {
+  const { value, etag } = await unwrapVersioned(api.GET("/v1/groups/{name}", { params: { path: { name } } }));
+  return { value: value.options, etag, by: value.changed_by, at: value.changed_at };
+}
+
+/** Creates a resource group, or edits `group` as it was read when the form was opened. */
 export function GroupForm({
-  base,
-  etag,
+  name: given,
+  group,
   close,
 }: {
-  base?: { name: string; options: Options };
-  etag?: string;
+  name?: string;
+  group?: Group;
   close: () => void;
 }) {
-  const [name, setName] = useState(base?.name ?? "");
-  const [options, setOptions] = useState<Options>(base?.options ?? DEFAULTS);
+  const [name, setName] = useState(given ?? "");
+  const [base, setBase] = useState(group);
+  const [options, setOptions] = useState<Options>(group?.value ?? DEFAULTS);
+  const projects = useQuery(projectsQuery);
+  const users = useQuery({ ...usersQuery, retry: false });
   const set = (change: Partial<Options>) => setOptions({ ...options, ...change });
-  const save = useAction(async () => {
-    const headers = base ? (etag ? { "If-Match": etag } : {}) : { "If-None-Match": "*" };
-    return unwrap(api.PUT("/v1/groups/{name}", { params: { path: { name } }, body: options, headers }));
-  });
-  const submit = (event: FormEvent) => {
-    event.preventDefault();
-    save.mutate(undefined, {
-      onSuccess: () => {
-        announce(t(base ? "group.saved" : "group.created", { name }));
-        close();
-      },
-    });
-  };
+  const save = (etag = base?.etag) =>
+    etag === undefined
+      ? unwrap(api.POST("/v1/groups", { body: { name: name.trim(), options } }))
+      : unwrap(
+          api.PUT("/v1/groups/{name}", {
+            params: { path: { name } },
+            body: options,
+            headers: { "If-Match": etag },
+          }),
+        );
+  const many = (values: string[]) => (values.length > 0 ? values : null);
   return (
-    <Modal
-      opened
-      onClose={close}
+    <FormDialog
       size="lg"
-      title={base ? t("group.edit", { name }) : t("groups.create")}
-      closeButtonProps={{ "aria-label": t("action.close") }}
+      title={group ? t("group.edit", { name }) : t("groups.create")}
+      verb={group ? t("action.save") : t("action.create")}
+      ready={name.trim() !== "" && hpcIsReady(options.hpc)}
+      save={save}
+      done={t(group ? "group.saved" : "group.created", { name })}
+      close={close}
+      problem={({ error, again, reset }) => (
+        <Conflict
+          error={error}
+          base={base?.value ?? DEFAULTS}
+          mine={options}
+          latest={() => readGroup(name)}
+          reload={(latest) => {
+            setBase(latest);
+            setOptions(latest.value);
+            reset();
+          }}
+          overwrite={(latest) => again(latest.etag)}
+        />
+      )}
     >
-      <form onSubmit={submit}>
-        <Stack gap="md">
-          {base ? null : (
-            <TextInput
-              label={t("field.name")}
-              value={name}
-              required
-              data-autofocus
-              onChange={(event) => setName(event.currentTarget.value)}
+      {group ? null : (
+        <TextInput
+          label={t("field.name")}
+          value={name}
+          required
+          data-autofocus
+          onChange={(event) => setName(event.currentTarget.value)}
+        />
+      )}
+      <TextInput
+        label={t("group.description")}
+        value={options.description ?? ""}
+        onChange={(event) => set({ description: event.currentTarget.value })}
+      />
+      <SimpleGrid cols={{ base: 1, sm: 2 }}>
+        {(Object.keys(CHOICES) as (keyof typeof CHOICES)[])
+          .filter((field) => field !== "share_by" || options.strategy === "drf")
+          .map((field) => (
+            <Select
+              key={field}
+              label={t(`group.${field}`)}
+              description={t(`group.${field}Help`)}
+              allowDeselect={false}
+              data={[...new Set([...CHOICES[field], String(options[field] ?? CHOICES[field][0])])]}
+              value={String(options[field] ?? CHOICES[field][0])}
+              onChange={(value) => set({ [field]: value } as Partial<Options>)}
             />
-          )}
-          <SimpleGrid cols={{ base: 1, sm: 2 }}>
-            {(Object.keys(CHOICES) as (keyof typeof CHOICES)[])
-              .filter((field) => field !== "share_by" || options.strategy === "drf")
-              .map((field) => (
-                <Select
-                  key={field}
-                  label={t(`group.${field}`)}
-                  description={t(`group.${field}Help`)}
-                  allowDeselect={false}
-                  data={[...new Set([...CHOICES[field], String(options[field] ?? CHOICES[field][0])])]}
-                  value={String(options[field] ?? CHOICES[field][0])}
-                  onChange={(value) => set({ [field]: value } as Partial<Options>)}
-                />
-              ))}
-            <Limit
-              label={t("group.bypasses")}
-              help={t("group.bypassesHelp")}
-              value={options.max_bypasses}
-              fallback={100}
-              set={(max_bypasses) => set({ max_bypasses })}
-            />
-            <Limit
-              label={t("group.skipAge")}
-              help={t("group.skipAgeHelp")}
-              value={options.max_skip_age_s}
-              fallback={3600}
-              set={(max_skip_age_s) => set({ max_skip_age_s })}
-            />
-          </SimpleGrid>
-          <MultiSelect
-            label={t("group.types")}
-            description={t("group.typesHelp")}
-            data={[...TYPES]}
-            value={options.session_types ?? []}
-            onChange={(value) =>
-              set({ session_types: value.length > 0 ? (value as Options["session_types"]) : null })
-            }
-          />
-          <TagsInput
-            label={t("group.images")}
-            description={t("group.imagesHelp")}
-            value={options.images ?? []}
-            onChange={(value) => set({ images: value.length > 0 ? value : null })}
-          />
-          {save.error ? <Conflict error={save.error} /> : null}
-          <Row justify="flex-end" gap="xs">
-            <Button variant="default" onClick={close}>
-              {t("action.cancel")}
-            </Button>
-            <Button type="submit" loading={save.isPending} disabled={name.trim() === ""}>
-              {base ? t("action.save") : t("action.create")}
-            </Button>
-          </Row>
-        </Stack>
-      </form>
-    </Modal>
+          ))}
+        <Limit
+          label={t("group.bypasses")}
+          help={t("group.bypassesHelp")}
+          value={options.max_bypasses}
+          fallback={100}
+          set={(max_bypasses) => set({ max_bypasses })}
+        />
+        <Limit
+          label={t("group.skipAge")}
+          help={t("group.skipAgeHelp")}
+          value={options.max_skip_age_s}
+          fallback={3600}
+          set={(max_skip_age_s) => set({ max_skip_age_s })}
+        />
+      </SimpleGrid>
+      <MultiSelect
+        label={t("group.types")}
+        description={t("group.typesHelp")}
+        data={[...TYPES]}
+        value={options.session_types ?? []}
+        onChange={(value) => set({ session_types: many(value) as Options["session_types"] })}
+      />
+      <TagsInput
+        label={t("group.images")}
+        description={t("group.imagesHelp")}
+        value={options.images ?? []}
+        onChange={(value) => set({ images: many(value) })}
+      />
+      <TagsInput
+        label={t("group.projects")}
+        description={t("group.projectsHelp")}
+        data={projects.data?.map((project) => project.name) ?? []}
+        value={options.projects ?? []}
+        onChange={(value) => set({ projects: many(value) })}
+      />
+      <TagsInput
+        label={t("group.users")}
+        description={t("group.usersHelp")}
+        data={users.data?.map((user) => user.name) ?? []}
+        value={options.users ?? []}
+        onChange={(value) => set({ users: many(value) })}
+      />
+      <HpcFields value={options.hpc} set={(hpc) => set({ hpc })} />
+    </FormDialog>
   );
 }
 
@@ -164,19 +184,4 @@ function Limit({
       onChange={(next) => set(next === "" ? null : Number(next))}
     />
   );
-}
-
-/** Somebody else changed it meanwhile: say so, and never overwrite. */
-export function Conflict({ error }: { error: unknown }) {
-  if (error instanceof ApiProblem && error.status === 412) {
-    return (
-      <Stack gap="xs" role="alert" className="banner">
-        <Text size="sm">{t("conflict.text")}</Text>
-        <Text size="sm" className="dim">
-          {error.message}
-        </Text>
-      </Stack>
-    );
-  }
-  return <Problem error={error} />;
 }

@@ -14,6 +14,7 @@ import { Age } from "@/parts/Time";
 import { ExpectedStart } from "@/parts/Why";
 import { t } from "@/texts";
 import { GroupForm } from "./GroupForm";
+import { Retire } from "./Retire";
 
 const History = lazy(() => import("@/charts/History"));
 
@@ -40,12 +41,24 @@ export function GroupPage() {
           {group.data ? (
             <Opener
               label={t("action.edit")}
-              dialog={(close) => <GroupForm base={group.data.value} etag={group.data.etag} close={close} />}
+              dialog={(close) => (
+                <GroupForm
+                  name={name}
+                  group={{ value: group.data.value.options, etag: group.data.etag }}
+                  close={close}
+                />
+              )}
             />
           ) : null}
+          {group.data ? <Retire group={group.data.value} etag={group.data.etag} /> : null}
         </>
       }
     >
+      {group.data?.value.retired_at ? (
+        <div className="banner" role="status">
+          {t("group.retiredSince")} <Age at={group.data.value.retired_at} />
+        </div>
+      ) : null}
       <Section title={t("group.occupancy")}>
         <Loaded query={occupancy} height={240}>
           {(agents) => <OccupancyGrid agents={agents} />}
@@ -68,6 +81,17 @@ export function GroupPage() {
                 [t("group.replicas"), value.options.replicas],
                 [t("group.fraction"), value.options.fraction],
                 [t("group.types"), value.options.session_types?.join(", ") ?? t("group.allTypes")],
+                [t("group.projects"), value.options.projects?.join(", ") ?? t("group.everyone")],
+                [t("group.users"), value.options.users?.join(", ") ?? t("group.everyone")],
+                [
+                  t("hpc.kind"),
+                  value.options.hpc
+                    ? t("hpc.jobs", {
+                        runtime: value.options.hpc.runtime,
+                        hours: value.options.hpc.walltime_s / 3600,
+                      })
+                    : t("hpc.nodes"),
+                ],
                 [t("group.images"), value.options.images?.join(", ") ?? t("group.allImages")],
                 [
                   t("group.preemption"),

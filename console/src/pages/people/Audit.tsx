@@ -1,9 +1,10 @@
-import { Code, Modal, TextInput } from "@mantine/core";
+import { Code, TextInput } from "@mantine/core";
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { useDeferredValue, useState } from "react";
 import { api, type Schemas, unwrap } from "@/api/client";
 import { Opener } from "@/parts/actions";
 import { DataTable } from "@/parts/DataTable";
+import { Dialog } from "@/parts/FormDialog";
 import { visible } from "@/parts/format";
 import { Page, Section } from "@/parts/Page";
 import { Empty, Loaded } from "@/parts/States";
@@ -81,13 +82,7 @@ function Change({ entry }: { entry: Entry }) {
     <Opener
       label={t("audit.show")}
       dialog={(close) => (
-        <Modal
-          opened
-          onClose={close}
-          size="xl"
-          title={visible(`${entry.action} ${entry.name ?? ""}`)}
-          closeButtonProps={{ "aria-label": t("action.close") }}
-        >
+        <Dialog title={visible(`${entry.action} ${entry.name ?? ""}`)} size="xl" close={close}>
           <div className="columns">
             {(["before", "after"] as const).map((side) => (
               <div key={side}>
@@ -98,7 +93,7 @@ function Change({ entry }: { entry: Entry }) {
               </div>
             ))}
           </div>
-        </Modal>
+        </Dialog>
       )}
     />
   );

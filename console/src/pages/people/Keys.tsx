@@ -1,13 +1,14 @@
-import { Button, Group, Modal, MultiSelect, Select, Stack, Text, TextInput } from "@mantine/core";
+import { Button, Group, MultiSelect, Select, Stack, Text, TextInput } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { type FormEvent, useState } from "react";
+import { useState } from "react";
 import { api, type Key, type Schemas, unwrap } from "@/api/client";
 import { keysQuery } from "@/api/queries";
-import { Confirm, Opener, useAction } from "@/parts/actions";
+import { Confirm, Opener } from "@/parts/actions";
 import { DataTable } from "@/parts/DataTable";
+import { Dialog, FormDialog } from "@/parts/FormDialog";
 import { visible } from "@/parts/format";
 import { Page, Section } from "@/parts/Page";
-import { Command, Empty, Loaded, Problem } from "@/parts/States";
+import { Command, Empty, Loaded } from "@/parts/States";
 import { Age } from "@/parts/Time";
 import { t } from "@/texts";
 
@@ -100,86 +101,71 @@ function KeyForm({ close }: { close: () => void }) {
   const [project, setProject] = useState("");
   const [role, setRole] = useState<Spec["role"]>(null);
   const [scopes, setScopes] = useState<string[]>([]);
-  const create = useAction(() =>
-    unwrap(
-      api.POST("/v1/keys", {
-        body: {
-          name: name.trim(),
-          user: user.trim() || null,
-          project: project.trim() || null,
-          role,
-          scopes: scopes.length > 0 ? (scopes as Spec["scopes"]) : null,
-        },
-      }),
-    ),
-  );
-  const submit = (event: FormEvent) => {
-    event.preventDefault();
-    create.mutate();
+  const [secret, setSecret] = useState("");
+  const save = async () => {
+    const body = {
+      name: name.trim(),
+      user: user.trim() || null,
+      project: project.trim() || null,
+      role,
+      scopes: scopes.length > 0 ? (scopes as Spec["scopes"]) : null,
+    };
+    setSecret((await unwrap(api.POST("/v1/keys", { body }))).secret);
   };
-  return (
-    <Modal
-      opened
-      onClose={close}
-      title={t("keys.create")}
-      closeButtonProps={{ "aria-label": t("action.close") }}
-    >
-      {create.data ? (
+  if (secret) {
+    return (
+      <Dialog title={t("keys.create")} close={close}>
         <Stack gap="md">
           <Text size="sm">{t("keys.once")}</Text>
-          <Command line={create.data.secret} />
+          <Command line={secret} />
           <Group justify="flex-end">
             <Button onClick={close}>{t("keys.stored")}</Button>
           </Group>
         </Stack>
-      ) : (
-        <form onSubmit={submit}>
-          <Stack gap="md">
-            <TextInput
-              label={t("field.name")}
-              description={t("keys.nameHelp")}
-              required
-              data-autofocus
-              value={name}
-              onChange={(event) => setName(event.currentTarget.value)}
-            />
-            <TextInput
-              label={t("field.user")}
-              description={t("keys.userHelp")}
-              value={user}
-              onChange={(event) => setUser(event.currentTarget.value)}
-            />
-            <TextInput
-              label={t("field.project")}
-              value={project}
-              onChange={(event) => setProject(event.currentTarget.value)}
-            />
-            <Select
-              label={t("users.role")}
-              clearable
-              data={[...ROLES]}
-              value={role ?? null}
-              onChange={(value) => setRole(value as Spec["role"])}
-            />
-            <MultiSelect
-              label={t("keys.scopes")}
-              description={t("keys.scopesHelp")}
-              data={[...SCOPES]}
-              value={scopes}
-              onChange={setScopes}
-            />
-            {create.error ? <Problem error={create.error} /> : null}
-            <Group justify="flex-end" gap="xs">
-              <Button variant="default" onClick={close}>
-                {t("action.cancel")}
-              </Button>
-              <Button type="submit" loading={create.isPending} disabled={name.trim() === ""}>
-                {t("action.create")}
-              </Button>
-            </Group>
-          </Stack>
-        </form>
-      )}
-    </Modal>
+      </Dialog>
+    );
+  }
+  return (
+    <FormDialog
+      title={t("keys.create")}
+      verb={t("action.create")}
+      ready={name.trim() !== ""}
+      save={save}
+      close={close}
+    >
+      <TextInput
+        label={t("field.name")}
+        description={t("keys.nameHelp")}
+        required
+        data-autofocus
+        value={name}
+        onChange={(event) => setName(event.currentTarget.value)}
+      />
+      <TextInput
+        label={t("field.user")}
+        description={t("keys.userHelp")}
+        value={user}
+        onChange={(event) => setUser(event.currentTarget.value)}
+      />
+      <TextInput
+        label={t("field.project")}
+        value={project}
+        onChange={(event) => setProject(event.currentTarget.value)}
+      />
+      <Select
+        label={t("users.role")}
+        clearable
+        data={[...ROLES]}
+        value={role ?? null}
+        onChange={(value) => setRole(value as Spec["role"])}
+      />
+      <MultiSelect
+        label={t("keys.scopes")}
+        description={t("keys.scopesHelp")}
+        data={[...SCOPES]}
+        value={scopes}
+        onChange={setScopes}
+      />
+    </FormDialog>
   );
 }

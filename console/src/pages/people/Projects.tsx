@@ -1,14 +1,15 @@
-import { Button, Group, Modal, MultiSelect, NumberInput, Select, Stack, TextInput } from "@mantine/core";
+import { MultiSelect, NumberInput, Select, TextInput } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
-import { type FormEvent, useState } from "react";
+import { useState } from "react";
 import { api, type Project, unwrap } from "@/api/client";
 import { groupsQuery, projectsQuery } from "@/api/queries";
-import { announce, Opener, useAction } from "@/parts/actions";
+import { Opener } from "@/parts/actions";
 import { DataTable } from "@/parts/DataTable";
+import { FormDialog } from "@/parts/FormDialog";
 import { visible } from "@/parts/format";
 import { Page, Section } from "@/parts/Page";
-import { Empty, Loaded, Problem } from "@/parts/States";
+import { Empty, Loaded } from "@/parts/States";
 import { StatusText } from "@/parts/Status";
 import { Age } from "@/parts/Time";
 import { t } from "@/texts";
@@ -82,74 +83,54 @@ export function ProjectForm({ base, close }: { base?: Project; close: () => void
   const [status, setStatus] = useState(base?.status ?? "active");
   const [allowed, setAllowed] = useState<string[]>(base?.resource_groups ?? []);
   const [priority, setPriority] = useState<number | null>(base?.max_priority ?? null);
-  const save = useAction(() => {
+  const save = () => {
     const patch = { status, resource_groups: allowed.length > 0 ? allowed : null, max_priority: priority };
     return base
       ? unwrap(api.PATCH("/v1/projects/{name}", { params: { path: { name } }, body: patch }))
       : unwrap(api.POST("/v1/projects", { body: { name: name.trim(), ...patch } }));
-  });
-  const submit = (event: FormEvent) => {
-    event.preventDefault();
-    save.mutate(undefined, {
-      onSuccess: () => {
-        announce(t(base ? "projects.saved" : "projects.created", { name }));
-        close();
-      },
-    });
   };
   return (
-    <Modal
-      opened
-      onClose={close}
+    <FormDialog
       title={base ? t("projects.edit", { name }) : t("projects.create")}
-      closeButtonProps={{ "aria-label": t("action.close") }}
+      verb={base ? t("action.save") : t("action.create")}
+      ready={name.trim() !== ""}
+      save={save}
+      done={t(base ? "projects.saved" : "projects.created", { name })}
+      close={close}
     >
-      <form onSubmit={submit}>
-        <Stack gap="md">
-          {base ? null : (
-            <TextInput
-              label={t("field.name")}
-              required
-              data-autofocus
-              value={name}
-              onChange={(event) => setName(event.currentTarget.value)}
-            />
-          )}
-          <MultiSelect
-            label={t("nav.groups")}
-            description={t("projects.groupsHelp")}
-            data={groups.data?.map((group) => group.name) ?? []}
-            value={allowed}
-            onChange={setAllowed}
-          />
-          <NumberInput
-            label={t("projects.priority")}
-            description={t("projects.priorityHelp")}
-            min={0}
-            max={100}
-            value={priority ?? ""}
-            onChange={(value) => setPriority(value === "" ? null : Number(value))}
-          />
-          {base ? (
-            <Select
-              label={t("field.status")}
-              allowDeselect={false}
-              data={["active", "disabled"]}
-              value={status}
-              onChange={(value) => setStatus(value as Project["status"])}
-            />
-          ) : null}
-          {save.error ? <Problem error={save.error} /> : null}
-          <Group justify="flex-end" gap="xs">
-            <Button variant="default" onClick={close}>
-              {t("action.cancel")}
-            </Button>
-            <Button type="submit" loading={save.isPending} disabled={name.trim() === ""}>
-              {base ? t("action.save") : t("action.create")}
-            </Button>
-          </Group>
-        </Stack>
-      </form>
-    </Modal>
+      {base ? null : (
+        <TextInput
+          label={t("field.name")}
+          required
+          data-autofocus
+          value={name}
+          onChange={(event) => setName(event.currentTarget.value)}
+        />
+      )}
+      <MultiSelect
+        label={t("nav.groups")}
+        description={t("projects.groupsHelp")}
+        data={groups.data?.map((group) => group.name) ?? []}
+        value={allowed}
+        onChange={setAllowed}
+      />
+      <NumberInput
+        label={t("projects.priority")}
+        description={t("projects.priorityHelp")}
+        min={0}
+        max={100}
+        value={priority ?? ""}
+        onChange={(value) => setPriority(value === "" ? null : Number(value))}
+      />
+      {base ? (
+        <Select
+          label={t("field.status")}
+          allowDeselect={false}
+          data={["active", "disabled"]}
+          value={status}
+          onChange={(value) => setStatus(value as Project["status"])}
+        />
+      ) : null}
+    </FormDialog>
   );
 }

@@ -1,13 +1,14 @@
-import { Button, Group, Modal, NumberInput, Select, Stack, TagsInput, TextInput } from "@mantine/core";
+import { Group, NumberInput, Select, TagsInput, TextInput } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { type FormEvent, useState } from "react";
+import { useState } from "react";
 import { api, type Quota, unwrap } from "@/api/client";
 import { quotasQuery } from "@/api/queries";
-import { announce, Confirm, Opener, useAction } from "@/parts/actions";
+import { Confirm, Opener } from "@/parts/actions";
 import { DataTable } from "@/parts/DataTable";
+import { FormDialog } from "@/parts/FormDialog";
 import { amount, compareSlots, slotName, visible } from "@/parts/format";
 import { Page, Section } from "@/parts/Page";
-import { Empty, Loaded, Problem } from "@/parts/States";
+import { Empty, Loaded } from "@/parts/States";
 import { Age } from "@/parts/Time";
 import { t } from "@/texts";
 
@@ -149,82 +150,61 @@ function QuotaForm({ base, close }: { base?: Quota; close: () => void }) {
   );
   const [sessions, setSessions] = useState<number | null>(base?.sessions ?? null);
   const [pending, setPending] = useState<number | null>(base?.pending ?? null);
-  const save = useAction(() =>
+  const save = () =>
     unwrap(
       api.PUT("/v1/quotas/{scope}/{name}", {
         params: { path: { scope, name: name.trim() } } as never,
         body: { slots: slotsOf(slots), sessions, pending },
       }),
-    ),
-  );
-  const submit = (event: FormEvent) => {
-    event.preventDefault();
-    save.mutate(undefined, {
-      onSuccess: () => {
-        announce(t("quotas.saved", { name }));
-        close();
-      },
-    });
-  };
+    );
   const limit = (value: string | number) => (value === "" ? null : Number(value));
   return (
-    <Modal
-      opened
-      onClose={close}
+    <FormDialog
       title={base ? t("quotas.edit", { name }) : t("quotas.create")}
-      closeButtonProps={{ "aria-label": t("action.close") }}
+      verb={t("action.save")}
+      ready={name.trim() !== ""}
+      save={save}
+      done={t("quotas.saved", { name })}
+      close={close}
     >
-      <form onSubmit={submit}>
-        <Stack gap="md">
-          {base ? null : (
-            <>
-              <Select
-                label={t("quotas.scope")}
-                allowDeselect={false}
-                data={SCOPES.map((value) => ({ value, label: t(`quotas.${value}`) }))}
-                value={scope}
-                onChange={(value) => setScope(value as Scope)}
-              />
-              <TextInput
-                label={t("field.name")}
-                required
-                data-autofocus
-                value={name}
-                onChange={(event) => setName(event.currentTarget.value)}
-              />
-            </>
-          )}
-          <TagsInput
-            label={t("quotas.slots")}
-            description={t("quotas.slotsHelp")}
-            value={slots}
-            onChange={setSlots}
+      {base ? null : (
+        <>
+          <Select
+            label={t("quotas.scope")}
+            allowDeselect={false}
+            data={SCOPES.map((value) => ({ value, label: t(`quotas.${value}`) }))}
+            value={scope}
+            onChange={(value) => setScope(value as Scope)}
           />
-          <NumberInput
-            label={t("quotas.sessions")}
-            description={t("quotas.noLimitHelp")}
-            min={0}
-            value={sessions ?? ""}
-            onChange={(value) => setSessions(limit(value))}
+          <TextInput
+            label={t("field.name")}
+            required
+            data-autofocus
+            value={name}
+            onChange={(event) => setName(event.currentTarget.value)}
           />
-          <NumberInput
-            label={t("quotas.pending")}
-            description={t("quotas.noLimitHelp")}
-            min={0}
-            value={pending ?? ""}
-            onChange={(value) => setPending(limit(value))}
-          />
-          {save.error ? <Problem error={save.error} /> : null}
-          <Group justify="flex-end" gap="xs">
-            <Button variant="default" onClick={close}>
-              {t("action.cancel")}
-            </Button>
-            <Button type="submit" loading={save.isPending} disabled={name.trim() === ""}>
-              {t("action.save")}
-            </Button>
-          </Group>
-        </Stack>
-      </form>
-    </Modal>
+        </>
+      )}
+      <TagsInput
+        label={t("quotas.slots")}
+        description={t("quotas.slotsHelp")}
+        value={slots}
+        onChange={setSlots}
+      />
+      <NumberInput
+        label={t("quotas.sessions")}
+        description={t("quotas.noLimitHelp")}
+        min={0}
+        value={sessions ?? ""}
+        onChange={(value) => setSessions(limit(value))}
+      />
+      <NumberInput
+        label={t("quotas.pending")}
+        description={t("quotas.noLimitHelp")}
+        min={0}
+        value={pending ?? ""}
+        onChange={(value) => setPending(limit(value))}
+      />
+    </FormDialog>
   );
 }

@@ -1,13 +1,14 @@
-import { Button, Group, Modal, PasswordInput, Select, Stack, TextInput } from "@mantine/core";
+import { Group, PasswordInput, Select, TextInput } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
-import { type FormEvent, useState } from "react";
+import { useState } from "react";
 import { api, type User, unwrap } from "@/api/client";
 import { usersQuery } from "@/api/queries";
-import { announce, Confirm, Opener, useAction } from "@/parts/actions";
+import { Confirm, Opener } from "@/parts/actions";
 import { DataTable } from "@/parts/DataTable";
+import { FormDialog } from "@/parts/FormDialog";
 import { visible } from "@/parts/format";
 import { Page, Section } from "@/parts/Page";
-import { Empty, Loaded, Problem } from "@/parts/States";
+import { Empty, Loaded } from "@/parts/States";
 import { StatusText } from "@/parts/Status";
 import { Age } from "@/parts/Time";
 import { t } from "@/texts";
@@ -143,74 +144,54 @@ function UserForm({ base, close }: { base?: User; close: () => void }) {
   const [email, setEmail] = useState(base?.email ?? "");
   const [role, setRole] = useState<Role | null>(base?.platform_role ?? null);
   const [status, setStatus] = useState(base?.status ?? "active");
-  const save = useAction(() => {
+  const save = () => {
     const patch = { email: email.trim(), platform_role: role, status };
     return base
       ? unwrap(api.PATCH("/v1/users/{name}", { params: { path: { name } }, body: patch }))
       : unwrap(api.POST("/v1/users", { body: { name: name.trim(), ...patch } }));
-  });
-  const submit = (event: FormEvent) => {
-    event.preventDefault();
-    save.mutate(undefined, {
-      onSuccess: () => {
-        announce(t(base ? "users.saved" : "users.created", { name }));
-        close();
-      },
-    });
   };
   return (
-    <Modal
-      opened
-      onClose={close}
+    <FormDialog
       title={base ? t("users.edit", { name }) : t("users.create")}
-      closeButtonProps={{ "aria-label": t("action.close") }}
+      verb={base ? t("action.save") : t("action.create")}
+      ready={name.trim() !== ""}
+      save={save}
+      done={t(base ? "users.saved" : "users.created", { name })}
+      close={close}
     >
-      <form onSubmit={submit}>
-        <Stack gap="md">
-          {base ? null : (
-            <TextInput
-              label={t("field.name")}
-              required
-              data-autofocus
-              value={name}
-              onChange={(event) => setName(event.currentTarget.value)}
-            />
-          )}
-          <TextInput
-            label={t("users.email")}
-            type="email"
-            value={email}
-            onChange={(event) => setEmail(event.currentTarget.value)}
-          />
-          <Select
-            label={t("users.role")}
-            description={t("users.roleHelp")}
-            clearable
-            data={["admin", "auditor"]}
-            placeholder={t("users.noRole")}
-            value={role}
-            onChange={(value) => setRole(value as Role | null)}
-          />
-          {base ? (
-            <Select
-              label={t("field.status")}
-              allowDeselect={false}
-              data={["active", "disabled"]}
-              value={status}
-              onChange={(value) => setStatus(value as User["status"])}
-            />
-          ) : null}
-          {save.error ? <Problem error={save.error} /> : null}
-          <Group justify="flex-end" gap="xs">
-            <Button variant="default" onClick={close}>
-              {t("action.cancel")}
-            </Button>
-            <Button type="submit" loading={save.isPending} disabled={name.trim() === ""}>
-              {base ? t("action.save") : t("action.create")}
-            </Button>
-          </Group>
-        </Stack>
-      </form>
-    </Modal>
+      {base ? null : (
+        <TextInput
+          label={t("field.name")}
+          required
+          data-autofocus
+          value={name}
+          onChange={(event) => setName(event.currentTarget.value)}
+        />
+      )}
+      <TextInput
+        label={t("users.email")}
+        type="email"
+        value={email}
+        onChange={(event) => setEmail(event.currentTarget.value)}
+      />
+      <Select
+        label={t("users.role")}
+        description={t("users.roleHelp")}
+        clearable
+        data={["admin", "auditor"]}
+        placeholder={t("users.noRole")}
+        value={role}
+        onChange={(value) => setRole(value as Role | null)}
+      />
+      {base ? (
+        <Select
+          label={t("field.status")}
+          allowDeselect={false}
+          data={["active", "disabled"]}
+          value={status}
+          onChange={(value) => setStatus(value as User["status"])}
+        />
+      ) : null}
+    </FormDialog>
   );
 }

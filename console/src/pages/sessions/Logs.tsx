@@ -10,9 +10,13 @@ const KEPT = 400_000;
 const TAIL = 2000;
 const DRAW_MS = 150;
 
+export const kernelsOf = (session: Session) => [
+  ...new Set((session.kernels ?? []).map((kernel) => kernel.hostname ?? "main1")),
+];
+
 /** The log of a kernel, followed while the session lives. Its text is never markup. */
 export function Logs({ session, live }: { session: Session; live: boolean }) {
-  const hosts = [...new Set((session.kernels ?? []).map((kernel) => kernel.hostname ?? "main1"))];
+  const hosts = kernelsOf(session);
   const [kernel, setKernel] = useState(hosts[0] ?? "main1");
   const [follow, setFollow] = useState(true);
   const { text, error, ended, retry } = useLog(session.id, kernel, live);

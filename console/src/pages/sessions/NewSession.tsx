@@ -1,18 +1,13 @@
-import { Button, Group, NumberInput, Select, SimpleGrid, Stack, Textarea, TextInput } from "@mantine/core";
-import { useMutation, useQuery } from "@tanstack/react-query";
+import { NumberInput, Select, SimpleGrid, Textarea, TextInput } from "@mantine/core";
+import { useQuery } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
-import { type FormEvent, useState } from "react";
+import { useState } from "react";
 import { api, type Schemas, type Session, unwrap } from "@/api/client";
 import { groupsQuery, type SessionType } from "@/api/queries";
-import { useAction } from "@/parts/actions";
-import { slotsText } from "@/parts/format";
-import { Page, Section } from "@/parts/Page";
-import { Problem } from "@/parts/States";
-import { WhyDetails } from "@/parts/Why";
+import { CreatePage, type Plan } from "@/parts/CreatePage";
 import { t } from "@/texts";
 
 type Spec = Schemas["SessionSpec"];
-type Plan = Schemas["PlanView"];
 
 interface Fields {
   name: string;
@@ -64,56 +59,21 @@ export function NewSession() {
     priority: 10,
   });
   const set = (change: Partial<Fields>) => setFields({ ...fields, ...change });
-  const plan = useMutation({
-    mutationFn: () =>
-      unwrap(
-        api.POST("/v1/sessions", { params: { query: { dry_run: true } }, body: specOf(fields) }),
-      ) as Promise<unknown> as Promise<Plan>,
-  });
-  const create = useAction(
-    () => unwrap(api.POST("/v1/sessions", { body: specOf(fields) })) as Promise<Session>,
-    (made) => t("newSession.created", { name: made.name }),
-  );
-  const submit = (event: FormEvent) => {
-    event.preventDefault();
-    create.mutate(undefined, {
-      onSuccess: (made) => void navigate({ to: "/sessions/$ref", params: { ref: made.id } }),
-    });
-  };
+  const post = (query: { dry_run?: boolean }) =>
+    unwrap(api.POST("/v1/sessions", { params: { query }, body: specOf(fields) })) as Promise<unknown>;
   return (
-    <Page title={t("sessions.create")} lead={t("newSession.lead")}>
-      <div className="columns">
-        <Section title={t("newSession.what")}>
-          <form onSubmit={submit}>
-            <Stack gap="md">
-              <FormFields
-                fields={fields}
-                set={set}
-                groups={groups.data?.map((group) => group.name) ?? ["default"]}
-              />
-              {create.error ? <Problem error={create.error} /> : null}
-              <Group justify="flex-end" gap="xs">
-                <Button variant="default" loading={plan.isPending} onClick={() => plan.mutate()}>
-                  {t("newSession.dryRun")}
-                </Button>
-                <Button type="submit" loading={create.isPending}>
-                  {t("action.create")}
-                </Button>
-              </Group>
-            </Stack>
-          </form>
-        </Section>
-        <Section title={t("newSession.where")}>
-          {plan.error ? (
-            <Problem error={plan.error} />
-          ) : plan.data ? (
-            <PlanResult plan={plan.data} />
-          ) : (
-            <p className="dim">{t("newSession.whereHelp")}</p>
-          )}
-        </Section>
-      </div>
-    </Page>
+    <CreatePage
+      title={t("sessions.create")}
+      lead={t("newSession.lead")}
+      where={t("newSession.where")}
+      ready
+      plan={() => post({ dry_run: true }) as Promise<Plan>}
+      create={() => post({}) as Promise<Session>}
+      done={(made) => t("newSession.created", { name: made.name })}
+      made={(made) => void navigate({ to: "/sessions/$ref", params: { ref: made.id } })}
+    >
+      <FormFields fields={fields} set={set} groups={groups.data?.map((group) => group.name) ?? ["default"]} />
+    </CreatePage>
   );
 }
 
@@ -221,25 +181,5 @@ function FormFields({
         />
       </SimpleGrid>
     </>
-  );
-}
-
-function PlanResult({ plan }: { plan: Plan }) {
-  return (
-    <div aria-live="polite">
-      {plan.fits ? (
-        <ul className="plain">
-          {(plan.places ?? []).map((place) => (
-            <li key={`${place.hostname}/${place.agent_id}`}>
-              <strong>{place.agent_id}</strong>{" "}
-              {place.devices.length > 0
-                ? place.devices.map((device) => `${device.device_id || device.slot}`).join(", ")
-                : slotsText({})}
-            </li>
-          ))}
-        </ul>
-      ) : null}
-      <WhyDetails why={plan} />
-    </div>
   );
 }

@@ -17,6 +17,7 @@ import { Apps } from "./Apps";
 import { Logs } from "./Logs";
 
 const Usage = lazy(() => import("./Usage"));
+const Terminal = lazy(() => import("./Terminal"));
 
 const isLive = (session: Session) => (LIVE_STATUSES as readonly string[]).includes(session.status);
 
@@ -43,6 +44,9 @@ export function SessionPage() {
               <Tabs.Tab value="about">{t("session.about")}</Tabs.Tab>
               <Tabs.Tab value="timeline">{t("session.timeline")}</Tabs.Tab>
               <Tabs.Tab value="logs">{t("session.logs")}</Tabs.Tab>
+              {found.status === "RUNNING" ? (
+                <Tabs.Tab value="terminal">{t("session.terminal")}</Tabs.Tab>
+              ) : null}
               <Tabs.Tab value="usage">{t("session.usage")}</Tabs.Tab>
               <Tabs.Tab value="spec">{t("session.spec")}</Tabs.Tab>
             </Tabs.List>
@@ -54,6 +58,11 @@ export function SessionPage() {
             </Tabs.Panel>
             <Tabs.Panel value="logs">
               <Logs session={found} live={isLive(found)} />
+            </Tabs.Panel>
+            <Tabs.Panel value="terminal">
+              <Suspense>
+                <Terminal session={found} />
+              </Suspense>
             </Tabs.Panel>
             <Tabs.Panel value="usage">
               <Suspense>

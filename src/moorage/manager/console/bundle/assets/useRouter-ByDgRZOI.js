@@ -1,1 +1,0 @@
-import{Ct as e,jt as t}from"./States-B0XbGB64.js";var n=t(e(),1),r=n.createContext(null);function i(e){return n.useContext(r)}export{r as n,i as t};

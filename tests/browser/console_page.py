@@ -1,0 +1,59 @@
+"""The web console in a real Chromium, for the scripts that drive it: signing in, and what went wrong."""
+
+from pathlib import Path
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+CHROMIUM = "/usr/bin/chromium"
+SECONDS = 1000  # playwright takes milliseconds
+WIDTHS = {"wide": (1280, 800), "narrow": (360, 780)}
+WATCH = """addEventListener('securitypolicyviolation',
+  (event) => console.error('security policy', event.violatedDirective, event.blockedURI))"""
+
+
+class Console:
+    """A signed-in browser, and what went wrong in it."""
+
+    def __init__(self, browser: Browser, url: str, key: str, pictures: Path) -> None:
+        self.browser, self.url, self.key, self.pictures = browser, url, key, pictures
+        self.complaints: list[str] = []
+        self.axe: list[str] = []
+
+    def open(self, scheme: str = "light", width: str = "wide") -> Page:
+        size = WIDTHS[width]
+        context = self.browser.new_context(
+            viewport={"width": size[0], "height": size[1]}, color_scheme=scheme, reduced_motion="reduce"
+        )
+        context.add_init_script(WATCH)
+        page = context.new_page()
+        page.set_default_timeout(20 * SECONDS)
+        page.on("console", lambda m: self.complaints.append(m.text) if m.type == "error" else None)
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        return page
+
+    def sign_in(self, page: Page) -> None:
+        page.goto(f"{self.url}/console/")
+        page.get_by_role("heading", name="Sign in").wait_for()
+        self.check(page, "sign-in")
+        self.complaints.clear()  # "Who am I?" is answered with 401 before
+        page.locator("input[type=password]").fill(self.key)
+        page.get_by_role("button", name="Sign in", exact=True).click()
+        expect(page.get_by_role("heading", name="Overview", level=1)).to_be_visible()
+
+    def check(self, page: Page, name: str) -> None:
+        """Serious findings of axe, and anything wider than the screen."""
+        for found in Axe().run(page).response["violations"]:
+            if found["impact"] in ("serious", "critical"):
+                self.axe.append(f"{name}: {found['id']}: {found['nodes'][0]['html'][:200]}")
+        if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+            self.complaints.append(f"{name} is wider than the screen")
+
+    def go(self, page: Page, path: str, heading: str) -> None:
+        page.goto(f"{self.url}/console/{path}")
+        expect(page.get_by_role("heading", name=heading, level=1)).to_be_visible()
+
+
+def confirm(page: Page, verb: str) -> None:
+    page.get_by_role("dialog").get_by_role("button", name=verb, exact=True).click()
+    expect(page.get_by_role("dialog")).to_have_count(0)

@@ -1,0 +1,230 @@
+"""Operates the web console where something changes under it: ``python drive_changes.py URL KEY PICTURES``.
+
+Two administrators edit one group, groups are retired, a shell runs in a session, the clock of the browser is
+wrong, and the manager restarts. Prints a line for each moment at which the test has to act, waits for a line
+from it, and prints what it has seen as JSON at the end.
+"""
+
+import json
+import re
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from console_page import CHROMIUM, SECONDS, Console, confirm
+from playwright.sync_api import Page, expect, sync_playwright
+
+WRONG_CLOCK = """{
+  const Right = Date, shift = -5 * 3600 * 1000;
+  Date = class extends Right {
+    constructor(...given) { given.length ? super(...given) : super(Right.now() + shift); }
+    static now() { return Right.now() + shift; }
+  };
+}"""
+
+
+def call(console: Console, method: str, path: str, body: object = None, **headers: str) -> Any:
+    """A call of another administrator."""
+    given = {"Authorization": f"Bearer {console.key}", "Content-Type": "application/json"}
+    given |= {name.replace("_", "-"): value for name, value in headers.items()}
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(console.url + path, data, given, method=method)
+    with urllib.request.urlopen(request) as answer:
+        return json.loads(answer.read())
+
+
+def ask(moment: str) -> None:
+    """Tell the test what to do now, and wait until it has done it."""
+    print(moment, flush=True)
+    sys.stdin.readline()
+
+
+def change(console: Console, name: str, **options: object) -> None:
+    before = call(console, "GET", f"/v1/groups/{name}")["options"]
+    call(console, "PUT", f"/v1/groups/{name}", before | options)
+
+
+def two_administrators(console: Console, page: Page) -> str:
+    """What the page says of the other's change."""
+    call(console, "PUT", "/v1/groups/lab", {})
+    console.go(page, "groups/lab", "lab")
+    page.get_by_role("button", name="Edit").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("What it is for").fill("mine")
+    change(console, "lab", strategy="lifo")
+    dialog.get_by_role("button", name="Save").click()
+    said = dialog.get_by_role("alert")
+    expect(said.get_by_role("row").filter(has_text="lifo")).to_be_visible()
+    text = said.inner_text()
+    page.screenshot(path=console.pictures / "conflict.png")
+    console.check(page, "conflict")
+    said.get_by_role("button", name="Take what is there now").click()
+    expect(dialog.get_by_label("Order of the queue").first).to_have_value("lifo")
+    expect(dialog.get_by_label("What it is for")).to_have_value("")
+    dialog.get_by_label("What it is for").fill("mine")
+    dialog.get_by_label("Permitted projects").fill("vision")
+    dialog.get_by_label("Permitted projects").press("Enter")
+    change(console, "lab", max_bypasses=7)
+    dialog.get_by_role("button", name="Save").click()
+    said.get_by_role("button", name="Overwrite with mine").click()
+    expect(dialog).to_have_count(0)
+    options = call(console, "GET", "/v1/groups/lab")["options"]
+    assert options["description"] == "mine", options
+    assert (options["projects"], options["max_bypasses"]) == (["vision"], 100), options
+    console.complaints.clear()  # the refusals are 412
+    return text
+
+
+def jobs_of_a_site(console: Console, page: Page) -> None:
+    console.go(page, "groups", "Resource groups")
+    page.get_by_role("button", name="New resource group").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill("site")
+    dialog.get_by_text("Jobs of a supercomputer").click()
+    dialog.get_by_label("Walltime in hours").fill("0")
+    expect(dialog.get_by_role("button", name="Create")).to_be_disabled()
+    dialog.get_by_label("Walltime in hours").fill("2")
+    dialog.get_by_label("Partition").fill("gpu")
+    console.check(page, "group of a site")
+    dialog.get_by_role("button", name="Create").click()
+    expect(dialog).to_have_count(0)
+    page.get_by_role("button", name="New resource group").click()
+    dialog.get_by_label("Name").fill("site")
+    dialog.get_by_role("button", name="Create").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("there is a resource group")
+    page.keyboard.press("Escape")
+    hpc = call(console, "GET", "/v1/groups/site")["options"]["hpc"]
+    assert (hpc["runtime"], hpc["walltime_s"], hpc["partition"]) == ("slurm", 7200, "gpu"), hpc
+
+
+def retire(console: Console, page: Page) -> str:
+    """Why the group is not retired while it is in use."""
+    console.go(page, "groups/default", "default")
+    page.get_by_role("button", name="Retire").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Type default to confirm").fill("default")
+    dialog.get_by_role("button", name="Retire", exact=True).click()
+    refusal = dialog.get_by_role("alert").inner_text()
+    dialog.get_by_label("Retire it although it is in use").check()
+    confirm(page, "Retire")
+    expect(page.get_by_text("Retired: nothing new")).to_be_visible()
+    page.get_by_role("button", name="Bring back").click()
+    expect(page.get_by_text("Retired: nothing new")).to_have_count(0)
+    console.complaints.clear()  # the refusal is a 409
+    return refusal
+
+
+def shell(console: Console, page: Page) -> None:
+    console.go(page, "sessions/shell", "shell")
+    page.get_by_role("tab", name="Terminal").click()
+    terminal = page.locator(".terminal")
+    expect(terminal.locator(".xterm-rows")).to_be_visible()
+    page.wait_for_timeout(SECONDS)
+    page.keyboard.type("echo six-$((3+4)); stty size\n")
+    expect(terminal.locator(".xterm-rows")).to_contain_text("six-7")
+    page.screenshot(path=console.pictures / "shell.png")
+    console.check(page, "terminal")
+    page.keyboard.type("exit 3\n")
+    expect(page.get_by_text("The shell has ended with 3.")).to_be_visible()
+
+
+def no_shell(console: Console, page: Page) -> str:
+    """Why there is no shell in a replica."""
+    [replica] = call(console, "GET", "/v1/sessions?endpoint=tiny")["items"]
+    console.go(page, f"sessions/{replica['id']}", replica["name"])
+    page.get_by_role("tab", name="Terminal").click()
+    text = page.get_by_role("alert").inner_text()
+    console.complaints.clear()  # the refusal is a 409
+    return text
+
+
+def own_password(console: Console) -> None:
+    for project in ("vision", "speech"):
+        call(console, "POST", "/v1/projects", {"name": project})
+    call(console, "POST", "/v1/users", {"name": "ann"})
+    for project in ("vision", "speech"):
+        call(console, "PUT", f"/v1/projects/{project}/members/ann", {"role": "member"})
+    call(console, "PUT", "/v1/users/ann/password", {"password": "first-secret"})
+    page = console.open()
+    for password in ("first-secret", "second-secret"):
+        page.goto(f"{console.url}/console/")
+        page.get_by_text("Password", exact=True).click()
+        page.get_by_label("User").fill("ann")
+        page.locator("input[type=password]").fill(password)
+        page.get_by_role("button", name="Sign in", exact=True).click()
+        who = page.locator("button.who")
+        expect(who).to_contain_text("ann")
+        if password == "second-secret":
+            break
+        other = "speech" if "vision" in who.inner_text() else "vision"
+        who.click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Project").first.click()
+        page.get_by_role("option", name=other).click()
+        expect(who).to_contain_text(other)
+        dialog.get_by_label("Current password").fill("first-secret")
+        dialog.get_by_label("New password").fill("second-secret")
+        console.check(page, "account")
+        dialog.get_by_role("button", name="Change password").click()
+        expect(dialog).to_have_count(0)
+        page.get_by_role("button", name="Sign out").click()
+    page.context.close()
+    console.complaints.clear()  # "Who am I?" is answered with 401 before
+
+
+def wrong_clock(console: Console) -> str:
+    """How old a session that has just begun is by a page whose clock is five hours slow."""
+    page = console.open()
+    page.add_init_script(WRONG_CLOCK)
+    console.sign_in(page)
+    expect(page.get_by_text("The clock of this computer is")).to_be_visible()
+    console.go(page, "sessions?name=shell", "Sessions")
+    age = page.get_by_role("row").filter(has_text="shell").locator("time").first.inner_text()
+    page.context.close()
+    return age
+
+
+def restart(console: Console, page: Page) -> None:
+    console.go(page, "sessions", "Sessions")
+    expect(page.locator(".liveness")).to_contain_text("Live")
+    ask("stop")
+    expect(page.get_by_role("alert").filter(has_text="has not answered")).to_be_visible()
+    expect(page.get_by_role("link", name="shell")).to_be_visible()
+    page.screenshot(path=console.pictures / "silent.png")
+    ask("start")
+    expect(page.get_by_role("alert")).to_have_count(0, timeout=60 * SECONDS)
+    expect(page.locator(".liveness")).to_contain_text("Live", timeout=60 * SECONDS)
+    ask("create")
+    expect(
+        page.get_by_text("after-the-restart").or_(page.get_by_text(re.compile("new$"))).first
+    ).to_be_visible(timeout=40 * SECONDS)
+    console.complaints.clear()  # requests without an answer
+
+
+def main(url: str, key: str, pictures: Path) -> None:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
+        console = Console(browser, url, key, pictures)
+        page = console.open()
+        seen: dict[str, object] = {}
+        try:
+            console.sign_in(page)
+            seen["conflict"] = two_administrators(console, page)
+            jobs_of_a_site(console, page)
+            seen["refusal"] = retire(console, page)
+            seen["no shell"] = no_shell(console, page)
+            shell(console, page)
+            own_password(console)
+            seen["age"] = wrong_clock(console)
+            restart(console, page)
+        except Exception:
+            page.screenshot(path=pictures / "failed.png")
+            raise
+        browser.close()
+    print(json.dumps(seen | {"complaints": console.complaints, "axe": console.axe}))
+
+
+main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
