@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -18,11 +19,14 @@ from yarl import URL
 from tests.e2e.harness import Platform
 from tests.free_ports import free_port
 
+from .prepare import missing
+
 HERE, ROOT = Path(__file__).parent / "oidc", Path(__file__).parents[2]
 _OWN_NODE = ROOT / ".venv-console/bin/node"
 NODE = str(_OWN_NODE) if _OWN_NODE.exists() else shutil.which("node") or ""
 _MISSING = not NODE or not (HERE / "node_modules").is_dir()
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(_MISSING, reason="make test-browser installs it")]
+TOOLS = Path(os.environ.get("MOORAGE_BROWSER_VENV", ROOT / ".venv-browser")) / "bin"
 SECRET = "secret of the tests: + / %"
 
 
@@ -44,7 +48,7 @@ def platform(home: Path) -> Iterator[tuple[Platform, int]]:
     port = free_port()
     started = Platform(home)
     started.env |= {
-        "MOORAGE_MANAGER__OIDC_ISSUER": f"http://127.0.0.1:{port}",
+        "MOORAGE_MANAGER__OIDC_ISSUER": f"http://localhost:{port}",
         "MOORAGE_MANAGER__OIDC_CLIENT_ID": "moorage",
         "MOORAGE_MANAGER__OIDC_CLIENT_SECRET": SECRET,
         "MOORAGE_MANAGER__OIDC_RULES": json.dumps(["group:staff = default:member", "group:leads = auditor"]),
@@ -106,6 +110,31 @@ async def test_people_of_a_provider_sign_in_and_out(platform: tuple[Platform, in
             assert (answer.status, answer.url.path) == (200, "/console/"), await answer.text()
             replayed = await dora.get(answer.history[-1].url)
             assert (replayed.status, "not begun in this browser" in await replayed.text()) == (403, True)
+
+
+@pytest.mark.skipif(bool(missing()), reason=missing())
+async def test_the_button_of_the_console_leads_there_and_back(
+    platform: tuple[Platform, int], tmp_path: Path
+) -> None:
+    await platform[0].wait_until_ready()
+    manager, port = platform[0].url, platform[1]
+    command = [str(TOOLS / "python"), str(Path(__file__).with_name("drive_sign_on.py"))]
+    with provider(port, "first", manager):
+        driven = await asyncio.to_thread(
+            subprocess.run,
+            [*command, manager, str(tmp_path / "sign-in.png")],
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+    assert driven.returncode == 0, driven.stderr
+    seen = json.loads(driven.stdout)
+    assert seen == {
+        "axe": [],
+        "cookies": {"moorage-console": "Strict"},
+        "address": f"{manager}/console/",
+    }
 
 
 async def test_a_provider_that_does_not_know_the_client_says_so(platform: tuple[Platform, int]) -> None:

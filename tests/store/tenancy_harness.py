@@ -20,6 +20,7 @@ from moorage.manager.api import ApiServices, serve_api
 from moorage.manager.api.console_services import ConsoleServices
 from moorage.manager.events import EventFeed
 from moorage.manager.explain.service import ExplanationService
+from moorage.manager.identity import csrf
 from moorage.manager.identity.keys import ApiKey, Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.serving.endpoints import EndpointService
@@ -94,6 +95,26 @@ class Api:
 
     async def call(self, caller: str | None, method: str, path: str, body: Any = None) -> tuple[int, str]:
         headers = {"Authorization": f"Bearer {self.keys[caller]}"} if caller else {}
+        return await self._send(headers, method, path, body)
+
+    async def call_from_console(
+        self, caller: Caller, method: str, path: str, body: Any = None, *, by_oidc: bool
+    ) -> tuple[int, str]:
+        """In a new console session of the caller's user, opened with a password or at the OpenID provider."""
+        if by_oidc:
+            await self.store.oidc.link(
+                ROOT, caller.user, "https://id.example.com", f"subject of {caller.user}"
+            )
+        limits: dict[str, Any] = {"from_address": "", "lifetime_s": 60, "idle_s": 60}
+        secret = await self.store.console_sessions.open(caller.user, None, by_oidc=by_oidc, **limits)
+        cookie = {
+            "Cookie": f"{csrf.COOKIE}={secret}",
+            "X-CSRF-Token": csrf.token_of(secret),
+            "Origin": self.url,
+        }
+        return await self._send(cookie, method, path, body)
+
+    async def _send(self, headers: dict[str, str], method: str, path: str, body: Any) -> tuple[int, str]:
         async with self.http.request(method, path, headers=headers, json=body) as response:
             endless = response.content_type == "text/event-stream"
             return response.status, (

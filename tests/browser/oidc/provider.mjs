@@ -4,7 +4,8 @@ import { generateKeyPairSync } from "node:crypto";
 import { Provider } from "oidc-provider";
 
 const [port, kid, callback, home] = process.argv.slice(2);
-const issuer = `http://127.0.0.1:${port}`;
+// Another site than the manager, which is at 127.0.0.1: cookies of the same site only do not come along.
+const issuer = `http://localhost:${port}`;
 const { privateKey } = generateKeyPairSync("rsa", { modulusLength: 2048 });
 const provider = new Provider(issuer, {
   clients: [

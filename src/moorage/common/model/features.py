@@ -116,9 +116,10 @@ def refuse_planned(given: Any) -> Any:
     """``given``, the fields of a request. Raises ``ValueError`` for a type or feature that is not built."""
     if not isinstance(given, dict):
         return given
-    if given.get("type") in PLANNED_TYPES:
+    kind = given.get("type")
+    if isinstance(kind, str) and kind in PLANNED_TYPES:
         types = ", ".join(FEATURES)
-        raise ValueError(f"type {given['type']!r} is not available in this release: allowed is {types}")
+        raise ValueError(f"type {kind!r} is not available in this release: allowed is {types}")
     for field, (feature, _) in FIELDS.items():
         if feature in PLANNED and field in given:
             raise ValueError(f"`{field}` is not available in this release; {PLANNED[feature]}")
