@@ -138,7 +138,7 @@ test-docker: $(STAMP) ## Containers, in a private Docker Engine (needs root; ins
 .PHONY: test-hpc
 test-hpc: $(STAMP) $(PY4HEAPPE_STAMP) ## Jobs in a private Slurm, which it installs (needs root); twelve minutes
 	$(PYTEST) tests/heappe/test_judge.py
-	@if why=$$($(BIN)/python -m tests.hpc.prepare); then exec $(PYTEST) -v -n 4 --dist loadgroup $(or $(HPC_ARGS),-m hpc) tests/hpc tests/heappe tests/conformance/test_runtime.py; \
+	@if why=$$($(BIN)/python -m tests.hpc.prepare); then exec $(PYTEST) -vv -n 4 --dist loadgroup $(or $(HPC_ARGS),-m hpc) tests/hpc tests/heappe tests/conformance/test_runtime.py; \
 	else printf '%s\n' "" "*** THE TESTS WITH SLURM DID NOT RUN: $$why" "" >&2; fi
 
 .PHONY: test-hpc-short

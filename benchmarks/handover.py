@@ -19,6 +19,7 @@ from tests.hpc.load import Load, constant_load
 from tests.hpc.sites import PROGRAM, heappe_agent
 
 from moorage.common.model.spec import EndpointSpec
+from moorage.common.model.status import Status
 from moorage.common.views.resources import GroupOptions
 from moorage.sdk import Client
 
@@ -65,7 +66,9 @@ async def _measure(
     await client.create_endpoint(_endpoint())
 
     async def ready(count: int) -> bool:
-        return (await client.get_endpoint("m")).ready >= count
+        """Whether so many replicas are ready, or were and leave or have left."""
+        seen = (Status.RUNNING, Status.TERMINATING, Status.TERMINATED)
+        return sum(one.status in seen for one in (await client.get_endpoint("m")).sessions) >= count
 
     await until("the model is ready", lambda: ready(1), WITHIN_S)
     async with constant_load(platform.openai_url, platform.auth, "m", rate, strict=False) as load:
