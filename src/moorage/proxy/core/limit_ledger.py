@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, MutableSequence, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 
 from moorage.common.link.messages import RequestLimits
 from moorage.common.link.proxy_messages import LimitNeed, LimitShare
@@ -45,23 +44,22 @@ def cells_needed(sets: int) -> int:
     return _HEADER + sets * _WAYS * _SLOT
 
 
-@dataclass(frozen=True, slots=True)
 class Grant:
     """What a request holds at one subject."""
 
-    subject: str
-    slot: int
-    second: int
-    limits: RequestLimits
+    __slots__ = ("limits", "second", "slot", "subject")
+
+    def __init__(self, subject: str, slot: int, second: int, limits: RequestLimits) -> None:
+        self.subject, self.slot, self.second, self.limits = subject, slot, second, limits
 
 
-@dataclass(frozen=True, slots=True)
 class Reservation:
     """A granted request. ``tokens``: those reserved."""
 
-    grants: tuple[Grant, ...]
-    tokens: int
-    rooms: Rooms
+    __slots__ = ("grants", "rooms", "tokens")
+
+    def __init__(self, grants: tuple[Grant, ...], tokens: int, rooms: Rooms) -> None:
+        self.grants, self.tokens, self.rooms = grants, tokens, rooms
 
 
 class Ledger:

@@ -28,21 +28,22 @@ class Subject:
     limits: RequestLimits
 
 
-@dataclass(frozen=True, slots=True)
 class Room:
     """The rest of one limit. ``reset_s``: seconds until nothing of it is used, if no request follows."""
 
-    limit: int
-    remaining: int
-    reset_s: int
+    __slots__ = ("limit", "remaining", "reset_s")
+
+    def __init__(self, limit: int, remaining: int, reset_s: int) -> None:
+        self.limit, self.remaining, self.reset_s = limit, remaining, reset_s
 
 
-@dataclass(frozen=True, slots=True)
 class Rooms:
     """The rest of the tightest limit of each kind; None: there is none."""
 
-    requests: Room | None = None
-    tokens: Room | None = None
+    __slots__ = ("requests", "tokens")
+
+    def __init__(self, requests: Room | None, tokens: Room | None) -> None:
+        self.requests, self.tokens = requests, tokens
 
 
 @dataclass(frozen=True, slots=True)
