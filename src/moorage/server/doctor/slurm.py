@@ -34,6 +34,7 @@ async def check_slurm(agent: AgentSettings, state: Path) -> list[CheckResult]:
     waiting = sum(job.is_active for job in jobs)
     results.append(CheckResult("ok", _NAME, f"{version}, {waiting} jobs of this user wait or run"))
     results.append(_partition(agent.slurm_partition, partitions))
+    results.append(await _accounting(slurm))
     launch = Launch(KernelId("doctor"), ("true",), {})
     options = sbatch_options(launch, "mg-doctor", Path("/tmp"), Path(os.devnull), defaults_of(agent))
     try:
@@ -42,6 +43,15 @@ async def check_slurm(agent: AgentSettings, state: Path) -> list[CheckResult]:
         next_step = "check agent.slurm_partition, _account, _qos, _walltime_s and _options"
         return [*results, CheckResult("fail", "slurm job", error.message, next_step)]
     return [*results, CheckResult("ok", "slurm job", answer or "a job of one CPU is accepted")]
+
+
+async def _accounting(slurm: Slurm) -> CheckResult:
+    try:
+        await slurm.accounted("1")
+    except RuntimeFailed as error:
+        detail = f"how a job ended is not known once squeue has forgotten it: {error.message}"
+        return CheckResult("warn", "slurm accounting", detail, "ask the site for sacct, or leave it so")
+    return CheckResult("ok", "slurm accounting", "sacct tells how jobs ended that squeue has forgotten")
 
 
 def _work_directory(folder: Path) -> CheckResult:

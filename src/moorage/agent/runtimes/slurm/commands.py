@@ -1,4 +1,4 @@
-"""Slurm's commands: runs ``sbatch``, ``squeue`` and ``scancel``, and reads what they print.
+"""Slurm's commands: runs ``sbatch``, ``squeue``, ``scancel`` and ``sacct``, and reads what they print.
 
 A command that fails or does not answer raises ``RuntimeFailed``; ``Rejected`` if Slurm has said no, so that
 nothing was created.
@@ -23,12 +23,19 @@ from moorage.common.aio.tasks import cancel_requested
 TIMEOUT_S = 30.0
 _FIELDS = ("JobID", "State", "Reason", "StartTime", "EndTime", "exit_code", "Comment", "Name")
 _COMMENT = "moorage:"
+_ACCOUNTED = "--format=JobIDRaw,State,ExitCode,Start,End"
 # Answers that leave open whether slurmctld has taken a job. Everything else that sbatch prints is a refusal.
 _IN_DOUBT = re.compile(
     r"timed out|unable to contact|zero bytes|connection (refused|reset)|communication|socket|"
     r"temporarily unavailable|backup controller|standby|try again|unexpected message|no response|end of file",
     re.IGNORECASE,
 )
+
+
+class NoAccounting(RuntimeFailed):
+    """The site keeps no accounting of jobs."""
+
+    code = "no-accounting"
 
 
 class Rejected(RuntimeFailed):
@@ -72,6 +79,19 @@ class Slurm:
         if code != 0:
             raise RuntimeFailed(_last_line(error) or f"squeue exited with {code}")
         return parse_jobs(output)
+
+    async def accounted(self, job_id: str) -> Job | None:
+        """A job that may have left the queue, as the accounting of the site knows it; None: it does not.
+        Raises ``NoAccounting`` if there is none, and ``RuntimeFailed`` without an answer."""
+        arguments = ("--noheader", "--parsable2", "--allocations", f"--jobs={job_id}", _ACCOUNTED)
+        try:
+            code, output, error = await self._run("sacct", *arguments)
+        except Rejected as missing:
+            raise NoAccounting(missing.message) from None
+        if code != 0:
+            message = _last_line(error) or f"sacct exited with {code}"
+            raise (NoAccounting if "accounting storage is disabled" in error else RuntimeFailed)(message)
+        return parse_accounted(output, job_id)
 
     async def cancel(self, job_ids: Iterable[str], *options: str) -> None:
         """Jobs that have ended or are unknown do not count as failures."""
@@ -142,6 +162,20 @@ def parse_jobs(output: str) -> list[Job]:
                 int(status) if status.isdigit() else 0, kernel_id)
         )  # fmt: skip
     return jobs
+
+
+def parse_accounted(output: str, job_id: str) -> Job | None:
+    """Rows of ``sacct``: a state such as ``CANCELLED by 1000``, and an exit code and a signal as ``0:9``."""
+    for line in output.splitlines():
+        fields = [field.strip() for field in line.split("|")]
+        if len(fields) != 5 or fields[0] != job_id or not fields[1]:
+            continue
+        _, state, status, start, end = fields
+        code, _, number = status.partition(":")
+        known = code.isdigit() and number.isdigit()
+        waited = (int(code) << 8 | int(number)) if known else 0
+        return Job(job_id, "", state.split()[0], "", _time(start), _time(end), waited)
+    return None
 
 
 def comment(kernel_id: str) -> str:

@@ -28,7 +28,7 @@ from moorage.agent.runtimes.base import (
 from moorage.agent.runtimes.batch import JobName, agent_part, kernel_part, resolve
 from moorage.agent.runtimes.batch.doubts import DoubtLedger
 from moorage.agent.runtimes.execution import Command, ExecFailed, Execution
-from moorage.agent.runtimes.slurm.commands import Rejected, Slurm, script
+from moorage.agent.runtimes.slurm.commands import NoAccounting, Rejected, Slurm, script
 from moorage.agent.runtimes.slurm.folders import HEARTBEAT, JobFolders, JobRecord
 from moorage.agent.runtimes.slurm.interpretation import Job, Marks, interpret
 from moorage.agent.runtimes.slurm.job_options import JobDefaults, sbatch_options
@@ -93,6 +93,7 @@ class SlurmRuntime:
         self._listing = JobListing(slurm, self._agent, clock, self._on_job_change)
         self._changed: dict[str, asyncio.Event] = {}  # by the name of the job, while somebody waits
         self._last: dict[str, ObservedState] = {}
+        self._has_accounting = True  # until it says that it has none
         self._hurried = asyncio.Event()
         self._poll: asyncio.Task[None] | None = None
         self._hurry_until, self._answered_at = float("-inf"), float("-inf")
@@ -182,6 +183,8 @@ class SlurmRuntime:
         job = next((job for job in jobs if job.job_id == verdict.job_id), None)
         if failure and marks.exit is None and (job is None or self._is_silent()):
             return RuntimeObservation(ObservedState.UNKNOWN, detail=failure, ends_at=record.ends_at or None)
+        if job is None and verdict.job_id and marks.exit is None and not failure:
+            job = await self._accounted(verdict.job_id)
         await self._settle(record, job, verdict.job_id, verdict.doubles)
         return interpret(job, marks, submitted=bool(verdict.job_id), never=verdict.never)
 
@@ -319,6 +322,21 @@ class SlurmRuntime:
         if doubles:
             log.warning("cancelling doubles of a job", job=record.name, follows=job_id, doubles=doubles)
             await self._slurm.cancel(doubles)
+
+    async def _accounted(self, job_id: str) -> Job | None:
+        """The end of a job that the queue has forgotten, where the site keeps accounting."""
+        if not self._has_accounting:
+            return None
+        try:
+            job = await self._slurm.accounted(job_id)
+        except NoAccounting as error:
+            self._has_accounting = False
+            log.info("the site keeps no accounting: how forgotten jobs ended is not known", why=error.message)
+            return None
+        except RuntimeFailed as error:
+            log.warning("the accounting of the site does not answer", job=job_id, why=error.message)
+            return None
+        return job if job is not None and not job.is_active else None
 
     async def _ask(self, since: float | None = None) -> str:
         """Why the site does not answer; "" if it does."""

@@ -1,0 +1,77 @@
+"""Ends of Slurm jobs that the queue has forgotten, by the site's accounting; the commands are scripts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from moorage.agent.runtimes.base import Handle
+from moorage.agent.runtimes.slurm.commands import Slurm, parse_accounted
+from moorage.agent.runtimes.slurm.folders import JobFolders, JobRecord
+from moorage.agent.runtimes.slurm.interpretation import Job
+from moorage.agent.runtimes.slurm.runtime import SlurmRules, SlurmRuntime
+from moorage.agent.state.logs import LogStore
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.ids import KernelId
+from moorage.common.model.status import ObservedState as S
+
+KERNEL = KernelId("01234567-89ab-7cde-8f01-23456789abcd")
+DISABLED = "echo 'Slurm accounting storage is disabled' >&2; exit 1"
+
+
+def program(folder: Path, name: str, script: str) -> None:
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+async def forgotten(tmp_path: Path, sacct: str) -> tuple[SlurmRuntime, Handle]:
+    """A job that ran, and that squeue does not list any more."""
+    commands, folders = tmp_path / "bin", JobFolders(tmp_path / "work", LogStore(tmp_path / "logs"))
+    commands.mkdir()
+    program(commands, "squeue", "exit 0")
+    if sacct:
+        program(commands, "sacct", f"echo $* >> {tmp_path}/asked; {sacct}")
+    folders.prepare()
+    folders.create(JobRecord(KERNEL, "mg-1", "77"), {}, "true")
+    (folders.path(KERNEL) / "started.json").write_text('{"host": "cn1", "port": 7001}')
+    runtime = SlurmRuntime(Slurm(str(commands)), folders, SlurmRules(1, "python3"), SystemClock(), "me")
+    return runtime, Handle("slurm", {"kernel_id": KERNEL, "name": "mg-1"})
+
+
+@pytest.mark.parametrize(
+    ("row", "state", "code", "walltime", "oom"),
+    [
+        ("77|COMPLETED|0:0|100|200", S.EXITED, 0, False, False),
+        ("77|FAILED|3:0|100|200", S.EXITED, 3, False, False),
+        ("77|FAILED|0:9|100|200", S.EXITED, -9, False, False),
+        ("77|TIMEOUT|0:0|100|200", S.EXITED, -9, True, False),
+        ("77|OUT_OF_MEMORY|0:125|100|200", S.EXITED, -9, False, True),
+        ("77|CANCELLED by 1000|0:0|100|200", S.EXITED, -15, False, False),
+        ("77|NODE_FAIL|0:0|100|Unknown", S.GONE, None, False, False),
+        ("77|RUNNING|0:0|100|Unknown", S.GONE, None, False, False),  # it is late
+        ("78|COMPLETED|0:0|100|200", S.GONE, None, False, False),
+        ("", S.GONE, None, False, False),
+    ],
+)
+async def test_accounting_tells_how_a_forgotten_job_ended(
+    tmp_path: Path, row: str, state: S, code: int | None, walltime: bool, oom: bool
+) -> None:
+    runtime, handle = await forgotten(tmp_path, f"echo '{row}'")
+    seen = await runtime.observe(handle)
+    assert (seen.state, seen.exit_code, seen.walltime_over, seen.oom) == (state, code, walltime, oom)
+
+
+@pytest.mark.parametrize("sacct", [DISABLED, "exit 1", ""], ids=["disabled", "failing", "missing"])
+async def test_without_accounting_a_forgotten_job_is_gone(tmp_path: Path, sacct: str) -> None:
+    runtime, handle = await forgotten(tmp_path, sacct)
+    for _ in range(2):
+        assert (await runtime.observe(handle)).state is S.GONE
+    asked = (tmp_path / "asked").read_text().splitlines() if sacct else []
+    assert len(asked) == {DISABLED: 1, "exit 1": 2, "": 0}[sacct], "a site without accounting is asked once"
+
+
+def test_rows_that_cannot_be_read_are_left_out() -> None:
+    assert parse_accounted("77|COMPLETED", "77") is None
+    assert parse_accounted("77||0:0|1|2", "77") is None
+    assert parse_accounted("x\n77|FAILED|?|100|Unknown", "77") == Job("77", "", "FAILED", "", 100.0, None, 0)
