@@ -262,9 +262,10 @@ proto: $(STAMP) ## Generate the gRPC code from protos/
 	$(call generate_protos,src)
 
 .PHONY: docs
-docs: $(STAMP) ## Generate docs/state-machine.md and session-types.md, and the tables of docs/glossary.md, from the code
+docs: $(STAMP) ## Generate docs/state-machine.md, session-types.md and problems.md, and the tables of docs/glossary.md, from the code
 	$(GENERATE) state-machine > docs/state-machine.md
 	$(GENERATE) session-types > docs/session-types.md
+	$(GENERATE) problems > docs/problems.md
 	$(GENERATE) glossary > docs/glossary.new && mv docs/glossary.new docs/glossary.md
 
 .PHONY: lock

@@ -25,6 +25,7 @@ from moorage.agent.metrics import AgentMetrics
 from moorage.common.config.settings import Settings
 from moorage.common.model import features
 from moorage.common.model.reasons import REASONS
+from moorage.manager.api import problem_types
 from moorage.manager.api.exposition import exposition
 from moorage.manager.api.openapi import describe
 from moorage.manager.api.routes import ROUTES
@@ -120,6 +121,7 @@ def main(which: str) -> None:
     pages = {
         "state-machine": render_document,
         "session-types": features.render_document,
+        "problems": problem_types.render_document,
         "glossary": glossary,
         "openapi": openapi,
     }

@@ -11,10 +11,16 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List sessions, newest first */
+        /**
+         * List sessions, newest first
+         * @description List sessions, newest first. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
         get: operations["list_sessions"];
         put?: never;
-        /** Create a session */
+        /**
+         * Create a session
+         * @description Create a session. For members of the project. A key with scopes needs `sessions:write`. With an Idempotency-Key, it is safe to repeat. With `dry_run`, it creates nothing and tells what would happen.
+         */
         post: operations["create_session"];
         delete?: never;
         options?: never;
@@ -31,7 +37,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Stop a session */
+        /**
+         * Stop a session
+         * @description Stop a session. For members, about what is their own; for project admins, about the project's. A key with scopes needs `sessions:write`.
+         */
         post: operations["stop_session"];
         delete?: never;
         options?: never;
@@ -46,7 +55,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Explain why a session is pending, and estimate when it can start */
+        /**
+         * Explain why a session is pending, and estimate when it can start
+         * @description Explain why a session is pending, and estimate when it can start. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
         get: operations["get_why"];
         put?: never;
         post?: never;
@@ -63,7 +75,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the state transitions of a session */
+        /**
+         * List the state transitions of a session
+         * @description List the state transitions of a session. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
         get: operations["get_history"];
         put?: never;
         post?: never;
@@ -80,7 +95,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Read the log of a session's kernel */
+        /**
+         * Read the log of a session's kernel
+         * @description Read the log of a session's kernel. For members, about what is their own; for project admins, about the project's. A key with scopes needs `sessions:read`.
+         */
         get: operations["get_logs"];
         put?: never;
         post?: never;
@@ -97,7 +115,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show the current and past resource usage of a session's kernels */
+        /**
+         * Show the current and past resource usage of a session's kernels
+         * @description Show the current and past resource usage of a session's kernels. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
         get: operations["session_stats"];
         put?: never;
         post?: never;
@@ -114,7 +135,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Run a command in a session over a WebSocket with the subprotocol exec.v1.moorage */
+        /**
+         * Run a command in a session over a WebSocket with the subprotocol exec.v1.moorage
+         * @description Run a command in a session over a WebSocket with the subprotocol exec.v1.moorage. For members, about what is their own; for project admins, about the project's. A key with scopes needs `sessions:write`.
+         */
         get: operations["exec_in_session"];
         put?: never;
         post?: never;
@@ -131,7 +155,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the service ports of a session */
+        /**
+         * List the service ports of a session
+         * @description List the service ports of a session. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
         get: operations["list_apps"];
         put?: never;
         post?: never;
@@ -148,10 +175,16 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the access tokens of an app */
+        /**
+         * List the access tokens of an app
+         * @description List the access tokens of an app. For members, about what is their own; for project admins, about the project's. A key with scopes needs `sessions:read`.
+         */
         get: operations["list_access_tokens"];
         put?: never;
-        /** Create an access token for an app. The token is returned only once. */
+        /**
+         * Create an access token for an app. The token is returned only once.
+         * @description Create an access token for an app. The token is returned only once. For members, about what is their own; for project admins, about the project's. A key with scopes needs `sessions:write`.
+         */
         post: operations["create_access_token"];
         delete?: never;
         options?: never;
@@ -169,7 +202,10 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** Revoke an access token */
+        /**
+         * Revoke an access token
+         * @description Revoke an access token. For members, about what is their own; for project admins, about the project's. A key with scopes needs `sessions:write`.
+         */
         delete: operations["revoke_access_token"];
         options?: never;
         head?: never;
@@ -183,14 +219,20 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Get a session by id or name */
+        /**
+         * Get a session by id or name
+         * @description Get a session by id or name. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
         get: operations["get_session"];
         put?: never;
         post?: never;
         delete?: never;
         options?: never;
         head?: never;
-        /** Change the labels of a session */
+        /**
+         * Change the labels of a session
+         * @description Change the labels of a session. For members, about what is their own; for project admins, about the project's. A key with scopes needs `sessions:write`.
+         */
         patch: operations["update_session"];
         trace?: never;
     };
@@ -201,10 +243,16 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List endpoints, by name */
+        /**
+         * List endpoints, by name
+         * @description List endpoints, by name. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
         get: operations["list_endpoints"];
         put?: never;
-        /** Create an endpoint that serves a model */
+        /**
+         * Create an endpoint that serves a model
+         * @description Create an endpoint that serves a model. For members of the project. A key with scopes needs `sessions:write`. With an Idempotency-Key, it is safe to repeat.
+         */
         post: operations["create_endpoint"];
         delete?: never;
         options?: never;
@@ -221,7 +269,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Set the number of replicas of an endpoint */
+        /**
+         * Set the number of replicas of an endpoint
+         * @description Set the number of replicas of an endpoint. For members, about what is their own; for project admins, about the project's. A key with scopes needs `sessions:write`.
+         */
         post: operations["scale_endpoint"];
         delete?: never;
         options?: never;
@@ -236,7 +287,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Get the state of an endpoint's rollout */
+        /**
+         * Get the state of an endpoint's rollout
+         * @description Get the state of an endpoint's rollout. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
         get: operations["get_rollout"];
         put?: never;
         post?: never;
@@ -255,7 +309,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Let the canary of an endpoint replace its stable revision */
+        /**
+         * Let the canary of an endpoint replace its stable revision
+         * @description Let the canary of an endpoint replace its stable revision. For members, about what is their own; for project admins, about the project's. A key with scopes needs `sessions:write`.
+         */
         post: operations["promote_rollout"];
         delete?: never;
         options?: never;
@@ -272,7 +329,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Return an endpoint to an earlier revision */
+        /**
+         * Return an endpoint to an earlier revision
+         * @description Return an endpoint to an earlier revision. For members, about what is their own; for project admins, about the project's. A key with scopes needs `sessions:write`.
+         */
         post: operations["undo_rollout"];
         delete?: never;
         options?: never;
@@ -287,7 +347,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the revisions of an endpoint, newest first */
+        /**
+         * List the revisions of an endpoint, newest first
+         * @description List the revisions of an endpoint, newest first. For members, about what is their own; for project admins, about the project's. A key with scopes needs `sessions:read`.
+         */
         get: operations["list_revisions"];
         put?: never;
         post?: never;
@@ -304,7 +367,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the scaling decisions about an endpoint, newest first */
+        /**
+         * List the scaling decisions about an endpoint, newest first
+         * @description List the scaling decisions about an endpoint, newest first. For members, about what is their own; for project admins, about the project's. A key with scopes needs `sessions:read`.
+         */
         get: operations["list_scaling_decisions"];
         put?: never;
         post?: never;
@@ -321,15 +387,24 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Get an endpoint */
+        /**
+         * Get an endpoint
+         * @description Get an endpoint. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
         get: operations["get_endpoint"];
         put?: never;
         post?: never;
-        /** Delete an endpoint and stop its replicas */
+        /**
+         * Delete an endpoint and stop its replicas
+         * @description Delete an endpoint and stop its replicas. For members, about what is their own; for project admins, about the project's. A key with scopes needs `sessions:write`.
+         */
         delete: operations["delete_endpoint"];
         options?: never;
         head?: never;
-        /** Change an endpoint. What changes its replicas rolls out; If-Match takes the ETag of an endpoint. */
+        /**
+         * Change an endpoint. What changes its replicas rolls out; If-Match takes the ETag of an endpoint.
+         * @description Change an endpoint. What changes its replicas rolls out; If-Match takes the ETag of an endpoint. For members, about what is their own; for project admins, about the project's. A key with scopes needs `sessions:write`. With If-Match, it is refused (412) if somebody else has changed the resource. With an Idempotency-Key, it is safe to repeat.
+         */
         patch: operations["update_endpoint"];
         trace?: never;
     };
@@ -340,7 +415,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the workspaces that sessions have stored on the nodes */
+        /**
+         * List the workspaces that sessions have stored on the nodes
+         * @description List the workspaces that sessions have stored on the nodes. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
         get: operations["list_workspaces"];
         put?: never;
         post?: never;
@@ -360,7 +438,10 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** Delete the workspaces of a session on every node */
+        /**
+         * Delete the workspaces of a session on every node
+         * @description Delete the workspaces of a session on every node. For members, about what is their own; for project admins, about the project's. A key with scopes needs `sessions:write`.
+         */
         delete: operations["delete_workspace"];
         options?: never;
         head?: never;
@@ -374,7 +455,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List agents */
+        /**
+         * List agents
+         * @description List agents. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
         get: operations["list_agents"];
         put?: never;
         post?: never;
@@ -391,7 +475,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show the resource usage of a node and its devices */
+        /**
+         * Show the resource usage of a node and its devices
+         * @description Show the resource usage of a node and its devices. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
         get: operations["agent_stats"];
         put?: never;
         post?: never;
@@ -408,7 +495,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List running sessions by resource usage, highest first */
+        /**
+         * List running sessions by resource usage, highest first
+         * @description List running sessions by resource usage, highest first. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
         get: operations["top_sessions"];
         put?: never;
         post?: never;
@@ -425,7 +515,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show the resource usage of all nodes and their devices */
+        /**
+         * Show the resource usage of all nodes and their devices
+         * @description Show the resource usage of all nodes and their devices. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
         get: operations["top_agents"];
         put?: never;
         post?: never;
@@ -443,10 +536,16 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        /** Cordon an agent: it receives no new sessions. With `drain`, its sessions are moved away. */
+        /**
+         * Cordon an agent: it receives no new sessions. With `drain`, its sessions are moved away.
+         * @description Cordon an agent: it receives no new sessions. With `drain`, its sessions are moved away. For administrators. A key with scopes needs `admin`.
+         */
         put: operations["cordon_agent"];
         post?: never;
-        /** Uncordon an agent: it receives new sessions again */
+        /**
+         * Uncordon an agent: it receives new sessions again
+         * @description Uncordon an agent: it receives new sessions again. For administrators. A key with scopes needs `admin`.
+         */
         delete: operations["uncordon_agent"];
         options?: never;
         head?: never;
@@ -461,7 +560,10 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        /** Put an agent into a resource group, whatever its configuration says. Its kernels stay. */
+        /**
+         * Put an agent into a resource group, whatever its configuration says. Its kernels stay.
+         * @description Put an agent into a resource group, whatever its configuration says. Its kernels stay. For administrators. A key with scopes needs `admin`.
+         */
         put: operations["assign_agent"];
         post?: never;
         delete?: never;
@@ -477,7 +579,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the administrative actions on an agent, with their actors */
+        /**
+         * List the administrative actions on an agent, with their actors
+         * @description List the administrative actions on an agent, with their actors. For auditors and administrators. A key with scopes needs `admin`.
+         */
         get: operations["agent_history"];
         put?: never;
         post?: never;
@@ -494,11 +599,17 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Get an agent */
+        /**
+         * Get an agent
+         * @description Get an agent. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
         get: operations["get_agent"];
         put?: never;
         post?: never;
-        /** Forget a SUSPECT or LOST agent. Its id can be registered again. */
+        /**
+         * Forget a SUSPECT or LOST agent. Its id can be registered again.
+         * @description Forget a SUSPECT or LOST agent. Its id can be registered again. For administrators. A key with scopes needs `admin`.
+         */
         delete: operations["forget_agent"];
         options?: never;
         head?: never;
@@ -512,10 +623,16 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List resource groups */
+        /**
+         * List resource groups
+         * @description List resource groups. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
         get: operations["list_groups"];
         put?: never;
-        /** Create a resource group, or bring a retired one back */
+        /**
+         * Create a resource group, or bring a retired one back
+         * @description Create a resource group, or bring a retired one back. For administrators. A key with scopes needs `admin`.
+         */
         post: operations["create_group"];
         delete?: never;
         options?: never;
@@ -530,12 +647,21 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Get a resource group */
+        /**
+         * Get a resource group
+         * @description Get a resource group. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
         get: operations["get_group"];
-        /** Create a resource group, or replace its options */
+        /**
+         * Create a resource group, or replace its options
+         * @description Create a resource group, or replace its options. For administrators. A key with scopes needs `admin`. With If-Match, it is refused (412) if somebody else has changed the resource.
+         */
         put: operations["put_group"];
         post?: never;
-        /** Retire a resource group: nothing new is created in it */
+        /**
+         * Retire a resource group: nothing new is created in it
+         * @description Retire a resource group: nothing new is created in it. For administrators. A key with scopes needs `admin`. With If-Match, it is refused (412) if somebody else has changed the resource.
+         */
         delete: operations["retire_group"];
         options?: never;
         head?: never;
@@ -549,7 +675,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List quotas and their current usage */
+        /**
+         * List quotas and their current usage
+         * @description List quotas and their current usage. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
         get: operations["list_quotas"];
         put?: never;
         post?: never;
@@ -566,12 +695,21 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Get the quota of a user, a project or a resource group */
+        /**
+         * Get the quota of a user, a project or a resource group
+         * @description Get the quota of a user, a project or a resource group. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
         get: operations["get_quota"];
-        /** Set the quota of a user, a project or a resource group */
+        /**
+         * Set the quota of a user, a project or a resource group
+         * @description Set the quota of a user, a project or a resource group. For administrators. A key with scopes needs `admin`.
+         */
         put: operations["put_quota"];
         post?: never;
-        /** Delete a quota, which removes its limits */
+        /**
+         * Delete a quota, which removes its limits
+         * @description Delete a quota, which removes its limits. For administrators. A key with scopes needs `admin`.
+         */
         delete: operations["delete_quota"];
         options?: never;
         head?: never;
@@ -585,7 +723,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the scheduler's decisions in a time range, with their inputs */
+        /**
+         * List the scheduler's decisions in a time range, with their inputs
+         * @description List the scheduler's decisions in a time range, with their inputs. For auditors and administrators. A key with scopes needs `admin`.
+         */
         get: operations["list_decisions"];
         put?: never;
         post?: never;
@@ -602,7 +743,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the sessions that ran in a time range, with their allocations */
+        /**
+         * List the sessions that ran in a time range, with their allocations
+         * @description List the sessions that ran in a time range, with their allocations. For auditors and administrators. A key with scopes needs `admin`.
+         */
         get: operations["list_runs"];
         put?: never;
         post?: never;
@@ -619,7 +763,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the templates of the project and those for all, each in its latest version */
+        /**
+         * List the templates of the project and those for all, each in its latest version
+         * @description List the templates of the project and those for all, each in its latest version. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
         get: operations["list_templates"];
         put?: never;
         post?: never;
@@ -638,7 +785,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Create a session from a template */
+        /**
+         * Create a session from a template
+         * @description Create a session from a template. For members of the project. A key with scopes needs `sessions:write`. With an Idempotency-Key, it is safe to repeat. With `dry_run`, it creates nothing and tells what would happen.
+         */
         post: operations["start_template"];
         delete?: never;
         options?: never;
@@ -653,7 +803,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the versions of a template, newest first */
+        /**
+         * List the versions of a template, newest first
+         * @description List the versions of a template, newest first. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
         get: operations["list_versions"];
         put?: never;
         post?: never;
@@ -670,12 +823,21 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Get a version of a template */
+        /**
+         * Get a version of a template
+         * @description Get a version of a template. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
         get: operations["get_template"];
-        /** Add a version of a template, which becomes the latest. The same template again adds none. */
+        /**
+         * Add a version of a template, which becomes the latest. The same template again adds none.
+         * @description Add a version of a template, which becomes the latest. The same template again adds none. For members of the project. A key with scopes needs `sessions:write`.
+         */
         put: operations["put_template"];
         post?: never;
-        /** Delete all versions of a template; sessions made from it stay */
+        /**
+         * Delete all versions of a template; sessions made from it stay
+         * @description Delete all versions of a template; sessions made from it stay. For project admins. A key with scopes needs `admin`.
+         */
         delete: operations["delete_template"];
         options?: never;
         head?: never;
@@ -689,7 +851,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List what requests for models used, in the order of time and names */
+        /**
+         * List what requests for models used, in the order of time and names
+         * @description List what requests for models used, in the order of time and names. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
         get: operations["usage"];
         put?: never;
         post?: never;
@@ -706,7 +871,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the limits of keys, projects and models, and their current use */
+        /**
+         * List the limits of keys, projects and models, and their current use
+         * @description List the limits of keys, projects and models, and their current use. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
         get: operations["limits"];
         put?: never;
         post?: never;
@@ -723,7 +891,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Prometheus metrics of the endpoints that the key sees, with the replicas of its projects */
+        /**
+         * Prometheus metrics of the endpoints that the key sees, with the replicas of its projects
+         * @description Prometheus metrics of the endpoints that the key sees, with the replicas of its projects. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
         get: operations["endpoint_metrics"];
         put?: never;
         post?: never;
@@ -740,7 +911,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Watch sessions, endpoints, agents and resource groups as server-sent events. `Last-Event-ID` resumes a stream; the event `reset` says that changes were missed: read everything again. */
+        /**
+         * Watch sessions, endpoints, agents and resource groups as server-sent events. `Last-Event-ID` resumes a stream; the event `reset` says that changes were missed: read everything again.
+         * @description Watch sessions, endpoints, agents and resource groups as server-sent events. `Last-Event-ID` resumes a stream; the event `reset` says that changes were missed: read everything again. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
         get: operations["stream_events"];
         put?: never;
         post?: never;
@@ -757,7 +931,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Count sessions, agents and capacity by resource group, and pending sessions by their reason */
+        /**
+         * Count sessions, agents and capacity by resource group, and pending sessions by their reason
+         * @description Count sessions, agents and capacity by resource group, and pending sessions by their reason. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
         get: operations["get_overview"];
         put?: never;
         post?: never;
@@ -774,7 +951,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the devices and slots of agents with the kernels that hold them, in order of the agents' ids */
+        /**
+         * List the devices and slots of agents with the kernels that hold them, in order of the agents' ids
+         * @description List the devices and slots of agents with the kernels that hold them, in order of the agents' ids. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
         get: operations["list_occupancy"];
         put?: never;
         post?: never;
@@ -791,7 +971,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Tell what resource groups offered, what of it was in use and how many sessions waited, over time: by minute for two days, by hour for ninety, by day for ten years */
+        /**
+         * Tell what resource groups offered, what of it was in use and how many sessions waited, over time: by minute for two days, by hour for ninety, by day for ten years
+         * @description Tell what resource groups offered, what of it was in use and how many sessions waited, over time: by minute for two days, by hour for ninety, by day for ten years. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
         get: operations["occupancy_history"];
         put?: never;
         post?: never;
@@ -808,13 +991,25 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Get the caller: its user, role and projects */
+        /**
+         * Get the caller: its user, role and projects
+         * @description Get the caller: its user, role and projects. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
         get: operations["who_am_i"];
-        /** Act in another project, in a console session that was opened with a password */
+        /**
+         * Act in another project, in a console session that was opened with a password
+         * @description Act in another project, in a console session that was opened with a password. For every key, about what its project has. A key with scopes needs `sessions:write`.
+         */
         put: operations["switch_project"];
-        /** Sign in with a password or a key. The answer sets the cookie of a console session. */
+        /**
+         * Sign in with a password or a key. The answer sets the cookie of a console session.
+         * @description Sign in with a password or a key. The answer sets the cookie of a console session. It needs no key.
+         */
         post: operations["sign_in"];
-        /** Sign out: end the console session, or all of the user */
+        /**
+         * Sign out: end the console session, or all of the user
+         * @description Sign out: end the console session, or all of the user. For every key, about what its project has. A key with scopes needs `sessions:write`.
+         */
         delete: operations["sign_out"];
         options?: never;
         head?: never;
@@ -829,7 +1024,10 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        /** Change the caller's password, which ends its other console sessions */
+        /**
+         * Change the caller's password, which ends its other console sessions
+         * @description Change the caller's password, which ends its other console sessions. For every key, about what its project has. A key with scopes needs `sessions:write`.
+         */
         put: operations["change_password"];
         post?: never;
         delete?: never;
@@ -845,7 +1043,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the ways to sign in */
+        /**
+         * List the ways to sign in
+         * @description List the ways to sign in. It needs no key.
+         */
         get: operations["list_sign_in_ways"];
         put?: never;
         post?: never;
@@ -862,7 +1063,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Sign in at the OpenID provider: redirects a browser there */
+        /**
+         * Sign in at the OpenID provider: redirects a browser there
+         * @description Sign in at the OpenID provider: redirects a browser there. It needs no key.
+         */
         get: operations["begin_oidc"];
         put?: never;
         post?: never;
@@ -879,7 +1083,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Come back from the OpenID provider: opens a console session and redirects to the console */
+        /**
+         * Come back from the OpenID provider: opens a console session and redirects to the console
+         * @description Come back from the OpenID provider: opens a console session and redirects to the console. It needs no key.
+         */
         get: operations["finish_oidc"];
         put?: never;
         post?: never;
@@ -897,10 +1104,16 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        /** Let somebody at the OpenID provider be a user */
+        /**
+         * Let somebody at the OpenID provider be a user
+         * @description Let somebody at the OpenID provider be a user. For administrators. A key with scopes needs `admin`.
+         */
         put: operations["link_user"];
         post?: never;
-        /** Undo the link of a user with the OpenID provider, which ends the console sessions opened there */
+        /**
+         * Undo the link of a user with the OpenID provider, which ends the console sessions opened there
+         * @description Undo the link of a user with the OpenID provider, which ends the console sessions opened there. For administrators. A key with scopes needs `admin`.
+         */
         delete: operations["unlink_user"];
         options?: never;
         head?: never;
@@ -914,7 +1127,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List administrative writes, newest first, with their actors and what they changed */
+        /**
+         * List administrative writes, newest first, with their actors and what they changed
+         * @description List administrative writes, newest first, with their actors and what they changed. For auditors and administrators. A key with scopes needs `admin`.
+         */
         get: operations["list_audit"];
         put?: never;
         post?: never;
@@ -932,10 +1148,16 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        /** Set the password of a user, which ends its console sessions */
+        /**
+         * Set the password of a user, which ends its console sessions
+         * @description Set the password of a user, which ends its console sessions. For administrators. A key with scopes needs `admin`.
+         */
         put: operations["put_password"];
         post?: never;
-        /** Delete the password of a user, which ends the console sessions that it opened */
+        /**
+         * Delete the password of a user, which ends the console sessions that it opened
+         * @description Delete the password of a user, which ends the console sessions that it opened. For administrators. A key with scopes needs `admin`.
+         */
         delete: operations["delete_password"];
         options?: never;
         head?: never;
@@ -949,10 +1171,16 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List users */
+        /**
+         * List users
+         * @description List users. For auditors and administrators. A key with scopes needs `admin`.
+         */
         get: operations["list_users"];
         put?: never;
-        /** Create a user */
+        /**
+         * Create a user
+         * @description Create a user. For administrators. A key with scopes needs `admin`.
+         */
         post: operations["create_user"];
         delete?: never;
         options?: never;
@@ -967,14 +1195,20 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Get a user */
+        /**
+         * Get a user
+         * @description Get a user. For auditors and administrators. A key with scopes needs `admin`.
+         */
         get: operations["get_user"];
         put?: never;
         post?: never;
         delete?: never;
         options?: never;
         head?: never;
-        /** Change a user: its e-mail, status or role on the platform */
+        /**
+         * Change a user: its e-mail, status or role on the platform
+         * @description Change a user: its e-mail, status or role on the platform. For administrators. A key with scopes needs `admin`.
+         */
         patch: operations["update_user"];
         trace?: never;
     };
@@ -985,10 +1219,16 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List projects */
+        /**
+         * List projects
+         * @description List projects. For every key, about what its project has. A key with scopes needs `admin`.
+         */
         get: operations["list_projects"];
         put?: never;
-        /** Create a project */
+        /**
+         * Create a project
+         * @description Create a project. For administrators. A key with scopes needs `admin`.
+         */
         post: operations["create_project"];
         delete?: never;
         options?: never;
@@ -1003,7 +1243,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the members of a project */
+        /**
+         * List the members of a project
+         * @description List the members of a project. For every key, about what its project has. A key with scopes needs `admin`.
+         */
         get: operations["list_members"];
         put?: never;
         post?: never;
@@ -1021,10 +1264,16 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        /** Make a user a member of a project, or change its role */
+        /**
+         * Make a user a member of a project, or change its role
+         * @description Make a user a member of a project, or change its role. For project admins. A key with scopes needs `admin`.
+         */
         put: operations["set_member"];
         post?: never;
-        /** Remove a member from a project. Its keys there are refused from then on. */
+        /**
+         * Remove a member from a project. Its keys there are refused from then on.
+         * @description Remove a member from a project. Its keys there are refused from then on. For project admins. A key with scopes needs `admin`.
+         */
         delete: operations["remove_member"];
         options?: never;
         head?: never;
@@ -1038,14 +1287,20 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Get a project */
+        /**
+         * Get a project
+         * @description Get a project. For every key, about what its project has. A key with scopes needs `admin`.
+         */
         get: operations["get_project"];
         put?: never;
         post?: never;
         delete?: never;
         options?: never;
         head?: never;
-        /** Change a project: its status and limits */
+        /**
+         * Change a project: its status and limits
+         * @description Change a project: its status and limits. For administrators. A key with scopes needs `admin`.
+         */
         patch: operations["update_project"];
         trace?: never;
     };
@@ -1056,10 +1311,16 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List API keys */
+        /**
+         * List API keys
+         * @description List API keys. For every key, about what its project has. A key with scopes needs `admin`.
+         */
         get: operations["list_keys"];
         put?: never;
-        /** Create an API key. The secret is returned only once. */
+        /**
+         * Create an API key. The secret is returned only once.
+         * @description Create an API key. The secret is returned only once. For members of the project. A key with scopes needs `admin`.
+         */
         post: operations["create_key"];
         delete?: never;
         options?: never;
@@ -1074,15 +1335,24 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Get an API key */
+        /**
+         * Get an API key
+         * @description Get an API key. For every key, about what its project has. A key with scopes needs `admin`.
+         */
         get: operations["get_key"];
         put?: never;
         post?: never;
-        /** Revoke an API key */
+        /**
+         * Revoke an API key
+         * @description Revoke an API key. For members, about what is their own; for project admins, about the project's. A key with scopes needs `admin`.
+         */
         delete: operations["revoke_key"];
         options?: never;
         head?: never;
-        /** Change the restrictions and the expiry of a key */
+        /**
+         * Change the restrictions and the expiry of a key
+         * @description Change the restrictions and the expiry of a key. For members, about what is their own; for project admins, about the project's. A key with scopes needs `admin`.
+         */
         patch: operations["update_key"];
         trace?: never;
     };
@@ -1095,7 +1365,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Give a key a new secret, which is returned only once */
+        /**
+         * Give a key a new secret, which is returned only once
+         * @description Give a key a new secret, which is returned only once. For members, about what is their own; for project admins, about the project's. A key with scopes needs `admin`.
+         */
         post: operations["rotate_key"];
         delete?: never;
         options?: never;
@@ -1110,7 +1383,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the secrets of the project */
+        /**
+         * List the secrets of the project
+         * @description List the secrets of the project. For members of the project. A key with scopes needs `sessions:read`.
+         */
         get: operations["list_secrets"];
         put?: never;
         post?: never;
@@ -1128,10 +1404,16 @@ export interface paths {
             cookie?: never;
         };
         get?: never;
-        /** Create a secret of the project, or replace its value */
+        /**
+         * Create a secret of the project, or replace its value
+         * @description Create a secret of the project, or replace its value. For project admins. A key with scopes needs `admin`.
+         */
         put: operations["put_secret"];
         post?: never;
-        /** Delete a secret */
+        /**
+         * Delete a secret
+         * @description Delete a secret. For project admins. A key with scopes needs `admin`.
+         */
         delete: operations["delete_secret"];
         options?: never;
         head?: never;
@@ -1145,10 +1427,16 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the join tokens that are still valid */
+        /**
+         * List the join tokens that are still valid
+         * @description List the join tokens that are still valid. For auditors and administrators. A key with scopes needs `admin`.
+         */
         get: operations["list_join_tokens"];
         put?: never;
-        /** Create a join token. The secret is returned only once. */
+        /**
+         * Create a join token. The secret is returned only once.
+         * @description Create a join token. The secret is returned only once. For administrators. A key with scopes needs `admin`.
+         */
         post: operations["create_join_token"];
         delete?: never;
         options?: never;
@@ -1166,7 +1454,10 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** Delete a join token, so that no agent or proxy can join with it */
+        /**
+         * Delete a join token, so that no agent or proxy can join with it
+         * @description Delete a join token, so that no agent or proxy can join with it. For administrators. A key with scopes needs `admin`.
+         */
         delete: operations["delete_join_token"];
         options?: never;
         head?: never;
@@ -1182,7 +1473,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Register an agent or a proxy with a request signed by a join token */
+        /**
+         * Register an agent or a proxy with a request signed by a join token
+         * @description Register an agent or a proxy with a request signed by a join token. It needs no key.
+         */
         post: operations["join"];
         delete?: never;
         options?: never;
@@ -1197,7 +1491,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List the registered agents and proxies */
+        /**
+         * List the registered agents and proxies
+         * @description List the registered agents and proxies. For auditors and administrators. A key with scopes needs `admin`.
+         */
         get: operations["list_peers"];
         put?: never;
         post?: never;
@@ -1217,7 +1514,10 @@ export interface paths {
         get?: never;
         put?: never;
         post?: never;
-        /** Revoke the certificates of an agent or a proxy and close its links */
+        /**
+         * Revoke the certificates of an agent or a proxy and close its links
+         * @description Revoke the certificates of an agent or a proxy and close its links. For administrators. A key with scopes needs `admin`.
+         */
         delete: operations["revoke_peer"];
         options?: never;
         head?: never;
@@ -1231,7 +1531,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Get the CA of the links and its rotation */
+        /**
+         * Get the CA of the links and its rotation
+         * @description Get the CA of the links and its rotation. For auditors and administrators. A key with scopes needs `admin`.
+         */
         get: operations["get_ca"];
         put?: never;
         post?: never;
@@ -1250,7 +1553,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Begin a rotation of the CA of the links, or go on with the one in progress */
+        /**
+         * Begin a rotation of the CA of the links, or go on with the one in progress
+         * @description Begin a rotation of the CA of the links, or go on with the one in progress. For administrators. A key with scopes needs `admin`.
+         */
         post: operations["rotate_ca"];
         delete?: never;
         options?: never;
@@ -1265,7 +1571,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Liveness: the process responds */
+        /**
+         * Liveness: the process responds
+         * @description Liveness: the process responds. It needs no key.
+         */
         get: operations["livez"];
         put?: never;
         post?: never;
@@ -1282,7 +1591,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Readiness: whether the manager can serve, by component */
+        /**
+         * Readiness: whether the manager can serve, by component
+         * @description Readiness: whether the manager can serve, by component. It needs no key.
+         */
         get: operations["readyz"];
         put?: never;
         post?: never;
@@ -1299,7 +1611,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Prometheus metrics */
+        /**
+         * Prometheus metrics
+         * @description Prometheus metrics. It needs no key.
+         */
         get: operations["metrics"];
         put?: never;
         post?: never;
@@ -1316,7 +1631,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Get the manager's version */
+        /**
+         * Get the manager's version
+         * @description Get the manager's version. It needs no key.
+         */
         get: operations["version"];
         put?: never;
         post?: never;
@@ -1333,8 +1651,31 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Get this OpenAPI description */
+        /**
+         * Get this OpenAPI description
+         * @description Get this OpenAPI description. It needs no key.
+         */
         get: operations["openapi"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/docs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Documentation of this API as a page
+         * @description Documentation of this API as a page. It needs no key.
+         */
+        get: operations["docs"];
         put?: never;
         post?: never;
         delete?: never;
@@ -1350,7 +1691,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Entry point, with links to the documentation */
+        /**
+         * Entry point, with links to the documentation
+         * @description Entry point, with links to the documentation. It needs no key.
+         */
         get: operations["start"];
         put?: never;
         post?: never;
@@ -6027,6 +6371,8 @@ export interface components {
             version: string;
             /** Openapi */
             openapi: string;
+            /** Docs */
+            docs: string;
             /** Next Step */
             next_step: string;
         };
@@ -6685,6 +7031,23 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "name": "train-1",
+                 *       "command": [
+                 *         "python",
+                 *         "train.py"
+                 *       ],
+                 *       "resources": {
+                 *         "cpu": 4,
+                 *         "mem": "16GiB",
+                 *         "cuda.device": 1
+                 *       },
+                 *       "user_labels": {
+                 *         "team": "vision"
+                 *       }
+                 *     }
+                 */
                 "application/json": components["schemas"]["SessionSpec"];
             };
         };
@@ -7035,6 +7398,11 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "lifetime_s": 3600
+                 *     }
+                 */
                 "application/json": components["schemas"]["AccessTokenSpec"];
             };
         };
@@ -7148,6 +7516,14 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "user_labels": {
+                 *         "team": "vision",
+                 *         "stage": null
+                 *       }
+                 *     }
+                 */
                 "application/json": components["schemas"]["SessionPatch"];
             };
         };
@@ -7231,6 +7607,14 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "name": "tiny",
+                 *       "engine": "llamacpp",
+                 *       "model": "/models/tiny.gguf",
+                 *       "replicas": 2
+                 *     }
+                 */
                 "application/json": components["schemas"]["NewEndpoint"];
             };
         };
@@ -7273,6 +7657,11 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "replicas": 3
+                 *     }
+                 */
                 "application/json": components["schemas"]["Scale"];
             };
         };
@@ -7382,6 +7771,11 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "revision": 3
+                 *     }
+                 */
                 "application/json": components["schemas"]["RolloutUndo"];
             };
         };
@@ -7576,6 +7970,16 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "resources": {
+                 *         "mem": "8GiB"
+                 *       },
+                 *       "user_labels": {
+                 *         "stage": "prod"
+                 *       }
+                 *     }
+                 */
                 "application/json": components["schemas"]["EndpointPatch"];
             };
         };
@@ -7822,6 +8226,12 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "drain": true,
+                 *       "stop_after_s": 600
+                 *     }
+                 */
                 "application/json": components["schemas"]["Cordon"];
             };
         };
@@ -7897,6 +8307,11 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "resource_group": "training"
+                 *     }
+                 */
                 "application/json": components["schemas"]["Assignment"];
             };
         };
@@ -8086,6 +8501,14 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "name": "training",
+                 *       "options": {
+                 *         "hol": "backfill"
+                 *       }
+                 *     }
+                 */
                 "application/json": components["schemas"]["NewGroup"];
             };
         };
@@ -8165,6 +8588,12 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "hol": "backfill",
+                 *       "strategy": "drf"
+                 *     }
+                 */
                 "application/json": components["schemas"]["GroupOptions"];
             };
         };
@@ -8322,6 +8751,14 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "slots": {
+                 *         "cuda.device": 4
+                 *       },
+                 *       "sessions": 10
+                 *     }
+                 */
                 "application/json": components["schemas"]["QuotaLimits"];
             };
         };
@@ -8525,6 +8962,13 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "parameters": {
+                 *         "epochs": 3
+                 *       }
+                 *     }
+                 */
                 "application/json": components["schemas"]["TemplateRun"];
             };
         };
@@ -8657,6 +9101,24 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "parameters": {
+                 *         "epochs": {
+                 *           "type": "integer",
+                 *           "default": 5
+                 *         }
+                 *       },
+                 *       "spec": {
+                 *         "command": [
+                 *           "python",
+                 *           "train.py",
+                 *           "--epochs",
+                 *           "{{ epochs }}"
+                 *         ]
+                 *       }
+                 *     }
+                 */
                 "application/json": components["schemas"]["TemplateSpec"];
             };
         };
@@ -9019,6 +9481,11 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "project": "vision"
+                 *     }
+                 */
                 "application/json": components["schemas"]["SwitchProject"];
             };
         };
@@ -9057,6 +9524,12 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "user": "ann",
+                 *       "password": "correct horse battery staple"
+                 *     }
+                 */
                 "application/json": components["schemas"]["SignIn"];
             };
         };
@@ -9129,6 +9602,12 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "current": "correct horse",
+                 *       "password": "correct horse battery staple"
+                 *     }
+                 */
                 "application/json": components["schemas"]["PasswordChange"];
             };
         };
@@ -9263,6 +9742,11 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "subject": "00u1a2b3c4"
+                 *     }
+                 */
                 "application/json": components["schemas"]["UserSubject"];
             };
         };
@@ -9384,6 +9868,11 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "password": "correct horse battery staple"
+                 *     }
+                 */
                 "application/json": components["schemas"]["NewPassword"];
             };
         };
@@ -9495,6 +9984,12 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "name": "ann",
+                 *       "email": "ann@example.com"
+                 *     }
+                 */
                 "application/json": components["schemas"]["UserSpec"];
             };
         };
@@ -9571,6 +10066,11 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "email": "ann@example.com"
+                 *     }
+                 */
                 "application/json": components["schemas"]["UserPatch"];
             };
         };
@@ -9648,6 +10148,14 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "name": "vision",
+                 *       "resource_groups": [
+                 *         "training"
+                 *       ]
+                 *     }
+                 */
                 "application/json": components["schemas"]["ProjectSpec"];
             };
         };
@@ -9732,6 +10240,11 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "role": "member"
+                 *     }
+                 */
                 "application/json": components["schemas"]["Membership"];
             };
         };
@@ -9842,6 +10355,11 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "max_priority": 50
+                 *     }
+                 */
                 "application/json": components["schemas"]["ProjectPatch"];
             };
         };
@@ -9922,6 +10440,14 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "name": "ci",
+                 *       "user": "ann",
+                 *       "project": "vision",
+                 *       "role": "member"
+                 *     }
+                 */
                 "application/json": components["schemas"]["KeySpec"];
             };
         };
@@ -10032,6 +10558,12 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "max_priority": 50,
+                 *       "requests_per_minute": 600
+                 *     }
+                 */
                 "application/json": components["schemas"]["KeyLimits"];
             };
         };
@@ -10073,6 +10605,11 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "grace_s": 3600
+                 *     }
+                 */
                 "application/json": components["schemas"]["Rotation"];
             };
         };
@@ -10151,6 +10688,11 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "value": "hf_..."
+                 *     }
+                 */
                 "application/json": components["schemas"]["SecretSpec"];
             };
         };
@@ -10262,6 +10804,12 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "kind": "agent",
+                 *       "resource_group": "training"
+                 *     }
+                 */
                 "application/json": components["schemas"]["JoinTokenSpec"];
             };
         };
@@ -10334,6 +10882,15 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /**
+                 * @example {
+                 *       "kind": "agent",
+                 *       "name": "node-1",
+                 *       "csr": "-----BEGIN CERTIFICATE REQUEST-----\n...",
+                 *       "verifier": "0000000000000000000000000000000000000000000000000000000000000000",
+                 *       "signature": "00000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000"
+                 *     }
+                 */
                 "application/json": components["schemas"]["JoinRequest"];
             };
         };
@@ -10474,6 +11031,7 @@ export interface operations {
         };
         requestBody: {
             content: {
+                /** @example {} */
                 "application/json": components["schemas"]["RotateCa"];
             };
         };
@@ -10627,6 +11185,33 @@ export interface operations {
                 };
                 content: {
                     "application/json": Record<string, never>;
+                };
+            };
+            400: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    docs: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/html": string;
                 };
             };
             400: components["responses"]["problem"];

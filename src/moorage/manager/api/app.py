@@ -18,11 +18,12 @@ from aiohttp.typedefs import Handler, Middleware
 from moorage.common.http.head import HeadGuard
 from moorage.common.http.server import GuardedSite, Listener, find_problem
 from moorage.common.model.errors import MoorageError, NotFound, Unauthenticated
+from moorage.manager.api import docs_page
 from moorage.manager.api.audit import REQUEST_ID, is_audited, reader_of, run_audited
 from moorage.manager.api.authentication import Authenticator
 from moorage.manager.api.authorization import check_access
 from moorage.manager.api.dependencies import ApiServices
-from moorage.manager.api.health import DESCRIPTION
+from moorage.manager.api.health import DESCRIPTION, DOCS
 from moorage.manager.api.openapi import describe
 from moorage.manager.api.problems import (
     InternalError,
@@ -80,7 +81,7 @@ def _malformed(status: int, detail: str) -> web.Response:
 
 def _build_app(deps: ApiServices, guard: HeadGuard) -> web.Application:
     app = web.Application(middlewares=[_error_middleware(deps, guard)], client_max_size=deps.max_body_bytes)
-    app[DESCRIPTION] = _description(deps.version)
+    app[DESCRIPTION], app[DOCS] = _description(deps.version)
     app.on_response_prepare.append(_set_headers)
     app.on_shutdown.append(_end_streams(deps))
     authenticator = Authenticator(deps.store, deps.clock)
@@ -102,8 +103,10 @@ def _end_streams(deps: ApiServices) -> Callable[[web.Application], Awaitable[Non
 
 
 @cache  # it takes 0.1 s, and the tests build hundreds of applications
-def _description(version: str) -> bytes:
-    return json.dumps(describe(ROUTES, version)).encode()
+def _description(version: str) -> tuple[bytes, str]:
+    """The OpenAPI description, and the page made from it."""
+    document = describe(ROUTES, version)
+    return json.dumps(document).encode(), docs_page.render(document)
 
 
 def _serve(row: Route, deps: ApiServices, authenticator: Authenticator) -> Handler:

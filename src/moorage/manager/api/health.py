@@ -7,9 +7,12 @@ from aiohttp import web
 
 from moorage.common.aio import supervisor
 from moorage.common.views.resources import Health, View
+from moorage.manager.api.docs_page import HEADERS
+from moorage.manager.api.problem_types import DOCS_PATH
 from moorage.manager.api.route import Call, NoQuery
 
 DESCRIPTION = web.AppKey("description", bytes)
+DOCS = web.AppKey("docs", str)
 
 
 class Version(View):
@@ -22,6 +25,7 @@ class Start(View):
     name: str
     version: str
     openapi: str
+    docs: str
     next_step: str
 
 
@@ -58,10 +62,15 @@ async def openapi(call: Call[None, NoQuery]) -> web.Response:
     return web.Response(body=call.request.app[DESCRIPTION], content_type="application/json")
 
 
+async def docs(call: Call[None, NoQuery]) -> web.Response:
+    return web.Response(text=call.request.app[DOCS], content_type="text/html", headers=HEADERS)
+
+
 async def start(call: Call[None, NoQuery]) -> Start:
     return Start(
         name="moorage",
         version=call.deps.version,
         openapi="/openapi.json",
+        docs=DOCS_PATH,
         next_step="send 'Authorization: Bearer KEY' to the routes of /v1, which /openapi.json describes",
     )

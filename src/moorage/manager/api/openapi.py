@@ -11,12 +11,22 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from moorage.common.views.resources import Problem
+from moorage.manager.api.body_examples import EXAMPLES
 from moorage.manager.api.problems import PROBLEM_JSON
 from moorage.manager.api.request import IDEMPOTENCY_KEY, KEY_MAX
-from moorage.manager.api.route import Route
+from moorage.manager.api.route import Access, Route
 from moorage.manager.identity.csrf import COOKIE
 
 _REF = "#/components/schemas/{model}"
+CALLERS: Mapping[Access, str] = {
+    "open": "It needs no key.",
+    "viewer": "For every key, about what its project has.",
+    "member": "For members of the project.",
+    "owner": "For members, about what is their own; for project admins, about the project's.",
+    "project-admin": "For project admins.",
+    "auditor": "For auditors and administrators.",
+    "admin": "For administrators.",
+}
 _PART = re.compile(r"\{(\w+)(?::[^{}]*)?\}")
 
 Schemas = Mapping[tuple[Any, Literal["validation", "serialization"]], dict[str, Any]]
@@ -73,6 +83,7 @@ def _operation(row: Route, schemas: Schemas) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": getattr(row.handler, "__name__", row.summary),
         "summary": row.summary,
+        "description": _description(row),
         "tags": [row.tag],
         "security": [] if row.access == "open" else [{"key": []}, {"console": []}],
         "parameters": [*_path_parameters(row), *_query_parameters(row), *_header_parameters(row)],
@@ -89,8 +100,23 @@ def _operation(row: Route, schemas: Schemas) -> dict[str, Any]:
         }
     if row.body is not None:
         schema = schemas[row.body, "validation"]
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
+        content = {"schema": schema, "example": EXAMPLES[row.body.__name__]}
+        operation["requestBody"] = {"required": True, "content": {"application/json": content}}
     return operation
+
+
+def _description(row: Route) -> str:
+    """Who may call it, and how it behaves when it is repeated or meets another change."""
+    parts = [row.summary.rstrip(".") + ".", CALLERS[row.access]]
+    if row.access != "open":
+        parts.append(f"A key with scopes needs `{row.needs}`.")
+    if row.versioned:
+        parts.append("With If-Match, it is refused (412) if somebody else has changed the resource.")
+    if row.idempotent:
+        parts.append("With an Idempotency-Key, it is safe to repeat.")
+    if row.dry_run is not None:
+        parts.append("With `dry_run`, it creates nothing and tells what would happen.")
+    return " ".join(parts)
 
 
 def problem_statuses(row: Route) -> list[int]:

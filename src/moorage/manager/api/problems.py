@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 
 from moorage.common.model.errors import InvalidInput, MoorageError
 from moorage.common.views.resources import Problem
+from moorage.manager.api.problem_types import type_of
 
 PROBLEM_JSON = "application/problem+json"
 
@@ -67,6 +68,7 @@ def problem_response(
     own."""
     status = status or error.http
     problem = Problem(
+        type=type_of(error.code),
         title=HTTPStatus(status).phrase,
         status=status,
         detail=error.message,

@@ -345,6 +345,7 @@ ROUTES: tuple[Route, ...] = (
         "application/json",
         access="open",
     ),
+    route("GET", "/docs", health.docs, "Documentation of this API as a page", "text/html", access="open"),
     route(
         "GET", "/", health.start, "Entry point, with links to the documentation", health.Start, access="open"
     ),

@@ -94,6 +94,7 @@ EXPECTED = {
     "/metrics": {"get"},
     "/version": {"get"},
     "/openapi.json": {"get"},
+    "/docs": {"get"},
     "/": {"get"},
 }
 

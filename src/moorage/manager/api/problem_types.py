@@ -1,0 +1,79 @@
+"""Types of problems: the one table behind ``type`` in errors, the page ``/docs`` and ``docs/problems.md``.
+
+A test compares it with the errors of the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+DOCS_PATH = "/docs"
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemType:
+    """``text``: what happened; ``cure``: what a client does about it."""
+
+    status: int
+    text: str
+    cure: str
+
+
+TYPES: Mapping[str, ProblemType] = {
+    "agent-unreachable": ProblemType(
+        503, "The agent is not connected to a manager.", "Wait as Retry-After says."
+    ),
+    "body-too-large": ProblemType(
+        413, "The body is larger than manager.max_body_bytes.", "Send a smaller one."
+    ),
+    "conflict": ProblemType(
+        409, "The state of the resource, or another one, forbids the request.", "Read it."
+    ),
+    "csrf": ProblemType(
+        403, "A write with a cookie lacks its CSRF token or its Origin.", "Send both, or a key."
+    ),
+    "forbidden": ProblemType(403, "The caller sees the resource and may not do this.", "Use another role."),
+    "infeasible": ProblemType(409, "No agent of the resource group could ever run it.", "Ask for less."),
+    "internal-error": ProblemType(500, "The manager failed.", "Search its log for the request id."),
+    "invalid-input": ProblemType(422, "Fields have wrong values; `errors` names them.", "Correct them."),
+    "malformed-body": ProblemType(400, "The body is not JSON.", "Correct it at the named position."),
+    "malformed-request": ProblemType(400, "The request violates HTTP or a limit.", "Use an HTTP library."),
+    "method-not-allowed": ProblemType(405, "The resource lacks this method.", "Use one that Allow lists."),
+    "not-found": ProblemType(404, "It does not exist, or the caller may not see it.", "List what there is."),
+    "precondition-failed": ProblemType(412, "It has changed since it was read.", "Read it again and repeat."),
+    "provider-failed": ProblemType(502, "The OpenID provider did not answer as it should.", "Try again."),
+    "proxy-unreachable": ProblemType(502, "The proxy does not answer the console.", "Start the proxy."),
+    "quota": ProblemType(409, "A quota is used up.", "Wait, stop something, or ask for a larger quota."),
+    "request-timeout": ProblemType(408, "The body did not arrive in time.", "Send it faster."),
+    "sign-in-refused": ProblemType(403, "The provider's user may not sign in here.", "Ask an administrator."),
+    "store-unavailable": ProblemType(503, "The database is unavailable.", "Wait as Retry-After says."),
+    "too-many-attempts": ProblemType(429, "Too many failed sign-ins.", "Wait as Retry-After says."),
+    "unauthenticated": ProblemType(
+        401, "There is no valid key or console session.", "Send a key that is valid."
+    ),
+    "unsupported-media-type": ProblemType(415, "The body is not application/json.", "Set Content-Type."),
+}
+
+
+def type_of(code: str) -> str:
+    """The address of a problem's type, relative to the manager."""
+    return f"{DOCS_PATH}#{code}" if code in TYPES else "about:blank"
+
+
+def render_document() -> str:
+    """``docs/problems.md``."""
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    yield "# Problems"
+    yield ""
+    yield "Generated from `moorage.manager.api.problem_types` by `make docs`. Errors of REST are problem"
+    yield "documents (RFC 9457): `code` is stable, `type` is its address on the manager, `detail` says what"
+    yield "happened to this request, and `next_step` what to do."
+    for code, one in TYPES.items():
+        yield ""
+        yield f"## {code}"
+        yield ""
+        yield f"HTTP {one.status}. {one.text} {one.cure}"

@@ -1,0 +1,87 @@
+"""Problem types, examples and descriptions of the REST API, and the page that shows them."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import runpy
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+
+from served_api import Api
+
+from moorage.common.model.errors import MoorageError
+from moorage.manager.api.body_examples import EXAMPLES
+from moorage.manager.api.openapi import describe
+from moorage.manager.api.problem_types import TYPES, type_of
+from moorage.manager.api.routes import ROUTES
+
+DOCS = Path(__file__).parents[4] / "docs"
+# Errors of starting, and of a command that reads a file.
+NOT_REST = {"config", "startup", "corrupt-decision-log", "error"}
+# Packages whose errors never reach the API of the manager.
+ELSEWHERE = (
+    "moorage.agent",
+    "moorage.cli",
+    "moorage.sdk",
+    "moorage.server",
+    "moorage.simulator",
+    "moorage.proxy",
+)
+
+
+def _errors(kind: type[MoorageError] = MoorageError) -> Iterator[type[MoorageError]]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from _errors(one)
+
+
+def test_every_error_of_the_api_has_a_type_with_its_status() -> None:
+    found = {
+        (one.code, one.http)
+        for one in _errors()
+        if one.__module__.startswith("moorage.")
+        and not one.__module__.startswith(ELSEWHERE)
+        and one.code not in NOT_REST
+    }
+    assert found == {(code, one.status) for code, one in TYPES.items()}
+
+
+def test_generated_document_is_current() -> None:
+    page = (DOCS / "problems.md").read_text()
+    assert runpy.run_path(str(DOCS / "generate.py"))["problem_types"].render_document() == page
+    assert re.findall(r"^## (.+)$", page, re.MULTILINE) == list(TYPES)
+
+
+def test_every_operation_has_a_description_and_its_body_an_example() -> None:
+    for path, operations in describe(ROUTES, "1")["paths"].items():
+        for method, operation in operations.items():
+            assert len(operation["description"]) > len(operation["summary"]), (method, path)
+            for content in operation.get("requestBody", {}).get("content", {}).values():
+                assert isinstance(content["example"], dict), (method, path)
+
+
+def test_examples_are_valid_and_all_used() -> None:
+    bodies = {row.body.__name__: row.body for row in ROUTES if row.body is not None}
+    assert bodies.keys() == EXAMPLES.keys()
+    for name, model in bodies.items():
+        model.model_validate(EXAMPLES[name])
+
+
+async def test_error_names_its_type_and_the_page_has_it(api: Api) -> None:
+    _, problem = await api.request("GET", "/v1/sessions/none")
+    assert problem["type"] == "/docs#not-found" == type_of(problem["code"])
+    async with api.http.get("/docs") as response:
+        page = await response.text()
+        assert response.content_type == "text/html"
+        policy = response.headers["Content-Security-Policy"]
+    assert 'id="not-found"' in page
+    assert all(escape(row.summary) in page for row in ROUTES)
+    style = re.search(r"<style>(.*?)</style>", page, re.DOTALL)
+    assert style is not None
+    digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
+    assert f"style-src 'sha256-{digest}'" in policy
+    assert "default-src 'none'" in policy
+    assert not re.search(r"<script|style=|src=|https?://", page), "nothing that the policy refuses, no CDN"
