@@ -143,7 +143,7 @@ test-hpc: $(STAMP) $(PY4HEAPPE_STAMP) ## Jobs in a private Slurm, which it insta
 
 .PHONY: test-hpc-short
 test-hpc-short: $(STAMP) ## The part of test-hpc that fits into continuous integration; a minute
-	@if why=$$($(BIN)/python -m tests.hpc.prepare); then exec $(PYTEST) -m "hpc and not slow" -k "doctor or answer or refus or double or batch or port" tests/hpc; \
+	@if why=$$($(BIN)/python -m tests.hpc.prepare); then exec $(PYTEST) -m "hpc and not slow" -k "(doctor or answer or refus or double or batch or port) and not heappe" tests/hpc; \
 	else printf '%s\n' "" "*** THE TESTS WITH SLURM DID NOT RUN: $$why" "" >&2; fi
 
 .PHONY: test-isolation

@@ -25,7 +25,6 @@ from tests.hpc.load import Load, constant_load
 from tests.hpc.sites import DirectSite, HeappeSite
 
 pytestmark = [pytest.mark.hpc, pytest.mark.timeout(420)]
-DIRECTLY = pytest.mark.parametrize("site", [DirectSite], indirect=True, ids=["slurm"])
 GROUP = "default"
 ENGINE = str(Path(__file__).parent.parent / "e2e" / "slow_engine.py")
 WITHIN_S = 120.0
@@ -269,7 +268,6 @@ async def test_two_models_on_one_site(platform: Platform, site: DirectSite) -> N
         await until("no job is left", lambda: nothing_left(site), WITHIN_S)
 
 
-@DIRECTLY
 async def test_batch_session_and_its_log(platform: Platform, site: DirectSite) -> None:
     async with ready(platform, site) as client:
         for name, command, result in (
