@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 
+from pydantic import TypeAdapter
 from sqlalchemy import Text
 
 from moorage.common.model.errors import Conflict, NotFound
@@ -29,6 +30,7 @@ _LISTING = Listing(
     ("id",),
     "id",
 )
+_OFFERS = TypeAdapter(list[resources.OfferView])
 _HISTORY = Listing(SQL["agent_history"], {"at": TIME}, ("at",), ("at",), "-at")
 
 
@@ -247,7 +249,7 @@ def _view(row: Row) -> resources.AgentView:
         stop_at=row["stop_at"],
         connected_since=row["connected_at"],
         last_seen=row["last_seen"],
-        offers=[resources.OfferView(**offer) for offer in row["offers"]],
+        offers=_OFFERS.validate_json(row["offers"]),
         kernels=row["kernels"],
         max_kernels=row["max_kernels"],
         loss_held_since=row["loss_held_since"],

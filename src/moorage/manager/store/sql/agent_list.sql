@@ -1,7 +1,8 @@
+-- `offers`: JSON as text, which is parsed only once.
 -- `loss_held_since`: too many agents of its group are silent at once, so this one does not become LOST.
 SELECT a.*, CASE WHEN a.status = 'SUSPECT' THEN (
                 SELECT g.losses_held_since FROM resource_groups g WHERE g.name = a.resource_group) END AS loss_held_since,
-       (SELECT coalesce(jsonb_agg(jsonb_build_object(
+       (SELECT coalesce(json_agg(json_build_object(
                 'slot', c.slot, 'device_id', c.device_id, 'model', c.model, 'memory_bytes', c.memory_bytes,
                 'healthy', c.healthy, 'capacity', c.offered, 'used', c.used,
                 'numa', c.numa, 'nvlink_domain', c.nvlink_domain,
