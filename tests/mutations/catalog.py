@@ -8,6 +8,7 @@ from __future__ import annotations
 from tests.mutations import (
     client_catalog,
     http_catalog,
+    identity_catalog,
     metering_catalog,
     proxy_catalog,
     routing_catalog,
@@ -29,6 +30,7 @@ MUTATIONS = (
     *scheduler_catalog.MUTATIONS,
     *sandbox_catalog.MUTATIONS,
     *http_catalog.MUTATIONS,
+    *identity_catalog.MUTATIONS,
     *metering_catalog.MUTATIONS,
     *client_catalog.MUTATIONS,
     *proxy_catalog.MUTATIONS,

@@ -122,7 +122,10 @@ async def test_an_administrator_links_and_unlinks_a_user(api: Api) -> None:
     assert await api.store.oidc.identify(person(Grants("auditor"), "s-7")) == "ann"
     status, text = await api.call("admin", "PUT", "/v1/users/bob/subject", {"subject": "s-7"})
     assert (status, "is user 'ann' already" in text) == (409, True)
+    assert (await api.call("admin", "PUT", "/v1/users/ann/password", {"password": "correct horse"}))[0] == 200
     by_oidc = await opened(api, "ann")
+    assert (await api.call("admin", "DELETE", "/v1/users/ann/password"))[0] == 200
+    assert await api.store.console_sessions.find(by_oidc) is not None, "no password opened it"
     with_key = await api.store.keys.find(digest_of(api.keys["ann"]))
     assert (await api.call("admin", "PUT", path, {"subject": "s-7"}))[0] == 200
     assert await api.store.console_sessions.find(by_oidc) is not None, "nothing has changed"

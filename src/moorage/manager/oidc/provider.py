@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote_plus, urlencode, urlsplit
 
 import aiohttp
 from joserfc.jwk import KeySet
@@ -25,6 +26,9 @@ _MAX_BYTES = 1 << 20
 # How long the provider's description and keys are used. An unknown key makes us ask earlier, but not more
 # often than every so many seconds.
 _FRESH_S, _ASK_AGAIN_S = 3600.0, 10.0
+# While it does not answer, all who come within so many seconds are told so at once.
+_FAILED_S = 5.0
+_CALLBACK = "/v1/session/oidc/callback"
 _CONFIGURE = "check manager.oidc_issuer and manager.oidc_client_id, and the client at the provider"
 
 
@@ -71,6 +75,7 @@ class OidcClient:
         self._rules = [Rule.parse(rule) for rule in settings.oidc_rules]
         self._lock = asyncio.Lock()
         self._provider: tuple[float, _Provider] | None = None
+        self._failed: tuple[float, ProviderFailed] | None = None
         self._keys: tuple[float, KeySet] | None = None
 
     @property
@@ -83,7 +88,7 @@ class OidcClient:
 
     def redirect_url(self, origin: str) -> str:
         """Where the provider leads people back. ``origin``: of the manager, as the browser sees it."""
-        return self._settings.oidc_redirect_url or f"{origin}/v1/session/oidc/callback"
+        return self._settings.oidc_redirect_url or f"{origin}{_CALLBACK}"
 
     async def begin(self, attempt: Attempt, redirect_url: str) -> str:
         """The URL at which the browser signs in."""
@@ -130,22 +135,21 @@ class OidcClient:
         """Where the browser also signs out at the provider; "" if it cannot."""
         if self._provider is None or not (url := self._provider[1].end_session):
             return ""
-        back = {"client_id": self._settings.oidc_client_id, "post_logout_redirect_uri": f"{origin}/console/"}
+        base = self.redirect_url(origin).removesuffix(_CALLBACK)
+        back = {"client_id": self._settings.oidc_client_id, "post_logout_redirect_uri": f"{base}/console/"}
         return f"{url}{'&' if '?' in url else '?'}{urlencode(back)}"
 
     async def _exchange(self, provider: _Provider, form: dict[str, str]) -> dict[str, Any]:
         settings = self._settings
-        auth: aiohttp.BasicAuth | None = None
+        headers: dict[str, str] = {}
         if settings.oidc_client_secret is None:
             form |= {"client_id": settings.oidc_client_id}
         elif provider.posts_secret:
             form |= {"client_id": settings.oidc_client_id, "client_secret": settings.oidc_client_secret}
         else:
-            client, secret = (
-                urlencode({"": part})[1:] for part in (settings.oidc_client_id, settings.oidc_client_secret)
-            )
-            auth = aiohttp.BasicAuth(client, secret, encoding="utf-8")
-        return await self._ask("POST", provider.token, data=form, auth=auth)
+            pair = f"{quote_plus(settings.oidc_client_id)}:{quote_plus(settings.oidc_client_secret)}"
+            headers["Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
+        return await self._ask("POST", provider.token, data=form, headers=headers)
 
     async def _check(self, provider: _Provider, token: str, nonce: str) -> dict[str, Any]:
         """Raises ``TokenRefused``."""
@@ -170,10 +174,17 @@ class OidcClient:
     async def _discovered(self) -> _Provider:
         async with self._lock:
             now = self._clock.monotonic()
-            if self._provider is None or now - self._provider[0] >= _FRESH_S:
-                issuer = self._settings.oidc_issuer
-                url = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
+            if self._provider is not None and now - self._provider[0] < _FRESH_S:
+                return self._provider[1]
+            if self._failed is not None and now - self._failed[0] < _FAILED_S:
+                raise self._failed[1]
+            issuer = self._settings.oidc_issuer
+            url = f"{issuer.rstrip('/')}/.well-known/openid-configuration"
+            try:
                 self._provider = now, _read_description(await self._ask("GET", url), issuer)
+            except ProviderFailed as failed:
+                self._failed = self._clock.monotonic(), failed
+                raise
             return self._provider[1]
 
     async def _ask(self, method: str, url: str, **options: Any) -> dict[str, Any]:
@@ -186,7 +197,11 @@ class OidcClient:
                 aiohttp.ClientSession(timeout=_TIMEOUT) as http,
                 http.request(method, url, ssl=trust, allow_redirects=False, **options) as answer,
             ):
-                body = await answer.content.read(_MAX_BYTES)
+                body = bytearray()
+                async for piece in answer.content.iter_any():
+                    body += piece
+                    if len(body) > _MAX_BYTES:
+                        raise ValueError(f"an answer of more than {_MAX_BYTES} bytes")
                 found = json.loads(body)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             problem = str(error) or type(error).__name__
