@@ -43,6 +43,12 @@ class Place:
 def find_place(wanted: Wanted, node_types: Sequence[NodeType]) -> Place:
     """Raises ``CreateFailed`` with the names that there are."""
     offered = [one for one in node_types if wanted.project in one.projects]
+    if not offered:
+        raise CreateFailed(
+            f"the site offers this user no cluster in project {wanted.project!r}",
+            clean=True,
+            next_step="name another one in hpc.project of the resource group, or in agent.heappe_project",
+        )
     clusters = sorted({one.cluster for one in offered})
     cluster = _choose("cluster", wanted.cluster, clusters)
     in_cluster = [one for one in offered if one.cluster == cluster]
