@@ -1,21 +1,30 @@
 """Benchmark of the web console: first views and interactions in Chromium, and the lists behind them.
 
-    python benchmarks/console.py URL KEY_FILE [--runs 5]
+    python benchmarks/console.py [--runs 5] [--agents 200] [--live 1000] [--past 100000]
 
-Measures a platform that is running, such as one with 200 simulated agents with 8 GPUs each, 1,000 live and
-100,000 past sessions. Needs playwright (in .venv-browser) and Debian's Chromium.
+Starts a platform with simulated agents of 8 GPUs each, fills it with live and past sessions and a year of
+history, and stops it at the end. Needs Debian's Chromium, and playwright in .venv-browser (`make
+test-browser` installs both). The part in the browser runs there: `console.py --views URL`, key on stdin.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
+import os
 import statistics
+import subprocess
+import sys
 import time
-import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from cluster import Cluster
+
+ROOT = Path(__file__).resolve().parents[1]
+BROWSER = Path(os.environ.get("MOORAGE_BROWSER_VENV", ROOT / ".venv-browser")) / "bin" / "python"
 CHROMIUM = "/usr/bin/chromium"
 PAGES = {
     "overview": "", "group": "groups/default", "agents": "agents", "sessions": "sessions",
@@ -23,9 +32,23 @@ PAGES = {
 }  # fmt: skip
 LISTS = (
     "/v1/overview", "/v1/occupancy?limit=50", "/v1/agents", "/v1/groups", "/v1/sessions?limit=50",
-    "/v1/sessions?limit=50&status=PENDING", "/v1/endpoints?limit=50",
+    "/v1/sessions?limit=50&status=PENDING", "/v1/endpoints?limit=50", "/v1/occupancy/history",
+    "/v1/audit?limit=50", "/v1/users", "/v1/keys", "/v1/quotas",
 )  # fmt: skip
 FIRST_VIEW_MS, INTERACTION_MS, LIST_P95_MS = 1000, 100, 50
+CONSOLES, WATCHED_S, CONSOLES_CORE = 100, 20.0, 0.1
+HISTORY = """
+WITH times AS (
+    SELECT 60 AS seconds, now() - n * interval '1 minute' AS at FROM generate_series(1, 2880) n UNION ALL
+    SELECT 3600, now() - n * interval '1 hour' FROM generate_series(1, 2160) n UNION ALL
+    SELECT 86400, now() - n * interval '1 day' FROM generate_series(1, 365) n
+), queues AS (
+    INSERT INTO queue_spans SELECT 'default', seconds, date_bin('1 s', at, 'epoch'), 3, 5, 9, 900 FROM times
+)
+INSERT INTO occupancy_spans
+SELECT 'default', seconds, date_bin('1 s', at, 'epoch'), 3, slot, 1600000, 900000, 1000000
+FROM times, unnest(ARRAY['cpu', 'mem', 'cuda.device']) slot
+"""
 # From the click to the second frame after it: the dialog is on the screen.
 CLICK = """async (name) => {
   const button = [...document.querySelectorAll('button')].find((one) => one.textContent.trim() === name);
@@ -40,19 +63,74 @@ def p95(values: list[float]) -> float:
     return sorted(values)[max(0, round(0.95 * len(values)) - 1)]
 
 
-def lists(url: str, key: str, calls: int) -> dict[str, float]:
+async def lists(cluster: Cluster, calls: int) -> dict[str, float]:
     """95th percentile of each list in milliseconds, one call at a time."""
-    found = {}
+    caller, found = cluster.caller(), {}
     for path in LISTS:
         took = []
         for _ in range(calls + 2):
-            request = urllib.request.Request(url + path, headers={"Authorization": f"Bearer {key}"})
             start = time.perf_counter()
-            with urllib.request.urlopen(request) as answer:
-                answer.read()
+            status, body = await caller.call("GET", path)
             took.append((time.perf_counter() - start) * 1000)
+            assert status == 200, body
         found[path] = p95(took[2:])
     return found
+
+
+async def fill(cluster: Cluster, live: int, past: int) -> None:
+    """Sessions that run, some that fit nowhere, many that have ended, and a year of history."""
+    import asyncpg
+
+    from bench_full_table import FINISHED
+
+    connection = await asyncpg.connect(cluster.dsn)
+    spec = {"command": ["x"], "runtime": "fake", "resources": {"cpu": 1}}
+    agent = await connection.fetchval("SELECT min(id) FROM agents")
+    await connection.execute(FINISHED.replace("'old'", f"'{agent}'"), past, json.dumps(spec))
+    await connection.execute(HISTORY)
+    waiting, caller = live // 20, cluster.caller()
+    for number in range(live):
+        gpus = 9 if number < waiting else 1
+        body = spec | {"name": f"live-{number}", "resources": {"cpu": 1, "cuda.device": gpus}}
+        status, answer = await caller.call("POST", "/v1/sessions", json.dumps(body).encode())
+        assert status == 201, answer
+    running = "SELECT count(*) FROM sessions WHERE status = 'RUNNING'"
+    async with asyncio.timeout(300):
+        while await connection.fetchval(running) < live - waiting:
+            await asyncio.sleep(1)
+    await connection.execute("VACUUM ANALYZE")
+    await connection.close()
+
+
+async def consoles(cluster: Cluster) -> float:
+    """Cores that the manager uses while so many consoles follow its events, beyond those without them."""
+    import aiohttp
+
+    async def used() -> float:
+        before = cluster.cpu()["manager"]
+        await asyncio.sleep(WATCHED_S)
+        return (cluster.cpu()["manager"] - before) / WATCHED_S
+
+    async def follow(http: aiohttp.ClientSession) -> None:
+        async with http.get("/v1/events") as answer:
+            async for _ in answer.content.iter_any():
+                pass
+
+    idle = await used()
+    headers = {"Authorization": f"Bearer {cluster.key}"}
+    async with aiohttp.ClientSession(
+        f"http://{cluster.host}:{cluster.port}",
+        headers=headers,
+        connector=aiohttp.TCPConnector(limit=0),
+        timeout=aiohttp.ClientTimeout(total=None),
+    ) as http:
+        following = [asyncio.ensure_future(follow(http)) for _ in range(CONSOLES)]
+        await asyncio.sleep(5)
+        extra = await used() - idle
+        for task in following:
+            task.cancel()
+        await asyncio.gather(*following, return_exceptions=True)
+    return extra
 
 
 def views(url: str, key: str, runs: int) -> tuple[dict[str, float], dict[str, float]]:
@@ -91,24 +169,51 @@ def views(url: str, key: str, runs: int) -> tuple[dict[str, float], dict[str, fl
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("url")
-    parser.add_argument("key_file", type=Path)
-    parser.add_argument("--runs", type=int, default=5)
-    given = parser.parse_args()
-    key = given.key_file.read_text().strip()
-    first, clicks = views(given.url.rstrip("/"), key, given.runs)
-    took = lists(given.url.rstrip("/"), key, 20 * given.runs)
-    for title, found, goal in (
+async def measure(given: argparse.Namespace) -> None:
+    from cluster import start_cluster
+    from measuring import machine, machine_line
+
+    found = machine()
+    print(machine_line(found), flush=True)
+    async with start_cluster(given.agents, "--gpus", "8", "--forever") as cluster:
+        await fill(cluster, given.live, given.past)
+        took = await lists(cluster, 20 * given.runs)
+        cores = await consoles(cluster)
+        command = [str(BROWSER), __file__, "--views", f"http://{cluster.host}:{cluster.port}"]
+        command += ["--runs", str(given.runs)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as browser:
+            out, _ = await asyncio.to_thread(browser.communicate, cluster.key)
+        if browser.returncode:
+            raise SystemExit("the part in the browser failed")
+        first, clicks = json.loads(out)
+    for title, values, goal in (
         ("first view, median", first, FIRST_VIEW_MS),
         ("interaction, median", clicks, INTERACTION_MS),
         ("list, p95", took, LIST_P95_MS),
     ):
-        for name, milliseconds in found.items():
+        for name, milliseconds in values.items():
             verdict = "" if milliseconds < goal else f"  above {goal} ms"
             print(f"{title:20} {name:40} {milliseconds:8.0f} ms{verdict}")
-    print(json.dumps({"first_view_ms": first, "interaction_ms": clicks, "list_p95_ms": took}))
+    verdict = "" if cores < CONSOLES_CORE else f"  above {CONSOLES_CORE}"
+    print(f"{CONSOLES} consoles: {cores:.3f} cores of the manager{verdict}")
+    values = {"first_view_ms": first, "interaction_ms": clicks, "list_p95_ms": took, "consoles_cores": cores}
+    print(json.dumps({"machine": found, **values}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--agents", type=int, default=200)
+    parser.add_argument("--live", type=int, default=1000)
+    parser.add_argument("--past", type=int, default=100_000)
+    parser.add_argument("--views", metavar="URL", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.views:
+        print(json.dumps(views(given.views, sys.stdin.read().strip(), given.runs)))
+    elif not BROWSER.exists() or not Path(CHROMIUM).exists():
+        raise SystemExit(f"{BROWSER} or {CHROMIUM} not found: `make test-browser` installs both")
+    else:
+        asyncio.run(measure(given))
 
 
 if __name__ == "__main__":
