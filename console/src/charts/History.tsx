@@ -55,6 +55,10 @@ function Charts({ history, group }: { history: Found; group: string | undefined 
     const step = STEPS_S[history.step];
     return [chart(columns.used, step), chart(columns.waiting, step)] as const;
   }, [history, group]);
+  const span = useMemo(
+    () => [Date.parse(history.since) / 1000, Date.parse(history.until) / 1000] as const,
+    [history],
+  );
   if (used.times.length === 0 && waiting.times.length === 0) {
     return <Empty title={t("history.none")}>{t("history.noneText")}</Empty>;
   }
@@ -63,11 +67,21 @@ function Charts({ history, group }: { history: Found; group: string | undefined 
     <div className="columns">
       <div>
         <h3 className="part-title">{t("history.used")}</h3>
-        <LineChart label={summary(t("history.used"), used.lines, percent)} {...used} format={percent} />
+        <LineChart
+          label={summary(t("history.used"), used.lines, percent)}
+          {...used}
+          span={span}
+          format={percent}
+        />
       </div>
       <div>
         <h3 className="part-title">{waitingTitle}</h3>
-        <LineChart label={summary(waitingTitle, waiting.lines, count)} {...waiting} format={count} />
+        <LineChart
+          label={summary(waitingTitle, waiting.lines, count)}
+          {...waiting}
+          span={span}
+          format={count}
+        />
       </div>
     </div>
   );

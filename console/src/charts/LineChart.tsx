@@ -14,11 +14,13 @@ interface Props {
   times: number[];
   lines: Line[];
   height?: number;
+  /** What the axis of time spans, in Unix seconds; by default from the first value to the last. */
+  span?: readonly [number, number];
   format: (value: number) => string;
 }
 
 /** Values over time. Its canvas reads the colours of the page, so it is drawn anew when the scheme changes. */
-export function LineChart({ label, times, lines, height = 180, format }: Props) {
+export function LineChart({ label, times, lines, height = 180, span, format }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const scheme = useComputedColorScheme("light");
   // biome-ignore lint/correctness/useExhaustiveDependencies: the scheme changes the colours that are read
@@ -39,7 +41,10 @@ export function LineChart({ label, times, lines, height = 180, format }: Props) 
         height,
         cursor: { y: false },
         legend: { live: true },
-        scales: { y: { range: (_chart, _low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+        scales: {
+          x: span ? { range: () => [...span] } : {},
+          y: { range: (_chart, _low, high) => [0, high > 0 ? high * 1.1 : 1] },
+        },
         axes: [axis, { ...axis, size: 62, values: (_chart, values) => values.map((value) => format(value)) }],
         series: [
           {},
@@ -61,7 +66,7 @@ export function LineChart({ label, times, lines, height = 180, format }: Props) 
       observer.disconnect();
       chart.destroy();
     };
-  }, [times, lines, height, format, scheme]);
+  }, [times, lines, height, span, format, scheme]);
   return <div ref={box} className="chart" role="img" aria-label={label} />;
 }
 
