@@ -7,19 +7,25 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from moorage.common.aio.clock import ManualClock, SystemClock
 from moorage.common.link.messages import Report, SlotOffer
 from moorage.common.model.errors import Conflict
 from moorage.common.model.group_options import GroupOptions, QuotaLimits
 from moorage.common.model.hpc_options import HpcOptions
 from moorage.common.model.ids import AgentId
 from moorage.common.model.kernel import HpcJob
-from moorage.common.model.spec import EndpointSpec, SessionSpec
+from moorage.common.model.spec import EndpointSpec, Probe, SessionSpec
 from moorage.common.model.status import ObservedState, Status
+from moorage.common.views.endpoints import EndpointView
+from moorage.manager.explain.service import ExplanationService
 from moorage.manager.identity.scope import Scope
+from moorage.manager.loops import Leader, ReplicaController
+from moorage.manager.serving.endpoints import EndpointService
 from moorage.manager.store import Store
+from moorage.manager.termination import SessionTerminator
 from moorage.manager.workloads.site_jobs import as_job
 
-from .conftest import FakeAgent, reconcile_all, schedule
+from .conftest import LOST_GRACE_S, FakeAgent, reconcile_all, schedule
 
 SYSTEM = Scope.system("t")
 
@@ -143,3 +149,111 @@ async def test_history_of_waits_and_loads_is_read_for_the_endpoints_of_a_site(st
     assert (history.starts, round(history.queue_p90_s), round(history.load_p50_s)) == (1, 70, 30)
     [one] = found.replicas
     assert (one.ends_at, one.walltime_s, one.successor_at) == (ends, 600, 0.8)
+
+    assert history == await store.replicas.start_history("hpc"), "of all jobs of the group"
+    assert await store.replicas.start_history("default") is None
+
+
+async def test_why_says_when_a_job_in_the_queue_of_its_site_is_expected_to_start(store: Store) -> None:
+    site = HpcOptions(runtime="fake", walltime_s=600)
+    await store.groups.put("hpc", GroupOptions(hpc=site), actor="t")
+    agent = FakeAgent(store, "login", group="hpc")
+    as_site(agent, 2)
+    await agent.report()
+    spec = as_job(SessionSpec(command=["x"], resource_group="hpc"), site)
+    first, second, third = [(await store.sessions.create(SYSTEM, spec)).id for _ in range(3)]
+    assert await schedule(store) == 2
+    explain = ExplanationService(store, SystemClock())
+
+    async def see(session: str, state: ObservedState, **fields: object) -> None:
+        [kernel] = (await store.sessions.get(SYSTEM, session)).kernels
+        agent.see(kernel.id, state, **fields)
+        await agent.report()
+        await reconcile_all(store)
+
+    await see(second, ObservedState.QUEUED)
+    view = await explain.why(SYSTEM, second)
+    assert (view.status, view.expected_start) == (Status.QUEUED, None)
+    assert view.basis.startswith("unknown: the site gives no estimate")
+
+    for state in (ObservedState.QUEUED, ObservedState.CREATING, ObservedState.RUNNING):
+        await see(first, state)
+    await store.database.fetch(
+        "UPDATE session_history SET at = at - CASE event WHEN 'placed' THEN interval '3700 s' "
+        "WHEN 'queued' THEN interval '3690 s' WHEN 'creating' THEN interval '100 s' ELSE interval '0' END "
+        "WHERE session_id = $1",
+        first,
+    )
+    view = await explain.why(SYSTEM, second)
+    assert view.expected_start is not None
+    assert 3590 < (view.expected_start - view.since).total_seconds() < 3610
+    assert view.basis.startswith("of the latest 1 jobs there, half waited at most 1h")
+    view = await explain.why(SYSTEM, third)
+    assert view.status is Status.PENDING
+    assert "; then its site's queue: of the latest 1 jobs there" in view.basis
+
+    told = datetime.now(UTC) + timedelta(hours=5)
+    await see(second, ObservedState.QUEUED, expected_start=told.timestamp())
+    view = await explain.why(SYSTEM, second)
+    assert (view.expected_start, view.basis.split(";")[0]) == (told, "the site's own estimate")
+    await store.database.fetch("UPDATE kernels SET expected_start = NULL")
+    await store.database.fetch("UPDATE sessions SET status_since = status_since - interval '2 h'")
+    view = await explain.why(SYSTEM, second)
+    assert view.expected_start is None
+    assert view.basis.startswith("unknown: it has waited longer than most")
+
+
+async def test_late_successor_is_told_once_and_shown_everywhere(store: Store) -> None:
+    clock = ManualClock()
+    site = HpcOptions(runtime="fake", walltime_s=600)
+    await store.groups.put("hpc", GroupOptions(hpc=site), actor="t")
+    agent = FakeAgent(store, "login", group="hpc")
+    as_site(agent, 5)
+    await agent.report()
+    service = EndpointService(store.endpoints, store.loads, SystemClock())
+    spec = EndpointSpec(
+        name="m", engine="custom", command=["x"], probe=Probe(path="/h"), resource_group="hpc"
+    )
+    await service.create(SYSTEM, spec)
+    leader = Leader(store, clock)
+    controller = ReplicaController(store, leader, SessionTerminator(store, LOST_GRACE_S), clock)
+    told: list[object] = []
+
+    async def run() -> EndpointView:
+        clock.advance(1.1)
+        await store.database.fetch("DELETE FROM leases")
+        await leader.run_once()
+        await leader.deadlines.run_once()
+        await controller.run_once()
+        await store.database.fetch("DELETE FROM leases")
+        await schedule(store)
+        await store.database.fetch("DELETE FROM leases")
+        return await service.get(SYSTEM, "m")
+
+    [first] = (await run()).sessions
+    [kernel] = (await store.sessions.get(SYSTEM, first.session_id)).kernels
+    ends = datetime.now(UTC) + timedelta(seconds=50)
+    for state in (ObservedState.QUEUED, ObservedState.CREATING, ObservedState.RUNNING):
+        agent.see(kernel.id, state, ends_at=ends.timestamp())
+        await agent.report()
+        await reconcile_all(store)
+    await run()
+    view = await run()
+    second = next(one for one in view.sessions if one.session_id != first.session_id)
+    [kernel] = (await store.sessions.get(SYSTEM, second.session_id)).kernels
+    later = datetime.now(UTC) + timedelta(hours=2)
+    agent.see(kernel.id, ObservedState.QUEUED, expected_start=later.timestamp())
+    await agent.report()
+    await reconcile_all(store)
+    store.notifier.on_endpoints(told.append)
+    view = await run()
+    assert told, "watchers read the endpoint again"
+    told.clear()
+    await run()
+    assert not told, "once"
+    assert view.late_successor is not None
+    assert (view.late_successor.session_id, view.late_successor.ends_at) == (first.session_id, ends)
+    assert view.late_successor.expected_at is not None
+    assert view.late_successor.expected_at >= later
+    why = await ExplanationService(store, SystemClock()).why(SYSTEM, first.session_id)
+    assert "its successor is expected for" in why.text

@@ -2834,6 +2834,11 @@ export interface components {
              */
             kv_cache?: number | null;
             /**
+             * @description Set while a walltime is expected to end before its successor is ready.
+             * @default null
+             */
+            late_successor?: components["schemas"]["LateSuccessor"] | null;
+            /**
              * Scalings
              * @description Changes of the number of replicas by autoscaling so far.
              * @default 0
@@ -3914,6 +3919,27 @@ export interface components {
              * @default null
              */
             previous_until?: string | null;
+        };
+        /**
+         * LateSuccessor
+         * @description A replica whose walltime ends before enough others are expected to be ready.
+         */
+        LateSuccessor: {
+            /**
+             * Session Id
+             * @description The replica that ends.
+             */
+            session_id: string;
+            /**
+             * Ends At
+             * Format: date-time
+             */
+            ends_at: string;
+            /**
+             * Expected At
+             * @description When the next replica is expected to be ready. null: unknown.
+             */
+            expected_at: string | null;
         };
         /** LatestUsage */
         LatestUsage: {

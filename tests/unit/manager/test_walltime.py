@@ -174,3 +174,27 @@ def test_job_whose_successor_is_due_is_neither_stopped_nor_drained_before_that_o
     seen = site.run(walltimes=8, step_s=5)
     assert min(seen[len(seen) // 2 :]) >= 1
     assert all(job.reason in (Reason.NONE, Reason.WALLTIME) for job in site.jobs)
+
+
+def test_successor_that_waits_longer_than_all_before_is_announced_though_the_site_says_nothing() -> None:
+    site = Site(3600, lambda n: 10.0 if n < 1 else 3 * 3600.0, 30, history(10, 30))
+    announced: list[datetime] = []
+    while site.ready or not site.submitted or site.now < START + timedelta(seconds=120):
+        site.step(5)
+        if late_successor(site.endpoint, site.now) is not None:
+            announced.append(site.now)
+    assert announced
+    ended = START + timedelta(seconds=3610)
+    assert announced[0] < ended - timedelta(seconds=60)
+    # Once another one serves, there is nothing left to say.
+    while not site.ready:
+        site.step(60)
+    site.step(5)
+    assert late_successor(site.endpoint, site.now) is None
+
+
+def test_successor_in_time_is_not_announced_as_late() -> None:
+    site = Site(3600, lambda _: 300.0, 60, history(600, 60))
+    site.run(walltimes=3, step_s=20)
+    assert not site.warned
+    assert late_successor(replace(site.endpoint, deleted=True), site.now) is None

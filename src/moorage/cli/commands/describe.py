@@ -195,6 +195,7 @@ def print_endpoint(
         *(rollout_facts(view.rollout) if view.rollout is not None else ()),
         ("failures", failures),
         ("next retry in", format_age(view.retry_at, now) if view.retry_at else ""),
+        ("late successor", late_text(view, now)),
         *_reason(view.reason, view.detail),
     ]
     print_facts(out, facts)
@@ -229,6 +230,16 @@ def print_endpoint(
     print_table(out, columns, rows)
     _history(out, histories.get(newest.session_id, []), f"history of {newest.name}")
     _log(out, newest.log_tail, f"moorage logs {view.name}")
+
+
+def late_text(view: EndpointView, now: datetime) -> str:
+    late = view.late_successor
+    if late is None:
+        return ""
+    name = next((one.name for one in view.sessions if one.session_id == late.session_id), late.session_id)
+    expected = f"in {format_age(late.expected_at, now)}" if late.expected_at else "at an unknown time"
+    ends = f"the walltime of {name} ends in {format_age(late.ends_at, now)}"
+    return f"{ends}; the next replica is expected {expected}"
 
 
 def _decision_row(one: ScalingDecision, now: datetime) -> tuple[str, ...]:

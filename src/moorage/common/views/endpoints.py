@@ -77,6 +77,16 @@ class RevisionView(View):
     spec: Annotated[dict[str, Any], PlainSerializer(masked)]
 
 
+class LateSuccessor(View):
+    """A replica whose walltime ends before enough others are expected to be ready."""
+
+    session_id: str = Field(description="The replica that ends.")
+    ends_at: datetime
+    expected_at: datetime | None = Field(
+        description="When the next replica is expected to be ready. null: unknown."
+    )
+
+
 class EndpointView(View):
     id: str
     name: str
@@ -103,6 +113,9 @@ class EndpointView(View):
     running: int = Field(0, description="Requests that run at the engines of its replicas.")
     waiting: int = Field(0, description="Requests that wait there, and that proxies hold for a replica.")
     kv_cache: float | None = Field(None, description="Mean use of the KV caches, 0 to 1. null: unknown.")
+    late_successor: LateSuccessor | None = Field(
+        None, description="Set while a walltime is expected to end before its successor is ready."
+    )
     scalings: int = Field(0, description="Changes of the number of replicas by autoscaling so far.")
     sessions: list[ReplicaView] = Field([], description="Live replicas, and the last ones that ended.")
 

@@ -38,6 +38,7 @@ class _Endpoints(Collector):
         waiting = _gauge(
             "waiting_requests", "Requests that wait at the engines, and that proxies hold for a replica."
         )
+        late = _gauge("successor_late", "1 while a walltime ends before its successor is expected, else 0.")
         scalings = CounterMetricFamily(
             "moorage_endpoint_scaling_decisions",
             "Changes of the wanted number of replicas by autoscaling.",
@@ -50,10 +51,11 @@ class _Endpoints(Collector):
             ready.add_metric([view.name], view.ready)
             waiting.add_metric([view.name], view.waiting)
             scalings.add_metric([view.name], view.scalings)
+            late.add_metric([view.name], view.late_successor is not None)
             states = Counter(replica.state for replica in view.sessions)
             for state in REPLICA_STATES if view.sessions else ():
                 replicas.add_metric([view.name, state], states[state])
-        yield from (status, desired, ready, replicas, waiting, scalings, *self._loads())
+        yield from (status, desired, ready, replicas, waiting, late, scalings, *self._loads())
 
     def _loads(self) -> Iterator[Metric]:
         running = _gauge("replica_running_requests", "Requests that run at the engine.", "replica")

@@ -16,12 +16,13 @@ from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import REASONS
 from moorage.common.model.spec import SessionSpec
-from moorage.common.model.status import Status
+from moorage.common.model.status import TERMINAL, Status
 from moorage.common.views.pending import KernelPlaceView, PendingExplanation, PlanView, WhyView
 from moorage.common.views.resources import DeviceView, SessionView
 from moorage.manager.explain.candidate import CANDIDATE_ID, candidate
 from moorage.manager.explain.feasibility import FeasibilityCheck
 from moorage.manager.explain.pending import PlacementProbe, explain_probe, probe_placement, waits_for_time
+from moorage.manager.explain.site_queue import explain_late, explain_queued, history_text
 from moorage.manager.explain.unreachable import explain_unreachable
 from moorage.manager.identity.scope import Scope
 from moorage.manager.scheduling import Pending, Place, Policy, Snapshot
@@ -52,6 +53,7 @@ class ExplanationService:
         if session.status is Status.PENDING:
             fenced = await self._fenced(session.resource_group, session.slots)
             outlook = outlook.model_copy(update={"fenced": fenced})
+        outlook = await self._of_site(scope, session, outlook)
         outlook = await self._calibrated(outlook, session.resource_group)
         if outlook.expected_start is not None and outlook.expected_kind is not None:
             told = ExpectedStart(SessionId(session.id), outlook.expected_start, outlook.expected_kind)
@@ -91,6 +93,27 @@ class ExplanationService:
             places=_kernel_places(place) if place is not None else [],
             **dict(outlook),
         )
+
+    async def _of_site(
+        self, scope: Scope, session: SessionView, outlook: PendingExplanation
+    ) -> PendingExplanation:
+        """With what is known of the queue of its site, if it is or will be a job of one."""
+        if session.spec.walltime_s is None or session.status in TERMINAL:
+            return outlook
+        now, session_id = self._clock.now(), SessionId(session.id)
+        endpoint = await self._store.replicas.endpoint_of(scope, session_id)
+        if session.status is Status.RUNNING:
+            late = explain_late(session, endpoint, now) if endpoint is not None else ""
+            return outlook.model_copy(update={"text": f"{outlook.text}; {late}"}) if late else outlook
+        group = session.resource_group
+        history = endpoint.starts.get(group) if endpoint is not None else None
+        history = history or await self._store.replicas.start_history(group)
+        if session.status is Status.QUEUED:
+            return explain_queued(outlook, session, history, now)
+        if session.status is not Status.PENDING or history is None:
+            return outlook
+        basis = f"{outlook.basis}; then its site's queue: {history_text(history)}"
+        return outlook.model_copy(update={"basis": basis})
 
     async def _calibrated(self, outlook: PendingExplanation, group: str) -> PendingExplanation:
         """With the accuracy of past estimates of that kind."""

@@ -20,6 +20,7 @@ from moorage.manager.lifecycle.sweep import Sweep
 from moorage.manager.loops.leader import Leader
 from moorage.manager.serving.canary import plan_endpoint
 from moorage.manager.serving.groups import start_group
+from moorage.manager.serving.lifetime import late_successor
 from moorage.manager.serving.replicas import ReplicaPlan, consecutive_failures
 from moorage.manager.serving.snapshots import EndpointSnapshot
 from moorage.manager.store import Store
@@ -46,6 +47,7 @@ class ReplicaController:
         self._term: int | None = None
         self._sweep: Sweep[EndpointId] = Sweep()
         self._swept_at = 0.0
+        self._late: set[EndpointId] = set()
         self.loop = Loop("replicas", self.run_once, interval_s=1.0, clock=clock)
         store.notifier.on_endpoints(self._endpoints_changed)
 
@@ -59,7 +61,7 @@ class ReplicaController:
     async def run_once(self) -> None:
         term, mono = self._leader.term, self._clock.monotonic()
         if term != self._term:
-            self._term, self._look_at = term, {}
+            self._term, self._look_at, self._late = term, {}, set()
             self._sweep.restart()
         if term is None:
             self._changed.clear()
@@ -84,6 +86,7 @@ class ReplicaController:
 
     async def _reconcile(self, endpoint: EndpointSnapshot, term: int) -> None:
         plan = plan_endpoint(endpoint, self._leader.deadlines.now())
+        self._tell_late(endpoint, self._leader.deadlines.now())
         self._look_at.pop(endpoint.endpoint_id, None)
         if plan.look_at is not None:
             self._look_at[endpoint.endpoint_id] = plan.look_at
@@ -103,6 +106,23 @@ class ReplicaController:
         if plan.is_complete:
             log.info("revision is complete", endpoint=endpoint.name, revision=endpoint.revision)
             await self._store.replicas.complete(_SCOPE, endpoint, term)
+
+    def _tell_late(self, endpoint: EndpointSnapshot, now: datetime) -> None:
+        """An event when a walltime will end before its successor is ready, and when that is over."""
+        late, endpoint_id = late_successor(endpoint, now), endpoint.endpoint_id
+        if (late is not None) == (endpoint_id in self._late):
+            return
+        if late is None:
+            self._late.discard(endpoint_id)
+            log.info("no walltime ends before its successor any more", endpoint=endpoint.name)
+        else:
+            self._late.add(endpoint_id)
+            log.warning(
+                "a walltime ends before its successor is expected", endpoint=endpoint.name,
+                session=late[0].session_id, ends_at=str(late[0].ends_at),
+                expected_at=str(late[1] or "unknown"),
+            )  # fmt: skip
+        self._store.notifier.notify_endpoints([endpoint_id])
 
     async def _together(self, *actions: Awaitable[object]) -> None:
         """Run them to their ends; then the first failure counts."""

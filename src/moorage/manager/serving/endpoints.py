@@ -19,6 +19,7 @@ from moorage.common.model.status import TERMINAL, EndpointStatus
 from moorage.common.views.endpoints import (
     EndpointPatch,
     EndpointView,
+    LateSuccessor,
     ReplicaView,
     RevisionView,
     RolloutView,
@@ -28,6 +29,7 @@ from moorage.common.views.resources import Page
 from moorage.manager.identity.keys import IdempotencyKey
 from moorage.manager.identity.scope import Scope
 from moorage.manager.serving.canary import plan_endpoint
+from moorage.manager.serving.lifetime import late_successor
 from moorage.manager.serving.replicas import consecutive_failures
 from moorage.manager.serving.snapshots import ReplicaSnapshot
 from moorage.manager.serving.status import endpoint_status, replica_state, rollout_state
@@ -236,9 +238,17 @@ def endpoint_view(record: EndpointRecord, now: datetime) -> EndpointView:
         running=sum(load.running for load in loads),
         waiting=sum(load.waiting for load in loads) + snapshot.waiting,
         kv_cache=round(sum(caches) / len(caches), 3) if caches else None,
+        late_successor=_late(record, now),
         scalings=record.scalings,
         sessions=[view for view in replicas if view.status not in TERMINAL] + ended[:_ENDED_SHOWN],
     )
+
+
+def _late(record: EndpointRecord, now: datetime) -> LateSuccessor | None:
+    late = late_successor(record.snapshot, now)
+    if late is None or (ends_at := late[0].ends_at) is None:
+        return None
+    return LateSuccessor(session_id=late[0].session_id, ends_at=ends_at, expected_at=late[1])
 
 
 def _shown(view: ReplicaView, replica: ReplicaSnapshot) -> ReplicaView:

@@ -80,20 +80,24 @@ def late_successor(
     endpoint: EndpointSnapshot, now: datetime
 ) -> tuple[ReplicaSnapshot, datetime | None] | None:
     """The replica whose walltime ends first without enough others being expected to be ready by then, and
-    when the next one is expected (None: unknown); None: there is no such replica."""
+    when the next one is expected (None: unknown); None: there is no such replica. What has waited or loaded
+    for longer than was expected is not expected at any time."""
+    if endpoint.deleted:
+        return None
     ending = sorted(
         (r for r in endpoint.replicas if r.serves and r.walltime_s is not None and r.ends_at is not None),
         key=lambda r: r.ends_at or now,
     )
+    due = [r for r in ending if (at := successor_due_at(endpoint, r, now)) is not None and now >= at]
     starting = [r for r in endpoint.replicas if r.status in (Status.PENDING, *STARTING)]
-    expected = [(r, ready_expected_at(endpoint, r, now)) for r in starting]
-    for r in ending:
+    expected = [at for r in starting if (at := ready_expected_at(endpoint, r, now)) and at > now]
+    takes_s = start_s(endpoint, start_group(endpoint, now)) if due else None
+    if takes_s is not None:  # those that are about to be submitted
+        expected += [now + timedelta(seconds=takes_s)] * max(0, len(due) - len(starting))
+    for r in due:
         assert r.ends_at is not None
-        due_at = successor_due_at(endpoint, r, now)
-        if due_at is None or now < due_at:
-            continue
         others = sum(o.serves and (o.ends_at is None or o.ends_at > r.ends_at) for o in endpoint.replicas)
-        in_time = sum(at is not None and at <= r.ends_at for _, at in expected)
+        in_time = sum(at <= r.ends_at for at in expected)
         if others + in_time < endpoint.wanted:
-            return r, min((at for _, at in expected if at is not None), default=None)
+            return r, min(expected, default=None)
     return None

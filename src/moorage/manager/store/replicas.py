@@ -7,9 +7,9 @@ from collections.abc import Collection, Sequence
 from moorage.common.model.ids import EndpointId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.manager.identity.scope import Scope
-from moorage.manager.serving.snapshots import EndpointSnapshot
+from moorage.manager.serving.snapshots import EndpointSnapshot, StartHistory
 from moorage.manager.store.database import Database
-from moorage.manager.store.endpoint_rows import read_endpoints
+from moorage.manager.store.endpoint_rows import STARTS, read_endpoints
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.orders import OrderStore
 from moorage.manager.store.queries import SQL
@@ -36,6 +36,17 @@ class ReplicaStore:
     async def to_reconcile(self, _: Scope, among: Collection[EndpointId]) -> list[EndpointSnapshot]:
         """Those that are not deleted, and deleted ones that still have live replicas."""
         return [record.snapshot for record in await read_endpoints(self._db, sorted(among))]
+
+    async def endpoint_of(self, _: Scope, session_id: SessionId) -> EndpointSnapshot | None:
+        """The endpoint of which a session is a replica; None: it is none, or the endpoint is gone."""
+        found = await self._db.fetch(SQL["session_endpoint"], session_id)
+        records = await read_endpoints(self._db, [row["endpoint_id"] for row in found])
+        return records[0].snapshot if records else None
+
+    async def start_history(self, group: str) -> StartHistory | None:
+        """Of all jobs of a resource group of kind hpc; None: none has become ready."""
+        rows = await self._db.fetch(SQL["start_history"], [None], [group], STARTS)
+        return StartHistory(**{name: rows[0][name] for name in StartHistory.__slots__}) if rows else None
 
     async def drain(self, _: Scope, replicas: Sequence[tuple[SessionId, Reason]], term: int) -> int:
         """From now on they get no new requests. Returns how many did before."""

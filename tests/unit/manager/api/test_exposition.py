@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import EndpointStatus, Status
-from moorage.common.views.endpoints import EndpointView, ReplicaView
+from moorage.common.views.endpoints import EndpointView, LateSuccessor, ReplicaView
 from moorage.manager.api.exposition import exposition
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -68,3 +68,11 @@ def test_shared_endpoint_has_no_series_of_replicas() -> None:
         if labels[0].startswith(("replicas", "replica_"))
         and labels[0] not in ("replicas_desired", "replicas_ready")
     ]
+
+
+def test_endpoint_whose_successor_is_late() -> None:
+    late = LateSuccessor(session_id="m-1", ends_at=NOW, expected_at=None)
+    found = values(
+        endpoint("m", EndpointStatus.READY, late_successor=late), endpoint("n", EndpointStatus.READY)
+    )
+    assert (found["successor_late", "m"], found["successor_late", "n"]) == (1, 0)

@@ -1,0 +1,53 @@
+"""Explanation of jobs of a site: when one in its queue is expected to start, and whether the successor of one
+that runs comes too late. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from moorage.common.model.durations import format_duration
+from moorage.common.model.status import Status
+from moorage.common.views.pending import PendingExplanation
+from moorage.common.views.resources import SessionView
+from moorage.manager.serving.lifetime import late_successor
+from moorage.manager.serving.snapshots import EndpointSnapshot, StartHistory
+
+
+def history_text(history: StartHistory) -> str:
+    """Half of the latest jobs, and nine of ten: how long they waited and loaded."""
+    waits = [format_duration(round(s)) for s in (history.queue_p50_s, history.queue_p90_s)]
+    loads = [format_duration(round(s)) for s in (history.load_p50_s, history.load_p90_s)]
+    return (
+        f"of the latest {history.starts} jobs there, half waited at most {waits[0]}, nine of ten {waits[1]}; "
+        f"then they took {loads[0]} and {loads[1]} until they were ready"
+    )
+
+
+def explain_queued(
+    found: PendingExplanation, session: SessionView, history: StartHistory | None, now: datetime
+) -> PendingExplanation:
+    """``found`` with the expected start of a session that is QUEUED: as its site says, else by history."""
+    told = max((k.expected_start for k in session.kernels if k.expected_start is not None), default=None)
+    past = history_text(history) if history is not None else ""
+    if told is not None:
+        basis = "; ".join(part for part in ("the site's own estimate", past) if part)
+        return found.model_copy(update={"expected_start": told, "basis": basis})
+    if history is None:
+        basis = "unknown: the site gives no estimate, and no job of the group has become ready yet"
+        return found.model_copy(update={"basis": basis})
+    for wait_s in (history.queue_p50_s, history.queue_p90_s):
+        at = session.status_since + timedelta(seconds=wait_s)
+        if at >= now:
+            return found.model_copy(update={"expected_start": at, "basis": past})
+    return found.model_copy(update={"basis": f"unknown: it has waited longer than most; {past}"})
+
+
+def explain_late(session: SessionView, endpoint: EndpointSnapshot, now: datetime) -> str:
+    """For people; "" unless the walltime of this replica ends before enough others are expected."""
+    late = late_successor(endpoint, now)
+    if session.status is not Status.RUNNING or late is None or late[0].session_id != session.id:
+        return ""
+    expected = f"for {late[1]:%Y-%m-%d %H:%M} UTC" if late[1] is not None else "at an unknown time"
+    return (
+        f"its walltime ends at {late[0].ends_at:%Y-%m-%d %H:%M} UTC, and its successor is expected {expected}"
+    )
