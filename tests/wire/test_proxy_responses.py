@@ -14,6 +14,7 @@ from proxy_harness import AUTH, KEY, KEY_GRANT, Client, RouteServer, engine, rou
 from test_proxy_workers import daemon
 
 from moorage.common.link.messages import KeyGrant
+from moorage.common.model.ids import KernelId
 
 CREATE = {"model": "tiny", "input": "hello"}
 
@@ -28,7 +29,8 @@ class StoringEngine:
     async def serve(self, request: web.Request) -> web.StreamResponse:
         if request.path == "/v1/responses":
             given = await request.json()
-            made = {"id": f"resp_{self.name}{len(self.stored)}", "object": "response", "status": "completed"}
+            name = given.get("request_id", f"resp_{self.name}{len(self.stored)}")
+            made = {"id": name, "object": "response", "status": "completed"}
             self.stored[made["id"]] = made
             if not given.get("stream"):
                 return web.json_response(made)
@@ -113,3 +115,47 @@ async def test_any_worker_finds_the_replica(tmp_path: Path) -> None:
                         session.get(f"{url}/{made}") as response,
                     ):
                         assert (await response.json())["seen"]["replica"] == made[5]
+
+
+async def test_another_proxy_finds_the_replica(tmp_path: Path) -> None:
+    """Two proxies, each a process with workers and a state of its own."""
+    one, two = StoringEngine("a"), StoringEngine("b")
+    stranger = KeyGrant(hashlib.sha256(b"stranger").hexdigest(), project="theirs")
+    async with engine(one.serve) as port_a, engine(two.serve) as port_b:
+        targets = [
+            replace(target(name, port), kernel_id=KernelId(f"kernel-{name}"), engine="vllm")
+            for name, port in (("a", port_a), ("b", port_b))
+        ]
+        table = routes(1, tiny=targets)
+        shared = tuple(replace(route, shared_with=("*",)) for route in table.models)
+        table = replace(table, models=shared, keys=(replace(KEY_GRANT, project="mine"), stranger))
+        homes = tmp_path / "first", tmp_path / "second"
+        for home in homes:
+            home.mkdir()
+        async with (
+            RouteServer(table) as manager,
+            daemon(homes[0], manager) as first,
+            daemon(homes[1], manager) as second,
+            aiohttp.ClientSession() as session,
+        ):
+
+            async def ask(method: str, url: str, key: str = KEY, **body: object) -> tuple[int, dict]:
+                headers = {"Authorization": f"Bearer {key}"}
+                async with session.request(method, url, headers=headers, json=body or None) as response:
+                    return response.status, await response.json()
+
+            for here, there in ((first, second), (second, first)) * 3:
+                status, made = await ask("POST", f"{here.url}/v1/responses", **CREATE)
+                assert status == 200
+                name, url = made["id"], f"{there.url}/v1/responses/{made['id']}"
+                for method, address in (("GET", url), ("POST", f"{url}/cancel")):
+                    status, found = await ask(method, address)
+                    assert status == 200, found
+                    assert f"resp_kernel-{found['seen']['replica']}." in name
+                for proxy in (here, there):
+                    for method, rest in (("GET", ""), ("POST", "/cancel"), ("DELETE", "")):
+                        address = f"{proxy.url}/v1/responses/{name}{rest}"
+                        status, found = await ask(method, address, "stranger")
+                        assert (status, found["error"]["code"]) == (404, "response_not_found")
+                status, found = await ask("DELETE", url)
+                assert (status, found["error"]["code"]) == (404, "unknown_url"), "vLLM deletes none"
