@@ -237,8 +237,11 @@ class ScriptedCluster:
             for sign, patience_s in ((signal.SIGTERM, 5.0), (signal.SIGKILL, 10.0)):
                 try:
                     os.killpg(program.pid, sign)
-                    await asyncio.wait_for(program.wait(), patience_s)
-                    break
+                    async with asyncio.timeout(patience_s):
+                        await program.wait()
+                        while True:  # the shell ends at once; a job has ended when all of its processes have
+                            os.killpg(program.pid, 0)
+                            await asyncio.sleep(0.01)
                 except ProcessLookupError:
                     break
                 except TimeoutError:

@@ -141,16 +141,7 @@ async def test_dry_run_returns_agent_and_devices_and_creates_nothing(store: Stor
     )
     assert (await ask(store, 9)).refusals == ["1 agent: needs 9 cuda.device, has 4 even when empty"]
 
-    page = await store.sessions.page(
-        SYSTEM,
-        statuses=None,
-        resource_group=None,
-        type=None,
-        name=None,
-        endpoint=None,
-        cursor=None,
-        limit=50,
-    )
+    page = await store.sessions.page(SYSTEM)
     assert [one.name for one in page.items] == ["first"]
     assert await schedule(store) == 0
 

@@ -265,9 +265,10 @@ class SessionStore:
             conditions.append(s.status.in_(sorted(statuses)))
             if statuses <= LIVE:
                 conditions.append(_LIVE)
-        columns = {"user": s.owner}
         conditions += [
-            columns.get(name, s.get(name)) == str(value) for name, value in equal.items() if value is not None
+            s["owner" if name == "user" else name] == str(value)
+            for name, value in equal.items()
+            if value is not None
         ]
         conditions += selectors.conditions(s.user_labels, selector)
         if endpoint is not None:
