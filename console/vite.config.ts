@@ -11,6 +11,7 @@ export default defineConfig({
     emptyOutDir: true,
     assetsInlineLimit: 0,
     sourcemap: false,
+    license: { fileName: "licenses.md" },
     target: "es2023",
     chunkSizeWarningLimit: 800,
   },

@@ -38,7 +38,7 @@ async def test_the_wheel_serves_the_console(home: Path, tmp_path: Path) -> None:
         wheel.extractall(unpacked)
     bundle = ROOT / "src" / BUNDLE
     assert packed == {str(file.relative_to(bundle)) for file in bundle.rglob("*") if file.is_file()}
-    assert {"index.html", "theme.js", "icon.svg"} <= packed
+    assert {"index.html", "theme.js", "icon.svg", "licenses.md"} <= packed
     platform = Platform(home)
     platform.env["PYTHONPATH"] = str(unpacked)
     where = [sys.executable, "-c", "import moorage; print(moorage.__file__)"]
