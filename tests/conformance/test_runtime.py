@@ -23,6 +23,7 @@ from tests.conformance.harnesses import (
 from moorage.agent.runtimes import Handle, Runtime
 from moorage.agent.runtimes.execution import Command, ExecFailed
 from moorage.common.aio.clock import SystemClock
+from moorage.common.model.runtimes import RUNTIMES
 from moorage.common.model.status import ObservedState as S
 
 
@@ -80,6 +81,14 @@ async def test_created_kernel_runs_and_is_found(harness: Harness) -> None:
     assert list(found) == [launch.kernel_id]
     assert found[launch.kernel_id].port == launch.port
     assert bool(launch.port) is not runtime.capabilities.own_address
+
+
+async def test_table_of_runtimes_tells_what_the_runtime_tells(harness: Harness) -> None:
+    runtime = harness.runtime()
+    capabilities, traits = runtime.capabilities, RUNTIMES[runtime.name]
+    assert (capabilities.images, capabilities.contained) == (traits.images, traits.own_network)
+    assert capabilities.node_processes is bool(traits.isolated_as)
+    assert capabilities.max_jobs is None or traits.site_jobs
 
 
 async def test_create_is_idempotent(harness: Harness) -> None:

@@ -8,6 +8,8 @@ import tomllib
 from collections.abc import Callable, Collection, Iterator
 from functools import lru_cache
 
+from moorage.common.model.runtimes import ISOLATION_OF, RUNTIMES
+
 Rule = Callable[[str, str], list[str]]
 
 # The rules look at one file after the other.
@@ -53,6 +55,14 @@ OWN_CLOCK = {
     "src/moorage/common/aio/clock.py",
     "src/moorage/agent/runtimes/batch/launcher.py",  # a program of its own, which imports nothing of ours
 }
+
+# Where runtimes are named: themselves, their table, the setting that chooses them, and checks of their parts.
+NAMES_RUNTIMES = (
+    "src/moorage/agent/runtimes/",
+    "src/moorage/common/model/runtimes.py",
+    "src/moorage/common/config/settings.py",
+    "src/moorage/server/doctor/",
+)
 
 
 def _line(node: ast.AST) -> int:
@@ -302,6 +312,18 @@ def docstring(path: str, text: str) -> list[str]:
     return ["the module docstring does not name the component"] if _OPENERS.match(found) else []
 
 
+def runtime_names(path: str, text: str) -> list[str]:
+    """Everything else asks for a trait of a runtime, never for its name."""
+    if not _ours(path) or path.startswith(NAMES_RUNTIMES):
+        return []
+    names = RUNTIMES.keys() | ISOLATION_OF.keys()
+    return [
+        f"line {_line(node)}: names the runtime {node.value!r}; ask for a trait in common/model/runtimes.py"
+        for node in _nodes(text)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in names
+    ]
+
+
 # Attributes that begin with an underscore and are public all the same: named tuples, os._exit.
 _PUBLIC = {"_replace", "_asdict", "_fields", "_make", "_exit"}
 # (test file, private name): why the test may use it.
@@ -336,7 +358,7 @@ def _private_names(text: str) -> Iterator[tuple[int, str]]:
 RULES: list[Rule] = [
     file_length, line_length, function_length, exports, file_name, catch_all, tasks, detached, clock, mocks,
     unresolved, machine, lock_hosts, requirements, package_root, docstring, private_access,
-    full_match,
+    full_match, runtime_names,
 ]  # fmt: skip
 
 

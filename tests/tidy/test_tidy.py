@@ -118,6 +118,9 @@ BAD = [
     (m.machine, "tests/test_x.py", "HOST = '192.168.0.7'"),
     (m.machine, "pip.conf", "extra-index-url = https://somewhere/simple"),
     (m.full_match, SRC, '_NAME = re.compile(r"^[a-z]+$")'),
+    (m.runtime_names, SRC, 'if spec.runtime == "docker": pass'),
+    (m.runtime_names, SRC, 'if spec.runtime in ("slurm", "heappe"): pass'),
+    (m.runtime_names, SRC, 'runtime: Literal["process"] = default'),
     (m.lock_hosts, "uv.lock", 'source = { registry = "https://mirror.example/simple" }'),
     (m.requirements, "requirements.lock", "--index-url https://x/\n"),
     (m.requirements, "requirements.lock", "a @ file:///tmp/a.whl\n"),
@@ -167,6 +170,8 @@ def test_every_rule_has_a_failing_case() -> None:
             "README.md",
             "http://127.0.0.1:8700, 192.0.2.7, 0.0.0.0:8800, ~/.local/share, asyncio.internal()",
         ),
+        (m.runtime_names, SRC, 'if RUNTIMES[spec.runtime].images: x = "a docker image"'),
+        (m.runtime_names, "src/moorage/agent/runtimes/registry.py", 'name = "docker"'),
         (m.lock_hosts, "uv.lock", 'url = "https://files.pythonhosted.org/x"'),
         (
             m.requirements,

@@ -12,6 +12,7 @@ from moorage.cli import parse
 from moorage.cli.context import Cli, duration_option
 from moorage.cli.output import printable
 from moorage.common.model.errors import InvalidInput
+from moorage.common.model.runtimes import IMAGE_RUNTIME
 from moorage.common.model.service_ports import parse_port
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.templates import split_version
@@ -104,7 +105,7 @@ def placement_fields(
         "agents": agents or None,
         "priority": priority,
         "image": image,
-        "runtime": runtime or ("docker" if image else None),
+        "runtime": runtime or (IMAGE_RUNTIME if image else None),
     }
 
 

@@ -9,8 +9,8 @@ import pytest
 from planner_builders import cluster, hold, make_plan, node, placements, session
 
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
-from moorage.common.model.kernel import ISOLATED_PROCESS, required_runtime
 from moorage.common.model.reasons import Reason
+from moorage.common.model.runtimes import ISOLATION_OF, required_runtime
 from moorage.manager.scheduling import AgentState, DeviceState, Pending
 from moorage.manager.scheduling.core.messages import refusal_message
 from moorage.manager.scheduling.core.model import Running
@@ -31,7 +31,7 @@ def busy_gpus(name: str, cpu: int, busy: int) -> AgentState:
 
 def test_member_is_placed_only_where_processes_are_isolated() -> None:
     plain = node("plain")
-    capable = replace(node("capable"), runtimes=frozenset({"process", ISOLATED_PROCESS}))
+    capable = replace(node("capable"), runtimes=frozenset({"process", *ISOLATION_OF}))
     containers = replace(node("containers"), runtimes=frozenset({"docker"}))
     member = replace(session("s"), runtime=required_runtime("process", isolated=True))
     assert placements(make_plan([plain, capable], [member])) == {"s": ["capable"]}

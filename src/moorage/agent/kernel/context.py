@@ -17,7 +17,8 @@ from moorage.agent.state.ports import PortAllocator
 from moorage.agent.state.workspaces import Workspaces
 from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import KernelId
-from moorage.common.model.kernel import RUNTIMES, KernelSpec
+from moorage.common.model.kernel import KernelSpec
+from moorage.common.model.runtimes import RUNTIMES
 
 
 @dataclass(frozen=True, slots=True)

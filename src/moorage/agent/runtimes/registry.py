@@ -20,7 +20,8 @@ from moorage.agent.runtimes.process.isolation import describe, rules_of
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import ConfigError
-from moorage.common.model.kernel import ISOLATED_PROCESS, DoubtfulJob
+from moorage.common.model.kernel import DoubtfulJob
+from moorage.common.model.runtimes import ISOLATED_AS
 
 if TYPE_CHECKING:
     from moorage.common.config.settings import AgentSettings
@@ -113,9 +114,9 @@ class RuntimeRegistry:
         withdrawn = {name for name, runtime in self._availability.items() if not runtime.offered}
         withdrawn |= self.known.keys() - set(self._settings.runtimes)
         self.offered = tuple(name for name in self.known if name not in withdrawn)
-        has_processes = any(self.known[name].capabilities.node_processes for name in self.offered)
-        if has_processes and await self._isolates():
-            return (*self.offered, ISOLATED_PROCESS)
+        isolating = [ISOLATED_AS[name] for name in self.offered if name in ISOLATED_AS]
+        if isolating and await self._isolates():
+            return (*self.offered, *isolating)
         return self.offered
 
     def with_leases(self) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from moorage.common.config.console_settings import ConsoleSettings
 from moorage.common.config.site_settings import HeappeSettings, SlurmSettings
 from moorage.common.model.addresses import AddressRule, split_address, split_addresses
 from moorage.common.model.errors import InvalidInput
+from moorage.common.model.runtimes import RuntimeName
 from moorage.common.model.slots import parse_size
 
 
@@ -229,9 +230,7 @@ class AgentSettings(SlurmSettings, HeappeSettings, Section):
     """Maximum number of concurrent kernels. None: limited by resources only."""
     port_range: PortRange = "21000-21999"
     """Port range for kernels."""
-    runtimes: Annotated[
-        tuple[Literal["process", "docker", "fake", "slurm", "heappe"], ...], Field(min_length=1)
-    ] = (
+    runtimes: Annotated[tuple[RuntimeName, ...], Field(min_length=1)] = (
         "process",
         "docker",
         "fake",

@@ -16,18 +16,8 @@ from moorage.common.model.service_ports import ServicePort
 from moorage.common.model.status import SessionType
 
 ENGINES = ("llamacpp", "vllm", "custom")
-RUNTIMES = ("process", "docker", "fake", "slurm", "heappe")
-# Runtimes whose engine comes with the image, independent of what the node has installed.
-IMAGED = frozenset({"docker"})
-# What an agent reports beside "process" if it isolates processes from its own user and from each other.
-ISOLATED_PROCESS = "isolated-process"
 # Engines for which each node has a default image.
 WITH_DEFAULT_IMAGE = frozenset({"vllm"})
-
-
-def required_runtime(runtime: str, isolated: bool) -> str:
-    """What an agent must offer for a kernel of this runtime. ``isolated``: see ``KernelSpec``."""
-    return ISOLATED_PROCESS if isolated and runtime == "process" else runtime
 
 
 @dataclass(frozen=True, slots=True)

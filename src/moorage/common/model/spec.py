@@ -19,8 +19,9 @@ from moorage.common.model.clusters import Dependency as Dependency
 from moorage.common.model.clusters import SubKernels as SubKernels
 from moorage.common.model.clusters import dependency, drop_single_kernel_cluster
 from moorage.common.model.hpc_options import SiteJob
-from moorage.common.model.kernel import IMAGED, WITH_DEFAULT_IMAGE
+from moorage.common.model.kernel import WITH_DEFAULT_IMAGE
 from moorage.common.model.labels import UserLabels
+from moorage.common.model.runtimes import DEFAULT_RUNTIME, IMAGE_RUNTIME, RUNTIMES, RuntimeName
 from moorage.common.model.service_ports import ServicePort
 from moorage.common.model.serving import Adapter, Autoscale, ModelLimits, Rollout, Routing
 from moorage.common.model.spec_fields import Env, Image, Resources, check_env
@@ -84,8 +85,8 @@ class Workload(Model):
     secret_env: Annotated[dict[str, Name], AfterValidator(check_env)] = Field(
         {}, description="Variables whose values are stored secrets of the project: {variable: secret}."
     )
-    runtime: Literal["process", "docker", "slurm", "heappe", "fake"] = Field(
-        "process",
+    runtime: RuntimeName = Field(
+        DEFAULT_RUNTIME,
         description="Runtime on the node. docker requires `image`, except for engine vllm. Resource groups "
         "of kind hpc have their own.",
     )
@@ -142,10 +143,11 @@ class Workload(Model):
 
     @model_validator(mode="after")
     def _check_engine(self) -> Self:
-        if self.runtime == "docker" and not self.image and self.engine not in WITH_DEFAULT_IMAGE:
-            raise ValueError("runtime 'docker' requires `image`")
-        if self.image and self.runtime != "docker":
-            raise ValueError(f"`image` requires runtime 'docker', not {self.runtime!r}")
+        images = RUNTIMES[self.runtime].images
+        if images and not self.image and self.engine not in WITH_DEFAULT_IMAGE:
+            raise ValueError(f"runtime {self.runtime!r} requires `image`")
+        if self.image and not images:
+            raise ValueError(f"`image` requires runtime {IMAGE_RUNTIME!r}, not {self.runtime!r}")
         if self.engine == "custom":
             if not self.command and not self._may_run_idle():
                 raise ValueError("engine 'custom' requires `command`: the program and its arguments")
@@ -243,8 +245,8 @@ class SessionSpec(Workload):
     def _check_ports(self) -> Self:
         if wrong := service_ports.find_problem(port.declared() for port in self.ports):
             raise ValueError(f"ports: {wrong}")
-        named = next((port for port in self.ports if port.port and self.runtime not in IMAGED), None)
-        if named is not None:
+        named = next((port for port in self.ports if port.port), None)
+        if named is not None and not RUNTIMES[self.runtime].own_network:
             raise ValueError(
                 f"ports: {named.name!r} sets port {named.port}, but runtime {self.runtime!r} shares the "
                 f"ports of the node: leave it out and let the program listen on `{{port:{named.name}}}`"
@@ -275,8 +277,8 @@ class SessionSpec(Workload):
         if self.engine != "custom":
             raise ValueError(f"engine {self.engine!r} runs as one kernel; `cluster` requires engine 'custom'")
         sub = self.cluster.sub
-        if sub is not None and sub.image is not None and self.runtime != "docker":
-            raise ValueError(f"`cluster.sub.image` requires runtime 'docker', not {self.runtime!r}")
+        if sub is not None and sub.image is not None and not RUNTIMES[self.runtime].images:
+            raise ValueError(f"`cluster.sub.image` requires runtime {IMAGE_RUNTIME!r}, not {self.runtime!r}")
         if sub is not None and sub.command and not sub.command[0]:
             raise ValueError("the first element of `cluster.sub.command` is empty; it must be a program")
         if 0 < len(self.agents) < self.cluster.size and self.cluster.mode == "multi-node":

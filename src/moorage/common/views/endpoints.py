@@ -9,6 +9,7 @@ from pydantic import Field, PlainSerializer
 
 from moorage.common.model.labels import LabelChanges, UserLabels
 from moorage.common.model.reasons import Reason
+from moorage.common.model.runtimes import RuntimeName
 from moorage.common.model.spec import EndpointSpec, Model, Name, NoNul, Seconds, Word
 from moorage.common.model.status import EndpointStatus, Status
 from moorage.common.views.resources import View, masked, masked_spec
@@ -159,7 +160,7 @@ class EndpointPatch(Model):
     probe: _Patch | None = None
     env: dict[str, str | None] | None = None
     secret_env: dict[str, str | None] | None = None
-    runtime: Literal["process", "docker", "fake"] | None = None
+    runtime: RuntimeName | None = None
     image: str | None = None
     resources: dict[str, str | int | float | None] | None = None
     resource_group: Name | None = None

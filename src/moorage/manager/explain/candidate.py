@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moorage.common.model.ids import AgentId, KernelId, SessionId
-from moorage.common.model.kernel import required_runtime
+from moorage.common.model.runtimes import required_runtime
 from moorage.common.model.spec import SessionSpec
 from moorage.manager.identity.keys import NOBODY, Owner
 from moorage.manager.scheduling.core.model import Pending

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
-from moorage.common.model.kernel import required_runtime
+from moorage.common.model.runtimes import required_runtime
 from moorage.common.model.slots import WHOLE_DEVICE
 from moorage.manager.scheduling.core.model import AgentState, Allocation, DeviceState, Pending, Running
 from moorage.manager.store import spec_kernels

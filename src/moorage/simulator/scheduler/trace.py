@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
+from moorage.common.model.runtimes import DEFAULT_RUNTIME
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Policy
 from moorage.manager.scheduling.core.demand import SHARES_SUFFIX
 from moorage.manager.scheduling.core.model import KernelRequest, Quota, Running
@@ -125,7 +126,7 @@ class Fleet:
 def trace_of_jobs(jobs: Sequence[Job], fleet: Fleet) -> Trace:
     """Jobs on an empty fleet, from the first arrival until everything has ended."""
     devices = tuple(DeviceState(DeviceId(f"gpu-{n:03}"), _GPU, 1000) for n in range(fleet.gpus))
-    supported = frozenset({"process"}), frozenset({"custom"})
+    supported = frozenset({DEFAULT_RUNTIME}), frozenset({"custom"})
     agents = [AgentState(AgentId(f"agent-{n:05}"), *supported, {}, {}, devices) for n in range(fleet.agents)]
     begin = min((job.at for job in jobs), default=0)
     return Trace(
@@ -146,6 +147,6 @@ def _pending(job: Job, gpus: int) -> Pending:
     )
     return Pending(
         SessionId(job.name), first.kernel_id, 1, job.priority, job.at, 0,
-        "process", "custom", first.slots, user=job.user, time_limit=job.limit, sub_kernels=tuple(others),
-        mode="multi-node",
+        DEFAULT_RUNTIME, "custom", first.slots, user=job.user, time_limit=job.limit,
+        sub_kernels=tuple(others), mode="multi-node",
     )  # fmt: skip

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from moorage.common.model.ids import AgentId
-from moorage.common.model.kernel import IMAGED, ISOLATED_PROCESS
 from moorage.common.model.reasons import Reason
+from moorage.common.model.runtimes import ISOLATION_OF, WITH_IMAGES
 from moorage.common.model.slots import WHOLE_DEVICE
 from moorage.manager.scheduling.core.demand import Demand, in_request_units
 from moorage.manager.scheduling.core.model import AgentState, CapacityClass, Pending
@@ -54,14 +54,11 @@ def unmet_constraint(agent: AgentState, constraints: NodeConstraints) -> tuple[R
     """The first constraint that ``agent`` does not satisfy, and the name of what it lacks."""
     runtime, engine, arch, labels = constraints
     if runtime not in agent.runtimes:
-        if runtime == ISOLATED_PROCESS:
-            return (
-                (RefusalKind.ISOLATION, "")
-                if "process" in agent.runtimes
-                else (RefusalKind.RUNTIME, "process")
-            )
-        return RefusalKind.RUNTIME, runtime
-    if engine not in agent.engines and runtime not in IMAGED:
+        if runtime not in ISOLATION_OF:
+            return RefusalKind.RUNTIME, runtime
+        plain = ISOLATION_OF[runtime]
+        return (RefusalKind.ISOLATION, "") if plain in agent.runtimes else (RefusalKind.RUNTIME, plain)
+    if engine not in agent.engines and runtime not in WITH_IMAGES:
         return RefusalKind.ENGINE, engine
     if arch and agent.arch != arch:
         return RefusalKind.ARCH, arch

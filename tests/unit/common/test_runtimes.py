@@ -1,0 +1,89 @@
+"""The table of runtimes, and that whoever takes the name of a runtime takes each that fits."""
+
+from __future__ import annotations
+
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+from pydantic import ValidationError
+
+from moorage.common.config.settings import AgentSettings
+from moorage.common.model.hpc_options import HpcOptions
+from moorage.common.model.runtimes import (
+    DEFAULT_RUNTIME,
+    IMAGE_RUNTIME,
+    ISOLATED_AS,
+    RUNTIMES,
+    RuntimeName,
+    SiteRuntimeName,
+    required_runtime,
+)
+from moorage.common.model.spec import EndpointSpec, SessionSpec
+from moorage.common.views.endpoints import EndpointPatch
+
+
+def choices(annotation: Any) -> frozenset[Any]:
+    """The values of a ``Literal``, also where null may stand instead; none for another type."""
+    if get_origin(annotation) is Literal:
+        return frozenset(get_args(annotation))
+    if isinstance(annotation, UnionType) or get_origin(annotation) is not None:
+        return frozenset().union(*(choices(part) for part in get_args(annotation) if part is not type(None)))
+    return frozenset()
+
+
+def test_names_are_those_of_the_table() -> None:
+    assert set(get_args(RuntimeName)) == set(RUNTIMES)
+    assert set(get_args(SiteRuntimeName)) == {name for name in RUNTIMES if RUNTIMES[name].site_jobs}
+    assert AgentSettings(runtimes=tuple(RUNTIMES)).runtimes == tuple(RUNTIMES)
+
+
+@pytest.mark.parametrize("name", RUNTIMES)
+def test_traits_decide_what_is_valid(name: RuntimeName) -> None:
+    traits = RUNTIMES[name]
+    ports = [{"name": "web", "protocol": "http", "port": 8080}]
+    given = {"type": "interactive", "runtime": name} | ({"image": "a"} if traits.images else {})
+    for more, allowed in (
+        ({"image": "python:3.12"}, traits.images),
+        ({"ports": ports}, traits.own_network),
+        ({"command": ["x"], "cluster": {"size": 2, "sub": {"image": "python:3.12"}}}, traits.images),
+    ):
+        if allowed:
+            SessionSpec.model_validate(given | more)
+        else:
+            with pytest.raises(ValidationError, match=f"runtime .*{name}"):
+                SessionSpec.model_validate(given | more)
+    if traits.site_jobs:
+        HpcOptions(runtime=name, walltime_s=60)
+    else:
+        with pytest.raises(ValidationError):
+            HpcOptions(runtime=name, walltime_s=60)
+
+
+def test_defaults() -> None:
+    assert SessionSpec(command=["x"]).runtime == DEFAULT_RUNTIME
+    assert RUNTIMES[IMAGE_RUNTIME].images
+    assert not RUNTIMES[DEFAULT_RUNTIME].images
+
+
+@pytest.mark.parametrize("name", [*RUNTIMES, "of-a-newer-release"])
+def test_only_processes_of_the_node_are_isolated_on_demand(name: str) -> None:
+    assert required_runtime(name, isolated=False) == name
+    assert required_runtime(name, isolated=True) == ISOLATED_AS.get(name, name)
+
+
+def test_patch_of_an_endpoint_takes_what_its_spec_takes() -> None:
+    """Every choice of a field that both have."""
+    fields, patch = EndpointSpec.model_fields, EndpointPatch.model_fields
+    taken = {name: choices(field.annotation) for name, field in patch.items() if name in fields}
+    allowed = {name: choices(fields[name].annotation) for name in taken}
+    assert {name for name, values in allowed.items() if values} >= {"engine", "runtime", "overlap"}
+    assert taken == allowed
+
+
+@pytest.mark.parametrize("name", RUNTIMES)
+def test_endpoint_of_any_runtime_can_be_patched_to_it(name: RuntimeName) -> None:
+    spec = EndpointSpec.model_validate({"name": "m", "engine": "llamacpp", "model": "/m.gguf"})
+    image = {"image": "engine:1"} if RUNTIMES[name].images else {}
+    patch = EndpointPatch.model_validate({"runtime": name} | image)
+    assert patch.merged(spec, 1).runtime == name
