@@ -1,0 +1,92 @@
+"""Batch sessions as jobs of a site: manager and agent as processes, HEAppE's protocol, a scripted cluster."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from moorage.common.model.spec import SessionSpec
+from moorage.common.views.resources import GroupOptions, SessionView
+from moorage.sdk import Client
+from tests.e2e.harness import Platform, until
+from tests.heappe import HeappeServer, Script, ScriptedCluster, Site, Template, Timing
+from tests.hpc.sites import PROGRAM, heappe_agent
+
+GROUP = "site"
+WITHIN_S = 90.0
+
+
+@pytest_asyncio.fixture(params=["6.3.2", "6.5"])
+async def server(request: pytest.FixtureRequest) -> AsyncIterator[HeappeServer]:
+    site = Site(templates=(Template(11, "moorage", 7, command=PROGRAM),))
+    running = HeappeServer(request.param, site=site, timing=Timing(poll_s=0.5, cache_s=0.2))
+    await running.start()
+    yield running
+    await running.stop()
+
+
+@pytest_asyncio.fixture
+async def client(platform: Platform, server: HeappeServer) -> AsyncIterator[Client]:
+    """Of a platform whose group ``GROUP`` is the site, with an agent."""
+    platform.env |= heappe_agent(server.url) | {"MOORAGE_AGENT__RESOURCE_GROUP": GROUP}
+    platform.start("manager")
+    await platform.wait_until_ready()
+    async with platform.client() as connected:
+        site = {"runtime": "heappe", "node_type": "gpu", "template": "moorage", "walltime_s": 600}
+        await connected.update_group(GROUP, GroupOptions.model_validate({"hpc": site}))
+        platform.start("agent")
+        yield connected
+
+
+async def create(client: Client, name: str, program: str) -> None:
+    await client.create_session(
+        SessionSpec(name=name, command=["sh", "-c", program], resource_group=GROUP, resources={"cpu": 1})
+    )
+
+
+async def when(client: Client, name: str, *statuses: str) -> SessionView:
+    async def view() -> SessionView | None:
+        seen = await client.get_session(name)
+        return seen if seen.status in statuses else None
+
+    found: SessionView = await until(f"{name} is {' or '.join(statuses)}", view, WITHIN_S)
+    return found
+
+
+async def log_of(client: Client, name: str) -> str:
+    return b"".join([piece async for piece in client.logs(name)]).decode()
+
+
+async def test_batch_sessions_run_as_jobs(client: Client, server: HeappeServer, tmp_path: Path) -> None:
+    """Each waits in the queue, runs, and ends with the exit code and the log of its program."""
+    cluster, gate = server.cluster, tmp_path / "gate"
+    assert isinstance(cluster, ScriptedCluster)
+    cluster.holding, cluster.script = True, lambda job: Script(engine="program")
+    wait = f"while [ ! -e {gate} ]; do sleep 0.1; done"
+    programs = {"fine": f"echo hello; {wait}; echo done", "bad": f"echo broken >&2; {wait}; exit 3"}
+    for name, program in programs.items():
+        await create(client, name, program)
+    for name in programs:
+        waiting = await when(client, name, "QUEUED")
+        assert waiting.kernels[0].detail == "Priority", "the reason that the site gives"
+    assert len(cluster.jobs) == len(programs)
+    assert not cluster.started
+    cluster.holding = False
+    for name in programs:
+        running = await when(client, name, "RUNNING")
+        assert running.kernels[0].ends_at is not None, "the end of the walltime is known"
+    gate.touch()
+    fine = await when(client, "fine", "TERMINATED", "ERROR")
+    assert (fine.status, fine.result, fine.kernels[0].exit_code) == ("TERMINATED", "SUCCESS", 0)
+    bad = await when(client, "bad", "TERMINATED", "ERROR")
+    assert (bad.status, bad.result, bad.kernels[0].exit_code) == ("TERMINATED", "FAILED", 3)
+    assert await log_of(client, "fine") == "hello\ndone\n"
+    assert await log_of(client, "bad") == "broken\n"
+    for name in programs:
+        passed = [entry.to_status for entry in await client.history(name)]
+        wanted = ["PENDING", "QUEUED", "RUNNING", "TERMINATED"]
+        assert [status for status in passed if status in wanted] == wanted, passed
+    assert set(cluster.started.values()) == {1}, "no job ran twice"
