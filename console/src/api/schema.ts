@@ -2400,7 +2400,7 @@ export interface components {
              * Runtime
              * @default null
              */
-            runtime?: ("process" | "docker" | "fake") | null;
+            runtime?: ("process" | "docker" | "slurm" | "heappe" | "fake") | null;
             /**
              * Image
              * @default null
