@@ -25,6 +25,7 @@ import asyncpg
 
 from measuring import machine, machine_line, median
 from moorage.common.aio.clock import SystemClock
+from moorage.common.model.paging import Paging
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import LIVE
 from moorage.manager.identity.scope import Scope
@@ -71,9 +72,11 @@ async def times(store: Store) -> dict[str, float]:
         "session controller: what has changed": lambda: store.lifecycle.to_reconcile(changed_s=10),
         "session controller: sweep of 500": lambda: store.lifecycle.sweep(None, 500),
         "routes": store.routes.table,
-        "listing: newest 50": lambda: store.sessions.page(SYSTEM, limit=50),
-        "listing: live sessions": lambda: store.sessions.page(SYSTEM, statuses=frozenset(LIVE), limit=50),
-        "listing: by name": lambda: store.sessions.page(SYSTEM, name="live-7", limit=50),
+        "listing: newest 50": lambda: store.sessions.page(SYSTEM, paging=Paging(50)),
+        "listing: live sessions": lambda: store.sessions.page(
+            SYSTEM, statuses=frozenset(LIVE), paging=Paging(50)
+        ),
+        "listing: by name": lambda: store.sessions.page(SYSTEM, name="live-7", paging=Paging(50)),
     }
     found = {}
     for name, read in reads.items():

@@ -27,7 +27,7 @@ from measuring import cpu_s, machine, machine_line
 from moorage.common.link import codec
 from moorage.common.link.pb import agent_pb2, agent_pb2_grpc
 from moorage.common.link.sync import OrdersSender, ReportReceiver
-from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.model.ids import DeviceId, KernelId, SessionId
 from moorage.common.model.kernel import DeviceGrant, KernelSpec
 from moorage.common.model.status import ObservedState, SessionType
 
@@ -70,7 +70,7 @@ class StubManager(agent_pb2_grpc.AgentLinkServicer):
         agent.orders[kernel_id] = KernelSpec(
             kernel_id, SessionId(kernel_id), "bench", SessionType.BATCH, "process", "custom", "bench",
             command=("true",), slots={"cpu": 1000, "mem": 1 << 30, "cuda.device": 1},
-            devices=(DeviceGrant("cuda.device", f"GPU-{kernel_id[-4:]}", 1000),), secret="a" * 32,
+            devices=(DeviceGrant("cuda.device", DeviceId(f"GPU-{kernel_id[-4:]}"), 1000),), secret="a" * 32,
         )  # fmt: skip
         agent.ordered_at[kernel_id] = time.perf_counter()
         agent.dirty.set()

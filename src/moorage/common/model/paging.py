@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypedDict
 
 MAX_LIMIT = 1000
 
@@ -18,3 +19,13 @@ class Paging:
 
 
 FIRST = Paging()
+
+
+class SessionMatch(TypedDict, total=False):
+    """Fields of the sessions of a listing, with the value that each must have."""
+
+    resource_group: str | None
+    type: str | None
+    name: str | None
+    user: str | None
+    project: str | None

@@ -6,13 +6,13 @@ Methods that return a page take which one, and filters.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, Unpack
 
 from moorage.common.model.group_options import QuotaLimits, QuotaScope
 from moorage.common.model.hpc_options import HpcOptions
 from moorage.common.model.ids import SessionId
 from moorage.common.model.labels import Selector
-from moorage.common.model.paging import Paging
+from moorage.common.model.paging import Paging, SessionMatch
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.status import AgentStatus, Status
 from moorage.common.model.templates import TemplateSpec
@@ -68,10 +68,8 @@ class Sessions(Protocol):
         statuses: frozenset[Status] | None,
         selector: Selector,
         endpoint: str | None,
-        **equal: str | None,
-    ) -> Page[SessionView]:
-        """``equal``: values of resource_group, type, name, user and project."""
-        ...
+        **equal: Unpack[SessionMatch],
+    ) -> Page[SessionView]: ...
 
     async def change_labels(
         self, scope: Scope, session_id: str, changes: Mapping[str, str | None]

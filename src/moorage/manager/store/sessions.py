@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 import asyncpg
 from sqlalchemy import Integer, select, text
@@ -14,7 +14,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.ids import EndpointId, SessionId
 from moorage.common.model.labels import MAX_LABELS, Selector
-from moorage.common.model.paging import FIRST, Paging
+from moorage.common.model.paging import FIRST, Paging, SessionMatch
 from moorage.common.model.reasons import Reason
 from moorage.common.model.roles import Role
 from moorage.common.model.spec import SessionSpec
@@ -255,10 +255,9 @@ class SessionStore:
         statuses: frozenset[Status] | None = None,
         selector: Selector = (),
         endpoint: str | None = None,
-        **equal: str | None,
+        **equal: Unpack[SessionMatch],
     ) -> resources.Page[resources.SessionView]:
-        """Newest first by default. ``equal``: values of resource_group, type, name, user and project. Raises
-        ``InvalidInput`` for a cursor that is not the ``next`` of a page."""
+        """Newest first by default. Raises ``InvalidInput`` unless the cursor is the ``next`` of a page."""
         s = tables.sessions.c
         conditions: list[Any] = []
         if statuses is not None:
