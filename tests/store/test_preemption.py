@@ -6,7 +6,7 @@ import pytest
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.group_options import GroupOptions, PreemptionOptions
-from moorage.common.model.ids import SessionId
+from moorage.common.model.ids import AgentId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Result, Status
@@ -15,6 +15,8 @@ from moorage.manager.loops import Leader, Scheduler
 from moorage.manager.metrics import Metrics
 from moorage.manager.scheduling.core.results import Victim
 from moorage.manager.store import Store
+from moorage.manager.store.database import DedicatedConnection
+from moorage.manager.store.queries import SQL
 from moorage.manager.termination import SessionTerminator
 
 from .conftest import LOST_GRACE_S, FakeAgent, reconcile_all
@@ -156,3 +158,36 @@ async def test_ended_session_is_not_preempted(store: Store) -> None:
     await reconcile_all(store)
     assert (await store.sessions.get(SYSTEM, "over")).result is Result.SUCCESS
     assert (await store.sessions.get(SYSTEM, "waiting")).status is Status.PENDING
+
+
+async def test_victim_that_ends_while_its_agent_is_read_is_not_replaced(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its device is neither free nor held, if what is free is read before it ends and what runs after it."""
+    agent = FakeAgent(store, gpus=3)
+    await agent.report()
+    await allow(store)
+    await add(store, "oldest")
+    await runs(store, agent, "oldest")
+    await add(store, "older")
+    older = await runs(store, agent, "older")
+    await add(store, "newest")
+    await runs(store, agent, "newest")
+    await add(store, "high", 90, resources={"cuda.device": 2})
+    await tick(store)
+
+    fetch, reads = DedicatedConnection.fetch, []
+
+    async def ends_meanwhile(self: DedicatedConnection, sql: str, *args: object) -> list[object]:
+        found = await fetch(self, sql, *args)
+        if sql in (SQL["agent_states_by_id"], SQL["agent_running_kernels"]):
+            reads.append(sql)
+            if len(reads) == 1:
+                await gone(agent, older)
+        return found
+
+    monkeypatch.setattr(DedicatedConnection, "fetch", ends_meanwhile)
+    store.notifier.notify_capacity([AgentId(agent.name)], freed=False)
+    await tick(store)
+    assert len(reads) == 2
+    assert (await store.sessions.get(SYSTEM, "oldest")).status is Status.RUNNING

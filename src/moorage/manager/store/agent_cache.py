@@ -132,9 +132,9 @@ class AgentCache:
             return None
         agents, stale = dict(cached.agents), self._stale | self._being_read
         if stale:
+            kernel_rows = await self._db.fetch(SQL["agent_running_kernels"], list(stale), [group])
             found = await self._db.fetch(SQL["agent_states_by_id"], list(stale))
             rows = [row for row in found if row["resource_group"] == group]
-            kernel_rows = await self._db.fetch(SQL["agent_running_kernels"], [row["id"] for row in rows])
             running = planner_rows.running_kernels(kernel_rows)
             for agent_id in stale:
                 agents.pop(agent_id, None)
@@ -175,10 +175,14 @@ class AgentCache:
 
     async def _read_some(self, stale: list[AgentId]) -> int:
         """Returns how many running kernels were read."""
+        with_running = [name for name, cached in self._groups.items() if cached.running_until]
+        # Before what is free: of a kernel that ends in between, the devices count as held and as free for one
+        # pass. The other way round they would count as neither, and another session would be preempted.
+        args = stale, with_running
+        kernel_rows = (
+            await self._connection.fetch(SQL["agent_running_kernels"], *args) if with_running else []
+        )
         rows = await self._connection.fetch(SQL["agent_states_by_id"], stale)
-        with_running = {name for name, cached in self._groups.items() if cached.running_until}
-        ids = [row["id"] for row in rows if row["resource_group"] in with_running]
-        kernel_rows = await self._connection.fetch(SQL["agent_running_kernels"], ids) if ids else []
         running = planner_rows.running_kernels(kernel_rows)
         group_of = {AgentId(row["id"]): row["resource_group"] for row in rows}
         states = {state.agent_id: state for state in planner_rows.agent_states(rows, running)}

@@ -87,10 +87,9 @@ class SchedulingStore:
         pending, _ = await self._uncached_pending.of(group)
         agents = await self._agents.peek(group)
         if agents is None:
+            # In this order, as in ``AgentCache``.
+            kernel_rows = await self._db.fetch(SQL["agent_running_kernels"], None, [group])
             agent_rows = await self._db.fetch(SQL["agent_states"], group)
-            kernel_rows = await self._db.fetch(
-                SQL["agent_running_kernels"], [row["id"] for row in agent_rows]
-            )
             agents = planner_rows.agent_states(agent_rows, planner_rows.running_kernels(kernel_rows))
         cursors = await self._groups.cursors(group) if policy.agent_selection == "round-robin" else {}
         quotas, usage = await self._quotas.shares(group, policy)
