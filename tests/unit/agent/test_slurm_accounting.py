@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import os
 from pathlib import Path
 
 import pytest
@@ -75,3 +78,17 @@ def test_rows_that_cannot_be_read_are_left_out() -> None:
     assert parse_accounted("77|COMPLETED", "77") is None
     assert parse_accounted("77||0:0|1|2", "77") is None
     assert parse_accounted("x\n77|FAILED|?|100|Unknown", "77") == Job("77", "", "FAILED", "", 100.0, None, 0)
+
+
+async def test_cancelled_command_is_killed_and_waited_for(tmp_path: Path) -> None:
+    program(tmp_path, "sinfo", f"echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; exec sleep 60")
+    asking = asyncio.create_task(Slurm(str(tmp_path)).version())
+    async with asyncio.timeout(30):
+        while not (tmp_path / "pid").exists():
+            await asyncio.sleep(0.01)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+    gc.collect()  # a transport that is left open warns here

@@ -101,16 +101,25 @@ def test_launcher_knows_the_end_before_slurm_and_after_slurm_has_forgotten(job: 
 
 
 @pytest.mark.parametrize(
-    ("at", "code", "stopped", "over"),
+    ("at", "code", "reason", "stopped", "over"),
     [
-        (995.0, -15, False, True),
-        (995.0, -15, True, False),
-        (995.0, 0, False, False),
-        (500.0, -15, False, False),
+        (995.0, -15, "", False, True),
+        (995.0, -15, "terminated", False, True),
+        (995.0, 0, "terminated", False, True),
+        (995.0, 143, "terminated", False, True),
+        (995.0, 0, "terminated", True, False),
+        (995.0, 0, "no-contact", False, False),
+        (995.0, -15, "", True, False),
+        (995.0, 0, "", False, False),
+        (995.0, 1, "", False, False),
+        (500.0, -15, "", False, False),
+        (500.0, 0, "terminated", False, False),
     ],
 )
-def test_kill_at_the_walltime_is_told_from_others(at: float, code: int, stopped: bool, over: bool) -> None:
-    marks = Marks(address=UP, exit=Exit(code, at=at), ends_at=1000.0, stopped=stopped)
+def test_kill_at_the_walltime_is_told_from_others(
+    at: float, code: int, reason: str, stopped: bool, over: bool
+) -> None:
+    marks = Marks(address=UP, exit=Exit(code, reason, at=at), ends_at=1000.0, stopped=stopped)
     assert interpret(None, marks).walltime_over is over
 
 

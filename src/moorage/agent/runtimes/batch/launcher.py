@@ -142,6 +142,7 @@ class Program:
             self.terms += 1
         while self.terms:
             self.terms -= 1
+            self.reason = self.reason or "terminated"
             ends_at = time.monotonic() + self.grace_s()
             self.deadline = ends_at if self.deadline is None else min(self.deadline, ends_at)
             kill(pid, signal.SIGTERM)

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from moorage.agent.runtimes.base import RuntimeFailed
 from moorage.agent.runtimes.slurm.interpretation import Job
-from moorage.common.aio.tasks import cancel_requested
 
 # A slurmctld that is down makes its clients fail after about 9 s; one under load answers late.
 TIMEOUT_S = 30.0
@@ -143,8 +142,8 @@ class Slurm:
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-                if not cancel_requested():
-                    await process.wait()
+                # Killed, it ends at once. Else its transport would be left to the garbage collector.
+                await asyncio.shield(process.wait())
         return process.returncode or 0, output.decode(errors="replace"), errors.decode(errors="replace")
 
 

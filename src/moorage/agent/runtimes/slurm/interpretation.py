@@ -72,7 +72,8 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """The end of the program as its launcher saw it. ``at``: unix seconds of the job's node."""
+    """The end of the program as its launcher saw it. ``reason``: ``terminated`` if the job had got SIGTERM.
+    ``at``: unix seconds of the job's node."""
 
     code: int | None
     reason: str = ""
@@ -143,6 +144,8 @@ def _unlisted(marks: Marks, submitted: bool, never: bool) -> RuntimeObservation:
 
 def _exited(end: Exit, marks: Marks, *, all_exited: bool) -> RuntimeObservation:
     over = marks.ends_at is not None and end.at >= marks.ends_at - _WALLTIME_MARGIN_S
+    # Many engines take SIGTERM as an orderly end, and exit with 0.
+    ended = end.code is not None and (end.code < 0 or end.reason == "terminated")
     return RuntimeObservation(
         ObservedState.EXITED,
         end.code,
@@ -150,7 +153,7 @@ def _exited(end: Exit, marks: Marks, *, all_exited: bool) -> RuntimeObservation:
         never_started=end.never_started,
         detail=end.reason if end.never_started else "",
         lease_expired=end.reason == "no-contact",
-        walltime_over=over and not marks.stopped and end.code is not None and end.code < 0,
+        walltime_over=over and not marks.stopped and ended,
     )
 
 
