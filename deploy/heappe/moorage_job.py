@@ -2,8 +2,8 @@
 
 It needs Python 3.6 or newer on the compute node and nothing else. In the directory of the job it reads
 ``launch.json`` (or the argument: the same as base64url of zlib), and appends lines of JSON to the progress
-file: where it listens, and the exit code. The key for its port is made here and read from that file, so
-neither the parameters of the job nor the scheduler ever see it.
+file: where it listens, that it got SIGTERM, and the exit code. The key for its port is made here and read
+from that file, so neither the parameters of the job nor the scheduler ever see it.
 
 HEAppE answers 200 whatever the engine says. So the relay carries the status and the headers in the body:
 ``MG1 {"status": ..., "headers": [...]}``, then the pieces of the body, each after a line with its length in
@@ -87,6 +87,10 @@ class Job:
         timer = threading.Timer(grace_s, self.signal, (signal.SIGKILL,))
         timer.daemon = True
         timer.start()
+
+    def on_term(self, number, frame):
+        self.end("the job was ended", self.launch.get("grace_s", 10))
+        self.write(terminated=True)
 
     def watch_heartbeat(self):
         limit = self.launch.get("heartbeat_s", 0)
@@ -242,7 +246,7 @@ def read_launch(arguments):
 def main(arguments):
     """``arguments``: the progress file, then the blob."""
     job = Job(read_launch(arguments[1:]), arguments[0])
-    signal.signal(signal.SIGTERM, lambda *_: job.end("the job was ended", job.launch.get("grace_s", 10)))
+    signal.signal(signal.SIGTERM, job.on_term)
     try:
         job.start()
     except OSError as error:
@@ -260,6 +264,7 @@ def main(arguments):
     else:
         job.write(moorage=1)
     code = job.program.wait()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the program has ended by itself
     job.signal(signal.SIGKILL)  # what it left behind
     job.write(exit=code)
     return code if code >= 0 else 128 - code

@@ -88,6 +88,26 @@ def test_details() -> None:
     assert not interpret(case(_RAN, J.FAILED)).observation.walltime_over
 
 
+_ENDED_LATE = case(_BASE, J.FINISHED, exit_code=0, terminated=True, ended_at=NOW, **_OVER)
+
+
+@pytest.mark.parametrize(
+    ("facts", "over"),
+    [
+        (_ENDED_LATE, True),
+        (replace(_ENDED_LATE, exit_code=143), True),
+        (replace(_ENDED_LATE, terminated=False), False),
+        (replace(_ENDED_LATE, stopping=True), False),
+        (replace(_ENDED_LATE, ended_at=NOW - LAG_S - 1, running_at=NOW - WALLTIME + LAG_S), False),
+        (replace(_ENDED_LATE, running_at=NOW - 1000), False),
+    ],
+    ids=["exit-0", "exit-143", "by-itself", "stopped", "ended-before", "within-the-walltime"],
+)
+def test_an_orderly_end_at_the_walltime(facts: Facts, over: bool) -> None:
+    seen = interpret(facts).observation
+    assert (seen.state, seen.exit_code, seen.walltime_over) == (S.EXITED, facts.exit_code, over)
+
+
 @pytest.mark.parametrize("hours", [-11, -3.5, 0, 1, 2, 5.75, 13])
 def test_times_of_a_server_in_any_zone(hours: float) -> None:
     zone = timedelta(hours=hours)

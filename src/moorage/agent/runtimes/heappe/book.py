@@ -246,9 +246,10 @@ class JobBook:
         job.end_read = True
         # Our program writes how the kernel ended, unless it was killed as well.
         code = _KILLED if told.ours and told.exit_code is None and job.record.stopping else told.exit_code
-        if code is not None:
-            running_at = job.record.running_at or seen.at
-            await self._save(job, replace(job.record, exit_code=code, running_at=running_at))
+        if code is not None or told.terminated:
+            known = replace(job.record, exit_code=code, terminated=told.terminated)
+            known = replace(known, running_at=known.running_at or seen.at, ended_at=seen.at)
+            await self._save(job, known)
         return True
 
     async def _reach(self, job: TrackedJob) -> None:

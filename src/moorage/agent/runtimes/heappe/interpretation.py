@@ -28,6 +28,7 @@ _SIGTERM = -15
 # What is tried with a job in doubt.
 _FOLLOWED = "it is followed for as long as it answers"
 _WATCHED = "it is not submitted again; if it shows, it is followed or cancelled"
+_WALLTIME_OVER = "its walltime is over"
 _NOT_CANCELLED = "HEAppE cancels no job that it does not show as submitted"
 _QUEUED = frozenset({JobState.SUBMITTED, JobState.QUEUED, JobState.WAITING_FOR_ACCOUNT})
 
@@ -41,7 +42,8 @@ class Facts:
     ``created_at``: when we created it; ``created``: what the server says about that. ``doubted_at``: when the
     answer to its submit was lost. ``running_at``: when it was first seen running. ``answered_at``,
     ``silent_at``: the last probe of the engine that succeeded, and that failed. ``exit_code``: as the job
-    wrote it. ``stopping``: we cancelled it. ``deleted``: we deleted it, and that was confirmed.
+    wrote it; ``terminated``: it wrote that it had got SIGTERM; ``ended_at``: when that was first read.
+    ``stopping``: we cancelled it. ``deleted``: we deleted it, and that was confirmed.
     """
 
     now: float
@@ -57,6 +59,8 @@ class Facts:
     answered_at: float | None = None
     silent_at: float | None = None
     exit_code: int | None = None
+    ended_at: float | None = None
+    terminated: bool = False
     stopping: bool = False
     deleted: bool = False
 
@@ -101,7 +105,11 @@ def _interpret(facts: Facts, ends_at: float | None) -> Interpretation:
     if facts.deleted:
         return Interpretation(RuntimeObservation(ObservedState.GONE))
     if facts.exit_code is not None:
-        return Interpretation(RuntimeObservation(ObservedState.EXITED, facts.exit_code))
+        over = _ended_at_walltime(facts, ends_at)
+        detail = _WALLTIME_OVER if over else ""
+        return Interpretation(
+            RuntimeObservation(ObservedState.EXITED, facts.exit_code, detail=detail, walltime_over=over)
+        )
     is_stale = facts.seen_at is None or facts.now - facts.seen_at > STALE_S
     if is_stale or facts.state is JobState.UNKNOWN:
         return _silent(facts)
@@ -197,8 +205,19 @@ def _guessed(facts: Facts) -> Doubt | None:
     return Doubt(why, _NOT_CANCELLED, facts.created_at + 2 * waited_s + facts.walltime_s)
 
 
+def _ended_at_walltime(facts: Facts, ends_at: float | None) -> bool:
+    """Many engines take the SIGTERM of the walltime as an orderly end, and exit with 0. A program that ends
+    without it has ended by itself, at its last moment, too."""
+    return (
+        facts.terminated
+        and not facts.stopping
+        and ends_at is not None
+        and (facts.ended_at or facts.now) >= ends_at - LAG_S
+    )
+
+
 def _ended_by_walltime() -> RuntimeObservation:
-    return RuntimeObservation(ObservedState.EXITED, detail="its walltime is over", walltime_over=True)
+    return RuntimeObservation(ObservedState.EXITED, detail=_WALLTIME_OVER, walltime_over=True)
 
 
 def end_of_walltime(facts: Facts) -> float | None:

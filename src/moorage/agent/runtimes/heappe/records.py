@@ -17,7 +17,7 @@ _SUFFIX = ".json"
 class JobRecord:
     """``job_id`` is 0 until the job was created. Times are unix seconds, 0 for never. ``submitting_at``: when
     its submit was begun; ``submitted``: and confirmed. ``running_at``: when it was first seen running.
-    ``created``: the creation time as the server says it. ``cores``: GPUs or cores of the job."""
+    ``ended_at``: when its end was first read; ``terminated``: it had got SIGTERM."""
 
     kernel_id: KernelId
     name: str
@@ -32,6 +32,8 @@ class JobRecord:
     running_at: float = 0.0
     stopping: bool = False
     exit_code: int | None = None
+    ended_at: float = 0.0
+    terminated: bool = False
 
 
 class JobRecords:

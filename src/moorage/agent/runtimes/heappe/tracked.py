@@ -69,6 +69,8 @@ class TrackedJob:
             answered_at=wall(keeper.answered_at) if keeper is not None else None,
             silent_at=wall(keeper.silent_at) if keeper is not None else None,
             exit_code=record.exit_code,
+            ended_at=record.ended_at or None,
+            terminated=record.terminated,
             stopping=record.stopping,
         )
 
@@ -76,18 +78,19 @@ class TrackedJob:
 @dataclass(frozen=True, slots=True)
 class Told:
     """What a job wrote into its progress file. ``ours``: it runs our program. ``port`` is 0 until it
-    listens."""
+    listens. ``terminated``: the job got SIGTERM."""
 
     ours: bool = False
     port: int = 0
     key: str = field(default="", repr=False)
     host: str = ""
     exit_code: int | None = None
+    terminated: bool = False
 
 
 def read_progress(text: str) -> Told:
     """Lines of JSON from our program in the job; a plain number is the port of an engine without it."""
-    ours, port, key, host, code = False, 0, "", "", None
+    ours, port, key, host, code, terminated = False, 0, "", "", None, False
     for line in text.splitlines():
         try:
             value: Any = json.loads(line)
@@ -99,7 +102,8 @@ def read_progress(text: str) -> Told:
             ours, port = ours or value.get("moorage") == 1, int(value.get("port") or port)
             key, host = str(value.get("key") or key), str(value.get("host") or host)
             code = value["exit"] if isinstance(value.get("exit"), int) else code
-    return Told(ours, port, key, host, code)
+            terminated = terminated or value.get("terminated") is True
+    return Told(ours, port, key, host, code, terminated)
 
 
 async def progress_of(client: HeappeClient, job: TrackedJob) -> Told:
