@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 
 from moorage.common.aio.clock import SystemClock
-from moorage.common.model.spec import SessionSpec
+from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.views.resources import GroupOptions
 from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
@@ -99,6 +99,30 @@ async def test_watchers_see_their_projects_only(store: Store) -> None:
         mine = await store.sessions.create(ANN, job("mine"))
         await root.until("session", id=mine.id)
         assert (await ann.next())[1]["id"] == mine.id
+
+
+async def test_a_watcher_follows_one_session_or_one_endpoint(store: Store) -> None:
+    spec = EndpointSpec.model_validate(
+        {"name": "tiny", "engine": "custom", "command": ["x"], "probe": {"path": "/"}}
+    )
+    async with serve(store) as api:
+        endpoint = await store.endpoints.create(ANN, spec)
+        mine = await store.sessions.create(ANN, job("mine"))
+        async with (
+            watching(api, "ann", f"?about={mine.id}") as session,
+            watching(api, "ann", f"?about={endpoint.snapshot.endpoint_id}") as ann,
+            watching(api, "bob", f"?about={endpoint.snapshot.endpoint_id}") as bob,
+        ):
+            await store.sessions.create(ANN, job("other"))
+            replica = await store.sessions.create(
+                ANN, job("replica"), endpoint_id=endpoint.snapshot.endpoint_id
+            )
+            await store.sessions.change_labels(ANN, mine.id, {"a": "b"})
+            assert (await session.next())[1]["id"] == mine.id
+            assert (await ann.next())[1]["id"] == replica.id
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    await bob.next()
 
 
 async def test_a_watcher_resumes_or_is_told_to_read_again(store: Store) -> None:

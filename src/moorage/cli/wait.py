@@ -1,9 +1,9 @@
-"""Waits for endpoints to become ready and for sessions to start or end: by polling, with progress."""
+"""Waits for endpoints to become ready and for sessions to start or end, with progress."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from moorage.cli.errors import WaitTimeout
@@ -17,92 +17,103 @@ from moorage.cli.summary import (
 )
 from moorage.common.model.durations import format_duration
 from moorage.common.model.errors import Conflict
-from moorage.sdk import ApiError, Unreachable
+from moorage.sdk import ApiError
+from moorage.sdk.waiting import first
 
 if TYPE_CHECKING:
     from moorage.cli.progress import Progress
+    from moorage.cli.summary import Stage
     from moorage.common.aio.clock import Clock
-    from moorage.common.views.endpoints import EndpointView, ReplicaView
+    from moorage.common.views.endpoints import EndpointView, ReplicaView, RolloutView
     from moorage.common.views.resources import SessionView
     from moorage.sdk import Client
 
-POLL_S = 0.2
-# A wait survives a restart of the manager.
-OUTAGE_S = 30.0
 
-
-async def polls(
-    clock: Clock, timeout_s: float | None, waiting_for: str, next_step: str
-) -> AsyncIterator[None]:
-    """Yields at once and then every ``POLL_S``. Raises ``WaitTimeout`` after ``timeout_s``."""
-    start = clock.monotonic()
-    while True:
+@contextmanager
+def timeout_of(timeout_s: float | None, waiting_for: str, next_step: str) -> Iterator[None]:
+    """Raises ``WaitTimeout`` for the timeout of a wait."""
+    try:
         yield
-        remaining_s = None if timeout_s is None else timeout_s - (clock.monotonic() - start)
-        if remaining_s is not None and remaining_s <= 0:
-            raise WaitTimeout(
-                f"{waiting_for} took longer than {format_duration(timeout_s or 0)}", next_step=next_step
-            )
-        await asyncio.sleep(POLL_S if remaining_s is None else min(POLL_S, remaining_s))
+    except TimeoutError:
+        raise WaitTimeout(
+            f"{waiting_for} took longer than {format_duration(timeout_s or 0)}", next_step=next_step
+        ) from None
 
 
-class OutageTolerance:
-    """Tolerates that the manager does not answer for ``OUTAGE_S`` seconds, then raises its error."""
+class _Stages:
+    """Shows how far a session is: its history is read when its revision is another one."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._since: float | None = None
+    def __init__(self, client: Client, progress: Progress) -> None:
+        self._client, self._progress = client, progress
+        self._session, self._revision = "", 0
+        self._stages: list[Stage] = []
 
-    def succeeded(self) -> None:
-        self._since = None
-
-    def failed(self, error: Unreachable | ApiError) -> None:
-        if isinstance(error, ApiError) and error.status not in (502, 503, 504):
-            raise error
-        self._since = self._since or self._clock.monotonic()
-        if self._clock.monotonic() - self._since > OUTAGE_S:
-            raise error
+    async def show(self, view: SessionView) -> None:
+        if view.id != self._session:
+            self._session, self._revision = view.id, 0
+            self._progress.restart()
+        if view.revision != self._revision:
+            self._stages = stages(await self._client.history(view.id), view.type)
+            self._revision = view.revision
+        self._progress.show(self._stages, hold_note(view), current_activity(view))
 
 
 async def until_ready(
-    client: Client, name: str, *, clock: Clock, progress: Progress, timeout_s: float | None
+    client: Client,
+    endpoint: EndpointView,
+    *,
+    clock: Clock,
+    progress: Progress,
+    timeout_s: float | None,
 ) -> EndpointView | ReplicaView:
     """The endpoint as soon as a replica is ready, or the replica that failed first.
 
     Raises ``WaitTimeout``, and ``Conflict`` when the endpoint is deleted during the wait.
     """
-    outage, following = OutageTolerance(clock), ""
-    step = f"it keeps starting: `moorage describe {name}` shows what it waits for"
-    async for _ in polls(clock, timeout_s, f"the start of {name}", step):
+    name, shown = endpoint.name, _Stages(client, progress)
+
+    async def read() -> EndpointView:
         try:
             view = await client.get_endpoint(name)
-            replica = leading_replica(view)
-            if replica is not None:
-                if replica.session_id != following:
-                    following = replica.session_id
-                    progress.restart()
-                session = await client.get_session(following)
-                progressed = stages(await client.history(following))
-                progress.show(progressed, hold_note(session), current_activity(session))
-        except Unreachable as error:
-            outage.failed(error)
-            continue
+            if (replica := leading_replica(view)) is not None:
+                await shown.show(await client.get_session(replica.session_id))
         except ApiError as error:
             if error.status == 404:
                 raise Conflict(f"{name} was deleted during the wait") from error
-            outage.failed(error)
-            continue
-        outage.succeeded()
-        if view.ready:
-            return view
-        if (failed := failed_replica(view)) is not None:
-            return failed
-    raise AssertionError("polls() only ends by raising")
+            raise
+        return view
+
+    step = f"it keeps starting: `moorage describe {name}` shows what it waits for"
+    states = client.states(read, "session", "endpoint", about=endpoint.id, timeout_s=timeout_s, clock=clock)
+    with timeout_of(timeout_s, f"the start of {name}", step):
+        view = await first(states, lambda view: bool(view.ready) or failed_replica(view) is not None)
+    return view if view.ready else failed_replica(view) or view
+
+
+async def until_rolled_out(
+    client: Client, name: str, *, clock: Clock, timeout_s: float | None
+) -> RolloutView:
+    """The state of the rollout as soon as it is over. Raises ``WaitTimeout``."""
+    view = await client.rollout_status(name)
+    if view.state != "progressing":
+        return view
+    endpoint = await client.get_endpoint(name)
+    states = client.states(
+        lambda: client.rollout_status(name),
+        "session",
+        "endpoint",
+        about=endpoint.id,
+        timeout_s=timeout_s,
+        clock=clock,
+    )
+    step = f"it goes on: `moorage describe {name}` shows its replicas"
+    with timeout_of(timeout_s, f"the rollout of {name}", step):
+        return await first(states, lambda view: view.state != "progressing")
 
 
 async def until_session(
     client: Client,
-    ref: str,
+    session: SessionView,
     condition: Callable[[SessionView], bool],
     *,
     clock: Clock,
@@ -110,21 +121,18 @@ async def until_session(
     timeout_s: float | None = None,
 ) -> SessionView:
     """The session as soon as ``condition`` holds. Raises ``WaitTimeout``."""
-    outage = OutageTolerance(clock)
-    step = f"nothing was stopped: `moorage describe {ref}` shows its state"
-    async for _ in polls(clock, timeout_s, f"waiting for {ref}", step):
-        try:
-            view = await client.get_session(ref)
-            if progress is not None:
-                progressed = stages(await client.history(ref), view.type)
-                progress.show(progressed, hold_note(view), current_activity(view))
-        except (Unreachable, ApiError) as error:
-            outage.failed(error)
-            continue
-        outage.succeeded()
-        if condition(view):
-            return view
-    raise AssertionError("polls() only ends by raising")
+    shown = None if progress is None else _Stages(client, progress)
+
+    async def read() -> SessionView:
+        view = await client.get_session(session.id)
+        if shown is not None:
+            await shown.show(view)
+        return view
+
+    step = f"nothing was stopped: `moorage describe {session.name}` shows its state"
+    states = client.states(read, "session", about=session.id, timeout_s=timeout_s, clock=clock)
+    with timeout_of(timeout_s, f"waiting for {session.name}", step):
+        return await first(states, condition)
 
 
 async def until_ended(
@@ -135,9 +143,7 @@ async def until_ended(
     for session in sessions:
         remaining_s = None if timeout_s is None else max(timeout_s - (clock.monotonic() - start), 0)
         try:
-            views.append(
-                await until_session(client, session.id, has_ended, clock=clock, timeout_s=remaining_s)
-            )
+            views.append(await until_session(client, session, has_ended, clock=clock, timeout_s=remaining_s))
         except WaitTimeout:
             raise WaitTimeout(
                 f"{session.name} has not ended within {format_duration(timeout_s or 0)}",

@@ -26,7 +26,6 @@ from moorage.server.process import shutdown_event
 MODEL = "tiny-random"
 QUESTION = "What does a moorage do?"
 READY_TIMEOUT_S = 90.0
-POLL_INTERVAL_S = 0.05
 MAX_TOKENS = 40
 
 
@@ -115,17 +114,17 @@ async def _serve_and_ask(client: Client, platform: AllInOne, key: str, model: Pa
 
 async def _until_ready(client: Client, stages: Stages) -> EndpointView:
     try:
-        async with asyncio.timeout(READY_TIMEOUT_S):
-            while True:
-                view = await client.get_endpoint(MODEL)
-                if view.status is EndpointStatus.READY:
-                    stages.done("the engine generated its first token: ready")
-                    return view
-                if view.failures:
-                    _raise_not_ready(view)
-                await asyncio.sleep(POLL_INTERVAL_S)
+        view = await client.wait_endpoint(
+            MODEL,
+            lambda one: one.status is EndpointStatus.READY or one.failures > 0,
+            timeout_s=READY_TIMEOUT_S,
+        )
     except TimeoutError:
-        _raise_not_ready(await client.get_endpoint(MODEL))
+        view = await client.get_endpoint(MODEL)
+    if view.status is not EndpointStatus.READY:
+        _raise_not_ready(view)
+    stages.done("the engine generated its first token: ready")
+    return view
 
 
 def _raise_not_ready(view: EndpointView) -> NoReturn:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from moorage.sdk.agents import AgentCalls
 from moorage.sdk.apps import AppCalls
-from moorage.sdk.endpoints import EndpointCalls
 from moorage.sdk.groups import GroupCalls
 from moorage.sdk.identity import IdentityCalls
 from moorage.sdk.keys import KeyCalls
@@ -12,14 +11,14 @@ from moorage.sdk.metering import MeteringCalls
 from moorage.sdk.peers import PeerCalls
 from moorage.sdk.scheduler import SchedulerCalls
 from moorage.sdk.secrets import SecretCalls
-from moorage.sdk.sessions import SessionCalls
 from moorage.sdk.templates import TemplateCalls
+from moorage.sdk.waiting import WaitCalls
 from moorage.sdk.watching import WatchCalls
 
 
 class Client(
-    SessionCalls,
-    EndpointCalls,
+    WaitCalls,
+    WatchCalls,
     AgentCalls,
     GroupCalls,
     AppCalls,
@@ -30,7 +29,6 @@ class Client(
     IdentityCalls,
     MeteringCalls,
     TemplateCalls,
-    WatchCalls,
 ):
     """Typed calls to one manager: ``async with Client(url, key) as client``.
 

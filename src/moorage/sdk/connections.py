@@ -1,7 +1,7 @@
-"""HTTP connections of plain calls: a request, and its answer as a whole.
+"""HTTP connections of plain calls: a request, and its answer as a whole; and of streams of events.
 
-h11 parses, and connections are kept between calls. Streams and WebSockets use aiohttp, which takes more CPU
-to import than the rest of a short command.
+h11 parses, and connections are kept between calls. Logs and WebSockets use aiohttp, which takes more CPU to
+import than the rest of a short command.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import h11
@@ -42,10 +43,8 @@ class Connections:
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None
     ) -> tuple[int, bytes]:
         """Status and body of the answer. Raises ``OSError``; of its kinds, ``Closed``."""
-        host = self._base.raw_authority.rpartition("@")[2]
         length = {} if body is None else {"Content-Length": str(len(body))}
-        fields = {"Host": host, "Accept": "*/*", **headers, **length}
-        request = h11.Request(method=method, target=target, headers=list(fields.items()))
+        request = self._request(method, target, {**headers, **length})
         async with self._free:
             while self._kept:
                 connection = self._kept.pop()
@@ -58,6 +57,21 @@ class Connections:
                     if method not in _REPEATABLE:
                         raise
             return await self._exchange(await self._connect(), request, body)
+
+    async def stream(self, target: str, headers: Mapping[str, str]) -> Streamed:
+        """Begin a GET on a connection of its own, which the caller closes. Raises as ``exchange`` does."""
+        connection = await self._connect()
+        try:
+            status = await connection.begin(self._request("GET", target, headers))
+        except BaseException:
+            connection.close()
+            raise
+        return Streamed(status, connection)
+
+    def _request(self, method: str, target: str, headers: Mapping[str, str]) -> h11.Request:
+        host = self._base.raw_authority.rpartition("@")[2]
+        fields = {"Host": host, "Accept": "*/*", **headers}
+        return h11.Request(method=method, target=target, headers=list(fields.items()))
 
     def close(self) -> None:
         while self._kept:
@@ -88,24 +102,46 @@ class Connections:
                 connection.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """An answer whose body comes in pieces."""
+
+    status: int
+    _connection: _Connection
+
+    async def next_piece(self) -> bytes | None:
+        """None at the end. Can be cancelled and called again. Raises as ``exchange`` does."""
+        return await self._connection.next_piece()
+
+    def close(self) -> None:
+        self._connection.close()
+
+
 class _Connection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._http = h11.Connection(h11.CLIENT)
         self._reader, self._writer = reader, writer
 
     async def exchange(self, request: h11.Request, body: bytes) -> tuple[int, bytes]:
+        status, pieces = await self.begin(request, body), list[bytes]()
+        while (piece := await self.next_piece()) is not None:
+            pieces.append(piece)
+        return status, b"".join(pieces)
+
+    async def begin(self, request: h11.Request, body: bytes = b"") -> int:
+        """Send a request. Returns the status of the answer, whose body ``next_piece`` reads."""
         events = (request, h11.Data(data=body), h11.EndOfMessage())
         self._writer.write(b"".join(self._http.send(event) or b"" for event in events))
-        status, pieces = 0, []
-        try:
-            while not isinstance(event := await self._next_event(), h11.EndOfMessage):
-                if isinstance(event, h11.Response):
-                    status = event.status_code
-                elif isinstance(event, h11.Data):
-                    pieces.append(event.data)
-        except h11.RemoteProtocolError as error:
-            raise (Closed if self._reader.at_eof() else ConnectionError)(str(error)) from error
-        return status, b"".join(pieces)
+        while not isinstance(event := await self._next_event(), h11.Response):
+            pass  # 100 and its kind
+        return event.status_code
+
+    async def next_piece(self) -> bytes | None:
+        """The next piece of the body; None at its end."""
+        while not isinstance(event := await self._next_event(), h11.EndOfMessage):
+            if isinstance(event, h11.Data):
+                return bytes(event.data)
+        return None
 
     def ended(self) -> bool:
         return self._reader.at_eof()
@@ -120,8 +156,13 @@ class _Connection:
         self._writer.transport.abort()
 
     async def _next_event(self) -> h11.Event:
-        while True:
-            event = self._http.next_event()
-            if isinstance(event, h11.Event):
-                return event
-            self._http.receive_data(await self._reader.read(_CHUNK_BYTES))
+        try:
+            while True:
+                event = self._http.next_event()
+                if isinstance(event, h11.ConnectionClosed):
+                    raise Closed("the server closed the connection before its answer")
+                if isinstance(event, h11.Event):
+                    return event
+                self._http.receive_data(await self._reader.read(_CHUNK_BYTES))
+        except h11.RemoteProtocolError as error:
+            raise (Closed if self._reader.at_eof() else ConnectionError)(str(error)) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Mapping
+from contextlib import closing
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 from urllib.parse import quote
@@ -15,7 +16,7 @@ from yarl import URL
 import moorage
 from moorage.common.model.errors import InvalidInput
 from moorage.common.views.resources import Health, Page, Problem
-from moorage.sdk.connections import Closed, Connections
+from moorage.sdk.connections import Closed, Connections, Streamed
 from moorage.sdk.errors import ApiError, Unreachable, connection_error
 from moorage.sdk.verification import untrusted, verification
 
@@ -113,6 +114,27 @@ class Transport:
             return answer_type.model_validate_json(raw)
         except ValidationError as error:
             raise ApiError(status, not_moorage(self.url, status, raw)) from error
+
+    async def stream(
+        self, path: str, query: Mapping[str, str | None], headers: Mapping[str, str], *, begin_s: float
+    ) -> Streamed:
+        """The answer to a GET whose body comes in pieces. ``begin_s``: how long it may take to begin.
+
+        Raises ``ApiError`` and ``Unreachable``; reading it raises ``OSError``.
+        """
+        target = self.address(path, query).raw_path_qs
+        try:
+            async with asyncio.timeout(begin_s):
+                answer = await self._open().stream(target, self._headers | dict(headers))
+                if answer.status < 300:
+                    return answer
+                refusal = b""
+                with closing(answer):
+                    while piece := await answer.next_piece():
+                        refusal += piece
+        except OSError as error:  # TimeoutError, too
+            raise self.unreachable(error) from error
+        raise ApiError(answer.status, problem_of(self.url, answer.status, refusal))
 
     async def every(
         self, page_type: type[Page[T]], path: str, query: Mapping[str, str | None] | None = None

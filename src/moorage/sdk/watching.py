@@ -1,16 +1,12 @@
-"""Calls for watching: events as they happen, counts by resource group, and who holds which device."""
+"""Calls for watching: counts by resource group, and who holds which device."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
 from datetime import datetime
 
-from moorage.common.views.events import AgentOccupancy, EventKind, OccupancyHistory, Overview, Step
+from moorage.common.views.events import AgentOccupancy, OccupancyHistory, Overview, Step
 from moorage.common.views.resources import Page
 from moorage.sdk.transport import Transport
-
-# The manager sends a heartbeat every 15 s.
-_SILENCE_S = 40.0
 
 
 class WatchCalls(Transport):
@@ -45,19 +41,3 @@ class WatchCalls(Transport):
             "step": step,
         }
         return await self.call(OccupancyHistory, "GET", "/v1/occupancy/history", query=query)
-
-    async def changes(self, kinds: Collection[EventKind] = ()) -> AsyncIterator[None]:
-        """Yields when the stream has begun, and then whenever something has changed: what, the other calls
-        tell. ``kinds``: only changes of these; empty means all.
-
-        Raises ``ApiError``, and ``Unreachable`` when the connection breaks: watch again, and read everything.
-        """
-        from moorage.sdk.streams import read_stream
-
-        address = self.address("/v1/events", {"kinds": ",".join(sorted(kinds)) or None})
-        pieces = read_stream(
-            self.http, address, timeout_s=self.timeout, idle_s=_SILENCE_S, unreachable=self.unreachable
-        )
-        async for piece in pieces:
-            if b"data:" in piece:
-                yield

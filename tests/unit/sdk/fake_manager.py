@@ -32,7 +32,8 @@ KEY = ADMIN_KEY
 class FakeManager:
     """``with FakeManager() as manager``: ``manager.url`` and ``manager.openai_url`` are served.
 
-    Polling drives the scripts: reading a session or an endpoint advances it by one status.
+    Reading drives the scripts: it advances a session or an endpoint by one status, and the event stream says
+    so.
     ``canned``: responses in place of the API's, by method and path. ``lost_responses``: creations that happen
     without a response. ``requests``: method and path of every request.
     """
@@ -48,6 +49,7 @@ class FakeManager:
         self.lost_responses = 0
         self.requests: list[str] = []
         self.url = self.openai_url = ""
+        self.events = MemoryEvents()
         self._services = ApiServices(
             store=self.store,
             endpoints=self.store.endpoints,
@@ -56,7 +58,7 @@ class FakeManager:
             logs=self.store.sessions,
             execs=MemoryExecs(),
             workspaces=MemoryWorkspaces(),
-            events=MemoryEvents(),
+            events=self.events,
             checks=_starting,
             metrics=_no_metrics,
             max_body_bytes=64 * 1024,
@@ -149,10 +151,15 @@ class FakeManager:
             case "/v1/sessions/{ref}":
                 session = self.store.sessions.find(request.match_info["ref"])
                 if session is not None and (session.endpoint is None or session.status is Status.TERMINATING):
-                    session.advance()
+                    self._advance_one(session)
             case "/v1/endpoints/{name}":
                 for replica in self.store.endpoints.replicas(request.match_info["name"]):
-                    replica.advance()
+                    self._advance_one(replica)
+
+    def _advance_one(self, session: ScriptedSession) -> None:
+        if session.script:
+            session.advance()
+            self.events.parts.put_nowait(b"event: session\ndata: {}\n\n")
 
 
 async def _no_metrics() -> bytes:

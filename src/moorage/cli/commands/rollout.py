@@ -12,7 +12,7 @@ from moorage.cli.errors import FAILURE
 from moorage.cli.output import format_age, print_facts, print_table, printable
 from moorage.cli.session_options import Timeout
 from moorage.cli.summary import explain_failure
-from moorage.cli.wait import polls
+from moorage.cli.wait import until_rolled_out
 
 if TYPE_CHECKING:
     from moorage.common.views.endpoints import RolloutView
@@ -41,12 +41,7 @@ def status(
     async def work(client: Client) -> RolloutView:
         if not wait:
             return await client.rollout_status(name)
-        step = f"it goes on: `moorage describe {name}` shows its replicas"
-        async for _ in polls(cli.clock, timeout, f"the rollout of {name}", step):
-            view = await client.rollout_status(name)
-            if view.state != "progressing":
-                return view
-        raise AssertionError("polls() only ends by raising")
+        return await until_rolled_out(client, name, clock=cli.clock, timeout_s=timeout)
 
     view = cli.run(work)
     if cli.json:

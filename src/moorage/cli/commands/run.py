@@ -172,12 +172,12 @@ async def _follow(cli: Cli, client: Client, created: SessionView) -> SessionView
         with Progress(cli.err, created.name) as progress:
             view = await until_session(
                 client,
-                created.id,
+                created,
                 partial(_has_log, copied),
                 clock=cli.clock,
                 progress=progress,
             )
-        for attempt in range(copied + 1, view.attempt):  # attempts that ended between two polls
+        for attempt in range(copied + 1, view.attempt):  # attempts that ended between two reads
             await _copy_log(cli, client, view, sink, attempt)
             cli.note(f"moorage: {created.name} is retried after attempt {attempt}")
         copied = view.attempt - 1
@@ -187,7 +187,7 @@ async def _follow(cli: Cli, client: Client, created: SessionView) -> SessionView
         copied = view.attempt
         view = await until_session(
             client,
-            created.id,
+            created,
             partial(_is_over, copied),
             clock=cli.clock,
         )

@@ -217,9 +217,7 @@ async def _serve(
     if not wait:
         return created
     with Progress(cli.err, spec.name) as progress:
-        outcome = await until_ready(
-            client, spec.name, clock=cli.clock, progress=progress, timeout_s=timeout_s
-        )
+        outcome = await until_ready(client, created, clock=cli.clock, progress=progress, timeout_s=timeout_s)
     if isinstance(outcome, ReplicaView):
         await _report_failure(cli, client, spec.name, outcome, keep)
     return outcome

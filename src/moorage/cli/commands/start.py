@@ -127,7 +127,7 @@ async def _until_running(
     with Progress(cli.err, created.name) as progress:
         return await until_session(
             client,
-            created.id,
+            created,
             lambda view: view.status not in _BEFORE_RUNNING,
             clock=cli.clock,
             progress=progress,

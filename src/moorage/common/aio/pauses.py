@@ -34,6 +34,8 @@ AFTER_WRITE = Pause("write", 3.0, 0.02)
 AFTER_TICK = Pause("tick", 2.0, 0.04)
 # An agent, between two reports: reporting takes at most a tenth of a CPU, however many kernels there are.
 AFTER_REPORT = Pause("report", 10.0, 0.1, shortest_s=0.002)
+# The event feed, after it has told the watchers of changes.
+AFTER_EVENTS = Pause("events", 10.0, 0.25, shortest_s=0.01)
 # A proxy, between two copies of its route table on disk.
 AFTER_SAVE = Pause("save", 20.0, 30.0)
 # An agent, if reports wait in the manager: it requests a pause, by how long they wait.

@@ -40,6 +40,9 @@ class EventQuery(NoQuery):
     kinds: Annotated[list[EventKind], BeforeValidator(split_list)] = Field(
         [], description="Only these kinds, comma-separated or repeated; all by default."
     )
+    about: Annotated[NoNul, Field(max_length=100)] = Field(
+        "", description="Only what concerns the session or endpoint with this id, its replicas included."
+    )
 
 
 class OccupancyQuery(PageQuery):
@@ -69,6 +72,7 @@ async def stream_events(call: Call[None, EventQuery]) -> web.StreamResponse:
         None if key is None else key.resource_groups,
         frozenset(call.query.kinds) or None,
         closed,
+        call.query.about,
     )
     stream = call.deps.events.stream(audience, request.headers.get("Last-Event-ID", "")[:100])
     response: web.StreamResponse | None = None

@@ -1,7 +1,8 @@
 """Event feed: gathers which rows changed, reads them once for all watchers, and wakes the watchers.
 
-Changes of the same row within ``GATHER_S`` become one event, with what the row holds at that moment. Nothing
-is read while nobody watches.
+Changes of the same row that arrive shortly after each other become one event, with what the row holds at that
+moment: few watchers are told at once, many at most every quarter of a second. Nothing is read while nobody
+watches.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
+from moorage.common.aio.pauses import AFTER_EVENTS
 from moorage.common.model.errors import StoreUnavailable
 from moorage.common.model.ids import AgentId, EndpointId, SessionId
 from moorage.common.views.events import GroupChange, StreamStart
@@ -22,7 +24,8 @@ from moorage.manager.store import Store
 from moorage.manager.store.notifier import Topic
 from moorage.manager.store.overviews import Change
 
-GATHER_S = 0.25
+# To write an event to one watcher takes about so long.
+WRITE_EACH_S = 0.000_1
 HEARTBEAT_S = 15.0
 # So long after the last watcher has left, changes are still gathered: it may come back and resume.
 RESUMABLE_S = 60.0
@@ -71,7 +74,7 @@ class EventFeed:
 
     async def _tick(self) -> None:
         sessions, agents, endpoints = set(self._sessions), set(self._agents), set(self._endpoints)
-        groups = set(self._groups)
+        groups, began_at = set(self._groups), self._clock.monotonic()
         self._sessions.clear()
         self._agents.clear()
         self._endpoints.clear()
@@ -87,7 +90,8 @@ class EventFeed:
         self._log.append([_of_group(name) for name in sorted(groups)])
         if changes or groups:
             self._wake()
-            await asyncio.sleep(GATHER_S)
+            took_s = self._clock.monotonic() - began_at + self._streams * WRITE_EACH_S
+            await asyncio.sleep(AFTER_EVENTS.after(took_s))
 
     def _restart(self) -> None:
         """Changes were missed: a new log, so that every watcher reads everything again."""
@@ -159,7 +163,11 @@ async def _wait(woken: asyncio.Event, longest_s: float) -> None:
 
 
 def _encoded(change: Change) -> EncodedEvent:
-    return EncodedEvent(change.view.kind, change.view.model_dump_json(), change.projects, change.group)
+    view = change.view
+    about = {view.id}
+    if view.kind == "session" and view.endpoint_id is not None:
+        about.add(view.endpoint_id)
+    return EncodedEvent(view.kind, view.model_dump_json(), change.projects, change.group, frozenset(about))
 
 
 def _of_group(name: str) -> EncodedEvent:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from moorage.manager.identity.audience import Audience
 
@@ -18,12 +19,13 @@ CAPACITY = 10_000
 @dataclass(frozen=True, slots=True)
 class EncodedEvent:
     """``projects``: only their watchers see it; None: all do. ``group``: only watchers who may name this
-    resource group see it; empty: all do."""
+    resource group see it; empty: all do. ``about``: ids that a watcher may follow alone."""
 
     kind: str
     data: str
     projects: frozenset[str] | None = None
     group: str = ""
+    about: frozenset[str] = frozenset()
 
 
 class EventLog:
@@ -62,12 +64,9 @@ class EventLog:
             return b""
         key = audience, position
         if key not in self._shared:
-            first = position - self._oldest
-            self._shared[key] = b"".join(
-                text
-                for index, (event, text) in enumerate(self._events)
-                if index >= first and _sees(audience, event)
-            )
+            newest_first = islice(reversed(self._events), self.end - position)
+            seen = [text for event, text in newest_first if _sees(audience, event)]
+            self._shared[key] = b"".join(reversed(seen))
         return self._shared[key]
 
     @property
@@ -77,6 +76,8 @@ class EventLog:
 
 def _sees(audience: Audience, event: EncodedEvent) -> bool:
     if audience.kinds is not None and event.kind not in audience.kinds:
+        return False
+    if audience.about and audience.about not in event.about:
         return False
     if event.group in audience.closed:
         return False

@@ -92,3 +92,4 @@ class ReplicaStore:
         """All its replicas have its current revision and are ready."""
         args = endpoint.endpoint_id, endpoint.revision, term
         await self._connection.fetch(SQL["endpoint_completed"], *args)
+        self._notifier.notify_endpoints([EndpointId(endpoint.endpoint_id)])
