@@ -21,7 +21,7 @@ from pydantic import BaseModel
 
 from moorage import __version__
 from moorage.__main__ import app
-from moorage.agent.metrics import AgentMetrics
+from moorage.agent.metrics import AgentMetrics, page_of
 from moorage.common.config.settings import Settings
 from moorage.common.model import features
 from moorage.common.model.reasons import REASONS
@@ -74,7 +74,7 @@ def metrics() -> Iterator[tuple[str, str]]:
     usage: Any = SimpleNamespace(latest=SimpleNamespace(devices={}, kernels={}, node=(0, 0)), dropped=0)
     agent = AgentMetrics(sampler=usage, offers=list, kernels=dict, connected=bool)
     found: dict[str, str] = {}
-    for text in (ManagerMetrics().render(), agent.text(), ProxyMetrics().text(), exposition([])):
+    for text in (ManagerMetrics().render(), page_of(agent)(), ProxyMetrics().text(), exposition([])):
         found |= re.findall(r"^# HELP (moorage_\S+) (.*)$", text.decode(), re.MULTILINE)
     # The client library adds the creation time of every counter and histogram.
     yield from ((name, meaning) for name, meaning in found.items() if not name.endswith("_created"))

@@ -1,5 +1,6 @@
 """Agent: runs the kernels of one node and reports their state to the manager."""
 
 from moorage.agent.service import Agent
+from moorage.agent.sites import Sites
 
-__all__ = ["Agent"]
+__all__ = ["Agent", "Sites"]

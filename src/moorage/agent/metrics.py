@@ -59,22 +59,10 @@ class AgentMetrics(Collector):
     ) -> None:
         self._sampler, self._offers, self._kernels, self._connected = sampler, offers, kernels, connected
         self._doubtful_jobs = doubtful_jobs
-        self._registry = CollectorRegistry()
-        ProcessCollector(namespace="moorage_agent", registry=self._registry)
-        self._registry.register(self)
-        self._registry.register(TaskCollector())
-
-    def text(self) -> bytes:
-        """Prometheus text format."""
-        return generate_latest(self._registry)
 
     def collect(self) -> Iterable[Metric]:
         info = _gauge("info", "Information about this agent.", ["version"])
         info.add_metric([__version__], 1)
-        connected = _gauge(
-            "connected", "1 if orders have been applied on the current connection, else 0.", []
-        )
-        connected.add_metric([], int(self._connected()))
         states = _gauge("kernels", "Kernels of this agent, by state.", ["state"])
         kernels = self._kernels()
         for state in ObservedState:
@@ -83,7 +71,7 @@ class AgentMetrics(Collector):
         doubtful.add_metric([], len(self._doubtful_jobs()))
         return [
             info,
-            connected,
+            _connected(self._connected()),
             states,
             doubtful,
             *self._device_metrics(),
@@ -141,6 +129,49 @@ class AgentMetrics(Collector):
 
 def _gauge(name: str, description: str, labels: list[str]) -> GaugeMetricFamily:
     return GaugeMetricFamily(f"moorage_agent_{name}", description, labels=labels)
+
+
+class _MetricsOfSites(Collector):
+    def __init__(self, agents: Callable[[], Mapping[str, AgentMetrics | None]]) -> None:
+        self._agents = agents
+
+    def describe(self) -> Iterable[Metric]:
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        families: dict[str, Metric] = {}
+        for agent_id, metrics in self._agents().items():
+            for family in metrics.collect() if metrics is not None else (_connected(False),):
+                merged = families.setdefault(family.name, family)
+                samples = [
+                    sample._replace(labels={"agent": agent_id} | sample.labels) for sample in family.samples
+                ]
+                if merged is family:
+                    merged.samples = samples
+                else:
+                    merged.samples.extend(samples)
+        return families.values()
+
+
+def page_of(metrics: Collector) -> Callable[[], bytes]:
+    """The page of an agent, with what belongs to its process, in Prometheus text format."""
+    registry = CollectorRegistry()
+    ProcessCollector(namespace="moorage_agent", registry=registry)
+    registry.register(metrics)
+    registry.register(TaskCollector())
+    return lambda: generate_latest(registry)
+
+
+def page_of_sites(agents: Callable[[], Mapping[str, AgentMetrics | None]]) -> Callable[[], bytes]:
+    """The page of several agents in one process, whose series have a label ``agent``. None for an agent that
+    has not started."""
+    return page_of(_MetricsOfSites(agents))
+
+
+def _connected(connected: bool) -> Metric:
+    family = _gauge("connected", "1 if orders have been applied on the current connection, else 0.", [])
+    family.add_metric([], int(connected))
+    return family
 
 
 @asynccontextmanager

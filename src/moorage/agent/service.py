@@ -51,6 +51,7 @@ from moorage.common.model.kernel import ENGINES
 from moorage.common.model.slots import JOBS, parse_size
 
 if TYPE_CHECKING:
+    from moorage.agent.metrics import AgentMetrics
     from moorage.common.config.settings import AgentSettings, CommonSettings
 
 log = structlog.get_logger("moorage.agent")
@@ -66,7 +67,8 @@ class Agent:
 
     ``home`` is the state directory of the installation (default: ``common.home``); the agent keeps its own
     state in ``home/agent-<id>``. ``ready`` is called each time the first orders of a connection are applied.
-    ``metrics_address`` is set while the agent serves metrics, "" otherwise.
+    ``metrics``: with ``agent.metrics_listen``, while the agent runs. ``serves_metrics``: it serves them
+    itself, at ``metrics_address``.
 
     Starting raises ``ConfigError`` or ``StartupError``; an unreachable manager is not an error.
     """
@@ -80,6 +82,7 @@ class Agent:
         link_token: str | None = None,
         home: Path | None = None,
         ready: Callable[[], None] | None = None,
+        serves_metrics: bool = True,
     ) -> None:
         self._settings, self._clock = settings, clock
         self._token = link_token or common.link_token or ""
@@ -113,7 +116,8 @@ class Agent:
         self._kernels: KernelManager | None = None
         self._start_record: AgentStart | None = None
         self._shutting_down = False
-        self.metrics_address = ""
+        self.metrics: AgentMetrics | None = None
+        self._serves_metrics, self.metrics_address = serves_metrics, ""
 
     async def __aenter__(self) -> Agent:
         async with AsyncExitStack() as stack:
@@ -292,15 +296,16 @@ class Agent:
         loops: list[_LoopSpec] = [("agent.health", health.tick, min(METRICS_S, health_s))] if health_s else []
         if self._settings.metrics_listen is not None:
             # Imported here: without this setting its packages need not be installed.
-            from moorage.agent.metrics import AgentMetrics, serve_metrics
+            from moorage.agent.metrics import AgentMetrics, page_of, serve_metrics
 
-            metrics = AgentMetrics(
+            metrics = self.metrics = AgentMetrics(
                 sampler=sampler, offers=lambda: self._offers, kernels=kernels.states,
                 connected=lambda: link.connected, doubtful_jobs=self._runtimes.doubtful_jobs,
             )  # fmt: skip
-            self.metrics_address = await stack.enter_async_context(
-                serve_metrics(self._settings.metrics_listen, metrics.text)
-            )
+            if self._serves_metrics:
+                self.metrics_address = await stack.enter_async_context(
+                    serve_metrics(self._settings.metrics_listen, page_of(metrics))
+                )
         if sampler is not None:
             stack.push_async_callback(sampler.close)
             loops.append(("agent.stats", sampler.tick, interval_s))

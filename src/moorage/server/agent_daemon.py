@@ -13,10 +13,11 @@ import sys
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 if TYPE_CHECKING:
-    from moorage.common.config.settings import AgentSettings, CommonSettings, Settings
+    from moorage.common.config.settings import AgentSettings, CommonSettings
+    from moorage.server.bootstrap import Agents
 
 # Optional imports of libraries that we hide to save memory. structlog imports rich for tracebacks that we do
 # not print (8 MB) and greenlet for contexts that we do not use (1 MB). requests imports a detector for the
@@ -24,12 +25,13 @@ if TYPE_CHECKING:
 HIDDEN_IMPORTS = ("rich", "greenlet", "charset_normalizer", "chardet")
 
 
-def exec_agent(settings: Settings, home: Path, token: str) -> NoReturn:
+def exec_agent(agents: Agents, common: CommonSettings, home: Path, token: str) -> NoReturn:
     """Replace this process by the agent daemon.
 
-    ``settings``: with the registration applied. ``home``: the resolved state directory.
+    ``agents``: with the registration applied. ``home``: the resolved state directory.
     """
-    values = settings.agent.model_dump(), settings.common.model_dump(), home, token
+    dumped = [agent.model_dump() for agent in agents.settings]
+    values = dumped, agents.of_sites, common.model_dump(), home, token
     # A memory file, because the values contain secrets. A pipe could not hold them all before exec.
     fd = os.memfd_create("moorage-agent", 0)
     with open(fd, "wb", closefd=False) as file:
@@ -42,7 +44,7 @@ def exec_agent(settings: Settings, home: Path, token: str) -> NoReturn:
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     os.execv(
         sys.executable,
-        [sys.executable, "-m", "moorage.server.agent_daemon", str(fd), settings.agent.id or "agent"],
+        [sys.executable, "-m", "moorage.server.agent_daemon", str(fd), agents.names or "agent"],
     )
 
 
@@ -62,18 +64,18 @@ def main() -> int:
     from moorage.server.process import needs_extra, run, serve
 
     with open(int(sys.argv[1]), "rb") as file:
-        agent_values, common_values, home, token = pickle.load(file)
+        agents, of_sites, common_values, home, token = pickle.load(file)
     # Validated before exec: attribute access is all that the agent needs, and it costs no pydantic.
-    settings = cast("AgentSettings", SimpleNamespace(**agent_values))
+    settings = [cast("AgentSettings", SimpleNamespace(**values)) for values in agents]
     common = cast("CommonSettings", SimpleNamespace(**common_values))
     logging.setup(common.log_format, common.log_level)
     try:
         with needs_extra("agent"):
-            from moorage.agent import Agent
-        component = Agent(settings, common, clock=SystemClock(), link_token=token, home=home)
-        return run(
-            serve(component, lambda agent: print(f"agent {agent.id} → {settings.manager}", flush=True))
-        )
+            from moorage.agent import Agent, Sites
+        parts: dict[str, Any] = {"clock": SystemClock(), "link_token": token, "home": home}
+        component = Sites(settings, common, **parts) if of_sites else Agent(settings[0], common, **parts)
+        managers = ", ".join(dict.fromkeys(one.manager for one in settings))
+        return run(serve(component, lambda agent: print(f"agent {agent.id} → {managers}", flush=True)))
     except MoorageError as error:
         step = f"; {error.next_step}" if error.next_step else ""
         print("moorage:", *(error.message + step).split(), file=sys.stderr)

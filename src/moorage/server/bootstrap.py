@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from moorage.common.aio.clock import Clock, SystemClock
 from moorage.common.aio.sockets import source_address
 from moorage.common.config import logging
 from moorage.common.config.loader import LoadedSettings, link_token, resolve_home
-from moorage.common.config.settings import Settings
+from moorage.common.config.settings import AgentSettings, ProxySettings, Settings
+from moorage.common.config.sites import given_keys
 from moorage.common.link.identity import identity_file
 from moorage.common.model.addresses import split_address, split_addresses
 from moorage.common.views.peers import PeerKind
+
+S = TypeVar("S", AgentSettings, ProxySettings)
 
 
 @dataclass(frozen=True)
@@ -43,13 +48,56 @@ def apply_registration(loaded: LoadedSettings, home: Path, kind: PeerKind) -> Se
     Raises ``ConfigError`` if several peers of this kind have registered below ``home`` and the settings name
     none of them.
     """
-    settings, origins = loaded.settings, loaded.origins
+    settings, given = loaded.settings, _given(loaded, kind)
+    return settings.model_copy(
+        update={kind: _registered(settings, getattr(settings, kind), kind, home, given)}
+    )
+
+
+@dataclass(frozen=True)
+class Agents:
+    """Settings of the agents of one process. ``of_sites``: they are those of ``agent.sites``."""
+
+    settings: tuple[AgentSettings, ...]
+    of_sites: bool = False
+
+    @property
+    def names(self) -> str:
+        return ",".join(one.id or "" for one in self.settings)
+
+
+def agents_of(loaded: LoadedSettings, home: Path) -> Agents:
+    """The agents of this process, with values from their stored identities in place of defaults. Raises
+    ``ConfigError`` as ``apply_registration`` does."""
+    settings = loaded.settings
+    if not loaded.sites:
+        return Agents((apply_registration(loaded, home, "agent").agent,))
+    shared = _given(loaded, "agent")
+    return Agents(
+        tuple(
+            _registered(settings, agent, "agent", home, shared | given_keys(settings.agent, name))
+            for name, agent in loaded.sites.items()
+        ),
+        of_sites=True,
+    )
+
+
+def _given(loaded: LoadedSettings, kind: PeerKind) -> frozenset[str]:
+    """The settings of this section that the user has set."""
+    return frozenset(
+        name.partition(".")[2]
+        for name, origin in loaded.origins.items()
+        if name.startswith(f"{kind}.") and origin != "default"
+    )
+
+
+def _registered(settings: Settings, section: S, kind: PeerKind, home: Path, given: Set[str]) -> S:
+    """``given``: the names of the settings that the user has set."""
     if settings.common.link_tls == "off":
-        return settings
-    section = getattr(settings, kind)
+        return section
     identity = identity_file(home, kind, section.id).load()
     if identity is None:
-        return settings
+        return section
     registered = {
         "id": identity.name,
         "manager": identity.link,
@@ -58,9 +106,5 @@ def apply_registration(loaded: LoadedSettings, home: Path, kind: PeerKind) -> Se
         if kind == "agent"
         else None,
     }
-    overrides = {
-        key: value
-        for key, value in registered.items()
-        if value is not None and origins.get(f"{kind}.{key}") == "default"
-    }
-    return settings.model_copy(update={kind: section.model_copy(update=overrides)})
+    overrides = {key: value for key, value in registered.items() if value is not None and key not in given}
+    return section.model_copy(update=overrides)

@@ -18,7 +18,8 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import ValidationError
 
 from moorage.common.aio.clock import Clock
-from moorage.common.config.settings import Settings
+from moorage.common.config.settings import AgentSettings, Settings
+from moorage.common.config.sites import SECRET, redacted, site_agents
 from moorage.common.model.errors import ConfigError, StartupError
 
 # Redacted in listings and messages. Each may also be read from a file: ``dsn_file`` in the configuration
@@ -46,15 +47,17 @@ _KEYS: dict[str, dict[str, Any]] = {
     section: _own_first(type(getattr(Settings(), section))) for section in Settings.model_fields
 }
 _ALL_KEYS = [f"{section}.{key}" for section, keys in _KEYS.items() for key in keys]
-_DEFAULT = "default"
+_DEFAULT, _SITES = "default", "agent.sites"
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
-    """``origins`` maps every ``section.key`` to ``default``, ``file PATH``, ``env NAME`` or ``flag --x``."""
+    """``origins`` maps every ``section.key`` to ``default``, ``file PATH``, ``env NAME`` or ``flag --x``.
+    ``sites``: the settings of the agent of each site, by name; empty for one agent."""
 
     settings: Settings
     origins: dict[str, str]
+    sites: dict[str, AgentSettings]
 
     def redacted(self) -> list[tuple[str, str, str]]:
         """Return every setting as (``section.key``, JSON value, origin), with secrets as ``***``."""
@@ -62,6 +65,7 @@ class LoadedSettings:
         for name, origin in self.origins.items():
             section, _, key = name.partition(".")
             value = getattr(getattr(self.settings, section), key)
+            value = redacted(value) if name == _SITES else value
             hidden = name in SECRETS and value is not None
             rows.append((name, "***" if hidden else json.dumps(value, default=str), origin))
         return rows
@@ -97,7 +101,9 @@ def load(file: Path | None, env: Mapping[str, str], flags: Mapping[str, str]) ->
     except ValidationError as error:
         raise ConfigError("; ".join(_explain(problem, given) for problem in error.errors())) from None
     return LoadedSettings(
-        settings, {name: given[name].origin if name in given else _DEFAULT for name in _ALL_KEYS}
+        settings,
+        {name: given[name].origin if name in given else _DEFAULT for name in _ALL_KEYS},
+        site_agents(settings.agent),
     )
 
 
@@ -142,7 +148,7 @@ def load_or_create_secret(name: str, path: Path, clock: Clock) -> str:
 
 
 def _from_flags(flags: Mapping[str, str]) -> dict[str, _Given]:
-    given = {}
+    given: dict[str, _Given] = {}
     for name, value in flags.items():
         origin = f"flag --{name.partition('.')[2].replace('_', '-')}"
         _check_name(name, origin)
@@ -152,7 +158,12 @@ def _from_flags(flags: Mapping[str, str]) -> dict[str, _Given]:
                 next_step=f"put it into a file, and set {name}_file in the configuration file or "
                 f"MOORAGE_{name.replace('.', '__').upper()}_FILE in the environment",
             )
-        given[name] = _Given(_decode(name, value, origin), origin)
+        if name == _SITES and f'"{SECRET}"' in value:
+            raise ConfigError(
+                f"{_SITES} has a {SECRET}, and every user of this machine can read arguments",
+                next_step=f"put it into a file, and set {SECRET}_file in its place",
+            )
+        _add(given, name, value, origin, Path.cwd())
     return given
 
 
@@ -217,11 +228,32 @@ def _add(given: dict[str, _Given], name: str, value: Any, origin: str, base: Pat
         name, value = secret, _read_secret(secret, base / Path(str(value)).expanduser())
     _check_name(name, origin)
     value = _decode(name, value, origin)
+    if name == _SITES:
+        value = _read_site_secrets(value, base)
     if name in given and given[name].value != value:
         raise ConfigError(
             f"{name} is set twice, by {given[name].origin} and by {origin}", next_step="remove one of them"
         )
     given[name] = _Given(value, origin)
+
+
+def _read_site_secrets(sites: Any, base: Path) -> Any:
+    """Replace ``heappe_secret_file`` of each site. Anything that is no table of tables is left to the
+    check."""
+    if not isinstance(sites, dict) or not all(isinstance(site, dict) for site in sites.values()):
+        return sites
+    read = {}
+    for name, site in sites.items():
+        given = {key: value for key, value in site.items() if key != f"{SECRET}_file"}
+        if len(given) != len(site):
+            if SECRET in given:
+                raise ConfigError(
+                    f"{_SITES}.{name} has both {SECRET} and {SECRET}_file", next_step="remove one of them"
+                )
+            path = base / Path(str(site[f"{SECRET}_file"])).expanduser()
+            given[SECRET] = _read_secret(f"{_SITES}.{name}.{SECRET}", path)
+        read[name] = given
+    return read
 
 
 def _read_secret(name: str, path: Path) -> str:
@@ -274,4 +306,6 @@ def _explain(problem: Any, given: Mapping[str, _Given]) -> str:
     name = ".".join(str(part) for part in problem["loc"][:2])
     item = given[name]
     value = "***" if name in SECRETS else repr(item.value)
+    if name == _SITES:  # it may have secrets
+        name, value = ".".join(str(part) for part in problem["loc"][:3]), type(problem["input"]).__name__
     return f"{name} = {value} from {item.origin}: {problem['msg'].removeprefix('Value error, ')}"

@@ -319,6 +319,10 @@ class AgentSettings(SlurmSettings, HeappeSettings, Section):
     without using a retry. Otherwise kernels run on, and the next start adopts them."""
     labels: dict[str, str] = {}
     """Labels of this node, which sessions may require."""
+    sites: dict[str, dict[str, Any]] = Field({}, repr=False)
+    """Sites that this process submits jobs to, each as an agent of its own, in sections [agent.sites.NAME]. A
+    site has id, runtimes, resource_group, address, port_range, labels, and the settings that begin with
+    heappe_ and slurm_; what it does not say is as in the section agent. Empty: one agent, without sites."""
 
 
 class ProxySettings(Section):

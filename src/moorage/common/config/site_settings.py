@@ -35,6 +35,9 @@ class SlurmSettings(BaseModel):
     path."""
     slurm_commands: str = ""
     """Directory of sbatch, squeue, scancel and sinfo. Empty: those of PATH."""
+    slurm_conf: Annotated[str, Field(pattern=r"^(/.*)?$")] = ""
+    """Configuration file of Slurm (SLURM_CONF), for a login node of several clusters. Empty: the default of
+    the node."""
     slurm_poll_s: Annotated[float, Field(ge=0.1, le=600)] = 10
     """Interval of squeue, one call for all jobs, in seconds."""
     slurm_heartbeat_timeout_s: Annotated[float, Field(ge=0)] = 1800

@@ -21,20 +21,23 @@ class RuntimeTraits:
     """``images``: kernels run in container images, which bring the engine along. ``own_network``: kernels
     listen on addresses of their own, so that they choose their ports. ``isolated_as``: what an agent offers
     beside the runtime if it isolates kernels from its own user and from each other; "" where kernels do not
-    run as processes of the agent's node. ``site_jobs``: kernels may be jobs of a site, with its queue."""
+    run as processes of the agent's node. ``site_jobs``: kernels may be jobs of a site, with its queue.
+    ``settings``: how the settings of an agent that submits to such a site begin; "" for runtimes of a
+    node."""
 
     images: bool = False
     own_network: bool = False
     isolated_as: str = ""
     site_jobs: bool = False
+    settings: str = ""
 
 
 RUNTIMES: Mapping[RuntimeName, RuntimeTraits] = MappingProxyType(
     {
         "process": RuntimeTraits(isolated_as="isolated-process"),
         "docker": RuntimeTraits(images=True, own_network=True),
-        "slurm": RuntimeTraits(site_jobs=True),
-        "heappe": RuntimeTraits(site_jobs=True),
+        "slurm": RuntimeTraits(site_jobs=True, settings="slurm_"),
+        "heappe": RuntimeTraits(site_jobs=True, settings="heappe_"),
         "fake": RuntimeTraits(site_jobs=True),
     }
 )

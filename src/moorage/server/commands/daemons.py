@@ -14,8 +14,9 @@ import typer
 from moorage.cli import app
 from moorage.common.http.own_certificate import client_ca_file
 from moorage.common.model.addresses import local_address
+from moorage.common.model.errors import ConfigError
 from moorage.server.agent_daemon import exec_agent
-from moorage.server.bootstrap import apply_registration, bootstrap
+from moorage.server.bootstrap import agents_of, apply_registration, bootstrap
 from moorage.server.commands.options import (
     ConfigFile,
     HomeDir,
@@ -67,6 +68,11 @@ def up(
         agent__stop_kernels_on_exit=stop_kernels,
         common__tls="ca" if tls else None, common__link_tls="on" if tls else None,
     )  # fmt: skip
+    if loaded.sites:
+        raise ConfigError(
+            f"agent.sites has {', '.join(loaded.sites)}; the agent of `moorage up` is that of this machine",
+            next_step="run `moorage agent` for the sites, with a MOORAGE_HOME of its own",
+        )
     boot = bootstrap(loaded)
     with needs_extra("all"):
         from moorage.server.all_in_one import AllInOne
@@ -153,7 +159,10 @@ def agent(
         typer.Option(help="Runtime to offer, such as slurm; repeatable. Default: those of a node."),
     ] = None,
 ) -> None:
-    """Run an agent: it runs kernels on this node. Kernels outlive it, and its next start adopts them."""
+    """Run an agent: it runs kernels on this node. Kernels outlive it, and its next start adopts them.
+
+    With `agent.sites` it runs an agent for each site of the configuration.
+    """
     if context.invoked_subcommand is not None:
         return
     loaded = load_settings(
@@ -163,7 +172,7 @@ def agent(
     )  # fmt: skip
     boot = bootstrap(loaded)
     # The agent runs for months: it replaces this process by one that holds no command line.
-    exec_agent(apply_registration(loaded, boot.home, "agent"), boot.home, boot.token)
+    exec_agent(agents_of(loaded, boot.home), loaded.settings.common, boot.home, boot.token)
 
 
 proxy_commands = typer.Typer()

@@ -9,7 +9,7 @@ from dataclasses import asdict
 import typer
 
 from moorage.cli import app
-from moorage.server.bootstrap import apply_registration, bootstrap
+from moorage.server.bootstrap import agents_of, bootstrap
 from moorage.server.commands.daemons import agent_commands
 from moorage.server.commands.options import (
     ConfigFile,
@@ -52,14 +52,15 @@ def agent_doctor(
 ) -> None:
     """Check this node as its agent needs it: manager, clock, disks, ports, limits, GPUs, Docker.
 
-    Each line is ok, warn or fail, with the next step. Exits with 1 if a check fails.
+    Each line is ok, warn or fail, with the next step. Exits with 1 if a check fails. With `agent.sites` the
+    checks are those of each site.
     """
     check_output_format(output)
     boot = bootstrap(load_settings(config, home, sets))
     with needs_extra("agent"):
-        from moorage.server.doctor.node import check_node
-    settings = apply_registration(boot.loaded, boot.home, "agent")
-    results = asyncio.run(check_node(settings, boot.home, boot.token, boot.clock))
+        from moorage.server.doctor.node import check_agents
+    agents = agents_of(boot.loaded, boot.home)
+    results = asyncio.run(check_agents(boot.loaded.settings, agents, boot.home, boot.token, boot.clock))
     _print_results(results, output)
     raise typer.Exit(exit_code(results))
 

@@ -11,6 +11,9 @@ from typing import Annotated
 
 import typer
 
+from moorage.common.aio.clock import Clock
+from moorage.common.config.loader import LoadedSettings
+from moorage.common.link.identity import identity_file
 from moorage.common.model.addresses import split_address, split_addresses
 from moorage.common.model.errors import ConfigError
 from moorage.common.views.peers import PeerKind
@@ -46,6 +49,9 @@ def agent_join(
     Afterwards `moorage agent` finds the manager without further settings. The token's secret does not leave
     this node. It is no argument, since every user of the node could read it there.
 
+    With `agent.sites` the agent of each site that has not joined does: the token needs as many uses. --id
+    names one of them.
+
     \b
     Examples:
       moorage agent join http://manager.example.com:8700
@@ -74,35 +80,52 @@ def _join(
     config: ConfigFile, home: HomeDir, sets: Overrides,
 ) -> None:  # fmt: skip
     boot = bootstrap(load_settings(config, home, sets))
-    settings = boot.loaded.settings
     with needs_extra(kind):
         from moorage.server.registration import join
-    default = settings.agent.id or socket.gethostname()
-    if kind == "proxy":
-        default = settings.proxy.id or f"{socket.gethostname()}-{split_address(settings.proxy.listen)[1]}"
-    name = id or default
-    if not _NAME.fullmatch(name):
-        article = "an" if kind == "agent" else "a"
-        raise ConfigError(
-            f"{name!r} is not a name for {article} {kind}",
-            next_step="set one with --id: letters, digits, dots, - and _, starting with a letter or digit",
-        )
+    names = _names(kind, boot.loaded, boot.home, boot.clock, id)
+    for name in names:
+        if not _NAME.fullmatch(name):
+            article = "an" if kind == "agent" else "a"
+            raise ConfigError(
+                f"{name!r} is not a name for {article} {kind}",
+                next_step="set one with --id: letters, digits, dots, - and _, the first a letter or digit",
+            )
     if link is not None:
         split_addresses(link)
 
     secret = _read_token(token_file)
 
     async def main() -> int:
-        identity = await join(url, secret, kind=kind, name=name, home=boot.home, clock=boot.clock, link=link)
-        group = f" in resource group {identity.resource_group}" if identity.resource_group else ""
-        print(
-            f"{kind} {identity.name} joined{group}; its certificate is valid until {identity.ends:%Y-%m-%d} "
-            "and renews itself"
-        )
+        for name in names:
+            identity = await join(
+                url, secret, kind=kind, name=name, home=boot.home, clock=boot.clock, link=link
+            )
+            group = f" in resource group {identity.resource_group}" if identity.resource_group else ""
+            print(
+                f"{kind} {identity.name} joined{group}; its certificate is valid until "
+                f"{identity.ends:%Y-%m-%d} and renews itself"
+            )
         print(f"next: moorage {kind}")
         return 0
 
     run_and_exit(main())
+
+
+def _names(kind: PeerKind, loaded: LoadedSettings, home: Path, clock: Clock, id: str | None) -> list[str]:
+    """Who joins. Raises ``ConfigError`` if all sites have."""
+    if id is not None:
+        return [id]
+    settings, host = loaded.settings, socket.gethostname()
+    if kind == "proxy":
+        return [settings.proxy.id or f"{host}-{split_address(settings.proxy.listen)[1]}"]
+    if not loaded.sites:
+        return [settings.agent.id or host]
+    names = [str(site.id) for site in loaded.sites.values()]
+    files = {name: identity_file(home, kind, name).load() for name in names}
+    missing = [name for name, known in files.items() if known is None or known.find_problem(clock.now())]
+    if not missing:
+        raise ConfigError(f"the agents of all sites have joined already: {', '.join(names)}")
+    return missing
 
 
 def _read_token(file: Path | None) -> str:

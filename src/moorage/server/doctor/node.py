@@ -11,6 +11,7 @@ import contextlib
 import shutil
 import socket
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from moorage.common.link.dial import dialer_for
 from moorage.common.link.identity import identity_file
 from moorage.common.model.addresses import split_addresses
 from moorage.common.model.errors import ConfigError, StartupError
+from moorage.server.bootstrap import Agents
 from moorage.server.doctor import checks
 from moorage.server.doctor.checks import GIB, CheckResult, Status
 from moorage.server.doctor.heappe import check_heappe
@@ -39,6 +41,24 @@ _STATE_BYTES, _DOCKER_BYTES = 10 * GIB, 50 * GIB
 _DOCKER_TIMEOUT_S, _MANAGER_TIMEOUT_S = 5.0, 5.0
 _CGROUPS = Path("/sys/fs/cgroup")
 _EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+async def check_agents(
+    settings: Settings, agents: Agents, home: Path, token: str, clock: Clock
+) -> list[CheckResult]:
+    """Those of every agent of this node. Sites are asked at the same time, and their results have their
+    agents' ids."""
+    found = await asyncio.gather(
+        *(
+            check_node(settings.model_copy(update={"agent": agent}), home, token, clock)
+            for agent in agents.settings
+        )
+    )
+    return [
+        replace(result, name=f"{agent.id}: {result.name}") if agents.of_sites else result
+        for agent, results in zip(agents.settings, found, strict=True)
+        for result in results
+    ]
 
 
 async def check_node(settings: Settings, home: Path, token: str, clock: Clock) -> list[CheckResult]:

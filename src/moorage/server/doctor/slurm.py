@@ -12,7 +12,7 @@ from pathlib import Path
 
 from moorage.agent.runtimes import Launch, RuntimeFailed
 from moorage.agent.runtimes.slurm.commands import Slurm
-from moorage.agent.runtimes.slurm.construction import defaults_of, work_directory
+from moorage.agent.runtimes.slurm.construction import commands_of, defaults_of, work_directory
 from moorage.agent.runtimes.slurm.job_options import sbatch_options
 from moorage.common.config.settings import AgentSettings
 from moorage.common.model.ids import KernelId
@@ -22,7 +22,7 @@ _NAME = "slurm"
 
 
 async def check_slurm(agent: AgentSettings, state: Path) -> list[CheckResult]:
-    slurm = Slurm(agent.slurm_commands)
+    slurm = commands_of(agent)
     folder = work_directory(agent, state)
     results = [await asyncio.to_thread(_work_directory, folder)]
     try:

@@ -13,18 +13,16 @@ from moorage.agent.runtimes.heappe.transport import Account
 from moorage.agent.state.logs import LogStore
 from moorage.agent.state.ports import PortAllocator
 from moorage.common.aio.clock import Clock
+from moorage.common.config.required import missing_for_heappe
 from moorage.common.model.errors import ConfigError
 
 if TYPE_CHECKING:
     from moorage.common.config.settings import AgentSettings
 
-_REQUIRED = ("heappe_url", "heappe_secret", "heappe_project")
-
 
 def account_of(settings: AgentSettings) -> Account:
     """Raises ``ConfigError``."""
-    required = _REQUIRED if settings.heappe_auth == "bearer" else ("heappe_user", *_REQUIRED)
-    if missing := [f"agent.{name}" for name in required if not getattr(settings, name)]:
+    if missing := [f"agent.{name}" for name in missing_for_heappe(settings)]:
         raise ConfigError(
             f"the runtime heappe needs {', '.join(missing)}",
             next_step="docs/hpc.md says what to ask the site for",

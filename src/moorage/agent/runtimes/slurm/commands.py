@@ -44,10 +44,12 @@ class Rejected(RuntimeFailed):
 
 
 class Slurm:
-    """``folder``: where the commands are; "" for those of PATH. ``calls``: how often one was run."""
+    """``folder``: where the commands are; "" for those of PATH. ``conf``: the configuration of the cluster;
+    "" for that of the node. ``calls``: how often one was run."""
 
-    def __init__(self, folder: str = "", *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, folder: str = "", *, conf: str = "", timeout_s: float = TIMEOUT_S) -> None:
         self._folder, self._timeout_s = folder, timeout_s
+        self._cluster = {"SLURM_CONF": conf} if conf else {}
         self.calls = 0
 
     async def submit(self, options: Sequence[str], script: Path) -> str:
@@ -122,7 +124,7 @@ class Slurm:
         try:
             process = await asyncio.create_subprocess_exec(
                 *(path, *arguments),
-                env=os.environ | {"SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"},
+                env=os.environ | {"SLURM_TIME_FORMAT": "%s", "LC_ALL": "C"} | self._cluster,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=pipe,
                 stderr=pipe,

@@ -21,6 +21,10 @@ def work_directory(settings: AgentSettings, state: Path) -> Path:
     return Path(settings.slurm_work_dir) if settings.slurm_work_dir else state / "jobs"
 
 
+def commands_of(settings: AgentSettings) -> Slurm:
+    return Slurm(settings.slurm_commands, conf=settings.slurm_conf)
+
+
 def defaults_of(settings: AgentSettings) -> JobDefaults:
     return JobDefaults(
         settings.slurm_partition,
@@ -47,4 +51,4 @@ def slurm_runtime(
         log_keep_files=settings.log_keep_files,
     )
     folders = JobFolders(work_directory(settings, state), logs)
-    return SlurmRuntime(Slurm(settings.slurm_commands), folders, rules, clock, identity)
+    return SlurmRuntime(commands_of(settings), folders, rules, clock, identity)

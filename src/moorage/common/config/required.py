@@ -1,0 +1,22 @@
+"""Settings without which a runtime that submits jobs to a site cannot work.
+
+Agents import this module: it needs no pydantic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from moorage.common.config.settings import AgentSettings
+
+
+def missing_for_heappe(settings: AgentSettings) -> list[str]:
+    required = ("heappe_url", "heappe_secret", "heappe_project")
+    names = required if settings.heappe_auth == "bearer" else ("heappe_user", *required)
+    return [name for name in names if not getattr(settings, name)]
+
+
+# By ``RuntimeTraits.settings``: the names of the settings that are missing.
+MISSING: Mapping[str, Callable[[AgentSettings], list[str]]] = {"heappe_": missing_for_heappe}
