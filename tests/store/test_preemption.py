@@ -191,3 +191,31 @@ async def test_victim_that_ends_while_its_agent_is_read_is_not_replaced(
     await tick(store)
     assert len(reads) == 2
     assert (await store.sessions.get(SYSTEM, "oldest")).status is Status.RUNNING
+
+
+async def test_victim_whose_devices_are_about_to_be_released_is_not_replaced(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of a kernel is written before its devices are released."""
+    agent = FakeAgent(store, gpus=3)
+    await agent.report()
+    await allow(store)
+    for name in ("oldest", "older", "newest"):
+        await add(store, name)
+        kernel = await runs(store, agent, name)
+    await add(store, "high", 90, resources={"cuda.device": 2})
+    await tick(store)
+
+    fetch, passes = DedicatedConnection.fetch, []
+
+    async def plans_before_release(self: DedicatedConnection, sql: str, *args: object) -> list[object]:
+        if sql == SQL["allocation_release"] and not passes:
+            passes.append(sql)
+            store.notifier.notify_capacity([AgentId(agent.name)], freed=False)
+            await tick(store)
+        return await fetch(self, sql, *args)
+
+    monkeypatch.setattr(DedicatedConnection, "fetch", plans_before_release)
+    await gone(agent, kernel)
+    assert passes
+    assert (await store.sessions.get(SYSTEM, "oldest")).status is Status.RUNNING

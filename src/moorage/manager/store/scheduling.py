@@ -88,7 +88,8 @@ class SchedulingStore:
         agents = await self._agents.peek(group)
         if agents is None:
             # In this order, as in ``AgentCache``.
-            kernel_rows = await self._db.fetch(SQL["agent_running_kernels"], None, [group])
+            ids = [row["id"] for row in await self._db.fetch(SQL["agent_ids"], group)]
+            kernel_rows = await self._db.fetch(SQL["agent_running_kernels"], ids, [group])
             agent_rows = await self._db.fetch(SQL["agent_states"], group)
             agents = planner_rows.agent_states(agent_rows, planner_rows.running_kernels(kernel_rows))
         cursors = await self._groups.cursors(group) if policy.agent_selection == "round-robin" else {}

@@ -1,13 +1,26 @@
--- The live kernels of those of the agents ($1; null: all) that are in these resource groups ($2), with their allocations and when each must end (index kernels_live_by_agent).
-SELECT k.agent_id, k.id, k.session_id, k.status = 'TERMINATING' OR s.status = 'TERMINATING' AS ending, k.status_since,
+-- What runs on those of the agents ($1) that are in these resource groups ($2): their live kernels (index
+-- kernels_live_by_agent), and ended ones whose allocations are not released yet (index allocations_held), with their
+-- allocations and when each must end.
+WITH asked AS MATERIALIZED (
+    SELECT id FROM agents WHERE id = ANY ($1::text[]) AND resource_group = ANY ($2::text[])
+), unreleased AS MATERIALIZED (
+    SELECT * FROM allocations WHERE agent_id = ANY (ARRAY(SELECT id FROM asked)) AND released_at IS NULL
+), held AS MATERIALIZED (
+    SELECT kernel_id, min(taken_at) AS taken_at, array_agg(slot ORDER BY slot, device_id) AS slots,
+           array_agg(device_id ORDER BY slot, device_id) AS devices, array_agg(amount ORDER BY slot, device_id) AS amounts
+    FROM unreleased GROUP BY kernel_id
+), found AS (
+    SELECT id FROM kernels
+    WHERE agent_id = ANY (ARRAY(SELECT id FROM asked)) AND status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')
+    UNION SELECT kernel_id FROM held
+)
+SELECT k.agent_id, k.id, k.session_id, k.status_since,
+       k.status IN ('TERMINATING', 'TERMINATED', 'CANCELLED', 'ERROR') OR s.status = 'TERMINATING' AS ending,
        CASE WHEN s.status = 'RUNNING' AND k.attempt = s.attempt THEN s.deadline_at END AS deadline_at, h.taken_at,
        s.priority, s.owner, s.project, s.endpoint_id, (s.spec ->> 'preemptible') IS DISTINCT FROM 'false' AS preemptible,
        least((s.spec ->> 'timeout_s')::float8, (s.spec ->> 'max_lifetime_s')::float8, (s.spec ->> 'walltime_s')::float8) AS runs_s,
        (s.spec ->> 'stop_grace_s')::float8 AS stop_s, h.slots, h.devices, h.amounts
-FROM kernels k JOIN sessions s ON s.id = k.session_id, LATERAL (
-    SELECT min(a.taken_at) AS taken_at, array_agg(a.slot) AS slots, array_agg(a.device_id) AS devices,
-           array_agg(a.amount) AS amounts
-    FROM (SELECT * FROM allocations WHERE kernel_id = k.id AND released_at IS NULL ORDER BY slot, device_id) a) h
-WHERE k.agent_id = ANY (ARRAY(SELECT id FROM agents WHERE ($1::text[] IS NULL OR id = ANY ($1)) AND resource_group = ANY ($2::text[])))
-  AND k.status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')
+FROM found f, LATERAL (SELECT * FROM kernels WHERE id = f.id OFFSET 0) k  -- OFFSET 0: by index, whatever is estimated
+    CROSS JOIN LATERAL (SELECT * FROM sessions WHERE id = k.session_id OFFSET 0) s
+    LEFT JOIN held h ON h.kernel_id = k.id
 ORDER BY k.agent_id, k.id
