@@ -146,11 +146,11 @@ class DiscoveryCalls:
         fresh = made is not None and now - made < timedelta(seconds=server.timing.clusters_cache_s)
         if not fresh or call.first("forcerefresh").lower() == "true":
             name = call.first("clustername")
-            value = (
-                [cluster_view(server.site, now, server.switches.callback_cluster, wanted)]
-                if name in ("", server.site.cluster)
-                else []
-            )
+            value = [
+                cluster_view(server.site, cluster_id, now, server.switches.callback_cluster, wanted)
+                for cluster_id, known in server.site.clusters.items()
+                if name in ("", known)
+            ]
             self._clusters[key] = (now, value)
         return reply(value)
 

@@ -144,7 +144,7 @@ class JobCalls:
         require((given.get("projectid") or 0) > 0, "ProjectId is not set.")
         server.sessions.require(user, server.site.project(given["projectid"]))
         require(
-            given.get("clusterid") == server.site.cluster_id,
+            given.get("clusterid") in server.site.clusters,
             f"Cluster '{given.get('clusterid')}' does not exist.",
         )
         if given.get("filetransfermethodid") is None:
@@ -153,10 +153,10 @@ class JobCalls:
         tasks: list[dict[str, Any]] = given.get("tasks") or []
         require(tasks, "Each job has to contain at least one task.")
         for task in tasks:
-            self._validate_task(task, given["filetransfermethodid"])
+            self._validate_task(task, given["filetransfermethodid"], given["clusterid"])
         return tasks
 
-    def _validate_task(self, task: dict[str, Any], file_transfer: int) -> None:
+    def _validate_task(self, task: dict[str, Any], file_transfer: int, cluster_id: int) -> None:
         server = self._server
         require(
             NAME.fullmatch(task.get("name") or ""), "Task Name contains illegal characters or is not set."
@@ -171,6 +171,9 @@ class JobCalls:
             raise Problem("problem", "Nullable object must have a value.")
         kind = server.site.node_type(task["clusternodetypeid"])
         require(kind, f"Node type '{task['clusternodetypeid']}' does not exist.")
+        require(
+            (kind.cluster_id or server.site.cluster_id) == cluster_id, "Node type is not of this cluster."
+        )
         require(
             task["walltimelimit"] <= kind.max_walltime_s, "WalltimeLimit exceeds the node type's MaxWalltime."
         )

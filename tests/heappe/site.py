@@ -48,6 +48,8 @@ class Template:
 
 @dataclass(frozen=True)
 class NodeType:
+    """``cluster_id``: 0 for the site's first cluster."""
+
     id: int
     name: str
     allocation: str
@@ -55,6 +57,7 @@ class NodeType:
     cores: int = 8
     max_walltime_s: int = 172_800
     queue: str = "qgpu"
+    cluster_id: int = 0
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,11 @@ class Project:
 
 @dataclass(frozen=True)
 class Site:
+    """``more_clusters``: id and name of those beside the first."""
+
     cluster_id: int = 2
     cluster: str = "bench"
+    more_clusters: tuple[tuple[int, str], ...] = ()
     file_transfer: int = 3
     zone: str = "Europe/Prague"
     bearer: bool = False
@@ -89,6 +95,10 @@ class Site:
     )
     ports: tuple[int, int] = (4000, 4100)
     prefix: str = ""
+
+    @property
+    def clusters(self) -> dict[int, str]:
+        return dict([(self.cluster_id, self.cluster), *self.more_clusters])
 
     def node_type(self, number: int) -> NodeType | None:
         return next((found for found in self.node_types if found.id == number), None)
@@ -127,11 +137,12 @@ def project_view(site: Site, project: Project, now: datetime, node_type: NodeTyp
         "CommandTemplates": [template_view(template) for template in templates],
         "ClusterProjectStoragePaths": [
             {
-                "ClusterId": site.cluster_id,
-                "ClusterName": site.cluster,
+                "ClusterId": cluster_id,
+                "ClusterName": name,
                 "ScratchStoragePath": "/scratch",
                 "ProjectStoragePath": "/project",
             }
+            for cluster_id, name in site.clusters.items()
         ],
     }
 
@@ -151,10 +162,14 @@ def template_view(template: Template) -> dict[str, Any]:
     }
 
 
-def cluster_view(site: Site, now: datetime, callback: bool, wanted: list[str]) -> dict[str, Any]:
+def cluster_view(
+    site: Site, cluster_id: int, now: datetime, callback: bool, wanted: list[str]
+) -> dict[str, Any]:
     projects = [p for p in site.projects if p.ends_in_days > 0 and (not wanted or p.accounting in wanted)]
     kinds = []
     for kind in site.node_types:
+        if (kind.cluster_id or site.cluster_id) != cluster_id:
+            continue
         if not projects or not any(template.node_type == kind.id for template in site.templates):
             continue
         aggregation = {
@@ -170,7 +185,7 @@ def cluster_view(site: Site, now: datetime, callback: bool, wanted: list[str]) -
                 "Id": kind.id,
                 "Name": kind.name,
                 "Description": f"Node type {kind.name}",
-                "ClusterId": site.cluster_id,
+                "ClusterId": cluster_id,
                 "NumberOfNodes": kind.nodes,
                 "CoresPerNode": kind.cores,
                 "MaxWalltime": kind.max_walltime_s,
@@ -184,10 +199,10 @@ def cluster_view(site: Site, now: datetime, callback: bool, wanted: list[str]) -
             }
         )
     return {
-        "Id": site.cluster_id,
-        "Name": site.cluster,
-        "Description": f"Cluster {site.cluster}",
-        "MasterNodeName": f"login.{site.cluster}",
+        "Id": cluster_id,
+        "Name": site.clusters[cluster_id],
+        "Description": f"Cluster {site.clusters[cluster_id]}",
+        "MasterNodeName": f"login.{site.clusters[cluster_id]}",
         "FileTransferMethodIds": [site.file_transfer],
         "NodeTypes": kinds,
         "UseCallback": callback,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from moorage.common.model.kernel import HpcJob
 from moorage.common.model.status import ObservedState as S
 from tests.free_ports import free_port
 from tests.heappe import HeappeServer, Site
-from tests.heappe.site import Project
+from tests.heappe.site import NodeType, Project, Template
 
 PROFILES = pytest.mark.parametrize("profile", ["6.3.2", "6.5"])
 PLACES = {
@@ -29,10 +30,12 @@ PLACES = {
 }
 
 
-def runtime_of(server: HeappeServer, folder: Path, identity: str, *, shared: bool = False) -> HeappeRuntime:
+def runtime_of(
+    server: HeappeServer, folder: Path, identity: str, *, shared: bool = False, cluster: str = ""
+) -> HeappeRuntime:
     client = HeappeClient(Account(server.url, "agent", "secret-agent"), server.clock)
     rules = HeappeRules(
-        10, Wanted("EXA-00-1", node_type="gpu", walltime_s=7200.0), poll_s=3600, hurried_poll_s=3600,
+        10, Wanted("EXA-00-1", cluster, "gpu", walltime_s=7200.0), poll_s=3600, hurried_poll_s=3600,
         shared_account=shared,
     )  # fmt: skip
     return HeappeRuntime(
@@ -62,6 +65,34 @@ async def test_one_agent_serves_several_node_types_and_projects(tmp_path: Path, 
                 await runtime.create(launch(HpcJob(project="EXA-00-7")))
         finally:
             await runtime.close()
+
+
+@PROFILES
+async def test_two_clusters_of_one_server(tmp_path: Path, profile: str) -> None:
+    """Node types and templates of the same name are told apart by the cluster."""
+    site = replace(
+        Site(),
+        more_clusters=((5, "second"),),
+        node_types=(*Site().node_types, NodeType(9, "gpu", "ACN GPU", queue="other", cluster_id=5)),
+        templates=(*Site().templates, Template(21, "engine", 9)),
+    )
+    async with HeappeServer(profile, clock=ManualClock(), site=site) as server:
+        runtimes = [
+            runtime_of(server, tmp_path, name, shared=True, cluster=cluster)
+            for name, cluster in (("one", "bench"), ("two", "second"))
+        ]
+        unsaid = runtime_of(server, tmp_path, "three", shared=True)
+        try:
+            for runtime in runtimes:
+                await runtime.create(launch())
+            tasks = [job.tasks[0] for job in server.database.jobs.values()]
+            assert [(task.node_type.id, task.template.id) for task in tasks] == [(7, 11), (9, 21)]
+            with pytest.raises(CreateFailed, match="no cluster is chosen; it has: bench, second"):
+                await unsaid.create(launch())
+            await unsaid.create(launch(HpcJob(cluster="second")))
+        finally:
+            for runtime in (*runtimes, unsaid):
+                await runtime.close()
 
 
 @PROFILES

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from moorage.common.config.settings import AgentSettings, CommonSettings
 
 log = structlog.get_logger("moorage.agent.sites")
-_RETRY_S, _LONGEST_RETRY_S = 5.0, 60.0
+_RETRY_S, _LONGEST_RETRY_S = 1.0, 60.0
 _THREADS = 8
 _site_threads: ContextVar[ThreadPoolExecutor | None] = ContextVar("site_threads", default=None)
 
@@ -38,6 +38,11 @@ class ThreadsOfSites(ThreadPoolExecutor):
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         threads = _site_threads.get()
         return threads.submit(fn, *args, **kwargs) if threads else super().submit(fn, *args, **kwargs)
+
+
+def run_in_threads(threads: ThreadPoolExecutor) -> None:
+    """From now on the work of this task, and of tasks that it starts, runs in ``threads``."""
+    _site_threads.set(threads)
 
 
 class Sites:
@@ -106,7 +111,7 @@ class Sites:
     async def _run(self, agent_id: str) -> None:
         """The agent of one site until the stop."""
         threads = ThreadPoolExecutor(_THREADS, thread_name_prefix=f"agent-{agent_id}")
-        _site_threads.set(threads)
+        run_in_threads(threads)
         structlog.contextvars.bind_contextvars(agent=agent_id)
         pause_s = _RETRY_S
         try:
