@@ -12,9 +12,9 @@ from .harness import Platform
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def example(platform: Platform, name: str) -> str:
+def example(platform: Platform, name: str, *arguments: str) -> str:
     """The output of an example."""
-    command = [sys.executable, str(EXAMPLES / name), platform.url, platform.key]
+    command = [sys.executable, str(EXAMPLES / name), platform.url, platform.key, *arguments]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=platform.env)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
@@ -49,3 +49,31 @@ def use_templates(platform: Platform) -> None:
     assert platform.run("templates", "versions", "train").returncode == 0
     assert '"epochs"' in platform.run("templates", "describe", "train").stdout
     assert platform.run("templates", "delete", "train").stdout.strip() == "train@1"
+
+
+async def test_code(one_node: Platform) -> None:
+    await one_node.wait_until_ready()
+    await asyncio.to_thread(use_code, one_node)
+
+
+def use_code(platform: Platform) -> None:
+    small = ("--resources", "cpu=0.1", "--resources", "mem=16MiB")
+    started = platform.run("start", "--name", "code", *small)
+    assert started.returncode == 0, started.stderr
+    shown = example(platform, "code.py", "code").splitlines()
+    assert shown == [
+        "area 12.566370614359172",
+        "html <b>bold</b>",
+        "hello Ada",
+        "failed with 1 ZeroDivisionError",
+        "endless code: exec-timeout",
+        "without asyncio 2",
+    ]
+    ran = platform.run("exec", "code", "--code", "import sys; print(radius); sys.stderr.write('oh'); 7")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "2\n7\n", "oh")
+    failed = platform.run("exec", "code", "--code", "-", stdin="name = input('? ')\nraise ValueError(radius)")
+    assert failed.returncode == 1
+    typed = "def double(x):\n    return 2 * x\n\ndouble(radius)\n"
+    assert platform.run("exec", "code", "--repl", stdin=typed).stdout.replace(">>> ", "").endswith("4\n")
+    for wrong in (("--code", "1", "--", "true"), (), ("--language", "bash", "--", "true")):
+        assert platform.run("exec", "code", *wrong).returncode == 2

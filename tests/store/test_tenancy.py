@@ -58,6 +58,9 @@ PLATFORM = {
 OWN = {"secrets", "templates"}
 
 BODIES: dict[str, Any] = {
+    "ExecutionSpec": {"code": CANARY},
+    "ExecutionInput": {"text": CANARY},
+    "CompletionSpec": {"code": CANARY},
     "SessionPatch": {"user_labels": {"team": "vision"}},
     "TemplateSpec": {"spec": {"command": ["x"]}},
     "TemplateRun": {},
@@ -150,6 +153,8 @@ class World:
             "templates/{name}": f"{CANARY}-template",
             "projects/{name}": "vision",
             "{user}": "ann",
+            "{run_id}": "run-1",
+            "{language}": "python",
             "peers/{kind}/{name}": "agent/node-1",
         }
 
@@ -239,10 +244,17 @@ async def test_inside_of_a_process_of_an_administrator_is_for_administrators(sto
     """It runs as the user of an agent: whoever runs a command there has all that this user has."""
     made = await store.sessions.create(ANN, session_spec("of-an-administrator"))
     tokens = f"/v1/sessions/{made.id}/apps/web/access-tokens"
+    runs = f"/v1/sessions/{made.id}/executions"
     async with serve(store) as api:
         for caller in ("ann", "lead"):
-            for method, path in (("GET", f"/v1/sessions/{made.id}/exec"), ("POST", tokens)):
-                status, text = await api.call(caller, method, path, {} if method == "POST" else None)
+            for method, path in (
+                ("GET", f"/v1/sessions/{made.id}/exec"),
+                ("POST", tokens),
+                ("POST", runs),
+                ("GET", f"{runs}/r"),
+            ):
+                body = {"code": "1"} if path == runs else {}
+                status, text = await api.call(caller, method, path, body if method == "POST" else None)
                 assert (status, "as the user of the agent" in text) == (403, True), (caller, path, text)
         assert (await api.call("admin", "POST", tokens, {}))[0] < 400
 
@@ -353,6 +365,7 @@ UNSCOPED = {
     "Usage.top_agents": "of nodes",
     "Explanations.infeasible": "about the nodes alone",
     "CommandSource.check": "of a session that was found",
+    "CommandSource.ask": "about a session that was found",
     "CommandSource.open": "in a session that was found",
     "EventSource.stream": "takes the audience, which follows from the scope",
     "EventSource.close": "reads nothing",

@@ -56,6 +56,12 @@ OWN_CLOCK = {
     "src/moorage/agent/runtimes/batch/launcher.py",  # a program of its own, which imports nothing of ours
 }
 
+# Files that may start tasks by themselves.
+OWN_TASKS = {
+    "src/moorage/common/aio/tasks.py",
+    "src/moorage/agent/execution/code/speaker.py",  # a program of its own, which imports nothing of ours
+}
+
 # Where runtimes are named: themselves, their table, the setting that chooses them, and checks of their parts.
 NAMES_RUNTIMES = (
     "src/moorage/agent/runtimes/",
@@ -170,7 +176,7 @@ def _raises_again(handler: ast.ExceptHandler) -> bool:
 
 
 def tasks(path: str, text: str) -> list[str]:
-    if not _ours(path) or path == "src/moorage/common/aio/tasks.py":
+    if not _ours(path) or path in OWN_TASKS:
         return []
     return [
         f"line {node.lineno}: {node.attr}: use moorage.common.aio.tasks.spawn"

@@ -199,6 +199,7 @@ EXEC_REQUESTS = st.builds(
     rows=st.integers(0, 65535),
     cols=st.integers(0, 65535),
     env=LABELS,
+    code=TEXT,
 )
 WORKSPACE_REQUESTS = st.builds(m.WorkspaceRequest, request_id=TEXT, remove=TEXT)
 USES = st.builds(

@@ -27,6 +27,8 @@ from moorage.agent.devices import (
     load_inventory,
 )
 from moorage.agent.devices.usage import UsageSampler
+from moorage.agent.execution.code.service import CodeService
+from moorage.agent.execution.commands import Commands, code_place
 from moorage.agent.execution.workspaces import WorkspaceRequestHandler
 from moorage.agent.kernel import preflight
 from moorage.agent.kernel.context import AgentContext
@@ -227,11 +229,18 @@ class Agent:
         kernels = self._kernels = KernelManager(
             context, on_change=lambda within_s: link.schedule_report(within_s)
         )
-        link = self._link = self._make_link(dialer, kernels, start, leases)
+        code = CodeService(
+            lambda kernel_id: code_place(kernels.running(kernel_id)),
+            kernels.alive,
+            self.state / "code",
+            clock,
+        )
+        link = self._link = self._make_link(dialer, kernels, code, start, leases)
         stack.push_async_callback(kernels.close)
+        stack.push_async_callback(code.close)
         await kernels.recover()
         stack.push_async_callback(SupervisedTask("agent.link", link.run).close)
-        await self._start_loops(stack, dialer, kernels, link)
+        await self._start_loops(stack, dialer, kernels, link, code)
         log.info("agent started", agent=self.id, state=str(self.state), engines=",".join(self._engines))
 
     async def _start_loops(
@@ -240,6 +249,7 @@ class Agent:
         dialer: Dialer,
         kernels: KernelManager,
         link: LinkClient,
+        code: CodeService,
     ) -> None:
         inventory_loop = Loop(
             "agent.inventory", self._update_inventory, interval_s=_INVENTORY_S, clock=self._clock
@@ -247,6 +257,7 @@ class Agent:
         loops: list[_LoopSpec] = [
             *self._runtimes.loops,
             ("agent.kernel-scan", kernels.scan, KERNEL_SCAN_S),
+            ("agent.code", code.collect, KERNEL_SCAN_S),
             ("agent.certificate", dialer.maintain, MAINTENANCE_S),
             *await self._start_statistics(stack, kernels, link),
         ]
@@ -258,7 +269,12 @@ class Agent:
             await stack.enter_async_context(Loop(name, tick, interval_s=interval_s, clock=self._clock))
 
     def _make_link(
-        self, dialer: Dialer, kernels: KernelManager, start: AgentStart, leases: KernelLeases
+        self,
+        dialer: Dialer,
+        kernels: KernelManager,
+        code: CodeService,
+        start: AgentStart,
+        leases: KernelLeases,
     ) -> LinkClient:
         return LinkClient(
             dialer,
@@ -268,7 +284,7 @@ class Agent:
             make_report=self.report,
             apply_orders=kernels.apply_orders,
             open_log=kernels.open_log,
-            run_command=kernels.run_command,
+            run_command=Commands(kernels.running, code).run,
             handle_workspace_request=WorkspaceRequestHandler(Workspaces(self.state), kernels.sessions).handle,
             on_connect=self._ready,
             leases=leases,

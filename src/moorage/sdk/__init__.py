@@ -6,17 +6,28 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from moorage.sdk.chat_completions import Message, chat
     from moorage.sdk.client import Client
+    from moorage.sdk.code import SyncSession
     from moorage.sdk.errors import ApiError, Unreachable
     from moorage.sdk.execution import RunningCommand
     from moorage.sdk.tunnel import forward_connection
 
-__all__ = ["ApiError", "Client", "Message", "RunningCommand", "Unreachable", "chat", "forward_connection"]
+__all__ = [
+    "ApiError",
+    "Client",
+    "Message",
+    "RunningCommand",
+    "SyncSession",
+    "Unreachable",
+    "chat",
+    "forward_connection",
+]
 
 _MODULES = {
     "ApiError": "errors",
     "Client": "client",
     "Message": "chat_completions",
     "RunningCommand": "execution",
+    "SyncSession": "code",
     "Unreachable": "errors",
     "chat": "chat_completions",
     "forward_connection": "tunnel",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from moorage.sdk.agents import AgentCalls
 from moorage.sdk.apps import AppCalls
+from moorage.sdk.code import CodeCalls
 from moorage.sdk.groups import GroupCalls
 from moorage.sdk.identity import IdentityCalls
 from moorage.sdk.keys import KeyCalls
@@ -19,6 +20,7 @@ from moorage.sdk.watching import WatchCalls
 class Client(
     WaitCalls,
     WatchCalls,
+    CodeCalls,
     AgentCalls,
     GroupCalls,
     AppCalls,

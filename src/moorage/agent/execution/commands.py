@@ -8,16 +8,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import grpc
 import structlog
 
-from moorage.agent.runtimes.execution import STDERR, Command, Execution
+from moorage.agent.execution.code.kernel import Place
+from moorage.agent.execution.code.service import CodeService
+from moorage.agent.runtimes import Handle, Runtime
+from moorage.agent.runtimes.execution import STDERR, Command, ExecFailed, Execution
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.link.messages import ExecRequest
 from moorage.common.link.pb import agent_pb2
 from moorage.common.link.pb.agent_pb2_grpc import AgentLinkStub
 from moorage.common.model.errors import MoorageError, NotFound
+from moorage.common.model.ids import KernelId
 
 log = structlog.get_logger("moorage.agent.execution")
 _ExecCall = grpc.aio.StreamStreamCall[agent_pb2.ExecOutput, agent_pb2.ExecInput]
@@ -34,6 +39,56 @@ class RunningCommand:
 
 
 RunCommand = Callable[[ExecRequest], Awaitable[RunningCommand]]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveKernel:
+    """A running kernel. ``folder``: the directory on this node in which its commands start; None: there is
+    none. ``is_ending``: whether it ends, or has ended."""
+
+    runtime: Runtime
+    handle: Handle
+    folder: Path | None
+    is_ending: Callable[[], Awaitable[bool]]
+
+
+class Commands:
+    """Runs the commands of the manager in kernels, and answers its requests about code. ``find`` raises
+    ``NotFound``, ``Conflict``."""
+
+    def __init__(self, find: Callable[[KernelId], LiveKernel], code: CodeService) -> None:
+        self._find, self._code = find, code
+
+    async def run(self, request: ExecRequest) -> RunningCommand:
+        """Raises as ``find`` and ``Runtime.exec``."""
+        kernel = self._find(request.kernel_id)
+        if request.code:
+            return RunningCommand(await self._code.answer(request.kernel_id, request.code), _goes_on)
+        execution = await kernel.runtime.exec(kernel.handle, to_command(request))
+
+        async def session_end() -> str:
+            return "the session has ended, and the command with it" if await kernel.is_ending() else ""
+
+        return RunningCommand(execution, session_end)
+
+
+async def _goes_on() -> str:
+    return ""
+
+
+def code_place(kernel: LiveKernel) -> Place:
+    """Where code of a kernel runs. Raises ``ExecFailed`` if its runtime has no such place."""
+    if not kernel.runtime.capabilities.code:
+        raise ExecFailed(
+            f"the runtime {kernel.runtime.name} runs no code kernels",
+            next_step="run a program with `moorage exec`, or use another runtime",
+        )
+    if kernel.folder is None:
+        raise ExecFailed(
+            "code kernels need a workspace, and this session has none",
+            next_step="start it with `--workspace drop`, or keep",
+        )
+    return Place(lambda command: kernel.runtime.exec(kernel.handle, command), kernel.folder)
 
 
 async def no_commands(request: ExecRequest) -> RunningCommand:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from moorage.agent.devices.usage.sampler import RunningKernel
-from moorage.agent.execution.commands import RunningCommand, to_command
+from moorage.agent.execution.commands import LiveKernel
 from moorage.agent.kernel import reconcile as policy
 from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.outcome import Outcome
@@ -23,7 +23,7 @@ from moorage.agent.runtimes import Handle, Runtime, RuntimeFailed
 from moorage.agent.state.checkpoint import KernelRecord, validate_kernel_id
 from moorage.common.aio.supervisor import SupervisedTask
 from moorage.common.aio.tasks import cancel_and_wait, spawn
-from moorage.common.link.messages import ExecRequest, LogRequest, Observation, Orders, OrdersDelta
+from moorage.common.link.messages import LogRequest, Observation, Orders, OrdersDelta
 from moorage.common.model.errors import Conflict, InvalidInput, NotFound
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.kernel import KernelSpec
@@ -195,23 +195,26 @@ class KernelManager:
             lambda: kernel is not None and kernel.state not in policy.ENDED,
         )
 
-    async def run_command(self, request: ExecRequest) -> RunningCommand:
-        """Run a command in a running kernel. Raises ``NotFound``, ``Conflict``, and as ``Runtime.exec``."""
-        kernel = self._kernels.get(request.kernel_id)
+    def running(self, kernel_id: KernelId) -> LiveKernel:
+        """A kernel in which commands can run. Raises ``NotFound``, ``Conflict``."""
+        kernel = self._kernels.get(kernel_id)
         if kernel is None:
-            raise NotFound(f"this agent has no kernel {request.kernel_id}")
-        handle, runtime = kernel.record.handle, self._context.runtimes.get(kernel.record.spec.runtime)
+            raise NotFound(f"this agent has no kernel {kernel_id}")
+        spec, handle = kernel.record.spec, kernel.record.handle
+        runtime = self._context.runtimes.get(spec.runtime)
         if handle is None or runtime is None or kernel.state is not ObservedState.RUNNING:
             raise Conflict(f"the kernel is not running: it is {kernel.state}")
-        execution = await runtime.exec(handle, to_command(request))
 
-        async def session_end() -> str:
-            is_ending = kernel.state in (ObservedState.STOPPING, *policy.ENDED)
-            if not is_ending:
-                is_ending = (await runtime.observe(handle)).state in policy.ENDED
-            return "the session has ended, and the command with it" if is_ending else ""
+        async def is_ending() -> bool:
+            if kernel.state in (ObservedState.STOPPING, *policy.ENDED):
+                return True
+            return (await runtime.observe(handle)).state in policy.ENDED
 
-        return RunningCommand(execution, session_end)
+        contained = runtime.capabilities.contained
+        folder = self._context.workspaces.path(spec, contained)
+        if folder is None and not contained:
+            folder = self._context.work_dir(kernel_id)
+        return LiveKernel(runtime, handle, folder, is_ending)
 
     async def drain(self, reserve_s: float = 10.0) -> None:
         """Terminate all kernels gracefully, and start no more. Returns when all have ended, or when the

@@ -75,9 +75,10 @@ class Capabilities:
     lifetime ends with a walltime; None for a runtime of this node.
 
     What a runtime without the following raises is ``CreateFailed`` in ``create``, or ``ExecFailed``:
-    ``exec``, ``workspaces``, ``clusters``, ``service_ports``, ``leases`` (supervisors of kernels end them by
-    their lease). ``usage``: whether it is measured. ``check_interval_s``: the least time between two checks
-    of a kernel's health, where each is a call of a site.
+    ``exec``, ``code`` (its commands and the agent share a directory and its sockets), ``workspaces``,
+    ``clusters``, ``service_ports``, ``leases`` (supervisors of kernels end them by their lease). ``usage``:
+    whether it is measured. ``check_interval_s``: the least time between two checks of a kernel's health,
+    where each is a call of a site.
     """
 
     simulated: bool = False
@@ -88,6 +89,7 @@ class Capabilities:
     own_address: bool = False
     max_jobs: int | None = None
     exec: bool = True
+    code: bool = False
     workspaces: bool = True
     clusters: bool = True
     service_ports: bool = True

@@ -1,9 +1,10 @@
-"""``moorage exec``: runs a command in a running session."""
+"""``moorage exec``: runs a command, or code, in a running session."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,8 @@ import typer
 
 from moorage.cli import parse, terminal
 from moorage.cli.app import app
-from moorage.cli.context import Cli, command
+from moorage.cli.code_session import converse, run_code
+from moorage.cli.context import Cli, command, duration_option
 from moorage.cli.errors import FAILURE, INTERRUPTED
 from moorage.cli.output import printable
 from moorage.common.aio.tasks import cancel_and_wait, spawn
@@ -28,13 +30,25 @@ _BROKEN_PIPE = 141  # as of a program that SIGPIPE ended
 def exec_(
     cli: Cli,
     name: Annotated[str, typer.Argument(help="A session's name or id.")],
-    command: Annotated[list[str], typer.Argument(help="After --: program and arguments.")],
+    command: Annotated[
+        list[str] | None, typer.Argument(help="After --: program and arguments.", show_default=False)
+    ] = None,
     stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Pass standard input to the command.")] = False,
     tty: Annotated[bool, typer.Option("--tty", "-t", help="Allocate a terminal; usually -it.")] = False,
     env: Annotated[
         list[str] | None, typer.Option(help="Environment variable NAME=VALUE; repeatable.")
     ] = None,
     kernel: Annotated[str, typer.Option(help="In a cluster: run in this kernel, like sub1.")] = "main1",
+    code: Annotated[
+        str | None, typer.Option(help="Run this code; - reads it from stdin. What it defines stays.")
+    ] = None,
+    repl: Annotated[bool, typer.Option("--repl", help="Run the code that is typed.")] = False,
+    language: Annotated[
+        str | None, typer.Option(help="Of the code: a language or kernelspec. Default: python.")
+    ] = None,
+    timeout: Annotated[
+        float | None, duration_option("Interrupt the code after this time.", min_s=0.1)
+    ] = None,
 ) -> None:
     """Run a command in a running session, and exit with its exit code.
 
@@ -43,7 +57,28 @@ def exec_(
       moorage exec -it dev -- bash
       moorage exec dev -- nvidia-smi
       moorage exec -i dev -- tar -x <data.tar
+      moorage exec dev --code 'x = 6 * 7; x'
+      moorage exec dev --repl --language bash
     """
+    asked = {"language": language, "timeout_s": timeout}
+    options = {"kernel": kernel} | {name: value for name, value in asked.items() if value is not None}
+    if sum((bool(command), code is not None, repl)) != 1:
+        raise InvalidInput(
+            "exactly one of a command, --code and --repl is needed",
+            next_step="`moorage exec SESSION -- PROGRAM`, or `moorage exec SESSION --code TEXT`",
+        )
+    if code is not None:
+        return run_code(cli, name, sys.stdin.read() if code == "-" else code, options)
+    if repl:
+        return converse(cli, name, options)
+    if command is None or len(options) > 1:
+        raise InvalidInput("--language and --timeout belong to --code and --repl", next_step="drop them")
+    return _run_command(cli, name, command, stdin, tty, env, kernel)
+
+
+def _run_command(
+    cli: Cli, name: str, command: list[str], stdin: bool, tty: bool, env: list[str] | None, kernel: str
+) -> None:
     if tty and not terminal.is_terminal():
         raise InvalidInput(
             "-t needs a terminal as standard input and output",

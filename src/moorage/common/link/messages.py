@@ -213,6 +213,7 @@ class ExecRequest:
     """Manager → agent: run a command in a kernel, and relay its streams through ``Exec`` under this id.
 
     ``rows`` and ``cols``: size of its terminal (``tty``), 0: unknown. ``env`` adds to the kernel's own.
+    ``code``: not a command, but a request about runs of code, as JSON; the agent's answer is the output.
     """
 
     request_id: str
@@ -223,6 +224,7 @@ class ExecRequest:
     rows: int = 0
     cols: int = 0
     env: dict[str, str] = field(default_factory=dict)
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True)

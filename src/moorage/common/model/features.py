@@ -72,7 +72,6 @@ PLANNED_TYPES: Mapping[str, frozenset[Feature]] = {
 
 # Features of the table that this release does not have, with what to use meanwhile.
 PLANNED: Mapping[Feature, str] = {
-    Feature.CODE_EXECUTION: "run programs in it with `moorage exec`",
     Feature.IDLE_CRITERIA: "bound its life with `max_lifetime_s`",
     Feature.LEDGER: "`moorage usage` shows what requests for models used",
 }

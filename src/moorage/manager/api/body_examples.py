@@ -51,4 +51,7 @@ EXAMPLES: Mapping[str, Any] = {
     "UserPatch": {"email": "ann@example.com"},
     "UserSpec": {"name": "ann", "email": "ann@example.com"},
     "UserSubject": {"subject": "00u1a2b3c4"},
+    "ExecutionSpec": {"code": "x = 6 * 7\nx", "language": "python", "timeout_s": 60},
+    "ExecutionInput": {"text": "Ada", "after": 3},
+    "CompletionSpec": {"code": "import ma", "language": "python"},
 }

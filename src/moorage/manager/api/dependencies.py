@@ -211,6 +211,13 @@ class CommandSource(Protocol):
         """Run the command; leaving the context terminates it. Raises the errors of ``check``."""
         ...
 
+    def ask(
+        self, session: SessionView, hostname: str, code: str
+    ) -> AbstractAsyncContextManager[RunningCommand]:
+        """A request about runs of code, as JSON; the answer is the output. Leaving the context ends no run.
+        Raises ``NotFound``, ``AgentUnreachable``."""
+        ...
+
 
 class EventSource(Protocol):
     def stream(self, audience: Audience, last_event_id: str) -> AsyncGenerator[bytes]:

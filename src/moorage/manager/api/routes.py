@@ -37,6 +37,7 @@ from moorage.manager.api import (
     usage,
     workspaces,
 )
+from moorage.manager.api.code_routes import CODE_ROUTES
 from moorage.manager.api.endpoint_routes import ENDPOINT_ROUTES
 from moorage.manager.api.group_routes import GROUP_ROUTES
 from moorage.manager.api.identity_routes import IDENTITY_ROUTES
@@ -127,6 +128,7 @@ ROUTES: tuple[Route, ...] = (
         access="owner",
         needs="sessions:write",
     ),
+    *CODE_ROUTES,
     route(
         "GET",
         f"{_SESSION}/apps",

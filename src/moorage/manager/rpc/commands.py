@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import grpc
@@ -16,6 +16,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.link.messages import ExecRequest
 from moorage.common.link.pb import agent_pb2
+from moorage.common.model.code_runs import PROGRAM
 from moorage.common.model.commands import ExecSpec
 from moorage.common.model.errors import AgentUnreachable, Conflict, NotFound
 from moorage.common.model.ids import KernelId
@@ -68,12 +69,7 @@ class CommandBroker:
         """Run a command; leaving the context terminates it. Raises the errors of ``check``, and
         ``AgentUnreachable`` if the agent does not respond."""
         await self.check(session)
-        kernels = _newest(session)
-        if spec.kernel not in kernels:
-            raise NotFound(
-                f"session {session.name!r} has no kernel {spec.kernel!r}; it has {', '.join(kernels)}"
-            )
-        kernel = kernels[spec.kernel]
+        kernel = _kernel_of(session, spec.kernel)
         agent_id = kernel.agent_id or ""
         request = ExecRequest(
             self._clock.new_id(), KernelId(kernel.id), tuple(spec.command), spec.tty, spec.stdin,
@@ -85,9 +81,8 @@ class CommandBroker:
         # Audit record. Arguments may contain secrets, but an auditor must see them.
         audit_log.info("command started", command=spec.command, tty=spec.tty, agent=agent_id)
         started_at, code = self._clock.monotonic(), None
-        run = self.run_here if self._links.get(agent_id) else self._managers.run_command
         try:
-            async with run(agent_id, request) as command:
+            async with self._run(agent_id, request) as command:
                 try:
                     yield command
                 finally:
@@ -95,6 +90,19 @@ class CommandBroker:
         finally:
             took_s = round(self._clock.monotonic() - started_at, 3)
             audit_log.info("command ended", exit_code=code, took_s=took_s)
+
+    def ask(
+        self, session: SessionView, hostname: str, code: str
+    ) -> AbstractAsyncContextManager[RunningCommand]:
+        """A request about runs of code, whose answer is the output of the command. Raises ``NotFound``,
+        ``AgentUnreachable``."""
+        kernel = _kernel_of(session, hostname)
+        request = ExecRequest(self._clock.new_id(), KernelId(kernel.id), (PROGRAM,), code=code)
+        return self._run(kernel.agent_id or "", request)
+
+    def _run(self, agent_id: str, request: ExecRequest) -> AbstractAsyncContextManager[RunningCommand]:
+        run = self.run_here if self._links.get(agent_id) else self._managers.run_command
+        return run(agent_id, request)
 
     @asynccontextmanager
     async def run_here(self, agent_id: str, request: ExecRequest) -> AsyncIterator[RunningCommand]:
@@ -142,6 +150,13 @@ class CommandBroker:
             # here.
             command.outputs.close()
             await cancel_and_wait(*tasks)
+
+
+def _kernel_of(session: SessionView, hostname: str) -> KernelView:
+    kernels = _newest(session)
+    if hostname not in kernels:
+        raise NotFound(f"session {session.name!r} has no kernel {hostname!r}; it has {', '.join(kernels)}")
+    return kernels[hostname]
 
 
 def _newest(session: SessionView) -> dict[str, KernelView]:

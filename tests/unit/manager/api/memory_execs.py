@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from typing import Any
 
 from moorage.common.aio.pipe import Pipe
 from moorage.common.model.commands import Channel, ExecEnd, ExecSpec, Size
@@ -51,6 +53,9 @@ class MemoryExecs:
         self.opened: list[Echo] = []
         self.disconnected = asyncio.Event()
         self.blocked = False
+        # Requests about runs of code: session, hostname and content; and the answers, by operation.
+        self.asked: list[tuple[str, str, dict[str, Any]]] = []
+        self.answers: dict[str, bytes | ExecEnd] = {}
 
     async def check(self, session: SessionView) -> None:
         if session.name == "stopped":
@@ -64,6 +69,27 @@ class MemoryExecs:
             yield self.opened[-1]
         finally:
             self.disconnected.set()
+
+    @asynccontextmanager
+    async def ask(self, session: SessionView, hostname: str, code: str) -> AsyncIterator[ScriptedAnswer]:
+        self.asked.append((session.name, hostname, json.loads(code)))
+        yield ScriptedAnswer(self.answers.get(json.loads(code)["op"], ExecEnd(exit_code=127)))
+
+
+class ScriptedAnswer:
+    """Output in pieces, or how the request was refused."""
+
+    def __init__(self, answer: bytes | ExecEnd) -> None:
+        data = answer if isinstance(answer, bytes) else b""
+        self._pieces = [data[at : at + 7] for at in range(0, len(data), 7)]
+        self.end = ExecEnd(exit_code=0) if isinstance(answer, bytes) else answer
+
+    async def read(self) -> tuple[Channel, bytes] | None:
+        return (Channel.STDOUT, self._pieces.pop(0)) if self._pieces else None
+
+    async def send(self, data: bytes) -> None: ...
+    async def end_input(self) -> None: ...
+    async def resize(self, size: Size) -> None: ...
 
 
 class MemoryWorkspaces:

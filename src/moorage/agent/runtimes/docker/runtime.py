@@ -71,7 +71,7 @@ class DockerRuntime:
 
     name = "docker"
     silence_grace_s = 0.0
-    capabilities = Capabilities(contained=True, images=True)
+    capabilities = Capabilities(contained=True, code=True, images=True)
 
     def __init__(
         self,

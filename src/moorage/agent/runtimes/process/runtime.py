@@ -69,7 +69,7 @@ class ProcessRuntime:
 
     name = NAME
     silence_grace_s = 0.0
-    capabilities = Capabilities(node_processes=True, devices=True, leases=True)
+    capabilities = Capabilities(node_processes=True, code=True, devices=True, leases=True)
 
     def __init__(
         self,

@@ -1,0 +1,67 @@
+"""Batch runs: commands that clean, build and execute what was copied into the session."""
+
+from __future__ import annotations
+
+import codecs
+
+from moorage.agent.execution.code.kernel import RunCommand
+from moorage.agent.execution.code.records import Run
+from moorage.agent.execution.code.speaker import FLOOD
+from moorage.agent.runtimes.execution import STDERR, Command, Execution
+from moorage.common.model.code_runs import MAX_OUTPUT_BYTES, STAGES
+
+# As Backend.AI tells it: nothing was executed.
+_NOT_BUILT = 127
+
+
+class Batch:
+    """Performs batch runs, each stage by a shell in the workspace."""
+
+    def __init__(self, run_command: RunCommand) -> None:
+        self._run_command = run_command
+        self._execution: Execution | None = None
+
+    async def perform(self, run: Run) -> None:
+        code = 0
+        for stage in STAGES:
+            command = run.request[stage]
+            if not command:
+                continue
+            code = await self._stage(run, command)
+            run.append({"type": "stage", "stage": stage, "exit_code": code})
+            if code != 0 and stage == "build":
+                code = _NOT_BUILT
+                break
+        run.end(code)
+
+    async def _stage(self, run: Run, command: str) -> int:
+        execution = self._execution = await self._run_command(Command(("sh", "-c", command)))
+        decoders = [codecs.getincrementaldecoder("utf-8")("replace") for _ in range(2)]
+        size = 0
+        try:
+            while (piece := await execution.read()) is not None:
+                text = decoders[piece[0] == STDERR].decode(piece[1])
+                before, size = size, size + len(text) + 64
+                if size <= MAX_OUTPUT_BYTES:
+                    name = "stderr" if piece[0] == STDERR else "stdout"
+                    run.append({"type": "stream", "name": name, "text": text})
+                elif before <= MAX_OUTPUT_BYTES:
+                    run.append({"type": "truncated", "kept_bytes": MAX_OUTPUT_BYTES})
+                elif size > FLOOD * MAX_OUTPUT_BYTES and not run.flooded:
+                    run.flooded = True
+                    run.wake.set()
+            return await execution.wait()
+        finally:
+            self._execution = None
+            execution.disconnect()
+
+    async def interrupt(self) -> None:
+        """SIGHUP, then SIGKILL: a command is not interrupted in another way."""
+        if self._execution is not None:
+            self._execution.disconnect()
+
+    def give_input(self, run: Run, text: str) -> bool:
+        return False
+
+    async def kill(self) -> None:
+        await self.interrupt()

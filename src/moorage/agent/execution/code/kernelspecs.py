@@ -1,0 +1,106 @@
+"""Kernelspecs of a session: how they are found inside it, which one runs a language, and how it is started.
+
+Pure: the script runs inside the session, and its output is parsed here. It needs a shell with ``cat``, as
+the copying of files does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from moorage.common.model.errors import NotFound
+
+_END = "\x1e"
+# Where Jupyter looks: JUPYTER_PATH, the user's directory, the environment of each program directory, the
+# system. Prints for each file its directory, its text and a separator. The first of a name counts.
+FIND = r"""
+show() { for f in "$1"/kernels/*/kernel.json; do
+  [ -f "$f" ] && { printf '%s\n' "${f%/kernel.json}"; cat "$f"; printf '\036'; }; done; }
+IFS=:
+for p in $JUPYTER_PATH; do show "$p"; done
+show "${JUPYTER_DATA_DIR:-$HOME/.local/share/jupyter}"
+for p in $PATH; do show "${p%/bin}/share/jupyter"; done
+show /usr/local/share/jupyter; show /usr/share/jupyter
+"""
+# Arguments: the directory of the sockets, the program directory of the kernelspec's environment, then the
+# command. The connection file comes as input: arguments can be read by others, and the file holds the key.
+START = r"""
+old=$(umask); umask 077
+mkdir -p "$1" || exit 125
+printf '%s\n' $$ >"$1/pid" && cat >"$1/connection.json" || exit 125
+umask "$old"
+echo moorage-code-kernel
+[ -d "$2" ] && PATH="$2:$PATH"
+shift 2
+exec "$@" </dev/null
+"""
+# SIGINT to the process group of the kernel, so that programs that its code runs get it, too.
+INTERRUPT = 'pid=$(cat "$1/pid") && { kill -INT -- "-$pid" 2>/dev/null || kill -INT "$pid"; }'
+STARTED = b"moorage-code-kernel\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Kernelspec:
+    """``folder``: its directory inside the session. ``by_message``: it is interrupted by a message."""
+
+    name: str
+    display_name: str
+    language: str
+    folder: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    by_message: bool = False
+
+    @property
+    def programs(self) -> str:
+        """Program directory of the environment that it was installed in."""
+        return self.folder.rsplit("/share/jupyter/kernels/", 1)[0] + "/bin"
+
+    def command(self, folder: str) -> tuple[str, ...]:
+        """The command that starts it, with its sockets in ``folder``."""
+        values = {"{connection_file}": f"{folder}/connection.json", "{resource_dir}": self.folder}
+        argv = []
+        for word in self.argv:
+            for name, value in values.items():
+                word = word.replace(name, value)
+            argv.append(word)
+        return ("sh", "-c", START, "sh", folder, self.programs, *argv)
+
+
+def parse(output: bytes) -> list[Kernelspec]:
+    """The kernelspecs in the output of ``FIND``, the first of each name. Damaged ones are left out."""
+    found: dict[str, Kernelspec] = {}
+    for part in output.decode(errors="replace").split(_END):
+        folder, _, text = part.partition("\n")
+        name = folder.rpartition("/")[2].lower()
+        try:
+            spec = json.loads(text)
+            argv = tuple(str(word) for word in spec["argv"])
+            one = Kernelspec(
+                name, str(spec.get("display_name", name)), str(spec.get("language", "")), folder, argv,
+                {str(k): str(v) for k, v in (spec.get("env") or {}).items()},
+                spec.get("interrupt_mode") == "message",
+            )  # fmt: skip
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue
+        if argv:
+            found.setdefault(name, one)
+    return list(found.values())
+
+
+def choose(specs: Iterable[Kernelspec], wanted: str) -> Kernelspec:
+    """The kernelspec called ``wanted``; else of those of that language the first whose name begins with it,
+    as python3 does; else the first. Raises ``NotFound``."""
+    known, asked = {spec.name: spec for spec in specs}, wanted.lower()
+    if asked in known:
+        return known[asked]
+    fitting = [one for one in known.values() if one.language.lower() == asked]
+    if fitting:
+        return next((one for one in fitting if one.name.startswith(asked)), fitting[0])
+    names = ", ".join(f"{one.name} ({one.language})" for one in known.values())
+    raise NotFound(
+        f"the session has no kernelspec for {wanted!r}; it has {names or 'none'}",
+        next_step="install one in its image or environment: `pip install ipykernel` brings python3",
+    )

@@ -1,0 +1,143 @@
+"""Lane of runs: those of one code kernel, one at a time, in the order of their requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import structlog
+
+from moorage.agent.execution.code.records import Run
+from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.model.code_runs import DEFAULT_TIMEOUT_S, MAX_WAITING
+from moorage.common.model.errors import Conflict, MoorageError
+
+log = structlog.get_logger("moorage.agent.code")
+# A run whose time is over, or that prints too much, has so long to end before its program is killed.
+GRACE_S = 5.0
+# A kernel that prints too much sends first what it has, and only then notices.
+FLOOD_GRACE_S = 25.0
+KILLED = "its program did not end when it was interrupted, and was killed: its variables are lost"
+
+
+class Performer(Protocol):
+    """What a lane runs its runs with: a code kernel, or the commands of batch runs."""
+
+    async def perform(self, run: Run) -> None:
+        """Run it to its end. Raises ``MoorageError``, ``OSError``."""
+        ...
+
+    async def interrupt(self) -> None: ...
+
+    def give_input(self, run: Run, text: str) -> bool:
+        """False: the run asks for none."""
+        ...
+
+    async def kill(self) -> None:
+        """End what runs, and forget its state. Idempotent."""
+        ...
+
+
+class Lane:
+    def __init__(self, name: str, performer: Performer) -> None:
+        self.name, self.performer = name, performer
+        self._waiting: deque[Run] = deque()
+        self.current: Run | None = None
+        self._worker: asyncio.Task[None] | None = None
+
+    def submit(self, run: Run) -> None:
+        """Raises ``Conflict`` if too many wait."""
+        if len(self._waiting) >= MAX_WAITING:
+            run.end(None, "it was refused: too many runs wait for the code kernel")
+            raise Conflict(
+                f"{MAX_WAITING} runs wait for code kernel {self.name!r} already",
+                next_step="wait for one to end, or interrupt it",
+            )
+        self._waiting.append(run)
+        if self._worker is None or self._worker.done():
+            self._worker = spawn(f"code.{self.name}", self._work())
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._waiting) or (self.current is not None and not self.current.ended)
+
+    def position(self, run: Run) -> int:
+        """How many runs come before it; 0 if it runs or has ended."""
+        return self._waiting.index(run) + 1 if run in self._waiting else 0
+
+    def interrupt(self, run: Run) -> None:
+        """A run that waits ends at once. One that runs may ignore it."""
+        if run in self._waiting:
+            self._waiting.remove(run)
+            run.end(None, "it was interrupted before it began")
+        elif run is self.current:
+            run.wake.set()
+
+    async def restart(self) -> None:
+        """End the code kernel and what waits for it. The next run starts a new one."""
+        waiting, self._waiting = self._waiting, deque()
+        for run in waiting:
+            run.end(None, "the code kernel was restarted before it began")
+        current = self.current
+        if current is not None:
+            current.end(None, "the code kernel was restarted")
+        await self.performer.kill()
+        if self._worker is not None:
+            await cancel_and_wait(self._worker)
+
+    async def _work(self) -> None:
+        while self._waiting:
+            self.current = run = self._waiting.popleft()
+            try:
+                await self._perform(run)
+            except (MoorageError, OSError) as error:
+                run.end(None, str(error))
+                await self.performer.kill()
+            finally:
+                run.end(None, "it was abandoned")
+                self.current = None
+
+    async def _perform(self, run: Run) -> None:
+        """Run to the end, or to the end of its time or of what it may print. An interrupt may do nothing."""
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + float(run.request.get("timeout_s") or DEFAULT_TIMEOUT_S)
+        performing = spawn(f"code.run.{run.run_id}", _failure(self.performer.perform(run)))
+        try:
+            while not performing.done():
+                waking = spawn(f"code.wake.{run.run_id}", _until(run.wake.wait))
+                left_s = max(0.0, ends_at - loop.time())
+                await asyncio.wait({performing, waking}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+                await cancel_and_wait(waking)
+                if run.wake.is_set() and not run.flooded:
+                    run.wake.clear()
+                    await self.performer.interrupt()
+                elif not performing.done():
+                    await self._stop(run, performing)
+            if not performing.cancelled() and (error := performing.result()) is not None:
+                raise error
+        finally:
+            await cancel_and_wait(performing)
+
+    async def _stop(self, run: Run, performing: asyncio.Task[Exception | None]) -> None:
+        run.timed_out = not run.flooded
+        await self.performer.interrupt()
+        await asyncio.wait({performing}, timeout=FLOOD_GRACE_S if run.flooded else GRACE_S)
+        if not performing.done():
+            run.end(None, KILLED)
+            await self.performer.kill()
+            await cancel_and_wait(performing)
+
+
+async def _failure(work: Awaitable[None]) -> Exception | None:
+    """The error that ended the work. Returned, so that the task is not logged as failed."""
+    try:
+        await work
+    except (MoorageError, OSError) as error:
+        return error
+    return None
+
+
+async def _until(wait: Callable[[], Awaitable[object]]) -> None:
+    await wait()

@@ -1,0 +1,183 @@
+"""Records of runs: what each has printed, in memory while it lives and in a file as long as it is kept.
+
+STATE/code/<kernel id>/<run id> holds a line of JSON for the request and one for each item. A client, or the
+manager, may vanish and continue by the run's id. An agent that starts again finds the runs that its end has
+cut off, and says so in them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from moorage.common.model import code_runs
+from moorage.common.model.code_runs import RUN_ID, Item, RunPage, RunStatus
+from moorage.common.model.errors import Conflict, InvalidInput, NotFound
+
+CUT_OFF = "the agent was restarted, and the code kernel ended with it: its variables are lost"
+TIME_OVER = "its time was over"
+FLOODED = "it printed many times what is kept of a run"
+_DISK_FULL = "the record of the run cannot be written on that node: {}"
+
+
+class Run:
+    """``request``: what was asked, which a repeated request must equal. ``lane``: its code kernel."""
+
+    def __init__(self, run_id: str, request: Mapping[str, Any], file: IO[str] | None) -> None:
+        self.run_id, self.request, self._file = run_id, request, file
+        self.items: list[Item] = []
+        self._changed = asyncio.Event()
+        # For its lane: it is to be interrupted, or has printed too much.
+        self.wake, self.flooded, self.timed_out = asyncio.Event(), False, False
+        self._write({"request": request})
+
+    @property
+    def lane(self) -> str:
+        return str(self.request["lane"])
+
+    @property
+    def ended(self) -> bool:
+        return bool(self.items) and self.items[-1]["type"] == "end"
+
+    def append(self, item: Mapping[str, Any]) -> None:
+        """Record an item, and then tell those who wait. Nothing follows the end."""
+        if self.ended:
+            return
+        try:
+            self._write(item)
+        except OSError as error:
+            self._file = None
+            self._tell(item)
+            item = code_runs.end(None, _DISK_FULL.format(error.strerror))
+        self._tell(item)
+        if item["type"] == "end" and self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def end(self, exit_code: int | None, reason: str = "") -> None:
+        """``exit_code``: None if it is unknown. ``reason``: why it ended, if not by itself."""
+        if self.timed_out:
+            reason = f"{TIME_OVER}; {reason}" if reason else TIME_OVER
+        elif self.flooded:
+            reason = f"{FLOODED}; {reason}" if reason else FLOODED
+        status = RunStatus.EXEC_TIMEOUT if self.timed_out else RunStatus.FINISHED
+        self.append(code_runs.end(exit_code, reason, status))
+
+    async def page(self, after: int, wait_s: float) -> RunPage:
+        """As ``code_runs.page``, once it is settled, or after ``wait_s`` seconds."""
+        found = code_runs.page(self.items, after)
+        try:
+            async with asyncio.timeout(wait_s):
+                while not code_runs.settled(found) and found.next == len(self.items):
+                    await self.changed()
+                    found = code_runs.page(self.items, after)
+        except TimeoutError:
+            pass
+        return found
+
+    async def changed(self) -> None:
+        """Return when an item is added."""
+        await self._changed.wait()
+
+    def load(self, items: Iterator[Item]) -> None:
+        """The items of a record that an earlier agent wrote, and its end if that is missing."""
+        self.items = list(items)
+        if not self.ended:
+            self.items.append(dict(code_runs.end(None, CUT_OFF)))
+
+    def _tell(self, item: Mapping[str, Any]) -> None:
+        self.items.append(dict(item))
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    def _write(self, item: Mapping[str, Any]) -> None:
+        if self._file is not None:
+            self._file.write(json.dumps(item) + "\n")
+            self._file.flush()
+
+
+class RunRecords:
+    """The runs of one agent. ``folder``: STATE/code."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._runs: dict[tuple[str, str], Run] = {}
+
+    def start(self, kernel_id: str, run_id: str, request: Mapping[str, Any]) -> tuple[Run, bool]:
+        """A new run, or the one of that id if its request was the same, and whether it is new. Raises
+        ``Conflict``, ``InvalidInput``."""
+        if not re.fullmatch(RUN_ID, run_id):
+            raise InvalidInput(f"run_id {run_id!r} is not valid", next_step=f"use {RUN_ID}")
+        try:
+            known = self.get(kernel_id, run_id)
+        except NotFound:
+            pass
+        else:
+            if known.request != request:
+                raise Conflict(
+                    f"run {run_id!r} exists, and its request was another one",
+                    next_step="use a new run_id, or none",
+                )
+            return known, False
+        self._prune(kernel_id)
+        folder = self._folder / kernel_id
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        run = Run(run_id, request, (folder / run_id).open("w", encoding="utf-8"))
+        self._runs[kernel_id, run_id] = run
+        return run, True
+
+    def get(self, kernel_id: str, run_id: str) -> Run:
+        """Raises ``NotFound``."""
+        if (run := self._runs.get((kernel_id, run_id))) is not None:
+            return run
+        path = self._folder / kernel_id / run_id
+        if re.fullmatch(RUN_ID, run_id):
+            try:
+                first, *rest = _lines(path)
+                run = Run(run_id, first["request"], None)
+                run.load(iter(rest))
+                return run
+            except (OSError, ValueError, KeyError, TypeError):
+                pass
+        raise NotFound(
+            f"the session has no run {run_id!r}",
+            next_step=f"of the runs that have ended, the newest {code_runs.MAX_RECORDS} are kept",
+        )
+
+    def keep_only(self, kernel_ids: Collection[str]) -> None:
+        """Remove the records of all other kernels."""
+        if not self._folder.is_dir():
+            return
+        for folder in self._folder.iterdir():
+            if folder.name not in kernel_ids:
+                shutil.rmtree(folder, ignore_errors=True)
+        self._runs = {key: run for key, run in self._runs.items() if key[0] in kernel_ids}
+
+    def _prune(self, kernel_id: str) -> None:
+        """Ended runs leave the memory here; the oldest leave the disk, too."""
+        for key in [key for key, run in self._runs.items() if key[0] == kernel_id and run.ended]:
+            del self._runs[key]
+        folder = self._folder / kernel_id
+        files = (
+            [path for path in folder.iterdir() if (kernel_id, path.name) not in self._runs]
+            if folder.is_dir()
+            else []
+        )
+        files.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+        for path in files[code_runs.MAX_RECORDS - 1 :]:
+            path.unlink(missing_ok=True)
+
+
+def _lines(path: Path) -> list[Item]:
+    """The complete lines of a record; what a crash has cut off is left out."""
+    found = []
+    with path.open(encoding="utf-8") as file:
+        for line in file:
+            if line.endswith("\n"):
+                found.append(json.loads(line))
+    return found

@@ -1,0 +1,273 @@
+"""Code execution of an agent: answers the manager's requests about runs, completions and code kernels.
+
+A request travels as a command (decision 12): its answer is the output of that command, as JSON. A run belongs
+to no call. It goes on when its caller, or the manager, is gone, and is found by its id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from moorage.agent.execution.code import kernelspecs
+from moorage.agent.execution.code.batch import Batch
+from moorage.agent.execution.code.kernel import CodeKernel, Place, run_to_end
+from moorage.agent.execution.code.kernelspecs import Kernelspec
+from moorage.agent.execution.code.lane import Lane
+from moorage.agent.execution.code.records import Run, RunRecords
+from moorage.agent.runtimes.execution import STDOUT, Command
+from moorage.common.aio.clock import Clock
+from moorage.common.model.code_runs import MAX_WAIT_S, STAGES, RunPage
+from moorage.common.model.errors import Conflict, InvalidInput, NotFound
+from moorage.common.model.ids import KernelId
+
+log = structlog.get_logger("moorage.agent.code")
+_BATCH = "batch"
+_CHUNK = 32 * 1024
+Request = dict[str, Any]
+
+
+class Answer:
+    """An answer, read as the output of a command."""
+
+    def __init__(self, pieces: AsyncGenerator[bytes, None]) -> None:
+        self._pieces, self._rest = pieces, b""
+
+    async def read(self) -> tuple[int, bytes] | None:
+        if not self._rest:
+            try:
+                self._rest = await anext(self._pieces)
+            except StopAsyncIteration:
+                return None
+        data, self._rest = self._rest[:_CHUNK], self._rest[_CHUNK:]
+        return STDOUT, data
+
+    async def write(self, data: bytes) -> None:
+        pass
+
+    async def end_input(self) -> None:
+        pass
+
+    async def resize(self, rows: int, cols: int) -> None:
+        pass
+
+    async def wait(self) -> int:
+        return 0
+
+    def disconnect(self) -> None:
+        """A run goes on without its reader."""
+
+
+@dataclass(slots=True)
+class _Session:
+    """Code kernels of one kernel of a session, by the name of their kernelspec, and of its batch runs."""
+
+    place: Place
+    lanes: dict[str, Lane]
+    specs: list[Kernelspec]
+
+
+class CodeService:
+    """``find``: where code of a running kernel runs; raises ``NotFound``, ``Conflict``, ``ExecFailed``.
+    ``alive``: the kernels of this agent. ``folder``: of the records."""
+
+    def __init__(
+        self,
+        find: Callable[[KernelId], Place],
+        alive: Callable[[], list[KernelId]],
+        folder: Path,
+        clock: Clock,
+    ) -> None:
+        self._find, self._alive, self._clock = find, alive, clock
+        self._records = RunRecords(folder)
+        self._sessions: dict[KernelId, _Session] = {}
+
+    async def answer(self, kernel_id: KernelId, text: str) -> Answer:
+        """Raises ``MoorageError`` for a request that is refused."""
+        try:
+            request = json.loads(text)
+            operation = self._operations()[request["op"]]
+        except (ValueError, KeyError, TypeError):
+            raise InvalidInput(
+                "this agent does not know the request", next_step="upgrade the agent"
+            ) from None
+        session = self._session(kernel_id)
+        return Answer(await operation(kernel_id, session, request))
+
+    def _operations(self) -> dict[str, Any]:
+        return {
+            "execute": self._execute, "read": self._read, "follow": self._follow, "input": self._input,
+            "interrupt": self._interrupt, "complete": self._complete, "kernels": self._kernels,
+            "restart": self._restart,
+        }  # fmt: skip
+
+    async def collect(self) -> None:
+        """End the code kernels and remove the records of kernels that are gone."""
+        alive = self._alive()
+        for kernel_id in [k for k in self._sessions if k not in alive]:
+            await self._end(self._sessions.pop(kernel_id))
+        await asyncio.to_thread(self._records.keep_only, alive)
+
+    async def close(self) -> None:
+        """Code kernels end with their agent."""
+        sessions, self._sessions = self._sessions, {}
+        await asyncio.gather(*(self._end(one) for one in sessions.values()))
+
+    @staticmethod
+    async def _end(session: _Session) -> None:
+        await asyncio.gather(*(lane.restart() for lane in session.lanes.values()))
+
+    def _session(self, kernel_id: KernelId) -> _Session:
+        place = self._find(kernel_id)
+        if (known := self._sessions.get(kernel_id)) is None:
+            known = self._sessions[kernel_id] = _Session(place, {}, [])
+        return known
+
+    async def _execute(
+        self, kernel_id: KernelId, session: _Session, request: Request
+    ) -> AsyncGenerator[bytes, None]:
+        run_id = str(request.get("run_id") or self._clock.new_id())
+        mode = request.get("mode", "query")
+        asked: Request = {"mode": mode, "timeout_s": request.get("timeout_s")}
+        if mode == "batch":
+            lane = self._lane(session, _BATCH, lambda: Batch(session.place.run))
+            asked |= {"lane": _BATCH} | {stage: request.get(stage) or "" for stage in STAGES}
+        else:
+            spec = await self._spec(session, str(request["language"]))
+            lane = self._kernel_lane(session, spec)
+            asked |= {"lane": spec.name, "code": request["code"], "stdin": bool(request.get("stdin", True))}
+        run, is_new = self._records.start(kernel_id, run_id, asked)
+        if is_new:
+            lane.submit(run)
+        return self._page(session, run, request)
+
+    async def _read(
+        self, kernel_id: KernelId, session: _Session, request: Request
+    ) -> AsyncGenerator[bytes, None]:
+        return self._page(session, self._run(kernel_id, request), request)
+
+    async def _follow(
+        self, kernel_id: KernelId, session: _Session, request: Request
+    ) -> AsyncGenerator[bytes, None]:
+        return _items(self._run(kernel_id, request), int(request.get("after", 0)))
+
+    async def _input(
+        self, kernel_id: KernelId, session: _Session, request: Request
+    ) -> AsyncGenerator[bytes, None]:
+        run = self._run(kernel_id, request)
+        lane = session.lanes.get(run.lane)
+        if lane is None or lane.current is not run or not lane.performer.give_input(run, request["text"]):
+            raise Conflict(
+                f"run {run.run_id!r} asks for no input", next_step="its status is waiting-input when it does"
+            )
+        return self._page(session, run, request)
+
+    async def _interrupt(
+        self, kernel_id: KernelId, session: _Session, request: Request
+    ) -> AsyncGenerator[bytes, None]:
+        run = self._run(kernel_id, request)
+        if (lane := session.lanes.get(run.lane)) is not None:
+            lane.interrupt(run)
+        return self._page(session, run, request)
+
+    async def _complete(
+        self, kernel_id: KernelId, session: _Session, request: Request
+    ) -> AsyncGenerator[bytes, None]:
+        spec = await self._spec(session, str(request["language"]))
+        lane = self._kernel_lane(session, spec)
+        if lane.busy:
+            raise Conflict(
+                f"code kernel {spec.name!r} is busy", next_step="wait for the end of its run, or interrupt it"
+            )
+        assert isinstance(lane.performer, CodeKernel)
+        return _one(await lane.performer.complete(str(request["code"]), int(request["cursor"])))
+
+    async def _kernels(
+        self, kernel_id: KernelId, session: _Session, request: Request
+    ) -> AsyncGenerator[bytes, None]:
+        session.specs = await self._list(session.place)
+        return _one({"items": [_describe(spec, session.lanes.get(spec.name)) for spec in session.specs]})
+
+    async def _restart(
+        self, kernel_id: KernelId, session: _Session, request: Request
+    ) -> AsyncGenerator[bytes, None]:
+        spec = await self._spec(session, str(request["language"]))
+        if (lane := session.lanes.get(spec.name)) is not None:
+            await lane.restart()
+        return _one(_describe(spec, lane))
+
+    def _run(self, kernel_id: KernelId, request: Request) -> Run:
+        return self._records.get(kernel_id, str(request["run_id"]))
+
+    def _kernel_lane(self, session: _Session, spec: Kernelspec) -> Lane:
+        return self._lane(session, spec.name, lambda: CodeKernel(spec, session.place, self._clock))
+
+    @staticmethod
+    def _lane(session: _Session, name: str, performer: Callable[[], CodeKernel | Batch]) -> Lane:
+        if name not in session.lanes:
+            session.lanes[name] = Lane(name, performer())
+        return session.lanes[name]
+
+    async def _spec(self, session: _Session, language: str) -> Kernelspec:
+        """The kernelspecs are listed again only for one that is not known yet."""
+        try:
+            return kernelspecs.choose(session.specs, language)
+        except NotFound:
+            session.specs = await self._list(session.place)
+            return kernelspecs.choose(session.specs, language)
+
+    @staticmethod
+    async def _list(place: Place) -> list[Kernelspec]:
+        _, output = await run_to_end(place.run, Command(("sh", "-c", kernelspecs.FIND)))
+        return kernelspecs.parse(output)
+
+    async def _page(self, session: _Session, run: Run, request: Request) -> AsyncGenerator[bytes, None]:
+        wait_s = min(float(request.get("wait_s") or 0.0), MAX_WAIT_S)
+        found = await run.page(int(request.get("after") or 0), wait_s)
+        lane = session.lanes.get(run.lane)
+        async for piece in _one(_view(run, found, lane.position(run) if lane else 0)):
+            yield piece
+
+
+def _view(run: Run, found: RunPage, position: int) -> dict[str, Any]:
+    return {
+        "run_id": run.run_id,
+        "kernel": run.lane,
+        "status": found.status,
+        "console": list(found.items),
+        "next": found.next,
+        "exit_code": found.exit_code,
+        "reason": found.reason,
+        "waiting_for": position,
+    }
+
+
+def _describe(spec: Kernelspec, lane: Lane | None) -> dict[str, Any]:
+    state = "none"
+    if lane is not None and isinstance(lane.performer, CodeKernel):
+        state = "busy" if lane.busy else "idle" if lane.performer.alive else "none"
+    return {"name": spec.name, "language": spec.language, "display_name": spec.display_name, "state": state}
+
+
+async def _one(answer: dict[str, Any]) -> AsyncGenerator[bytes, None]:
+    yield json.dumps(answer).encode()
+
+
+async def _items(run: Run, after: int) -> AsyncGenerator[bytes, None]:
+    """A line for each item, up to the end of the run."""
+    at = after
+    while True:
+        while at < len(run.items):
+            item, at = run.items[at], at + 1
+            yield json.dumps({"seq": at, "item": item}).encode() + b"\n"
+            if item["type"] == "end":
+                return
+        if at > len(run.items) or run.ended:
+            return
+        await run.changed()

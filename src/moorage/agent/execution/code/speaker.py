@@ -1,0 +1,196 @@
+"""Speaker of the Jupyter protocol: a program that the agent starts for each code kernel.
+
+It is the only place that imports ``jupyter_client``; it imports nothing of ours, so it starts quickly, and a
+hostile kernel reaches no memory of the agent. It reads commands and writes events as lines of JSON, and ends
+with its input. The first line is the connection of the kernel, with ``folder``: the directory of its sockets.
+Paths of sockets are relative to that directory, as a path may have 107 bytes at most. A speaker of root takes
+the user of the directory, so that a link in it leads nowhere that the session could not go by itself.
+
+Reading never stops: a subscriber that falls behind loses messages silently. Output beyond ``max_bytes`` of a
+run is dropped here, and a run that goes on printing is interrupted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from typing import Any
+
+READY_S, IDLE_S, REPLY_S = 60.0, 2.0, 20.0
+# A run that has printed so many times what is kept is interrupted.
+FLOOD = 8
+_NO_CLIENT = 3  # exit status without jupyter_client
+
+
+def emit(**event: Any) -> None:
+    data = memoryview(json.dumps(event, default=str).encode() + b"\n")
+    while data:
+        data = data[os.write(1, data) :]
+
+
+class Speaker:
+    def __init__(self, client: Any, max_bytes: int) -> None:
+        self._client, self._max_bytes = client, max_bytes
+        self._parent = self._run = ""  # message id of the current run's request, and the run
+        self._reply: dict[str, Any] | None = None
+        self._idle = False
+        self._bytes, self._flooded = 0, False
+        self._completions: dict[str, int] = {}
+
+    async def serve(self, commands: asyncio.StreamReader) -> None:
+        client = self._client
+        channels = (
+            (client.get_iopub_msg, self._on_iopub),
+            (client.get_shell_msg, self._on_shell),
+            (client.get_stdin_msg, self._on_stdin),
+            (client.get_control_msg, lambda message: None),
+        )
+        readers = [asyncio.create_task(self._read(*channel)) for channel in channels]
+        try:
+            while line := await commands.readline():
+                self._obey(json.loads(line))
+        finally:
+            for reader in readers:
+                reader.cancel()
+
+    async def _read(self, receive: Any, handle: Any) -> None:
+        while True:
+            try:
+                message = await receive(timeout=None)
+            except ValueError:  # a wrong signature, or no message at all
+                continue
+            handle(message)
+
+    def _obey(self, command: dict[str, Any]) -> None:
+        match command["op"]:
+            case "execute":
+                self._run, self._reply, self._idle = command["run"], None, False
+                self._bytes, self._flooded = 0, False
+                self._parent = self._client.execute(command["code"], allow_stdin=command["stdin"])
+            case "input":
+                self._client.input(command["text"])
+            case "interrupt":
+                self._send_control("interrupt_request")
+            case "shutdown":
+                self._send_control("shutdown_request", restart=False)
+            case "complete":
+                asked = self._client.complete(command["code"], command["cursor"])
+                self._completions[asked] = command["id"]
+
+    def _send_control(self, kind: str, **content: Any) -> None:
+        self._client.control_channel.send(self._client.session.msg(kind, content))
+
+    def _on_iopub(self, message: dict[str, Any]) -> None:
+        if not self._parent or message["parent_header"].get("msg_id") != self._parent:
+            return
+        content = message["content"]
+        match message["header"]["msg_type"]:
+            case "stream":
+                self._output(type="stream", name=content["name"], text=content["text"])
+            case "display_data" | "update_display_data":
+                shown = {
+                    "data": content["data"],
+                    "display_id": content.get("transient", {}).get("display_id"),
+                }
+                update = message["header"]["msg_type"].startswith("update")
+                self._output(type="display", update=update, **shown)
+            case "execute_result":
+                self._output(type="result", data=content["data"])
+            case "error":
+                named = {"name": content["ename"], "message": content["evalue"]}
+                self._output(type="error", **named, traceback=content["traceback"])
+            case "clear_output":
+                self._output(type="clear", wait=bool(content.get("wait")))
+            case "status" if content["execution_state"] == "idle":
+                self._idle = True
+                self._end_if_complete()
+
+    def _on_shell(self, message: dict[str, Any]) -> None:
+        parent, content = message["parent_header"].get("msg_id"), message["content"]
+        if parent in self._completions:
+            found = {name: content.get(name) for name in ("matches", "cursor_start", "cursor_end")}
+            emit(event="completions", id=self._completions.pop(parent), found=found)
+        elif parent == self._parent and message["header"]["msg_type"] == "execute_reply":
+            self._reply = content
+            self._end_if_complete()
+            if self._parent:
+                asyncio.get_running_loop().call_later(IDLE_S, self._end_without_idle, parent)
+
+    def _on_stdin(self, message: dict[str, Any]) -> None:
+        if message["parent_header"].get("msg_id") == self._parent:
+            content = message["content"]
+            asked = {"prompt": content["prompt"], "password": bool(content.get("password"))}
+            emit(event="output", run=self._run, item={"type": "input", **asked})
+
+    def _output(self, **item: Any) -> None:
+        text, left = item.get("text"), self._max_bytes - self._bytes
+        size = len(json.dumps(item, default=str) if text is None else text) + 64
+        self._bytes += size
+        if self._bytes <= self._max_bytes:
+            emit(event="output", run=self._run, item=item)
+        elif left > 0:
+            if text is not None:
+                emit(event="output", run=self._run, item=item | {"text": text[:left]})
+            emit(event="output", run=self._run, item={"type": "truncated", "kept_bytes": self._max_bytes})
+        elif self._bytes > FLOOD * self._max_bytes and not self._flooded:
+            self._flooded = True
+            emit(event="flooded", run=self._run)
+
+    def _end_without_idle(self, parent: str) -> None:
+        if self._parent == parent:  # its has dropped messages, and its idle status with them
+            emit(event="output", run=self._run, item={"type": "gap"})
+            self._idle = True
+            self._end_if_complete()
+
+    def _end_if_complete(self) -> None:
+        """A run has ended with both its reply and the idle status."""
+        if self._reply is None or not self._idle:
+            return
+        emit(event="done", run=self._run, ok=self._reply.get("status") == "ok")
+        self._parent = ""
+
+
+async def main() -> None:
+    commands = asyncio.StreamReader(limit=64 << 20)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(commands), sys.stdin
+    )
+    try:
+        from jupyter_client.asynchronous.client import AsyncKernelClient
+    except ImportError as error:
+        emit(event="failed", detail=f"the agent cannot import jupyter_client: {error}", install=True)
+        sys.exit(_NO_CLIENT)
+    connection = json.loads(await commands.readline())
+    try:
+        enter(connection.pop("folder"))
+    except OSError as error:
+        emit(event="failed", detail=f"the agent's user cannot enter the session's directory: {error}")
+        return
+    max_bytes = connection.pop("max_bytes")
+    client = AsyncKernelClient()
+    client.load_connection_info(connection)
+    client.start_channels()
+    try:
+        await client.wait_for_ready(READY_S)
+    except RuntimeError as error:
+        emit(event="failed", detail=f"the code kernel does not answer: {error}")
+        return
+    client.hb_channel.stop()
+    emit(event="ready")
+    await Speaker(client, max_bytes).serve(commands)
+
+
+def enter(folder: str) -> None:
+    """Make ``folder`` the working directory, and its user the own one. Raises ``OSError``."""
+    os.chdir(folder)
+    if os.geteuid() == 0:
+        owner = os.stat(".")
+        os.setgroups([])
+        os.setresgid(owner.st_gid, owner.st_gid, owner.st_gid)
+        os.setresuid(owner.st_uid, owner.st_uid, owner.st_uid)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,115 @@
+"""Code in a session on the command line: one run, or a prompt that runs what is typed."""
+
+from __future__ import annotations
+
+import base64
+import codeop
+import getpass
+import sys
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from moorage.cli.context import Cli
+from moorage.cli.errors import FAILURE, INTERRUPTED
+from moorage.cli.output import printable
+
+if TYPE_CHECKING:
+    from moorage.sdk import Client
+    from moorage.sdk.code import Execution
+
+_NO_TERMINAL = "[{kind}, {size} bytes: -o json has it]"
+_TEXTS = ("text/plain", "text/markdown", "text/html")
+
+
+def run_code(cli: Cli, name: str, code: str, options: dict[str, Any]) -> None:
+    """Run code, print what it prints, and exit with its exit code."""
+    try:
+        ran = _run(cli, name, code, options)
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    if cli.json:
+        fields = {name: getattr(ran, name) for name in ("run_id", "status", "exit_code", "reason")}
+        cli.print_json(fields | {"console": ran.items})
+    raise typer.Exit(FAILURE if ran.exit_code is None else ran.exit_code)
+
+
+def converse(cli: Cli, name: str, options: dict[str, Any]) -> None:
+    """Run what is typed, until the end of the input. Ctrl-C interrupts the code, not the conversation."""
+    is_python = options.get("language", "python").startswith("python")
+    cli.note(f"Code runs in {printable(name, one_line=True)}. Ctrl-D ends this; what it has defined stays.")
+    while True:
+        try:
+            code = _read(is_python)
+        except EOFError:
+            print(file=sys.stderr)
+            return
+        except KeyboardInterrupt:
+            print(file=sys.stderr)
+            continue
+        if code.strip():
+            try:
+                _run(cli, name, code, options)
+            except KeyboardInterrupt:
+                cli.note("interrupted")
+
+
+def _read(is_python: bool) -> str:
+    """A line, or the lines of a statement of Python that is not complete after the first."""
+    lines = [input(">>> ")]
+    while is_python:
+        try:
+            if codeop.compile_command("\n".join(lines)) is not None:
+                break
+        except (SyntaxError, ValueError, OverflowError):
+            break  # the code kernel explains it
+        lines.append(input("... "))
+    return "\n".join(lines)
+
+
+def _run(cli: Cli, name: str, code: str, options: dict[str, Any]) -> Execution:
+    async def work(client: Client) -> Execution:
+        from moorage.common.views.executions import ExecutionSpec
+
+        session = client.session(name)
+        view = await client.start_execution(name, ExecutionSpec(code=code, **options))
+        try:
+            return await session.resume(view, None if cli.json else _print, _ask)
+        except BaseException:
+            await client.interrupt_execution(name, view.run_id)
+            raise
+
+    ran = cli.run(work)
+    if ran.reason:
+        cli.note(f"moorage: {ran.reason}")
+    return ran
+
+
+def _ask(prompt: str, password: bool) -> str:
+    """Answer from the terminal, or from standard input."""
+    if sys.stdin.isatty():
+        return getpass.getpass(prompt) if password else input(prompt)
+    return sys.stdin.readline().rstrip("\n")
+
+
+def _print(item: dict[str, Any]) -> None:
+    match item["type"]:
+        case "stream":
+            stream = sys.stderr if item["name"] == "stderr" else sys.stdout
+            print(item["text"], end="", file=stream, flush=True)
+        case "result" | "display":
+            print(_text_of(item["data"]), flush=True)
+        case "error":
+            print("\n".join(item["traceback"]) or f"{item['name']}: {item['message']}", file=sys.stderr)
+        case "truncated" | "gap":
+            print("moorage: some output was dropped", file=sys.stderr)
+
+
+def _text_of(data: dict[str, Any]) -> str:
+    """What a terminal can show of a MIME bundle."""
+    for kind in _TEXTS:
+        if kind in data:
+            return str(data[kind])
+    kind, value = next(iter(data.items()), ("nothing", ""))
+    size = len(base64.b64decode(value)) if kind.startswith("image/") else len(str(value))
+    return _NO_TERMINAL.format(kind=kind, size=size)

@@ -1,0 +1,117 @@
+"""REST models of code execution: runs of code in sessions, completions and code kernels."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from moorage.common.model import code_runs
+from moorage.common.model.code_runs import RunStatus
+from moorage.common.model.spec import Model, NoNul
+from moorage.common.views.resources import View
+
+RunId = Annotated[str, Field(pattern=f"^{code_runs.RUN_ID}$", max_length=64)]
+Code = Annotated[str, Field(max_length=code_runs.MAX_CODE_BYTES)]
+Language = Annotated[NoNul, Field(min_length=1, max_length=64)]
+WaitS = Annotated[float, Field(ge=0, le=code_runs.MAX_WAIT_S)]
+Hostname = Annotated[NoNul, Field(max_length=64)]
+_LANGUAGE = "Name of a kernelspec of the session, or a language: the first kernelspec of it."
+_KERNEL = "Kernel of a cluster session to run in, such as sub1."
+
+
+class ExecutionSpec(Model):
+    """A run of code in a session."""
+
+    mode: Literal["query", "batch"] = Field(
+        "query",
+        description="query: `code` in the code kernel of `language`. batch: the commands `clean`, `build` "
+        "and `exec`, each by a shell in the workspace.",
+    )
+    code: Code = ""
+    language: Language = Field("python", description=_LANGUAGE)
+    clean: Code = Field("", description="Command of a batch run that comes first.")
+    build: Code = Field("", description="Command of a batch run; if it fails, `exec` is not run.")
+    exec: Code = Field("", description="Command of a batch run whose exit code is that of the run.")
+    run_id: RunId | None = Field(
+        None, description="Makes the request safe to repeat: the same id is the same run. Default: new."
+    )
+    timeout_s: Annotated[float, Field(gt=0, le=code_runs.MAX_TIMEOUT_S)] = Field(
+        code_runs.DEFAULT_TIMEOUT_S,
+        description="After this time the run is interrupted, and if that does not help, its kernel killed.",
+    )
+    wait_s: WaitS = Field(
+        2.0, description="Longest wait for an end, a wish for input or the end of a stage, in seconds."
+    )
+    stdin: bool = Field(True, description="Whether the code may ask for input.")
+    kernel: Hostname = Field("main1", description=_KERNEL)
+
+    @model_validator(mode="after")
+    def _matches_mode(self) -> ExecutionSpec:
+        commands = [name for name in code_runs.STAGES if getattr(self, name)]
+        if self.mode == "query" and commands:
+            raise ValueError(f"`{commands[0]}` belongs to mode batch; mode is query")
+        if self.mode == "batch" and (self.code or not commands):
+            raise ValueError("mode batch takes `clean`, `build` or `exec`, and no `code`")
+        return self
+
+
+class ExecutionInput(Model):
+    """An answer to a run that waits for input."""
+
+    text: Annotated[str, Field(max_length=code_runs.MAX_CODE_BYTES)]
+    after: Annotated[int, Field(ge=0)] = Field(0, description="`next` of the previous answer.")
+    wait_s: WaitS = 2.0
+    kernel: Hostname = Field("main1", description=_KERNEL)
+
+
+class ExecutionView(View):
+    """A part of what a run has printed, and its status at the end of this part.
+
+    Read on with `after` set to `next` until the status is finished or exec-timeout.
+    """
+
+    run_id: str
+    kernel: str = Field(description="The kernelspec that runs it, or batch.")
+    status: RunStatus
+    console: list[dict[str, Any]] = Field(
+        description="Items by `type`: stream (`name`, `text`); display and result (`data`: text by MIME "
+        "type, binary data in base64); error (`name`, `message`, `traceback`); input (`prompt`, `password`); "
+        "answered; clear; stage (`stage`, `exit_code`); truncated, gap: output was dropped; end."
+    )
+    next: int
+    exit_code: int | None = Field(None, description="0: the code ran to its end. Null: not known.")
+    reason: str = Field("", description="Why it has ended, if not by itself.")
+    waiting_for: int = Field(0, description="So many runs come before it, the one that runs not counted.")
+
+    @property
+    def ended(self) -> bool:
+        return self.status in code_runs.ENDED
+
+
+class CompletionSpec(Model):
+    """A request for completions of code."""
+
+    code: Code
+    cursor: Annotated[int | None, Field(ge=0)] = Field(
+        None, description="Position in the code, in characters. Default: its end."
+    )
+    language: Language = Field("python", description=_LANGUAGE)
+    kernel: Hostname = Field("main1", description=_KERNEL)
+
+
+class CompletionView(View):
+    """``matches`` replace the characters from ``cursor_start`` to ``cursor_end``."""
+
+    matches: list[str]
+    cursor_start: int
+    cursor_end: int
+
+
+class CodeKernelView(View):
+    """A kernelspec of a session, and the state of its code kernel."""
+
+    name: str
+    language: str
+    display_name: str
+    state: Literal["none", "idle", "busy"]

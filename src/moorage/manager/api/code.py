@@ -1,0 +1,232 @@
+"""Handlers for code execution in sessions. The agent keeps the runs; the manager passes requests on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Annotated, Any, TypeVar
+
+import structlog
+from aiohttp import web
+from pydantic import BaseModel, Field, ValidationError
+
+from moorage.common.model.code_runs import MAX_CODE_BYTES, MAX_WAIT_S, STAGES
+from moorage.common.model.errors import AgentUnreachable, Conflict, InvalidInput, MoorageError, NotFound
+from moorage.common.model.features import FEATURES, Feature, types_with
+from moorage.common.model.spec import Model
+from moorage.common.views.executions import (
+    CodeKernelView,
+    CompletionSpec,
+    CompletionView,
+    ExecutionInput,
+    ExecutionSpec,
+    ExecutionView,
+    Hostname,
+)
+from moorage.common.views.resources import SessionView
+from moorage.manager.api import authorization
+from moorage.manager.api.route import Call, Items, NoQuery
+from moorage.manager.api.sessions import STREAM
+
+log = structlog.get_logger("moorage.code")
+V = TypeVar("V", bound=BaseModel)
+# Beyond what the agent waits by itself.
+_ANSWER_S, _FOLLOW_S = MAX_WAIT_S + 70.0, 15.0
+_MAX_ANSWER = 16 * 1024 * 1024
+_NO_SUCH_PROGRAM = (126, 127)
+_ERRORS = {kind.code: kind for kind in (NotFound, Conflict, InvalidInput)}
+_SSE_HEADERS = {
+    "Content-Type": "text/event-stream",
+    "Cache-Control": "no-store",
+    "X-Accel-Buffering": "no",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class KernelQuery(Model):
+    kernel: Hostname = Field("main1", description="Hostname of a cluster's kernel, such as sub1.")
+
+
+class ReadQuery(KernelQuery):
+    after: Annotated[int, Field(ge=0)] = Field(0, description="`next` of the previous answer.")
+    wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] = Field(
+        0.0, description="Longest wait for an end, a wish for input or the end of a stage, in seconds."
+    )
+
+
+class FollowQuery(KernelQuery):
+    after: Annotated[int, Field(ge=0)] = Field(
+        0, description="`next` of an answer: only what follows. `Last-Event-ID` says the same."
+    )
+
+
+async def execute(call: Call[ExecutionSpec, NoQuery]) -> ExecutionView:
+    session, spec = await _session(call), call.body
+    # Audit record, as of commands: what may be a secret, an auditor must see.
+    code = spec.code or " && ".join(filter(None, (getattr(spec, stage) for stage in STAGES)))
+    log.info(
+        "code started", session=session.name, session_id=session.id, actor=call.scope.actor, run=spec.run_id,
+        language=spec.language, mode=spec.mode, code=code[:MAX_CODE_BYTES],
+    )  # fmt: skip
+    given = spec.model_dump(exclude={"kernel"})
+    return await _ask(call, session, spec.kernel, ExecutionView, "execute", **given)
+
+
+async def get_execution(call: Call[None, ReadQuery]) -> ExecutionView:
+    query = call.query
+    return await _ask(
+        call, await _session(call), query.kernel, ExecutionView, "read",
+        run_id=call.path("run_id"), after=query.after, wait_s=query.wait_s,
+    )  # fmt: skip
+
+
+async def give_input(call: Call[ExecutionInput, NoQuery]) -> ExecutionView:
+    body = call.body
+    return await _ask(
+        call, await _session(call), body.kernel, ExecutionView, "input",
+        run_id=call.path("run_id"), text=body.text, after=body.after, wait_s=body.wait_s,
+    )  # fmt: skip
+
+
+async def interrupt(call: Call[None, ReadQuery]) -> ExecutionView:
+    query = call.query
+    return await _ask(
+        call, await _session(call), query.kernel, ExecutionView, "interrupt",
+        run_id=call.path("run_id"), after=query.after, wait_s=query.wait_s,
+    )  # fmt: skip
+
+
+async def complete(call: Call[CompletionSpec, NoQuery]) -> CompletionView:
+    body = call.body
+    cursor = len(body.code) if body.cursor is None else body.cursor
+    return await _ask(
+        call, await _session(call), body.kernel, CompletionView, "complete",
+        code=body.code, cursor=cursor, language=body.language,
+    )  # fmt: skip
+
+
+async def list_kernels(call: Call[None, KernelQuery]) -> Items[CodeKernelView]:
+    session = await _session(call)
+    return await _ask(call, session, call.query.kernel, Items[CodeKernelView], "kernels")
+
+
+async def restart_kernel(call: Call[None, KernelQuery]) -> CodeKernelView:
+    session = await _session(call)
+    return await _ask(
+        call, session, call.query.kernel, CodeKernelView, "restart", language=call.path("language")
+    )
+
+
+async def follow(call: Call[None, FollowQuery]) -> web.StreamResponse:
+    """Server-sent events. Errors before the first are problem responses."""
+    session, request = await _session(call), call.request
+    last = request.headers.get("Last-Event-ID", "")
+    after = int(last) if last.isdecimal() and len(last) < 10 else call.query.after
+    wanted = {"op": "follow", "run_id": call.path("run_id"), "after": after}
+    response: web.StreamResponse | None = None
+    async with aclosing(_lines(call, session, call.query.kernel, wanted)) as lines:
+        async for line in lines:
+            if response is None:
+                response = web.StreamResponse(headers=_SSE_HEADERS)
+                await response.prepare(request)
+                request[STREAM] = response
+            await response.write(_event(line))
+    if response is None:
+        response = web.StreamResponse(headers=_SSE_HEADERS)
+        await response.prepare(request)
+    await response.write_eof()
+    return response
+
+
+def _event(line: bytes) -> bytes:
+    """One item as an event; an empty line is a heartbeat."""
+    if not line:
+        return b": \n\n"
+    try:
+        found = json.loads(line)
+        kind, number, item = found["item"]["type"], found["seq"], found["item"]
+    except (ValueError, KeyError, TypeError):
+        raise AgentUnreachable("the agent of the session sent an invalid answer") from None
+    name = "".join(letter for letter in str(kind) if letter.isalpha())
+    return f"id: {int(number)}\nevent: {name}\ndata: {json.dumps(item)}\n\n".encode()
+
+
+async def _session(call: Call[Any, Any]) -> SessionView:
+    """The session of the path. Raises what ``exec`` raises, and ``Conflict`` for a type without code."""
+    session = await authorization.controlled_session(call)
+    authorization.check_inside(call, session)
+    if Feature.CODE_EXECUTION not in FEATURES[session.type]:
+        types = ", ".join(types_with(Feature.CODE_EXECUTION))
+        raise Conflict(
+            f"sessions of type {session.type} run no code; session {session.name!r} is one",
+            next_step=f"supported: {types}; `moorage exec {session.name} -- PROGRAM` runs a program",
+        )
+    await call.deps.execs.check(session)
+    return session
+
+
+async def _ask(
+    call: Call[Any, Any], session: SessionView, hostname: str, answer: type[V], op: str, **request: Any
+) -> V:
+    output = b""
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            async with aclosing(_output(call, session, hostname, {"op": op, **request})) as pieces:
+                async for piece in pieces:
+                    output += piece
+                    if len(output) > _MAX_ANSWER:
+                        raise AgentUnreachable("the answer of the session's agent is too long")
+    except TimeoutError:
+        raise AgentUnreachable(f"the session's agent did not answer within {_ANSWER_S:g} s") from None
+    try:
+        return answer.model_validate_json(output)
+    except ValidationError:
+        raise AgentUnreachable("the agent of the session sent an invalid answer") from None
+
+
+async def _lines(
+    call: Call[Any, Any], session: SessionView, hostname: str, request: dict[str, Any]
+) -> AsyncGenerator[bytes]:
+    rest = b""
+    async with aclosing(_output(call, session, hostname, request, heartbeat_s=_FOLLOW_S)) as pieces:
+        async for piece in pieces:
+            if not piece:
+                yield b""
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                yield line
+
+
+async def _output(
+    call: Call[Any, Any],
+    session: SessionView,
+    hostname: str,
+    request: dict[str, Any],
+    heartbeat_s: float | None = None,
+) -> AsyncGenerator[bytes]:
+    """The agent's answer in pieces; an empty one for each ``heartbeat_s`` of silence. Raises what the agent
+    refused it with."""
+    async with call.deps.execs.ask(session, hostname, json.dumps(request)) as command:
+        while True:
+            try:
+                async with asyncio.timeout(heartbeat_s):
+                    piece = await command.read()
+            except TimeoutError:
+                yield b""
+                continue
+            if piece is None:
+                break
+            yield piece[1]
+        end = command.end
+    if end is None:
+        raise AgentUnreachable("the connection to the session's node was lost; runs go on without it")
+    if end.code:
+        kind: type[MoorageError] = _ERRORS.get(end.code, Conflict)
+        raise kind(end.detail, next_step=end.next_step)
+    if end.exit_code in _NO_SUCH_PROGRAM:
+        raise Conflict(
+            "the agent of the session cannot run code: it is of an older release",
+            next_step="upgrade the agent",
+        )
