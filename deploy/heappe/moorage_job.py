@@ -34,6 +34,7 @@ RELAY, HEALTH = "/moorage/relay", "/moorage/health"
 # Of one connection or hop, and not of the message.
 HOP = {"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "proxy-connection"}
 OWN = HOP | {"host", "content-length", "accept-encoding"}
+CLAIM, WATCH_S = "moorage-job-", 5.0
 MAX_BODY = 64 * 1024 * 1024
 
 
@@ -46,9 +47,11 @@ class Job:
         self.port = free_port() if launch.get("serves") else 0
         self.asked_at = time.monotonic()
         self.program = None
-        self.is_ending = False
+        self.is_ending = self.is_superseded = False
 
     def write(self, **values):
+        if self.is_superseded:
+            return  # the later job writes
         with open(self.progress, "a") as file:
             file.write(json.dumps(values) + "\n")
             file.flush()
@@ -88,6 +91,12 @@ class Job:
         timer.daemon = True
         timer.start()
 
+    def watch_claims(self, claims):
+        while not claims.is_superseded():
+            time.sleep(WATCH_S)
+        self.is_superseded = True
+        self.end("a later job runs in this directory", self.launch.get("grace_s", 10))
+
     def on_term(self, number, frame):
         self.end("the job was ended", self.launch.get("grace_s", 10))
         self.write(terminated=True)
@@ -101,6 +110,48 @@ class Job:
                 self.write(ended=why)
                 self.end(why, self.launch.get("grace_s", 10))
                 return
+
+
+class Claims:
+    """Jobs that have run in this directory, by their numbers: an empty file for each.
+
+    A site that repeats a submission has two jobs in one directory. HEAppE knows the later one only, so that
+    one runs the program, unless it has ended before.
+    """
+
+    def __init__(self):
+        name = os.environ.get("SLURM_JOB_ID") or os.environ.get("PBS_JOBID") or ""
+        digits = name.split(".")[0]
+        self.own = int(digits) if digits.isdigit() else 0
+        if self.own:
+            open(f"{CLAIM}{self.own}", "a").close()
+
+    def others(self):
+        if not self.own:
+            return []
+        found = [name[len(CLAIM) :] for name in os.listdir(".") if name.startswith(CLAIM)]
+        return [int(number) for number in found if number.isdigit() and int(number) != self.own]
+
+    def is_superseded(self):
+        try:
+            return any(number > self.own for number in self.others())
+        except OSError:
+            return False  # the file system is away
+
+    def take_over(self, progress):
+        """The exit code of an earlier job that ran to its end; else None, and what it wrote is gone."""
+        if not self.others() or not os.path.exists(progress):
+            return None
+        with open(progress) as file:
+            for line in file:
+                try:
+                    told = json.loads(line)
+                except ValueError:
+                    continue
+                if "exit" in told:
+                    return told["exit"]
+        os.truncate(progress, 0)
+        return None
 
 
 class Relay(http.server.BaseHTTPRequestHandler):
@@ -245,6 +296,14 @@ def read_launch(arguments):
 
 def main(arguments):
     """``arguments``: the progress file, then the blob."""
+    claims = Claims()
+    if claims.is_superseded():
+        print("moorage: a later job runs in this directory", file=sys.stderr)
+        return 0
+    code = claims.take_over(arguments[0])
+    if code is not None:
+        print("moorage: an earlier job has run in this directory", file=sys.stderr)
+        return exit_status(code)
     job = Job(read_launch(arguments[1:]), arguments[0])
     signal.signal(signal.SIGTERM, job.on_term)
     try:
@@ -253,6 +312,7 @@ def main(arguments):
         print("moorage: cannot start the program:", error, flush=True)
         job.write(exit=127 if isinstance(error, FileNotFoundError) else 126)
         return 127
+    threading.Thread(target=job.watch_claims, args=(claims,), daemon=True).start()
     if job.is_ending:  # the signal came before there was a program
         job.signal(signal.SIGTERM)
     if job.port:
@@ -267,6 +327,10 @@ def main(arguments):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the program has ended by itself
     job.signal(signal.SIGKILL)  # what it left behind
     job.write(exit=code)
+    return exit_status(code)
+
+
+def exit_status(code):
     return code if code >= 0 else 128 - code
 
 

@@ -59,6 +59,7 @@ async def test_one_agent_serves_several_node_types_and_projects(tmp_path: Path, 
             await runtime.book.sync()
             for handle in handles:
                 assert (await runtime.observe(handle)).state is S.RUNNING
+            assert {len(job.tasks) for job in server.database.jobs.values()} == {1}, "6.3 loses others"
             tasks = [job.tasks[0] for job in server.database.jobs.values()]
             assert {(task.project.accounting, task.node_type.name) for task in tasks} == set(PLACES)
             with pytest.raises(CreateFailed, match="EXA-00-7"):

@@ -205,6 +205,23 @@ async def test_a_job_whose_tunnel_never_heals_is_cancelled_to_be_replaced(
 
 
 @PROFILES
+async def test_a_job_that_the_database_has_lost_goes_on(tmp_path: Path, profile: str) -> None:
+    """A server that was restored from a backup knows the job neither in its list nor by its id."""
+    async with agent(tmp_path, profile) as at:
+        handle = await at.runtime.create(launch())
+        await at.pass_time(120)
+        rows, at.server.database.jobs = at.server.database.jobs, {}
+        for _ in range(5):
+            await at.pass_time(120)
+            assert await at.state(handle) in (S.RUNNING, S.UNKNOWN)
+            assert set(await at.runtime.find()) == {handle.state["kernel_id"]}
+        at.server.database.jobs = rows
+        await at.pass_time(120)
+        assert await at.state(handle) is S.RUNNING
+        assert len(at.server.running()) == 1
+
+
+@PROFILES
 async def test_options_that_heappe_does_not_know_are_refused(tmp_path: Path, profile: str) -> None:
     async with agent(tmp_path, profile) as at:
         with pytest.raises(CreateFailed, match="takes no options") as caught:

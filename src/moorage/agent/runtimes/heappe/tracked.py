@@ -23,6 +23,8 @@ from moorage.common.aio.clock import Clock
 # The resolver on the login node may answer with its error, such as 3(NXDOMAIN).
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?")
 _REPLACEMENT = "\ufffd"
+# Bytes of a character without its last one.
+_LONGEST_CUT = 3
 
 
 @dataclass(eq=False)
@@ -172,8 +174,8 @@ def whole_characters(content: str) -> tuple[bytes, int]:
     """The text without a character that was cut in two at its end, and the bytes of the file that it takes:
     the server returns the offset that was asked for, not the next one."""
     whole = content.rstrip(_REPLACEMENT)
-    if not whole and content:
-        return content.encode(), 1
+    if len(content) - len(whole) > _LONGEST_CUT:
+        whole = content  # no character that was cut, but bytes that are no text
     return whole.encode(), len(whole.encode())
 
 
