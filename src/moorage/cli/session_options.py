@@ -55,6 +55,10 @@ Workspace = Annotated[
     str | None,
     typer.Option(help="A directory on the node. keep: it outlives the session; drop: it is deleted with it."),
 ]
+Reuse = Annotated[
+    str | None,
+    typer.Option(help="Whether an equal session takes its place: success, live, both or never."),
+]
 Template = Annotated[
     str | None, typer.Option(help="NAME or NAME@VERSION of a template; other options override it.")
 ]

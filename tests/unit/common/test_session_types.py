@@ -19,6 +19,7 @@ TRIES: dict[Feature, dict[str, Any]] = {
     Feature.TIMEOUT: {"timeout_s": 60},
     Feature.RETRIES: {"retries": 1},
     Feature.LOST_AGENT: {"on_lost_agent": "wait"},
+    Feature.REUSE: {"reuse": "both"},
     Feature.MODEL_ENGINES: {"engine": "vllm", "model": "m", "command": []},
     Feature.IDLE_PROGRAM: {"command": []},
     Feature.IDLE_CRITERIA: {"idle": {}},

@@ -114,6 +114,7 @@ def print_session(
         ("deadline", deadline),
         ("endpoint", view.endpoint or ""),
         ("group", f"{view.resource_group}, priority {view.priority}, attempt {view.attempt}"),
+        ("shares the run of", view.adopted_from or ""),
         ("template", view.template or ""),
         ("labels", labels_cell(view.user_labels)),
         ("retries", f"{view.requeues} of {view.spec.retries}" if view.spec.retries else ""),

@@ -34,6 +34,7 @@ from moorage.cli.session_options import (
     Ports,
     Priority,
     Resources,
+    Reuse,
     Secrets,
     Strict,
     Template,
@@ -87,6 +88,7 @@ def run(
     starts_at: Annotated[
         str | None, typer.Option(help="Start no earlier: a duration from now (2h) or 2026-12-24T18:00:00Z.")
     ] = None,
+    reuse: Reuse = None,
     cluster: ClusterSize = None,
     cluster_mode: ClusterMode = None,
     on_kernel_loss: OnKernelLoss = None,
@@ -125,6 +127,7 @@ def batch_spec(given: Mapping[str, Any], now: datetime) -> SessionSpec | Templat
     own = {
         "timeout_s": given["timeout"],
         "retries": given["retries"],
+        "reuse": given["reuse"],
         "depends_on": [parse.dependency(text) for text in given["after"]] if given["after"] else None,
         "dependency_failed": given["if_failed"],
         "starts_at": None if starts_at is None else times.future(starts_at, now, "--starts-at"),

@@ -26,6 +26,7 @@ class Feature(StrEnum):
     TIMEOUT = "timeout"
     RETRIES = "retries"
     LOST_AGENT = "lost-agent-policy"
+    REUSE = "reuse"
     MODEL_ENGINES = "model-engines"
     IDLE_PROGRAM = "idle-program"
     IDLE_CRITERIA = "idle-criteria"
@@ -43,6 +44,7 @@ TEXTS: Mapping[Feature, str] = {
     Feature.TIMEOUT: "`timeout_s`: the longest run of the program",
     Feature.RETRIES: "`retries`: a program that failed runs again",
     Feature.LOST_AGENT: "`on_lost_agent`: what becomes of the program when its agent is lost",
+    Feature.REUSE: "`reuse`: an equal session gives its result, or shares its run",
     Feature.MODEL_ENGINES: "`engine` vllm or llamacpp: serves `model`",
     Feature.IDLE_PROGRAM: "may run without a `command`",
     Feature.IDLE_CRITERIA: "`idle`: ends when nobody uses it",
@@ -61,6 +63,7 @@ FEATURES: Mapping[SessionType, frozenset[Feature]] = {
         Feature.TIMEOUT,
         Feature.RETRIES,
         Feature.LOST_AGENT,
+        Feature.REUSE,
     },
     SessionType.INFERENCE: _ALL | {Feature.START_AFTER, Feature.MODEL_ENGINES},
 }
@@ -81,6 +84,7 @@ FIELDS: Mapping[str, tuple[Feature, str]] = {
     "timeout_s": (Feature.TIMEOUT, "use `max_lifetime_s`"),
     "retries": (Feature.RETRIES, "only they have a result"),
     "on_lost_agent": (Feature.LOST_AGENT, "others end with their agent"),
+    "reuse": (Feature.REUSE, "only they have a result"),
     "starts_at": (Feature.BEGIN_TIME, "create others when they are needed"),
     "idle": (Feature.IDLE_CRITERIA, "use `max_lifetime_s`"),
 }

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from moorage.common.model.errors import MoorageError
 from moorage.common.model.hpc_options import HpcOptions
+from moorage.common.model.reuse import ReusePolicy
 from moorage.common.model.slots import parse_amount
 from moorage.common.model.spec import Model, Name
 from moorage.common.model.status import SessionType
@@ -114,6 +115,9 @@ class GroupOptions(Model):
     )
     session_types: Annotated[list[SessionType], Field(min_length=1)] | None = Field(
         None, description="Session types that may be created; null: all."
+    )
+    reuse: ReusePolicy = Field(
+        "never", description="Whether an equal batch session takes the place of one that does not say."
     )
     slot_priority: Annotated[list[Slot], Field(max_length=32)] = Field(
         [], description="Slots by which agents are compared first, before devices, cpu and mem."

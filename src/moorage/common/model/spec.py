@@ -21,6 +21,7 @@ from moorage.common.model.clusters import dependency, drop_single_kernel_cluster
 from moorage.common.model.hpc_options import SiteJob
 from moorage.common.model.kernel import WITH_DEFAULT_IMAGE
 from moorage.common.model.labels import UserLabels
+from moorage.common.model.reuse import ReusePolicy
 from moorage.common.model.runtimes import DEFAULT_RUNTIME, IMAGE_RUNTIME, RUNTIMES, RuntimeName
 from moorage.common.model.service_ports import ServicePort
 from moorage.common.model.serving import Adapter, Autoscale, ModelLimits, Rollout, Routing
@@ -215,6 +216,12 @@ class SessionSpec(Workload):
     )
     starts_at: Timestamp | None = Field(
         None, description="Batch: earliest start, in RFC 3339. pending_timeout_s counts from then."
+    )
+    reuse: ReusePolicy | None = Field(
+        None,
+        description="Batch: whether an equal session of the project takes its place. success: one that has "
+        "succeeded gives its result. live: one that has not ended shares its run. both, or never. null: as "
+        "the resource group says.",
     )
     cluster: Annotated[Cluster | None, AfterValidator(drop_single_kernel_cluster)] = Field(
         None, description="Cluster of several kernels, each with its own `resources`; null: one kernel."

@@ -142,6 +142,9 @@ class SessionView(View):
     slots: dict[str, int]
     spec: Annotated[SessionSpec, PlainSerializer(masked_spec)]
     template: str | None = Field(None, description="NAME@VERSION of the template that it was made from.")
+    adopted_from: str | None = Field(
+        None, description="The equal session whose run it shares; its status and result are shown."
+    )
     kernels: list[KernelView] = []
     hold: Hold | None = None
     warnings: list[str] = Field([], description="Set in the answer to its creation only.")

@@ -13,6 +13,7 @@ from moorage.common.model.hpc_options import HpcOptions
 from moorage.common.model.ids import SessionId
 from moorage.common.model.labels import Selector
 from moorage.common.model.paging import Paging, SessionMatch
+from moorage.common.model.reuse import ReusePolicy
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.status import AgentStatus, Status
 from moorage.common.model.templates import TemplateSpec
@@ -171,6 +172,7 @@ class Groups(Protocol):
 
     async def get(self, name: str) -> GroupView: ...
     async def site(self, name: str) -> HpcOptions | None: ...
+    async def reuse(self, name: str) -> ReusePolicy: ...
 
     async def put(
         self,

@@ -93,6 +93,9 @@ async def create(call: Call[SessionSpec, CreateQuery], template: str | None = No
     await check_secrets(call, call.body)
     await authorization.check_limits(call, call.body)
     spec = as_job(call.body, await store.groups.site(call.body.resource_group))
+    if spec.type is SessionType.BATCH and spec.reuse is None:
+        reuse = await store.groups.reuse(spec.resource_group)
+        spec = spec.model_copy(update={"reuse": None if reuse == "never" else reuse})
     if call.query.dry_run:
         return await call.deps.explanations.plan_session(call.scope, spec)
     if call.query.strict and (why := await call.deps.explanations.infeasible(spec)):
@@ -155,6 +158,9 @@ async def get_logs(call: Call[None, LogQuery]) -> web.StreamResponse:
     """Errors before the first chunk are problem responses; later errors abort the stream."""
     session = await authorization.controlled_session(call)
     query = call.query
+    if session.adopted_from is not None:
+        session = await call.deps.store.sessions.get(call.scope, session.adopted_from)
+        query = query.model_copy(update={"attempt": None})
     chunks = call.deps.logs.read(
         call.scope,
         session,

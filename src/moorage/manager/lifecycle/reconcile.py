@@ -17,7 +17,7 @@ from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import STARTING, TERMINAL, Result, SessionType, Status
 from moorage.manager.lifecycle.deadlines import deadline_s, run_limit_reason, run_limit_s
 from moorage.manager.lifecycle.kernels import STATUS_ORDER
-from moorage.manager.lifecycle.snapshots import KernelSnapshot, SessionSnapshot
+from moorage.manager.lifecycle.snapshots import KernelSnapshot, SessionSnapshot, SharedRun
 from moorage.manager.lifecycle.transitions import NEW_ATTEMPT, Event, Transition, next_status
 
 # Reasons for which a batch session's own program failed, as opposed to a stop, a timeout or a node failure.
@@ -219,7 +219,24 @@ def _degrade(
     return replace(degraded, deadline_s=remaining_s)
 
 
+def ended_without_result(shared: SharedRun) -> bool:
+    """It was stopped, or never placed: a session that shares its run takes its place."""
+    stopped = shared.status is Status.TERMINATED and shared.result is Result.UNDEFINED
+    return stopped or shared.status is Status.CANCELLED
+
+
+def _follow(session: SessionSnapshot, shared: SharedRun, lost_grace_s: float) -> Transition | None:
+    """A session ends as the one whose run it shares, unless that one has no result."""
+    if shared.status not in TERMINAL or ended_without_result(shared):
+        return None
+    event = Event.FAILED if shared.status is Status.ERROR else Event.ENDED
+    detail = "; ".join(filter(None, (f"the run of session {shared.session_id}", shared.detail)))
+    return _transition(session, event, lost_grace_s, shared.reason, detail=detail, result=shared.result)
+
+
 def _reconcile_pending(session: SessionSnapshot, overdue: bool, lost_grace_s: float) -> Transition | None:
+    if session.shared is not None:
+        return _follow(session, session.shared, lost_grace_s)
     if session.failed_dependencies and session.spec.dependency_failed == "end":
         event, reason = Event.DEPENDENCY_FAILED, Reason.DEPENDENCY_FAILED
         return _transition(session, event, lost_grace_s, reason, detail=session.failed_dependencies)

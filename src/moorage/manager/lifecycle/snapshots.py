@@ -9,7 +9,7 @@ from moorage.common.model.cluster import MAIN
 from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
-from moorage.common.model.status import Status
+from moorage.common.model.status import Result, Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,17 @@ class KernelSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedRun:
+    """The session whose run another one shares, as stored."""
+
+    session_id: SessionId
+    status: Status
+    result: Result
+    reason: Reason
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class SessionSnapshot:
     """A live session, as stored, with the kernels of its current attempt.
 
@@ -37,7 +48,8 @@ class SessionSnapshot:
     ``requeues``: how often its program was requeued. ``requeued_from``: the last attempt of the run before,
     or 0. ``failed_dependencies``: dependencies that did not end as required, in prose; "" if there are none.
     ``overlap``: a new attempt may start while an earlier one may still run. ``earlier_lost``: LOST agents on
-    which a kernel of an earlier attempt may still run; known for pending sessions.
+    which a kernel of an earlier attempt may still run; known for pending sessions. ``shared``: whose run a
+    pending session shares.
     """
 
     session_id: SessionId
@@ -56,3 +68,4 @@ class SessionSnapshot:
     failed_dependencies: str = ""
     overlap: bool = False
     earlier_lost: tuple[AgentId, ...] = ()
+    shared: SharedRun | None = None

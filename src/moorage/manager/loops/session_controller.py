@@ -15,7 +15,7 @@ import structlog
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.model.ids import SessionId
-from moorage.manager.lifecycle.reconcile import reconcile_session
+from moorage.manager.lifecycle.reconcile import ended_without_result, reconcile_session
 from moorage.manager.lifecycle.snapshots import SessionSnapshot
 from moorage.manager.lifecycle.sweep import Sweep
 from moorage.manager.lifecycle.transitions import Transition
@@ -105,6 +105,9 @@ class SessionController:
             trusted = self._leader.deadlines.now()
             snapshots, now = await self._store.lifecycle.unsettled(batch)
             now = min(now, trusted)
+            orphaned = {s.session_id for one in snapshots if (s := one.shared) and ended_without_result(s)}
+            if orphaned:
+                await self._store.lifecycle.succeed(orphaned)
             moves = [move for one in snapshots if (move := self._decide(one, now, term)) is not None]
             for move in moves:
                 log.info(

@@ -15,6 +15,7 @@ from moorage.common.model.group_options import GroupOptions
 from moorage.common.model.hpc_options import HpcOptions
 from moorage.common.model.ids import AgentId
 from moorage.common.model.paging import FIRST, Paging
+from moorage.common.model.reuse import ReusePolicy
 from moorage.common.views import resources
 from moorage.manager.scheduling.core.policy import Policy, Preemption
 from moorage.manager.store.cursors import Listing
@@ -27,7 +28,7 @@ log = structlog.get_logger("moorage.store.groups")
 # A manager learns of changes at once; this is for a notification that was lost.
 SITES_CACHED_S = 5.0
 # Options that the release before does not know. They are stored only where they are set.
-_NEW_OPTIONS = ("images", "mounts", "hpc", "description", "projects", "users")
+_NEW_OPTIONS = ("images", "mounts", "hpc", "description", "projects", "users", "reuse")
 
 _LISTING = Listing(
     SQL["group_list"],
@@ -46,6 +47,7 @@ class GroupStore:
         self._write_connection, self._pass_connection = db.dedicated_connection(), db.dedicated_connection()
         self.has_quotas = True
         self._sites: dict[str, HpcOptions] = {}
+        self._reuse: dict[str, ReusePolicy] = {}
         self._sites_until = 0.0
         notifier.on_groups(self._forget_sites)
 
@@ -55,12 +57,21 @@ class GroupStore:
     async def site(self, name: str) -> HpcOptions | None:
         """The site of a resource group of kind hpc; None for a group of another kind, or an unknown one.
         Cached: every create of a session asks."""
+        await self._refresh()
+        return self._sites.get(name)
+
+    async def reuse(self, name: str) -> ReusePolicy:
+        """Of batch sessions in a resource group that do not say."""
+        await self._refresh()
+        return self._reuse.get(name, "never")
+
+    async def _refresh(self) -> None:
         if self._clock.monotonic() >= self._sites_until:
             until = self._clock.monotonic() + SITES_CACHED_S
             rows = await self._db.fetch(SQL["group_sites"])
-            self._sites = {row["name"]: HpcOptions.model_validate(row["hpc"]) for row in rows}
+            self._sites = {row["name"]: HpcOptions.model_validate(row["hpc"]) for row in rows if row["hpc"]}
+            self._reuse = {row["name"]: row["reuse"] for row in rows if row["reuse"]}
             self._sites_until = until
-        return self._sites.get(name)
 
     async def all(self) -> list[resources.GroupView]:
         return [_view(row) for row in await self._db.fetch(SQL["group_list"], None)]
@@ -102,7 +113,7 @@ class GroupStore:
         """
         await self._check_kind(name, options)
         # A manager of the release before skips a group whose options have a field that it does not know.
-        new = {field for field in _NEW_OPTIONS if getattr(options, field) in (None, "")}
+        new = {field for field in _NEW_OPTIONS if getattr(options, field) in (None, "", "never")}
         stored = options.model_dump(mode="json", exclude=new)
         versions = None if if_match is None else sorted(if_match)
         if not await self._write_connection.fetch(SQL["group_put"], name, stored, versions, actor, create):

@@ -12,11 +12,13 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
+import asyncpg
+
 from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import AgentId, EndpointId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
-from moorage.common.model.status import PLACED, SessionType, Status
-from moorage.manager.lifecycle.snapshots import KernelSnapshot, SessionSnapshot
+from moorage.common.model.status import PLACED, Result, SessionType, Status
+from moorage.manager.lifecycle.snapshots import KernelSnapshot, SessionSnapshot, SharedRun
 from moorage.manager.lifecycle.transitions import NEW_ATTEMPT, Transition
 from moorage.manager.store.batch_writer import BatchWriter
 from moorage.manager.store.database import Database
@@ -77,6 +79,17 @@ class LifecycleStore:
             among = await self.to_reconcile(changed_s=_EVER_S)
         rows = await self._read_connection.fetch(SQL["session_snapshots"], list(among)) if among else []
         return _snapshots(rows), rows[0]["now"] if rows else self._clock.now()
+
+    async def succeed(self, sessions: Collection[SessionId]) -> None:
+        """Of the pending sessions that share the run of each of these, the oldest takes its place. Nothing
+        happens for one that has a result, or has not ended."""
+        try:
+            rows = await self._db.fetch(SQL["reuse_succeed"], sorted(sessions))
+        except asyncpg.UniqueViolationError:  # an equal request came first: the next call finds it
+            return
+        changed = [SessionId(row["id"]) for row in rows]
+        self._notifier.notify_sessions(changed)
+        self._notifier.notify_pending(changed)
 
     async def apply(self, transition: Transition, *, term: int | None = None) -> bool:
         """Write one transition; False if it was stale. ``term``: of the leader that has decided it, in which
@@ -163,6 +176,18 @@ def _changes_routes(transition: Transition, row: Any) -> bool:
     )
 
 
+def _shared(row: Row) -> SharedRun | None:
+    if row["shared_status"] is None or row["status"] != Status.PENDING:
+        return None
+    return SharedRun(
+        SessionId(row["adopted_from"]),
+        Status(row["shared_status"]),
+        Result(row["shared_result"]),
+        Reason(row["shared_reason"]),
+        row["shared_detail"],
+    )
+
+
 def _snapshots(rows: Iterable[Row]) -> list[SessionSnapshot]:
     """From rows of ``session_snapshots.sql``: one per kernel, ordered by session."""
     facts = []
@@ -201,6 +226,7 @@ def _snapshots(rows: Iterable[Row]) -> list[SessionSnapshot]:
                 row["failed_dependencies"] or "",
                 row["overlap"],
                 tuple(AgentId(agent) for agent in row["earlier_lost"] or ()),
+                _shared(row),
             )
         )
     return facts

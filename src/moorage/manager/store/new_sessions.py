@@ -15,12 +15,14 @@ from moorage.manager.identity.keys import IdempotencyKey, Owner
 from moorage.manager.lifecycle.deadlines import deadline_s
 from moorage.manager.pki.ssh_keys import SshKeyPair
 from moorage.manager.store import spec_kernels
+from moorage.manager.store.rows import as_uuid
 
 
 @dataclass(frozen=True, slots=True)
 class NewSession:
     """``request_digest``: of the request under the idempotency key, to detect another request under it.
-    ``template``: NAME@VERSION of the template that it was made from."""
+    ``template``: NAME@VERSION of the template that it was made from. ``request_hash``: set if equal sessions
+    are reused. ``adopted_from``: the session whose run it shares."""
 
     id: str
     name: str
@@ -39,6 +41,8 @@ class NewSession:
     endpoint_revision: int | None = None
     template: str | None = None
     user_labels: Mapping[str, str] = field(default_factory=dict)
+    request_hash: str | None = None
+    adopted_from: str | None = None
 
 
 def columns(items: Sequence[NewSession], lost_grace_s: float) -> tuple[list[Any], ...]:
@@ -53,7 +57,7 @@ def columns(items: Sequence[NewSession], lost_grace_s: float) -> tuple[list[Any]
         [json.dumps(i.slots) for i in items],
         [i.endpoint_id for i in items],
         [i.actor for i in items],
-        [deadline_s(Status.PENDING, i.spec, lost_grace_s) for i in items],
+        [None if i.adopted_from else deadline_s(Status.PENDING, i.spec, lost_grace_s) for i in items],
         [i.kernel_id for i in items],
         [i.secret for i in items],
         [i.idempotency_key.scope if i.idempotency_key else None for i in items],
@@ -63,6 +67,17 @@ def columns(items: Sequence[NewSession], lost_grace_s: float) -> tuple[list[Any]
         [i.owner.project for i in items],
         [i.spec.starts_at for i in items],
     )
+
+
+def dependency_columns(items: Sequence[NewSession]) -> tuple[list[Any], ...]:
+    """Dependencies as columns, each with the number of its session among ``items``. The session whose run
+    another one shares is one of them."""
+    found: list[tuple[int, int, str, str]] = [
+        (n, at, d.session, d.on) for n, i in enumerate(items, 1) for at, d in enumerate(i.spec.depends_on)
+    ]
+    found += [(n, -1, i.adopted_from, "adopted") for n, i in enumerate(items, 1) if i.adopted_from]
+    numbers, positions, refs, conditions = zip(*found, strict=True) if found else ((), (), (), ())
+    return list(numbers), list(positions), list(refs), [as_uuid(ref) for ref in refs], list(conditions)
 
 
 def cluster_columns(items: Sequence[NewSession]) -> tuple[list[Any], ...]:

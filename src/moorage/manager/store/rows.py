@@ -11,10 +11,23 @@ from typing import Any
 
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.spec import SessionSpec
-from moorage.common.model.status import ObservedState, Status
+from moorage.common.model.status import LIVE, ObservedState, Result, Status
 from moorage.common.views import resources
 
 Row = Mapping[str, Any]
+
+
+# What a pending session that shares the run of another shows of that one.
+MIRRORED = ("status", "result", "reason", "detail", "status_since")
+
+
+def _mirrored(row: Row) -> dict[str, Any]:
+    """Of the session whose run it shares, while it has not ended itself. One that ended without a result is
+    not shown: another session takes its place."""
+    runs = row["status"] == Status.PENDING and (
+        row["shared_status"] in LIVE or row["shared_result"] == Result.SUCCESS
+    )
+    return {name: row[f"shared_{name}"] if runs else row[name] for name in MIRRORED}
 
 
 def session_view(row: Row, kernels: Iterable[Row], endpoint: str | None) -> resources.SessionView:
@@ -23,18 +36,15 @@ def session_view(row: Row, kernels: Iterable[Row], endpoint: str | None) -> reso
         id=row["id"],
         name=row["name"],
         type=row["type"],
-        status=row["status"],
-        result=row["result"],
-        reason=row["reason"],
-        detail=row["detail"],
+        **_mirrored(row),
         resource_group=row["resource_group"],
         priority=row["priority"],
         attempt=row["attempt"],
         revision=row["revision"],
         endpoint=endpoint,
         created_at=row["created_at"],
-        status_since=row["status_since"],
         deadline_at=row["deadline_at"],
+        adopted_from=row["adopted_from"],
         user=row["owner"],
         project=row["project"],
         isolated=row["isolated"],
@@ -45,7 +55,7 @@ def session_view(row: Row, kernels: Iterable[Row], endpoint: str | None) -> reso
         template=row["template"],
         user_labels=row["user_labels"],
         kernels=[kernel_view(k) for k in kernels],
-        hold=_hold(row) if row["status"] == Status.PENDING else None,
+        hold=_hold(row) if row["status"] == Status.PENDING and row["adopted_from"] is None else None,
     )
 
 

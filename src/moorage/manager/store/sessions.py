@@ -16,6 +16,7 @@ from moorage.common.model.ids import EndpointId, SessionId
 from moorage.common.model.labels import MAX_LABELS, Selector
 from moorage.common.model.paging import FIRST, Paging, SessionMatch
 from moorage.common.model.reasons import Reason
+from moorage.common.model.reuse import request_hash
 from moorage.common.model.roles import Role
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import LIVE, Result, Status
@@ -81,7 +82,7 @@ class SessionStore:
         """
         new = self._new(scope, spec, endpoint_id, None)
         new = replace(new, term=term, endpoint_revision=endpoint_revision, template=template)
-        return self._created(scope, new, await self._creates.submit(new))
+        return await self._created(scope, new, await self._submit(new))
 
     async def create_once(
         self,
@@ -97,13 +98,13 @@ class SessionStore:
         """
         new = replace(self._new(scope, spec, None, idempotency_key), template=template)
         try:
-            row = await self._creates.submit(new)
+            row = await self._submit(new)
         except asyncpg.UniqueViolationError:  # a concurrent request used the same key
             row = None
         if row is not None and not row["repeated"]:
             rejected = session_errors.create_rejected(scope, spec, new.owner, row)
             if row["created_at"] is not None or rejected is not None:
-                return self._created(scope, new, row), False
+                return await self._created(scope, new, row), False
         before = await self._db.fetchrow(SQL["idempotency_find"], idempotency_key.scope, idempotency_key.key)
         if before is None:
             raise session_errors.name_taken(new.spec, new.name)
@@ -126,6 +127,7 @@ class SessionStore:
         if user_labels:  # they are a column, and no part of what runs
             spec = spec.model_copy(update={"user_labels": {}})
         slots = spec_kernels.total_slots(spec)
+        reused = spec.reuse not in (None, "never")
         new = NewSession(
             session_id,
             name,
@@ -139,19 +141,31 @@ class SessionStore:
             idempotency_key,
             digest,
             user_labels=user_labels,
+            request_hash=request_hash(spec.model_dump(mode="json"), scope.owner.project) if reused else None,
         )
         if spec.cluster is None:
             return new
         keys = derive_key_pair(self._clock.secret(32), f"moorage-{session_id}")
         return replace(new, subs=spec_kernels.new_sub_kernels(spec, self._clock), keys=keys)
 
-    def _created(self, scope: Scope, new: NewSession, row: Any) -> resources.SessionView:
+    async def _submit(self, new: NewSession) -> Any:
+        row = await self._creates.submit(new)
+        if row["created_at"] is None and new.request_hash is not None and not row["repeated"]:
+            row = await self._creates.submit(
+                new
+            )  # perhaps an equal request came first; this one shares its run
+        return row
+
+    async def _created(self, scope: Scope, new: NewSession, row: Any) -> resources.SessionView:
         """The view of what was written, without reading it back. Raises the error if nothing was."""
         created = row["created_at"]
         if created is None:
             rejected = session_errors.create_rejected(scope, new.spec, new.owner, row)
             raise rejected or session_errors.name_taken(new.spec, new.name)
         self._notifier.notify_pending([SessionId(new.id)])
+        if row["adopted_from"] is not None:
+            self._notifier.notify_kernels([SessionId(new.id)])
+            return await self.get(scope, new.id)
         first = resources.KernelView(
             id=new.kernel_id,
             attempt=1,
@@ -197,12 +211,15 @@ class SessionStore:
         )
 
     async def _write_creates(self, items: Sequence[NewSession]) -> Sequence[Any]:
-        dependencies = [(n, at, d) for n, i in enumerate(items, 1) for at, d in enumerate(i.spec.depends_on)]
+        items = await self._with_shared_runs(items)
+        dependencies = new_sessions.dependency_columns(items)
         columns = new_sessions.columns(items, self._lost_grace_s)
         isolated, templates = [i.owner.isolated for i in items], [i.template for i in items]
         labels = [json.dumps(i.user_labels) if i.user_labels else "{}" for i in items]
         created: list[Any] = []
-        needs_checks = bool(dependencies) or any(i.subs or i.term is not None for i in items)
+        needs_checks = bool(dependencies[0]) or any(
+            i.subs or i.request_hash or i.term is not None for i in items
+        )
         if not needs_checks and not self._has_pending_quotas:
             # The short statement creates nothing when it finds that there are quotas of pending sessions.
             created = await self._create_connection.fetch(
@@ -213,20 +230,32 @@ class SessionStore:
             created = await self._create_connection.fetch(
                 SQL["session_create_checked"],
                 *columns,
-                [n for n, _, _ in dependencies],
-                [at for _, at, _ in dependencies],
-                [d.session for _, _, d in dependencies],
-                [rows.as_uuid(d.session) for _, _, d in dependencies],
-                [d.on for _, _, d in dependencies],
+                *dependencies,
                 *new_sessions.cluster_columns(items),
                 [i.term for i in items],
                 isolated,
                 [i.endpoint_revision for i in items],
                 templates,
                 labels,
+                [i.request_hash for i in items],
+                [i.adopted_from for i in items],
             )
             self._has_pending_quotas = created[0]["has_pending_quotas"]
         return created
+
+    async def _with_shared_runs(self, items: Sequence[NewSession]) -> Sequence[NewSession]:
+        """With the equal sessions that take the place of new ones."""
+        asking = [(n, item) for n, item in enumerate(items) if item.request_hash is not None]
+        if not asking:
+            return items
+        found = await self._create_connection.fetch(
+            SQL["reuse_find"],
+            [item.owner.project for _, item in asking],
+            [item.request_hash for _, item in asking],
+            [item.spec.reuse for _, item in asking],
+        )
+        shared = {asking[row["n"] - 1][0]: row["id"] for row in found}
+        return [replace(item, adopted_from=shared.get(n)) for n, item in enumerate(items)]
 
     # -- read --
 
@@ -281,9 +310,11 @@ class SessionStore:
         s, e = tables.sessions, tables.endpoints
         if scope.projects is not None:
             conditions = (*conditions, s.c.project.in_(scope.projects))
+        o = s.alias("shared")
+        of_shared = [o.c[name].label(f"shared_{name}") for name in rows.MIRRORED]
         statement = (
-            select(s, e.c.name.label("endpoint_name"))
-            .select_from(s.outerjoin(e, s.c.endpoint_id == e.c.id))
+            select(s, e.c.name.label("endpoint_name"), *of_shared)
+            .select_from(s.outerjoin(e, s.c.endpoint_id == e.c.id).outerjoin(o, s.c.adopted_from == o.c.id))
             .where(*conditions)
         )
         shown, following = await fetch_page(self._db, statement, _ORDER, paging)

@@ -179,6 +179,8 @@ sessions = table(
         "drain_generation": [BigInteger()],
         "template": [Text()],
         "user_labels": JSONB(),
+        "request_hash": [Text()],
+        "adopted_from": [ID],
     },
 )
 

@@ -28,6 +28,7 @@ from moorage.common.model.errors import (
 from moorage.common.model.group_options import QuotaLimits, QuotaScope
 from moorage.common.model.hpc_options import HpcOptions
 from moorage.common.model.paging import Paging
+from moorage.common.model.reuse import ReusePolicy
 from moorage.common.model.slots import parse_amount, parse_slots
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import AgentStatus
@@ -134,6 +135,9 @@ class MemoryGroups:
 
     async def site(self, name: str) -> HpcOptions | None:
         return self.options[name].hpc if name in self.options else None
+
+    async def reuse(self, name: str) -> ReusePolicy:
+        return self.options[name].reuse if name in self.options else "never"
 
     async def put(self, name: str, options: GroupOptions, *, actor: str, **conditions: Any) -> GroupView:
         self._database.check()

@@ -5,11 +5,16 @@ WHERE ($2::uuid[] IS NULL OR s.id = ANY ($2)) AND s.deadline_at IS NULL AND (
     s.status IN ('SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING')
     OR (s.status = 'TERMINATING' AND NOT EXISTS (
         SELECT FROM session_history h WHERE h.session_id = s.id AND h.revision = s.revision AND h.event = 'stop-overdue'))
-    OR (s.status = 'PENDING' AND s.spec ->> 'pending_timeout_s' IS NOT NULL)
+    OR (s.status = 'PENDING' AND s.spec ->> 'pending_timeout_s' IS NOT NULL AND s.adopted_from IS NULL)
     OR (s.status = 'RUNNING' AND coalesce(s.spec ->> 'timeout_s', s.spec ->> 'max_lifetime_s') IS NOT NULL))
 UNION ALL
 SELECT s.id::text, 'it is ' || s.status || ' and its deadline passed at ' || s.deadline_at FROM sessions s
 WHERE ($2::uuid[] IS NULL OR s.id = ANY ($2)) AND s.deadline_at < now() - make_interval(secs => $1) AND s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
+UNION ALL
+SELECT s.id::text, 'it shares the run of session ' || o.id || ', which is ' || o.status || ' since ' || o.status_since
+FROM sessions s JOIN sessions o ON o.id = s.adopted_from
+WHERE ($2::uuid[] IS NULL OR s.id = ANY ($2)) AND s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
+  AND o.status IN ('TERMINATED', 'CANCELLED', 'ERROR') AND greatest(o.status_since, s.created_at) < now() - make_interval(secs => $1)
 UNION ALL
 SELECT s.id::text, 'it is ' || s.status || ' without a kernel' FROM sessions s
 WHERE ($2::uuid[] IS NULL OR s.id = ANY ($2)) AND s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')

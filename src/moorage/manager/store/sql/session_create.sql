@@ -43,7 +43,7 @@ WITH input AS (
     INSERT INTO idempotency_keys (scope, key, request_digest, session_id)
     SELECT i.scope, i.key, i.request_digest, i.id FROM input i JOIN created USING (id) WHERE i.key IS NOT NULL
 )
-SELECT created.created_at, created.deadline_at, g.name IS NOT NULL AND (i.endpoint_id IS NOT NULL OR (g.retired_at IS NULL AND (
+SELECT created.created_at, created.deadline_at, NULL::uuid AS adopted_from, g.name IS NOT NULL AND (i.endpoint_id IS NOT NULL OR (g.retired_at IS NULL AND (
            (jsonb_typeof(g.options -> 'projects') IS DISTINCT FROM 'array' AND jsonb_typeof(g.options -> 'users') IS DISTINCT FROM 'array')
            OR coalesce(g.options -> 'projects' ? i.project, false) OR coalesce(g.options -> 'users' ? i.owner, false)))) AS group_known, r.n IS NOT NULL AS repeated,
        (SELECT present FROM quotas_found) AS has_pending_quotas, NULL AS invalid_why, NULL AS quota_scope, false AS led_by_other,

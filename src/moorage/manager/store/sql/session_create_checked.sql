@@ -2,7 +2,7 @@
 -- quotas of pending sessions, and the leader's term ($31) for those that the leader creates.
 --
 -- Create sessions, each with its kernels, its dependencies, its first history entry and its idempotency key. One row per
--- input. Besides the cases of session_create.sql, nothing is created for an invalid dependency (`invalid`), when a quota
+-- input. A session that shares the run of another ($37) depends on that one. Besides the cases of session_create.sql, nothing is created for an invalid dependency (`invalid`), when a quota
 -- of pending sessions is used up (`over_quota`), or for a former leader (`led_by_other`).
 --
 -- A dependency must exist before the session and never changes, so there can be no cycle. A name is one of the session's own
@@ -13,10 +13,11 @@ WITH input AS (
     SELECT * FROM unnest(
         $1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::text[], $7::text[], $8::uuid[],
         $9::text[], $10::float8[], $11::uuid[], $12::text[], $13::text[], $14::text[], $15::text[],
-        $16::text[], $17::text[], $18::timestamptz[], $32::boolean[], $33::int[], $34::text[], $35::text[])
+        $16::text[], $17::text[], $18::timestamptz[], $32::boolean[], $33::int[], $34::text[], $35::text[],
+        $36::text[], $37::uuid[])
     WITH ORDINALITY AS i(id, name, type, resource_group, priority, spec, slots, endpoint_id,
                          created_by, pending_s, kernel_id, secret, scope, key, request_digest, owner, project, starts_at,
-                         isolated, endpoint_revision, template, user_labels, n)
+                         isolated, endpoint_revision, template, user_labels, request_hash, adopted_from, n)
 ), repeated AS (
     SELECT i.n FROM input i JOIN idempotency_keys k ON k.scope = i.scope AND k.key = i.key
 ), lease AS (
@@ -51,11 +52,11 @@ WITH input AS (
 ), created AS (
     INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots, endpoint_id,
                           created_by, deadline_at, owner, project, starts_at, dependencies, isolated, endpoint_revision,
-                          template, user_labels)
+                          template, user_labels, request_hash, adopted_from)
     SELECT i.id, i.name, i.type, 'PENDING', i.resource_group, i.priority, i.spec::jsonb, i.slots::jsonb,
            i.endpoint_id, i.created_by, greatest(now(), i.starts_at) + make_interval(secs => i.pending_s),
            i.owner, i.project, i.starts_at, (SELECT count(*) FROM named d WHERE d.n = i.n), i.isolated,
-           i.endpoint_revision, i.template, i.user_labels::jsonb
+           i.endpoint_revision, i.template, i.user_labels::jsonb, i.request_hash, i.adopted_from
     FROM input i JOIN resource_groups g ON g.name = i.resource_group
     WHERE i.n NOT IN (SELECT n FROM repeated) AND i.n NOT IN (SELECT n FROM invalid) AND i.n NOT IN (SELECT n FROM over_quota)
       AND i.n NOT IN (SELECT n FROM led_by_other)
@@ -89,7 +90,7 @@ WITH input AS (
     INSERT INTO idempotency_keys (scope, key, request_digest, session_id)
     SELECT i.scope, i.key, i.request_digest, i.id FROM input i JOIN created USING (id) WHERE i.key IS NOT NULL
 )
-SELECT created.created_at, created.deadline_at, g.name IS NOT NULL AND (i.endpoint_id IS NOT NULL OR (g.retired_at IS NULL AND (
+SELECT created.created_at, created.deadline_at, i.adopted_from, g.name IS NOT NULL AND (i.endpoint_id IS NOT NULL OR (g.retired_at IS NULL AND (
            (jsonb_typeof(g.options -> 'projects') IS DISTINCT FROM 'array' AND jsonb_typeof(g.options -> 'users') IS DISTINCT FROM 'array')
            OR coalesce(g.options -> 'projects' ? i.project, false) OR coalesce(g.options -> 'users' ? i.owner, false)))) AS group_known, r.n IS NOT NULL AS repeated,
        EXISTS (SELECT FROM quotas WHERE pending IS NOT NULL) AS has_pending_quotas,

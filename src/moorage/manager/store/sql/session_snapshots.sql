@@ -38,7 +38,10 @@ SELECT s.id, s.status, s.revision, s.attempt, s.requeues, s.requeued_from, s.spe
            SELECT string_agg(format('%s (%s) ended %s, needed was %s', u.name, u.id, concat_ws(' ', u.status,
                       nullif(u.result, 'UNDEFINED'), nullif(u.reason, '')), d.condition), '; ' ORDER BY u.id)
            FROM session_dependencies d JOIN sessions u ON u.id = d.depends_on
-           WHERE d.session_id = s.id AND dependency_state(d.condition, u.status, u.result) = 'failed') END AS failed_dependencies
+           WHERE d.session_id = s.id AND d.condition <> 'adopted'
+             AND dependency_state(d.condition, u.status, u.result) = 'failed') END AS failed_dependencies,
+       s.adopted_from, o.status AS shared_status, o.result AS shared_result, o.reason AS shared_reason, o.detail AS shared_detail
 FROM found s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt LEFT JOIN agents n ON n.id = k.agent_id
+LEFT JOIN sessions o ON o.id = s.adopted_from
 WHERE s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
 ORDER BY s.id, k.cluster_role, k.cluster_index

@@ -12,6 +12,7 @@ WITH chunk AS MATERIALIZED (
 SELECT (SELECT created_at FROM last) AS at, (SELECT id FROM last) AS id, ARRAY(
     SELECT c.id FROM chunk c
     WHERE EXISTS (SELECT FROM kernels k WHERE k.session_id = c.id AND k.attempt = c.attempt AND k.status <> c.status)
-       OR (c.status = 'PENDING' AND c.dependencies > 0 AND c.dependency_failed IS DISTINCT FROM 'wait' AND EXISTS (
+       OR (c.status = 'PENDING' AND c.dependencies > 0 AND EXISTS (
            SELECT FROM session_dependencies d JOIN sessions u ON u.id = d.depends_on
-           WHERE d.session_id = c.id AND dependency_state(d.condition, u.status, u.result) = 'failed'))) AS sessions
+           WHERE d.session_id = c.id AND (c.dependency_failed IS DISTINCT FROM 'wait' OR d.condition = 'adopted')
+             AND dependency_state(d.condition, u.status, u.result) = 'failed'))) AS sessions

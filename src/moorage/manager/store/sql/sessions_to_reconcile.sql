@@ -20,7 +20,8 @@ SELECT r.id FROM ended e, LATERAL (
 UNION
 SELECT w.id FROM ended e, LATERAL (
     SELECT w.id FROM session_dependencies d JOIN sessions u ON u.id = d.depends_on JOIN sessions w ON w.id = d.session_id
-    WHERE d.depends_on = e.session_id AND w.status = 'PENDING' AND w.spec ->> 'dependency_failed' IS DISTINCT FROM 'wait'
+    WHERE d.depends_on = e.session_id AND w.status = 'PENDING'
+      AND (w.spec ->> 'dependency_failed' IS DISTINCT FROM 'wait' OR d.condition = 'adopted')
       AND dependency_state(d.condition, u.status, u.result) = 'failed' OFFSET 0) w
 UNION
 SELECT k.session_id FROM agents a JOIN kernels k ON k.agent_id = a.id
