@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from tests.free_ports import free_port
 from tests.heappe import Script
 from tests.wire.test_heappe_runtime import agent, launch
 
+from moorage.agent.state.ports import PortAllocator
+from moorage.common.aio.clock import SystemClock
 from moorage.common.model.status import ObservedState as S
 
 
@@ -25,3 +28,19 @@ async def test_an_address_that_shows_after_the_job_runs_wakes_its_agent(tmp_path
         await at.pass_time(runtime, 120)
         await asyncio.wait_for(waiting, 10)
         assert (await runtime.observe(handle)).address is not None
+
+
+async def test_jobs_wait_for_a_free_port_and_give_it_back(tmp_path: Path) -> None:
+    """More jobs than ports, and more in all than the range has."""
+    port = free_port()
+    ports = PortAllocator(f"{port}-{port}", "127.0.0.1", clock=SystemClock())
+    async with agent(tmp_path) as at:
+        runtime = at.runtime(ports=ports)
+        handles = [await runtime.create(launch()) for _ in range(3)]
+        while handles:
+            await at.pass_time(runtime, 120)
+            seen = [await runtime.observe(handle) for handle in handles]
+            assert {one.state for one in seen} == {S.RUNNING}
+            [served] = [handle for handle, one in zip(handles, seen, strict=True) if one.address]
+            await runtime.destroy(served)
+            handles.remove(served)

@@ -24,13 +24,14 @@ from moorage.agent.runtimes.heappe.runtime import HeappeRules, HeappeRuntime
 from moorage.agent.runtimes.heappe.site import Wanted
 from moorage.agent.runtimes.heappe.transport import Account
 from moorage.agent.state.logs import LogStore
+from moorage.agent.state.ports import PortAllocator
 from moorage.common.aio.clock import ManualClock, SystemClock
 from moorage.common.model.ids import KernelId
 from moorage.common.model.status import ObservedState as S
 
 PROFILES = pytest.mark.parametrize("profile", ["6.3.2", "6.5"])
 _WALLTIME, _POLL = 3600.0, 40.0
-_SUBMIT = "JobManagement/SubmitJob"
+_SUBMIT, _SECRETS = "JobManagement/SubmitJob", {"bearer": "jwt-agent"}
 
 
 @dataclass
@@ -40,17 +41,16 @@ class Agent:
     auth: str = "api-key"
     runtimes: list[HeappeRuntime] = field(default_factory=list)
 
-    def runtime(self, records: str = "records") -> HeappeRuntime:
+    def runtime(self, records: str = "records", ports: PortAllocator | None = None) -> HeappeRuntime:
         """Polls only when a test says so."""
-        secret = "jwt-agent" if self.auth == "bearer" else "secret-agent"
-        client = HeappeClient(Account(self.server.url, "agent", secret, self.auth), self.server.clock)
-        rules = HeappeRules(
-            100, Wanted("EXA-00-1", node_type="gpu", walltime_s=_WALLTIME), poll_s=3600, hurried_poll_s=3600
-        )
+        account = Account(self.server.url, "agent", _SECRETS.get(self.auth, "secret-agent"), self.auth)
+        client = HeappeClient(account, self.server.clock)
+        wanted = Wanted("EXA-00-1", node_type="gpu", walltime_s=_WALLTIME)
+        rules = HeappeRules(100, wanted, poll_s=3600, hurried_poll_s=3600)
         runtime = HeappeRuntime(
             client, JobRecords(self.folder / records), LogStore(self.folder / "logs"), rules,
-            self.server.clock, "identity", host="127.0.0.1", allocate=free_port,
-            per_job=self.auth == "bearer",
+            self.server.clock, "identity", host="127.0.0.1", per_job=self.auth == "bearer",
+            allocate=ports.allocate if ports else free_port, release=ports.release if ports else print,
         )  # fmt: skip
         self.runtimes.append(runtime)
         return runtime
@@ -103,8 +103,8 @@ async def test_a_model_runs_and_is_reached_at_a_local_address(tmp_path: Path, pr
         await at.pass_time(runtime, 120)
         seen = await runtime.observe(handle)
         assert (seen.state, seen.ends_at) == (S.RUNNING, pytest.approx(now + 40 + _WALLTIME, abs=1))
-        host, port = seen.address
-        async with aiohttp.ClientSession() as http, http.get(f"http://{host}:{port}/v1/models") as got:
+        url = "http://{}:{}/v1/models".format(*seen.address)
+        async with aiohttp.ClientSession() as http, http.get(url) as got:
             assert (await got.json())["data"][0]["id"] == "tiny"
         assert "secret" not in str(at.server.cluster.jobs)
         await runtime.destroy(handle)

@@ -18,6 +18,7 @@ from moorage.agent.runtimes.heappe.relay import Relay
 from moorage.agent.runtimes.heappe.tracked import JobLogs, Told, TrackedJob, progress_of, target_of
 from moorage.agent.runtimes.heappe.tunnel import TunnelKeeper
 from moorage.agent.runtimes.heappe.wire import ACTIVE, DELETABLE, ENDED, Job, JobState
+from moorage.agent.state.ports import NoFreePort
 from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import KernelId
 from moorage.common.model.kernel import DoubtfulJob
@@ -45,10 +46,11 @@ class JobBook:
         *,
         host: str,
         allocate: Callable[[], int],
+        release: Callable[[int], None],
         per_job: bool,
     ) -> None:
         self._client, self._records, self._logs, self._clock = client, records, logs, clock
-        self._host, self._allocate = host, allocate
+        self._host, self._allocate, self._release = host, allocate, release
         self.listing = JobListing(client, agent, clock, per_job=lambda: per_job)
         self._jobs: dict[KernelId, TrackedJob] = {}
         self._syncing = asyncio.Lock()
@@ -162,6 +164,8 @@ class JobBook:
         self._jobs.pop(job.record.kernel_id, None)
         if job.relay is not None:
             await job.relay.close()
+        if job.address is not None:
+            self._release(job.address[1])
         job.changed.set()
         doubt = found.doubt or job.doubt
         if doubt is None or not doubt.until:
@@ -255,14 +259,24 @@ class JobBook:
     async def _reach(self, job: TrackedJob) -> None:
         """Open the way to the engine once the job says where it listens."""
         target = await target_of(self._client, job, await progress_of(self._client, job))
-        if target is None:
+        if target is None or (job.relay is None and not await self._open_relay(job)):
             return
         job.keeper = TunnelKeeper(self._client, job.record.task_id, target, self._clock)
-        if job.relay is None:
-            relay, port = Relay(self._client, lambda: job.keeper), self._allocate()
+        job.changed.set()  # it runs already, and its state stays what it is
+
+    async def _open_relay(self, job: TrackedJob) -> bool:
+        """False: no port is free, now."""
+        relay, port = Relay(self._client, lambda: job.keeper), 0
+        try:
+            port = self._allocate()
             await relay.listen(self._host, port)
-            job.relay, job.address = relay, (self._host, port)
-            job.changed.set()  # it runs already, and its state stays what it is
+        except (NoFreePort, OSError) as error:
+            log.warning("a job has no address yet", job=job.record.name, why=str(error))
+            if port:
+                self._release(port)
+            return False
+        job.relay, job.address = relay, (self._host, port)
+        return True
 
     async def _check_tunnels(self, jobs: list[TrackedJob]) -> None:
         # One that the database shows as failed is asked for as long as it answers.

@@ -64,6 +64,7 @@ def heappe_runtime(
         identity,
         host=settings.address,
         allocate=ports.allocate,
+        release=ports.release,
         # With a token the server asks the cluster for one job at a time, and may do so only then.
         per_job=settings.heappe_auth == "bearer",
     )

@@ -65,8 +65,8 @@ class HeappeRules:
 
 
 class HeappeRuntime:
-    """``identity``: of the agent's state directory. ``host`` and ``allocate``: where relays listen. Must be
-    closed."""
+    """``identity``: of the agent's state directory. ``host``, ``allocate``, ``release``: where relays listen.
+    Must be closed."""
 
     name = NAME
     silence_grace_s = _SILENCE_GRACE_S
@@ -82,14 +82,16 @@ class HeappeRuntime:
         *,
         host: str,
         allocate: Callable[[], int],
+        release: Callable[[int], None] = lambda port: None,
         per_job: bool = False,
     ) -> None:
         self._client, self._records, self._clock, self._rules = client, records, clock, rules
         self._agent = agent_part(identity)
         self._store, self._logs = logs, JobLogs(client, logs)
         self.book = JobBook(
-            client, records, self._logs, clock, self._agent, host=host, allocate=allocate, per_job=per_job
-        )
+            client, records, self._logs, clock, self._agent, host=host, allocate=allocate,
+            release=release, per_job=per_job,
+        )  # fmt: skip
         self._submitter = Submitter(client, self.book.listing, clock, rules.heartbeat_s)
         self._poll: asyncio.Task[None] | None = None
         self._hurried, self._hurry_until = asyncio.Event(), float("-inf")
