@@ -89,3 +89,6 @@ export async function unwrapVersioned<T>(call: Promise<Outcome<T>>): Promise<{ v
     etag: outcome.response.headers.get("etag") ?? "",
   };
 }
+
+/** The ETag of an item of a listing. */
+export const etagOf = (item?: { version?: number }) => `"${item?.version ?? 0}"`;

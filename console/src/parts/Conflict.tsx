@@ -19,7 +19,7 @@ export interface Latest<V> {
 
 /** Another administrator was faster: what both changed, and the choice between the two. Nothing is overwritten
  *  unless asked. Any other failure is shown as it is. */
-export function Conflict<V extends object>({
+export function Conflict<V extends object, L extends Latest<V> = Latest<V>>({
   error,
   base,
   mine,
@@ -30,9 +30,9 @@ export function Conflict<V extends object>({
   error: unknown;
   base: V;
   mine: V;
-  latest: () => Promise<Latest<V>>;
-  reload: (latest: Latest<V>) => void;
-  overwrite: (latest: Latest<V>) => void;
+  latest: () => Promise<L>;
+  reload: (latest: L) => void;
+  overwrite: (latest: L) => void;
 }) {
   const conflict = error instanceof ApiProblem && error.status === 412;
   // Each refusal asks anew: there may have been a third change.

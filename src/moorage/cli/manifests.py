@@ -203,16 +203,17 @@ async def _found(call: Awaitable[Any]) -> Any:
         return None
 
 
-def _planned(manifest: Manifest, view: Any, version: int | None = None) -> Planned:
-    before = None if view is None else _plain(manifest_of(view).spec)
-    return Planned(manifest, before, version)
+def _planned(manifest: Manifest, view: Any) -> Planned:
+    if view is None:
+        return Planned(manifest, None)
+    return Planned(manifest, _plain(manifest_of(view).spec), view.version)
 
 
 async def _read_group(client: Client, one: Manifest) -> Planned:
     view: GroupView | None = await _found(client.get_group(one.name))
     if view is None or view.retired_at is not None:
         return Planned(one, None)
-    return _planned(one, view, view.version)
+    return _planned(one, view)
 
 
 async def _write_group(client: Client, one: Planned) -> None:
@@ -233,7 +234,7 @@ async def _read_quota(client: Client, one: Manifest) -> Planned:
 
 
 async def _write_quota(client: Client, one: Planned) -> None:
-    await client.set_quota(*_quota(one.manifest), cast(QuotaLimits, one.manifest.spec))
+    await client.set_quota(*_quota(one.manifest), cast(QuotaLimits, one.manifest.spec), version=one.version)
 
 
 async def _read_project(client: Client, one: Manifest) -> Planned:
@@ -245,7 +246,7 @@ async def _write_project(client: Client, one: Planned) -> None:
     if one.before is None:
         await client.create_project(ProjectSpec(name=one.manifest.name, **fields))
     else:
-        await client.update_project(one.manifest.name, ProjectPatch(**fields))
+        await client.update_project(one.manifest.name, ProjectPatch(**fields), version=one.version)
 
 
 async def _read_template(client: Client, one: Manifest) -> Planned:

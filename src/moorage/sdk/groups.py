@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from moorage.common.model.group_options import QuotaLimits, QuotaScope
 from moorage.common.views.resources import GroupOptions, GroupView, NewGroup, Page, QuotaView
-from moorage.sdk.transport import Transport, segment
+from moorage.sdk.transport import Transport, etag, segment
 
 
 class GroupCalls(Transport):
@@ -23,15 +23,15 @@ class GroupCalls(Transport):
     ) -> GroupView:
         """Create or replace the options of a group. ``version``: refuse (412) if it has another one. For
         administrators."""
-        tag = None if version is None else f'"{version}"'
-        return await self.call(GroupView, "PUT", f"/v1/groups/{segment(name)}", body=options, if_match=tag)
+        return await self.call(
+            GroupView, "PUT", f"/v1/groups/{segment(name)}", body=options, if_match=etag(version)
+        )
 
     async def retire_group(self, name: str, *, drain: bool = False, version: int | None = None) -> GroupView:
         """Let nothing new be created in a group; ``drain``: also while it is in use. For administrators."""
-        tag = None if version is None else f'"{version}"'
         query = {"drain": "true" if drain else None}
         path = f"/v1/groups/{segment(name)}"
-        return await self.call(GroupView, "DELETE", path, query=query, if_match=tag)
+        return await self.call(GroupView, "DELETE", path, query=query, if_match=etag(version))
 
     async def list_quotas(self) -> list[QuotaView]:
         return await self.every(Page[QuotaView], "/v1/quotas")
@@ -39,9 +39,13 @@ class GroupCalls(Transport):
     async def get_quota(self, scope: QuotaScope, name: str) -> QuotaView:
         return await self.call(QuotaView, "GET", f"/v1/quotas/{scope}/{segment(name)}")
 
-    async def set_quota(self, scope: QuotaScope, name: str, limits: QuotaLimits) -> QuotaView:
-        """Replace the quota: a limit that ``limits`` omits is removed."""
-        return await self.call(QuotaView, "PUT", f"/v1/quotas/{scope}/{segment(name)}", body=limits)
+    async def set_quota(
+        self, scope: QuotaScope, name: str, limits: QuotaLimits, *, version: int | None = None
+    ) -> QuotaView:
+        """Replace the quota: a limit that ``limits`` omits is removed. ``version``: refuse (412) if it has
+        another one."""
+        path = f"/v1/quotas/{scope}/{segment(name)}"
+        return await self.call(QuotaView, "PUT", path, body=limits, if_match=etag(version))
 
     async def delete_quota(self, scope: QuotaScope, name: str) -> QuotaView:
         """Delete a quota. Returns its last state."""

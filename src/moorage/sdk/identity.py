@@ -16,7 +16,7 @@ from moorage.common.views.identity import (
     UserView,
 )
 from moorage.common.views.resources import Page
-from moorage.sdk.transport import Transport, segment
+from moorage.sdk.transport import Transport, etag, segment
 
 
 class IdentityCalls(Transport):
@@ -29,9 +29,10 @@ class IdentityCalls(Transport):
     async def get_user(self, name: str) -> UserView:
         return await self.call(UserView, "GET", f"/v1/users/{segment(name)}")
 
-    async def update_user(self, name: str, patch: UserPatch) -> UserView:
-        """Replaces the fields that ``patch`` sets."""
-        return await self.call(UserView, "PATCH", f"/v1/users/{segment(name)}", body=patch)
+    async def update_user(self, name: str, patch: UserPatch, *, version: int | None = None) -> UserView:
+        """Replaces the fields that ``patch`` sets. ``version``: refuse (412) if it has another one."""
+        path = f"/v1/users/{segment(name)}"
+        return await self.call(UserView, "PATCH", path, body=patch, if_match=etag(version))
 
     async def who_am_i(self) -> WhoAmI:
         return await self.call(WhoAmI, "GET", "/v1/session")
@@ -72,9 +73,12 @@ class IdentityCalls(Transport):
     async def get_project(self, name: str) -> ProjectView:
         return await self.call(ProjectView, "GET", f"/v1/projects/{segment(name)}")
 
-    async def update_project(self, name: str, patch: ProjectPatch) -> ProjectView:
-        """Replaces the fields that ``patch`` sets."""
-        return await self.call(ProjectView, "PATCH", f"/v1/projects/{segment(name)}", body=patch)
+    async def update_project(
+        self, name: str, patch: ProjectPatch, *, version: int | None = None
+    ) -> ProjectView:
+        """Replaces the fields that ``patch`` sets. ``version``: refuse (412) if it has another one."""
+        path = f"/v1/projects/{segment(name)}"
+        return await self.call(ProjectView, "PATCH", path, body=patch, if_match=etag(version))
 
     async def list_members(self, project: str) -> list[MemberView]:
         return await self.every(Page[MemberView], f"/v1/projects/{segment(project)}/members")

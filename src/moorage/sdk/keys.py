@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from moorage.common.views.keys import KeyLimits, KeySpec, KeyView, NewKeyView, Rotation
 from moorage.common.views.resources import Page
-from moorage.sdk.transport import Transport, segment
+from moorage.sdk.transport import Transport, etag, segment
 
 
 class KeyCalls(Transport):
@@ -18,9 +18,10 @@ class KeyCalls(Transport):
     async def get_key(self, name: str) -> KeyView:
         return await self.call(KeyView, "GET", f"/v1/keys/{segment(name)}")
 
-    async def update_key(self, name: str, limits: KeyLimits) -> KeyView:
-        """Replaces the fields that ``limits`` sets."""
-        return await self.call(KeyView, "PATCH", f"/v1/keys/{segment(name)}", body=limits)
+    async def update_key(self, name: str, limits: KeyLimits, *, version: int | None = None) -> KeyView:
+        """Replaces the fields that ``limits`` sets. ``version``: refuse (412) if it has another one."""
+        path = f"/v1/keys/{segment(name)}"
+        return await self.call(KeyView, "PATCH", path, body=limits, if_match=etag(version))
 
     async def rotate_key(self, name: str, rotation: Rotation) -> NewKeyView:
         """The only answer with the key's new secret."""

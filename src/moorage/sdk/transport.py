@@ -190,6 +190,11 @@ class Transport:
         )
 
 
+def etag(version: int | None) -> str | None:
+    """For If-Match; None: any version."""
+    return None if version is None else f'"{version}"'
+
+
 def segment(name: str) -> str:
     """``name`` encoded as one segment of a path. Raises ``InvalidInput`` for an empty one."""
     if not name:

@@ -2,9 +2,10 @@ import { MultiSelect, NumberInput, Select, TextInput } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "@tanstack/react-router";
 import { useState } from "react";
-import { api, type Project, unwrap } from "@/api/client";
+import { api, etagOf, type Project, unwrap } from "@/api/client";
 import { groupsQuery, projectsQuery } from "@/api/queries";
 import { Opener } from "@/parts/actions";
+import { Conflict } from "@/parts/Conflict";
 import { DataTable } from "@/parts/DataTable";
 import { FormDialog } from "@/parts/FormDialog";
 import { visible } from "@/parts/format";
@@ -77,16 +78,30 @@ export function Projects() {
   );
 }
 
-export function ProjectForm({ base, close }: { base?: Project; close: () => void }) {
+const readProject = (name: string) => unwrap(api.GET("/v1/projects/{name}", { params: { path: { name } } }));
+
+export function ProjectForm({ base: given, close }: { base?: Project; close: () => void }) {
+  const [base, setBase] = useState(given);
   const groups = useQuery(groupsQuery);
   const [name, setName] = useState(base?.name ?? "");
   const [status, setStatus] = useState(base?.status ?? "active");
   const [allowed, setAllowed] = useState<string[]>(base?.resource_groups ?? []);
   const [priority, setPriority] = useState<number | null>(base?.max_priority ?? null);
-  const save = () => {
-    const patch = { status, resource_groups: allowed.length > 0 ? allowed : null, max_priority: priority };
+  const patch = { status, resource_groups: allowed.length > 0 ? allowed : null, max_priority: priority };
+  const edited = ({ status, resource_groups, max_priority }: Project) => ({
+    status,
+    resource_groups,
+    max_priority,
+  });
+  const save = (etag = etagOf(base)) => {
     return base
-      ? unwrap(api.PATCH("/v1/projects/{name}", { params: { path: { name } }, body: patch }))
+      ? unwrap(
+          api.PATCH("/v1/projects/{name}", {
+            params: { path: { name } },
+            body: patch,
+            headers: { "If-Match": etag },
+          }),
+        )
       : unwrap(api.POST("/v1/projects", { body: { name: name.trim(), ...patch } }));
   };
   return (
@@ -97,6 +112,25 @@ export function ProjectForm({ base, close }: { base?: Project; close: () => void
       save={save}
       done={t(base ? "projects.saved" : "projects.created", { name })}
       close={close}
+      problem={({ error, again, reset }) => (
+        <Conflict
+          error={error}
+          base={base ? edited(base) : {}}
+          mine={patch}
+          latest={async () => {
+            const project = await readProject(name);
+            return { value: edited(project), etag: etagOf(project), whole: project };
+          }}
+          reload={({ whole }) => {
+            setBase(whole);
+            setStatus(whole.status);
+            setAllowed(whole.resource_groups ?? []);
+            setPriority(whole.max_priority ?? null);
+            reset();
+          }}
+          overwrite={(latest) => again(latest.etag)}
+        />
+      )}
     >
       {base ? null : (
         <TextInput

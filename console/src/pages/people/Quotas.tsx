@@ -1,9 +1,10 @@
 import { Group, NumberInput, Select, TagsInput, TextInput } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
-import { api, type Quota, unwrap } from "@/api/client";
+import { api, etagOf, type Quota, unwrap } from "@/api/client";
 import { quotasQuery } from "@/api/queries";
 import { Confirm, Opener } from "@/parts/actions";
+import { Conflict } from "@/parts/Conflict";
 import { DataTable } from "@/parts/DataTable";
 import { FormDialog } from "@/parts/FormDialog";
 import { amount, compareSlots, slotName, visible } from "@/parts/format";
@@ -119,6 +120,7 @@ function Remove({ quota }: { quota: Quota }) {
             unwrap(
               api.DELETE("/v1/quotas/{scope}/{name}", {
                 params: { path: { scope: quota.scope, name: quota.name } } as never,
+                headers: { "If-Match": etagOf(quota) },
               }),
             )
           }
@@ -140,21 +142,34 @@ function slotsOf(lines: string[]): Record<string, string> {
   );
 }
 
-function QuotaForm({ base, close }: { base?: Quota; close: () => void }) {
+const slotLines = (quota?: Quota) =>
+  Object.entries(quota?.slots ?? {}).map(
+    ([slot, value]) => `${slot}=${slot === "mem" ? value : amount(slot, value)}`,
+  );
+
+const edited = (quota: Quota) => ({
+  slots: slotsOf(slotLines(quota)),
+  sessions: quota.sessions,
+  pending: quota.pending,
+});
+
+const readQuota = (scope: Scope, name: string) =>
+  unwrap(api.GET("/v1/quotas/{scope}/{name}", { params: { path: { scope, name } } as never }));
+
+function QuotaForm({ base: given, close }: { base?: Quota; close: () => void }) {
+  const [base, setBase] = useState(given);
   const [scope, setScope] = useState<Scope>((base?.scope as Scope | undefined) ?? "project");
   const [name, setName] = useState(base?.name ?? "");
-  const [slots, setSlots] = useState<string[]>(
-    Object.entries(base?.slots ?? {}).map(
-      ([slot, value]) => `${slot}=${slot === "mem" ? value : amount(slot, value)}`,
-    ),
-  );
+  const [slots, setSlots] = useState<string[]>(slotLines(base));
   const [sessions, setSessions] = useState<number | null>(base?.sessions ?? null);
   const [pending, setPending] = useState<number | null>(base?.pending ?? null);
-  const save = () =>
+  const mine = { slots: slotsOf(slots), sessions, pending };
+  const save = (etag = etagOf(base)) =>
     unwrap(
       api.PUT("/v1/quotas/{scope}/{name}", {
         params: { path: { scope, name: name.trim() } } as never,
-        body: { slots: slotsOf(slots), sessions, pending },
+        body: mine,
+        ...(base ? { headers: { "If-Match": etag } } : {}),
       }),
     );
   const limit = (value: string | number) => (value === "" ? null : Number(value));
@@ -166,6 +181,26 @@ function QuotaForm({ base, close }: { base?: Quota; close: () => void }) {
       save={save}
       done={t("quotas.saved", { name })}
       close={close}
+      problem={({ error, again, reset }) => (
+        <Conflict
+          error={error}
+          base={base ? edited(base) : {}}
+          mine={mine}
+          latest={async () => {
+            const quota = await readQuota(scope, name);
+            const { changed_by: by, changed_at: at } = quota;
+            return { value: edited(quota), etag: etagOf(quota), by, at, whole: quota };
+          }}
+          reload={({ whole }) => {
+            setBase(whole);
+            setSlots(slotLines(whole));
+            setSessions(whole.sessions);
+            setPending(whole.pending);
+            reset();
+          }}
+          overwrite={(latest) => again(latest.etag)}
+        />
+      )}
     >
       {base ? null : (
         <>

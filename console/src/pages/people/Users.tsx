@@ -1,9 +1,10 @@
 import { Group, PasswordInput, Select, TextInput } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
-import { api, type User, unwrap } from "@/api/client";
+import { api, etagOf, type User, unwrap } from "@/api/client";
 import { usersQuery } from "@/api/queries";
 import { Confirm, Opener } from "@/parts/actions";
+import { Conflict } from "@/parts/Conflict";
 import { DataTable } from "@/parts/DataTable";
 import { FormDialog } from "@/parts/FormDialog";
 import { visible } from "@/parts/format";
@@ -139,15 +140,25 @@ function PasswordForm({ user, close }: { user: User; close: () => void }) {
   );
 }
 
-function UserForm({ base, close }: { base?: User; close: () => void }) {
+const readUser = (name: string) => unwrap(api.GET("/v1/users/{name}", { params: { path: { name } } }));
+
+function UserForm({ base: given, close }: { base?: User; close: () => void }) {
+  const [base, setBase] = useState(given);
   const [name, setName] = useState(base?.name ?? "");
   const [email, setEmail] = useState(base?.email ?? "");
   const [role, setRole] = useState<Role | null>(base?.platform_role ?? null);
   const [status, setStatus] = useState(base?.status ?? "active");
-  const save = () => {
-    const patch = { email: email.trim(), platform_role: role, status };
+  const patch = { email: email.trim(), platform_role: role, status };
+  const edited = ({ email, platform_role, status }: User) => ({ email, platform_role, status });
+  const save = (etag = etagOf(base)) => {
     return base
-      ? unwrap(api.PATCH("/v1/users/{name}", { params: { path: { name } }, body: patch }))
+      ? unwrap(
+          api.PATCH("/v1/users/{name}", {
+            params: { path: { name } },
+            body: patch,
+            headers: { "If-Match": etag },
+          }),
+        )
       : unwrap(api.POST("/v1/users", { body: { name: name.trim(), ...patch } }));
   };
   return (
@@ -158,6 +169,25 @@ function UserForm({ base, close }: { base?: User; close: () => void }) {
       save={save}
       done={t(base ? "users.saved" : "users.created", { name })}
       close={close}
+      problem={({ error, again, reset }) => (
+        <Conflict
+          error={error}
+          base={base ? edited(base) : {}}
+          mine={patch}
+          latest={async () => {
+            const user = await readUser(name);
+            return { value: edited(user), etag: etagOf(user), whole: user };
+          }}
+          reload={({ whole }) => {
+            setBase(whole);
+            setEmail(whole.email);
+            setRole(whole.platform_role ?? null);
+            setStatus(whole.status);
+            reset();
+          }}
+          overwrite={(latest) => again(latest.etag)}
+        />
+      )}
     >
       {base ? null : (
         <TextInput

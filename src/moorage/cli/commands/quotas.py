@@ -58,10 +58,12 @@ def set_quota(
 
     async def work(client: Client) -> QuotaView:
         limits_now: dict[str, Any] = {"slots": {}}
+        version = None
         try:
             old = await client.get_quota(_scope(scope), name)
             shown = {slot: show_exactly(slot, amount) for slot, amount in old.slots.items()}
             limits_now = {"slots": shown, "sessions": old.sessions, "pending": old.pending}
+            version = old.version
         except ApiError as error:
             if error.status != 404:
                 raise
@@ -73,7 +75,8 @@ def set_quota(
                 limits_now["slots"].pop(key, None)
             else:
                 limits_now["slots"][key] = value
-        return await client.set_quota(_scope(scope), name, QuotaLimits.model_validate(limits_now))
+        limits = QuotaLimits.model_validate(limits_now)
+        return await client.set_quota(_scope(scope), name, limits, version=version)
 
     _print(cli, [cli.run(work)], one=True)
 

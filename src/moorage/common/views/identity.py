@@ -42,6 +42,7 @@ class UserView(View):
     subject: str | None = Field(
         None, description="Its subject at the OpenID provider; null: it is not linked."
     )
+    version: int = Field(0, description="Another one after each change: the ETag.")
     created_at: datetime
     created_by: str = ""
 
@@ -85,6 +86,7 @@ class ProjectView(View):
     tokens_per_minute: int | None = None
     concurrent_requests: int | None = None
     members: int = Field(description="Number of members.")
+    version: int = Field(0, description="Another one after each change: the ETag.")
     created_at: datetime
     created_by: str = ""
 

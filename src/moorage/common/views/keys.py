@@ -70,6 +70,7 @@ class KeyView(BaseModel):
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
     concurrent_requests: int | None = None
+    version: int = Field(0, description="Another one after each change: the ETag.")
     created_at: datetime
     created_by: str = ""
     expires_at: datetime | None = None

@@ -328,6 +328,7 @@ class QuotaView(View):
     used: dict[str, int] = Field(description="In use by sessions that are placed and have not ended.")
     running: int = Field(description="Number of those sessions.")
     waiting: int = Field(description="Number of pending sessions.")
+    version: int = Field(0, description="Another one after each change: the ETag.")
     changed_at: datetime
     changed_by: str
 

@@ -12,7 +12,7 @@ from moorage.common.views.resources import GroupOptions, GroupView, NewGroup, Pa
 from moorage.manager import selector_plugins
 from moorage.manager.api.authorization import may_name, named_groups
 from moorage.manager.api.listing import WholeQuery, order, paging
-from moorage.manager.api.request import read_if_match, read_path
+from moorage.manager.api.request import read_path
 from moorage.manager.api.route import Call, NoQuery
 from moorage.manager.identity.limits import may_use
 
@@ -57,7 +57,7 @@ async def get_group(call: Call[None, NoQuery]) -> GroupView:
     view = await call.deps.store.groups.get(call.path("name"))
     if not _sees(call, view):
         raise NotFound(f"no resource group {view.name!r}", next_step="`moorage groups` lists them")
-    return _tagged(call, _shown(call, view))
+    return call.tagged(_shown(call, view))
 
 
 def _shown(call: Call[Any, Any], view: GroupView) -> GroupView:
@@ -73,26 +73,21 @@ def _shown(call: Call[Any, Any], view: GroupView) -> GroupView:
     return view.model_copy(update={"options": options.model_copy(update=hidden)})
 
 
-def _tagged(call: Call[Any, Any], view: GroupView) -> GroupView:
-    call.response_headers["ETag"] = f'"{view.version}"'
-    return view
-
-
 async def create_group(call: Call[NewGroup, NoQuery]) -> GroupView:
     selector_plugins.check(call.body.options)
     groups, actor = call.deps.store.groups, call.scope.actor
-    return _tagged(call, await groups.put(call.body.name, call.body.options, actor=actor, create=True))
+    return call.tagged(await groups.put(call.body.name, call.body.options, actor=actor, create=True))
 
 
 async def put_group(call: Call[GroupOptions, NoQuery]) -> GroupView:
     name = read_path({"name": call.path("name")}, _GroupPath).name
     selector_plugins.check(call.body)
-    if_match, actor = read_if_match(call.request, "a resource group"), call.scope.actor
-    return _tagged(call, await call.deps.store.groups.put(name, call.body, actor=actor, if_match=if_match))
+    if_match, actor = call.if_match("a resource group"), call.scope.actor
+    return call.tagged(await call.deps.store.groups.put(name, call.body, actor=actor, if_match=if_match))
 
 
 async def retire_group(call: Call[None, RetireQuery]) -> GroupView:
-    if_match, actor = read_if_match(call.request, "a resource group"), call.scope.actor
+    if_match, actor = call.if_match("a resource group"), call.scope.actor
     return await call.deps.store.groups.retire(
         call.path("name"), actor=actor, if_match=if_match, drain=call.query.drain
     )

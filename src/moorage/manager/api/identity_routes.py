@@ -65,6 +65,7 @@ IDENTITY_ROUTES: tuple[Route, ...] = (
         "Change a user: its e-mail, status or role on the platform",
         UserView,
         body=UserPatch,
+        versioned=True,
         access="admin",
     ),
     route(
@@ -121,6 +122,7 @@ IDENTITY_ROUTES: tuple[Route, ...] = (
         "Change a project: its status and limits",
         ProjectView,
         body=ProjectPatch,
+        versioned=True,
         access="admin",
     ),
     route(
@@ -160,6 +162,7 @@ IDENTITY_ROUTES: tuple[Route, ...] = (
         "Change the restrictions and the expiry of a key",
         KeyView,
         body=KeyLimits,
+        versioned=True,
         access="owner",
     ),
     route("DELETE", _KEY, keys.revoke_key, "Revoke an API key", KeyView, access="owner"),

@@ -34,12 +34,13 @@ async def list_keys(call: Call[None, KeyQuery]) -> Page[KeyView]:
 
 
 async def get_key(call: Call[None, NoQuery]) -> KeyView:
-    return await call.deps.store.keys.get(call.scope, call.path("name"))
+    return call.tagged(await call.deps.store.keys.get(call.scope, call.path("name")))
 
 
 async def update_key(call: Call[KeyLimits, NoQuery]) -> KeyView:
-    keys, name = call.deps.store.keys, call.path("name")
-    return await keys.update(call.scope, name, merged(call.body, await keys.get(call.scope, name)))
+    keys, name, if_match = call.deps.store.keys, call.path("name"), call.if_match("a key")
+    limits = merged(call.body, await keys.get(call.scope, name))
+    return call.tagged(await keys.update(call.scope, name, limits, if_match=if_match))
 
 
 async def rotate_key(call: Call[Rotation, NoQuery]) -> NewKeyView:

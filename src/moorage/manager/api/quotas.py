@@ -32,14 +32,16 @@ async def list_quotas(call: Call[None, QuotaQuery]) -> Page[QuotaView]:
 
 async def get_quota(call: Call[None, NoQuery]) -> QuotaView:
     path = _quota_path(call.path("scope"), call.path("name"))
-    return await call.deps.store.quotas.get(call.scope, path.scope, path.name)
+    return call.tagged(await call.deps.store.quotas.get(call.scope, path.scope, path.name))
 
 
 async def put_quota(call: Call[QuotaLimits, NoQuery]) -> QuotaView:
     path = _quota_path(call.path("scope"), call.path("name"))
-    return await call.deps.store.quotas.put(call.scope, path.scope, path.name, call.body)
+    quotas, if_match = call.deps.store.quotas, call.if_match("a quota")
+    return call.tagged(await quotas.put(call.scope, path.scope, path.name, call.body, if_match=if_match))
 
 
 async def delete_quota(call: Call[None, NoQuery]) -> QuotaView:
     path = _quota_path(call.path("scope"), call.path("name"))
-    return await call.deps.store.quotas.delete(call.scope, path.scope, path.name)
+    if_match = call.if_match("a quota")
+    return await call.deps.store.quotas.delete(call.scope, path.scope, path.name, if_match=if_match)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from aiohttp import web
 from pydantic import BaseModel
@@ -13,7 +13,7 @@ from moorage.common.model.roles import KeyScope
 from moorage.common.model.spec import Model
 from moorage.common.views.resources import View
 from moorage.manager.api.dependencies import ApiServices
-from moorage.manager.api.request import read_idempotency_key
+from moorage.manager.api.request import read_idempotency_key, read_if_match
 from moorage.manager.identity.keys import IdempotencyKey
 from moorage.manager.identity.scope import Scope
 
@@ -39,6 +39,14 @@ def merged(patch: B, stored: BaseModel) -> B:
     return patch.model_validate(kept | {name: getattr(patch, name) for name in patch.model_fields_set})
 
 
+class Versioned(Protocol):
+    @property
+    def version(self) -> int: ...
+
+
+W = TypeVar("W", bound=Versioned)
+
+
 @dataclass(slots=True)
 class Call(Generic[B, Q]):
     """One request: its scope, its validated body (None if the route has none) and its query.
@@ -60,6 +68,15 @@ class Call(Generic[B, Q]):
         """The request's idempotency key, if any. Raises ``InvalidInput``."""
         key = read_idempotency_key(self.request)
         return IdempotencyKey(self.scope.key.id, key) if key and self.scope.key else None
+
+    def if_match(self, what: str) -> frozenset[int] | None:
+        """The versions that ``what`` may have now; None: any. Raises ``InvalidInput``."""
+        return read_if_match(self.request, what)
+
+    def tagged(self, view: W) -> W:
+        """``view``, with its version as the ETag of the response."""
+        self.response_headers["ETag"] = f'"{view.version}"'
+        return view
 
     def path(self, name: str) -> str:
         """A path parameter, decoded."""

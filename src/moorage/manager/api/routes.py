@@ -296,6 +296,7 @@ ROUTES: tuple[Route, ...] = (
         "Set the quota of a user, a project or a resource group",
         QuotaView,
         body=QuotaLimits,
+        versioned=True,
         access="admin",
     ),
     route(
@@ -304,6 +305,7 @@ ROUTES: tuple[Route, ...] = (
         quotas.delete_quota,
         "Delete a quota, which removes its limits",
         QuotaView,
+        versioned=True,
         access="admin",
     ),
     route(

@@ -41,7 +41,7 @@ class MemberQuery(WholeQuery):
 
 
 async def create_user(call: Call[UserSpec, NoQuery]) -> UserView:
-    return await call.deps.store.users.create(call.scope, call.body)
+    return call.tagged(await call.deps.store.users.create(call.scope, call.body))
 
 
 async def list_users(call: Call[None, NamedQuery]) -> Page[UserView]:
@@ -49,12 +49,13 @@ async def list_users(call: Call[None, NamedQuery]) -> Page[UserView]:
 
 
 async def get_user(call: Call[None, NoQuery]) -> UserView:
-    return await call.deps.store.users.get(call.scope, call.path("name"))
+    return call.tagged(await call.deps.store.users.get(call.scope, call.path("name")))
 
 
 async def update_user(call: Call[UserPatch, NoQuery]) -> UserView:
-    users, name = call.deps.store.users, call.path("name")
-    return await users.update(call.scope, name, merged(call.body, await users.get(call.scope, name)))
+    users, name, if_match = call.deps.store.users, call.path("name"), call.if_match("a user")
+    patch = merged(call.body, await users.get(call.scope, name))
+    return call.tagged(await users.update(call.scope, name, patch, if_match=if_match))
 
 
 async def link_user(call: Call[UserSubject, NoQuery]) -> UserView:
@@ -72,7 +73,7 @@ async def unlink_user(call: Call[None, NoQuery]) -> UserView:
 
 
 async def create_project(call: Call[ProjectSpec, NoQuery]) -> ProjectView:
-    return await call.deps.store.projects.create(call.scope, call.body)
+    return call.tagged(await call.deps.store.projects.create(call.scope, call.body))
 
 
 async def list_projects(call: Call[None, NamedQuery]) -> Page[ProjectView]:
@@ -80,12 +81,13 @@ async def list_projects(call: Call[None, NamedQuery]) -> Page[ProjectView]:
 
 
 async def get_project(call: Call[None, NoQuery]) -> ProjectView:
-    return await call.deps.store.projects.get(call.scope, call.path("name"))
+    return call.tagged(await call.deps.store.projects.get(call.scope, call.path("name")))
 
 
 async def update_project(call: Call[ProjectPatch, NoQuery]) -> ProjectView:
-    projects, name = call.deps.store.projects, call.path("name")
-    return await projects.update(call.scope, name, merged(call.body, await projects.get(call.scope, name)))
+    projects, name, if_match = call.deps.store.projects, call.path("name"), call.if_match("a project")
+    patch = merged(call.body, await projects.get(call.scope, name))
+    return call.tagged(await projects.update(call.scope, name, patch, if_match=if_match))
 
 
 async def list_members(call: Call[None, MemberQuery]) -> Page[MemberView]:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from sqlalchemy import Boolean, Text
 
 from moorage.common.aio.clock import Clock
-from moorage.common.model.errors import Conflict, MoorageError, NotFound, PreconditionFailed
+from moorage.common.model.errors import Conflict, MoorageError, NotFound
 from moorage.common.model.group_options import GroupOptions
 from moorage.common.model.hpc_options import HpcOptions
 from moorage.common.model.ids import AgentId
@@ -23,6 +23,7 @@ from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.schema import TIME
+from moorage.manager.store.versions import Versions, check_version, sent
 
 log = structlog.get_logger("moorage.store.groups")
 # A manager learns of changes at once; this is for a notification that was lost.
@@ -102,7 +103,7 @@ class GroupStore:
         options: GroupOptions,
         *,
         actor: str,
-        if_match: frozenset[int] | None = None,
+        if_match: Versions = None,
         create: bool = False,
     ) -> resources.GroupView:
         """Replace the options of a group, or create it. ``create``: only that, or bring a retired one back.
@@ -115,8 +116,9 @@ class GroupStore:
         # A manager of the release before skips a group whose options have a field that it does not know.
         new = {field for field in _NEW_OPTIONS if getattr(options, field) in (None, "", "never")}
         stored = options.model_dump(mode="json", exclude=new)
-        versions = None if if_match is None else sorted(if_match)
-        if not await self._write_connection.fetch(SQL["group_put"], name, stored, versions, actor, create):
+        if not await self._write_connection.fetch(
+            SQL["group_put"], name, stored, sent(if_match), actor, create
+        ):
             raise await self._refused(name, if_match, create)
         self._notifier.notify_group(name)
         return await self.get(name)
@@ -133,13 +135,12 @@ class GroupStore:
             )
 
     async def retire(
-        self, name: str, *, actor: str, if_match: frozenset[int] | None = None, drain: bool = False
+        self, name: str, *, actor: str, if_match: Versions = None, drain: bool = False
     ) -> resources.GroupView:
         """Let nothing new be created in a group. ``drain``: also while it has sessions, endpoints or agents,
         which stay. Raises ``NotFound``, ``PreconditionFailed`` and ``Conflict``."""
         await self.get(name)
-        versions = None if if_match is None else sorted(if_match)
-        [row] = await self._write_connection.fetch(SQL["group_retire"], name, versions, actor, drain)
+        [row] = await self._write_connection.fetch(SQL["group_retire"], name, sent(if_match), actor, drain)
         if not row["retired"]:
             live = [f"{row[kind]} {kind}" for kind in ("sessions", "endpoints", "agents") if row[kind]]
             error = await self._refused(name, if_match, False)
@@ -152,15 +153,10 @@ class GroupStore:
         self._notifier.notify_group(name)
         return await self.get(name)
 
-    async def _refused(self, name: str, if_match: frozenset[int] | None, create: bool) -> MoorageError:
-        """Why a write changed nothing."""
+    async def _refused(self, name: str, if_match: Versions, create: bool) -> MoorageError:
+        """Why a write changed nothing. Raises ``PreconditionFailed`` if that is it."""
         row = await self._db.fetchrow(SQL["group_list"], name)
-        if if_match is not None and (row is None or row["version"] not in if_match):
-            found = "does not exist" if row is None else f"has version {row['version']}"
-            return PreconditionFailed(
-                f"resource group {name!r} {found}: somebody else has changed it",
-                next_step="read it again, and repeat the change on what is there now",
-            )
+        check_version(f"resource group {name!r}", None if row is None else row["version"], if_match)
         if create:
             return Conflict(
                 f"there is a resource group {name!r}", next_step="choose another name, or edit it"

@@ -18,6 +18,7 @@ users = table(
         "platform_role": [Text()],
         "created_at": TIME,
         "created_by": Text(),
+        "version": BigInteger(),
     },
 )
 
@@ -35,6 +36,7 @@ projects = table(
         "concurrent_requests": [Integer()],
         "created_at": TIME,
         "created_by": Text(),
+        "version": BigInteger(),
     },
 )
 
@@ -72,6 +74,7 @@ api_keys = table(
         "last_used_at": [TIME],
         "revoked_at": [TIME],
         "revoked_by": Text(),
+        "version": BigInteger(),
     },
 )
 

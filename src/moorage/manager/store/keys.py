@@ -30,6 +30,7 @@ from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.schema import TIME
+from moorage.manager.store.versions import Versions, check_version, sent
 
 KEY_PREFIX = "mg-"
 RATES = ("requests_per_minute", "tokens_per_minute", "concurrent_requests")
@@ -113,15 +114,17 @@ class KeyStore:
             raise NotFound(f"there is no key named {name!r}", next_step="`moorage keys list` lists them")
         return KeyView.model_validate(_key_fields(row))
 
-    async def update(self, scope: Scope, name: str, limits: KeyLimits) -> KeyView:
-        """Replace all restrictions and the expiry. Raises ``NotFound``, ``InvalidInput`` for an expiry in the
-        past, and ``Conflict`` for one of the last administrator's key."""
+    async def update(
+        self, scope: Scope, name: str, limits: KeyLimits, *, if_match: Versions = None
+    ) -> KeyView:
+        """Replace all restrictions and the expiry. ``if_match``: the versions that it may have now. Raises
+        ``NotFound``, ``PreconditionFailed`` for another version, ``InvalidInput`` for an expiry in the past,
+        and ``Conflict`` for one of the last administrator's key."""
         self._check_expiry(limits.expires_at)
         restrictions = (getattr(limits, field) for field in _RESTRICTIONS)
-        rows = await self._connection.fetch(
-            SQL["key_update"], name, scope.projects, scope.user, *restrictions, limits.expires_at
-        )
-        return await self._changed(scope, name, rows)
+        args = name, scope.projects, scope.user, *restrictions, limits.expires_at, sent(if_match)
+        rows = await self._connection.fetch(SQL["key_update"], *args)
+        return await self._changed(scope, name, rows, if_match)
 
     async def rotate(self, scope: Scope, name: str, *, grace_s: int) -> NewKeyView:
         """A new secret; the one before stays valid for ``grace_s`` seconds. Raises ``NotFound``."""
@@ -138,9 +141,9 @@ class KeyStore:
         rows = await self._connection.fetch(SQL["key_revoke"], name, scope.actor, scope.projects, scope.user)
         return await self._changed(scope, name, rows)
 
-    async def _changed(self, scope: Scope, name: str, rows: list[Any]) -> KeyView:
+    async def _changed(self, scope: Scope, name: str, rows: list[Any], if_match: Versions = None) -> KeyView:
         if not rows:
-            await self.get(scope, name)
+            check_version(f"key {name!r}", (await self.get(scope, name)).version, if_match)
             raise Conflict(
                 f"{name!r} is the last administrator's key that does not expire",
                 next_step="make another one first: `moorage keys create NAME --role admin`",

@@ -41,7 +41,7 @@ class OidcStore:
         user, granted = str(row["user_name"]), row["granted_role"]
         wanted = person.grants.platform_role
         if row["platform_role"] == granted and granted != wanted:  # else somebody has changed it by hand
-            args = user, row["email"], row["status"], wanted
+            args = user, row["email"], row["status"], wanted, None
             if await self._db.fetch(SQL["user_update"], *args):
                 granted = wanted
             else:
@@ -76,7 +76,8 @@ class OidcStore:
         if not removed:
             raise NotFound(f"user {user!r} does not exist, or is not linked with the provider")
         if removed[0]["granted_role"] is not None:
-            await self._db.fetch(SQL["user_update"], user, removed[0]["email"], removed[0]["status"], None)
+            args = user, removed[0]["email"], removed[0]["status"], None, None
+            await self._db.fetch(SQL["user_update"], *args)
         self._notifier.notify([Topic.KEYS])
 
 

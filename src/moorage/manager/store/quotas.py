@@ -25,6 +25,7 @@ from moorage.manager.store.held_slots import SESSIONS, HeldSums
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.schema import TIME
+from moorage.manager.store.versions import Versions, check_version, sent
 
 _COLUMNS: Mapping[str, str] = {"user": "owner", "project": "project", "group": "resource_group"}
 
@@ -58,26 +59,42 @@ class QuotaStore:
         return found[0]
 
     async def put(
-        self, scope: Scope, kind: QuotaScope, name: str, limits: QuotaLimits
+        self,
+        scope: Scope,
+        kind: QuotaScope,
+        name: str,
+        limits: QuotaLimits,
+        *,
+        if_match: Versions = None,
     ) -> resources.QuotaView:
-        """Replace the quota. Takes effect with the next scheduling pass and the next request. Raises
+        """Replace the quota. ``if_match``: the versions that it may have now. Takes effect with the next
+        scheduling pass and the next request. Raises ``PreconditionFailed`` for another version, and
         ``NotFound`` for an unknown group; users and projects need not exist yet."""
         slots = {slot: parse_amount(slot, amount) for slot, amount in limits.slots.items()}
         scope.require_all("quotas")
-        args = (kind, name, slots, limits.sessions, limits.pending, scope.actor)
+        args = (kind, name, slots, limits.sessions, limits.pending, scope.actor, sent(if_match))
         if not await self._connection.fetch(SQL["quota_put"], *args):
+            await self._check(scope, kind, name, if_match)
             raise NotFound(f"no resource group {name!r}", next_step="`moorage groups` lists them")
         self._notifier.notify([Topic.SCHEDULE])
         return await self.get(scope, kind, name)
 
-    async def delete(self, scope: Scope, kind: QuotaScope, name: str) -> resources.QuotaView:
-        """Returns the quota as it was. Raises ``NotFound``."""
+    async def delete(
+        self, scope: Scope, kind: QuotaScope, name: str, *, if_match: Versions = None
+    ) -> resources.QuotaView:
+        """Returns the quota as it was. Raises ``NotFound``, and ``PreconditionFailed`` for another version
+        than one of ``if_match``."""
         scope.require_all("quotas")
         view = await self.get(scope, kind, name)
-        if not await self._connection.fetch(SQL["quota_delete"], kind, name):
+        if not await self._connection.fetch(SQL["quota_delete"], kind, name, sent(if_match)):
+            await self._check(scope, kind, name, if_match)
             raise _no_quota(kind, name)
         self._notifier.notify([Topic.SCHEDULE])
         return view
+
+    async def _check(self, scope: Scope, kind: QuotaScope, name: str, if_match: Versions) -> None:
+        rows = await self._rows(scope, kind, name)
+        check_version(f"the quota of {kind} {name!r}", rows[0]["version"] if rows else None, if_match)
 
     async def shares(
         self, group: str, policy: Policy, held: Callable[[], Awaitable[HeldSums]] | None = None

@@ -312,6 +312,7 @@ quotas = table(
         "pending": [Integer()],
         "changed_at": TIME,
         "changed_by": Text(),
+        "version": BigInteger(),
     },
 )
 

@@ -26,6 +26,7 @@ from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.schema import TIME
+from moorage.manager.store.versions import Versions, check_version, sent
 
 _NAMED = {"name": Text(), "status": Text(), "created_at": TIME}
 _USERS = Listing(SQL["user_list"], _NAMED, ("name", "created_at"), ("name",), "name")
@@ -68,11 +69,15 @@ class UserStore:
             raise NotFound(f"there is no user {name!r}", next_step="`moorage users` lists them")
         return _user(row)
 
-    async def update(self, scope: Scope, name: str, patch: UserPatch) -> UserView:
-        """Replace all fields. Raises ``NotFound``, and ``Conflict`` for the last administrator."""
+    async def update(
+        self, scope: Scope, name: str, patch: UserPatch, *, if_match: Versions = None
+    ) -> UserView:
+        """Replace all fields. ``if_match``: the versions that it may have now. Raises ``NotFound``,
+        ``PreconditionFailed`` for another version, and ``Conflict`` for the last administrator."""
         scope.require_all("users")
-        if not await self._db.fetch(SQL["user_update"], name, patch.email, patch.status, patch.platform_role):
-            await self.get(scope, name)
+        args = name, patch.email, patch.status, patch.platform_role, sent(if_match)
+        if not await self._db.fetch(SQL["user_update"], *args):
+            check_version(f"user {name!r}", (await self.get(scope, name)).version, if_match)
             raise Conflict(
                 f"{name!r} is the last administrator with a key that does not expire",
                 next_step="make another one first: `moorage keys create NAME --role admin`",
@@ -107,11 +112,15 @@ class ProjectStore:
             raise NotFound(f"there is no project {name!r}", next_step="`moorage projects` lists them")
         return ProjectView.model_validate(dict(row))
 
-    async def update(self, scope: Scope, name: str, patch: ProjectPatch) -> ProjectView:
-        """Replace all fields. Raises ``NotFound``."""
+    async def update(
+        self, scope: Scope, name: str, patch: ProjectPatch, *, if_match: Versions = None
+    ) -> ProjectView:
+        """Replace all fields. ``if_match``: the versions that it may have now. Raises ``NotFound``, and
+        ``PreconditionFailed`` for another version."""
         await self.get(scope, name)
-        args = name, patch.status, patch.max_priority, patch.resource_groups, *_rates(patch)
-        await self._db.fetch(SQL["project_update"], *args)
+        args = name, patch.status, patch.max_priority, patch.resource_groups, *_rates(patch), sent(if_match)
+        if not await self._db.fetch(SQL["project_update"], *args):
+            check_version(f"project {name!r}", (await self.get(scope, name)).version, if_match)
         self._notifier.notify([Topic.KEYS])
         return await self.get(scope, name)
 

@@ -68,7 +68,9 @@ class MemoryKeys:
             raise NotFound(f"there is no key named {name!r}")
         return self.views[name]
 
-    async def update(self, scope: Scope, name: str, limits: KeyLimits) -> KeyView:
+    async def update(
+        self, scope: Scope, name: str, limits: KeyLimits, *, if_match: frozenset[int] | None = None
+    ) -> KeyView:
         view = await self.get(scope, name)
         self.views[name] = view.model_copy(update=dict(limits))
         return self.views[name]

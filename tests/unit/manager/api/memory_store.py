@@ -166,8 +166,19 @@ class MemoryQuotas:
             raise NotFound(f"{kind} {name!r} has no quota")
         return self.views[kind, name]
 
-    async def put(self, scope: Scope, kind: QuotaScope, name: str, limits: QuotaLimits) -> QuotaView:
+    async def put(
+        self,
+        scope: Scope,
+        kind: QuotaScope,
+        name: str,
+        limits: QuotaLimits,
+        *,
+        if_match: frozenset[int] | None = None,
+    ) -> QuotaView:
         self._database.check()
+        now = self.views.get((kind, name))
+        if if_match is not None and (now is None or now.version not in if_match):
+            raise PreconditionFailed(f"somebody else has changed the quota of {name!r}")
         self.views[kind, name] = QuotaView(
             scope=kind,
             name=name,
@@ -177,12 +188,15 @@ class MemoryQuotas:
             used=self.used,
             running=self.running,
             waiting=self.waiting,
+            version=1 if now is None else now.version + 1,
             changed_at=self._clock.now(),
             changed_by=scope.actor,
         )
         return self.views[kind, name]
 
-    async def delete(self, scope: Scope, kind: QuotaScope, name: str) -> QuotaView:
+    async def delete(
+        self, scope: Scope, kind: QuotaScope, name: str, *, if_match: frozenset[int] | None = None
+    ) -> QuotaView:
         view = await self.get(scope, kind, name)
         del self.views[kind, name]
         return view

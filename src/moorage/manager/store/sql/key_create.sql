@@ -8,4 +8,4 @@ WHERE $9 OR EXISTS (SELECT FROM memberships WHERE user_name = $6 AND project = $
 ON CONFLICT (name) WHERE revoked_at IS NULL DO NOTHING
 RETURNING id, name, prefix, coalesce(granted_role, role) AS role, owner AS "user", project, scopes, models, resource_groups,
     max_priority, requests_per_minute, tokens_per_minute, concurrent_requests, created_at, created_by, expires_at, last_used_at,
-    previous_until
+    previous_until, version

@@ -1,0 +1,27 @@
+"""Versions of what people edit: the refusal of a change that was made on another one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from moorage.common.model.errors import PreconditionFailed
+
+Versions = frozenset[int] | None
+
+
+def sent(versions: Versions) -> list[int] | None:
+    """As statements take them; None: any version."""
+    return None if versions is None else sorted(versions)
+
+
+def check_version(what: str, found: int | None, allowed: Collection[int] | None) -> None:
+    """``found``: the version that ``what`` has now; None: there is no such thing.
+
+    Raises ``PreconditionFailed`` if it is not an allowed one."""
+    if allowed is None or found in allowed:
+        return
+    now = "does not exist" if found is None else f"has version {found}"
+    raise PreconditionFailed(
+        f"{what} {now}: somebody else has changed it",
+        next_step="read it again, and repeat the change on what is there now",
+    )
