@@ -77,3 +77,22 @@ def use_code(platform: Platform) -> None:
     assert platform.run("exec", "code", "--repl", stdin=typed).stdout.replace(">>> ", "").endswith("4\n")
     for wrong in (("--code", "1", "--", "true"), (), ("--language", "bash", "--", "true")):
         assert platform.run("exec", "code", *wrong).returncode == 2
+
+
+async def test_reuse(one_node: Platform) -> None:
+    await one_node.wait_until_ready()
+    await asyncio.to_thread(use_reuse, one_node)
+
+
+def use_reuse(platform: Platform) -> None:
+    ended = "TERMINATED SUCCESS prepared"
+    assert example(platform, "reuse.py").splitlines() == [
+        "runs: 1",
+        *[ended] * 3,
+        "at once: TERMINATED SUCCESS",
+    ]
+    command = ("run", "--reuse", "both", "--resources", "cpu=0.1", "--", "echo", "prepared")
+    ran = [platform.run(*command) for _ in range(2)]
+    assert [(one.returncode, one.stdout) for one in ran] == [(0, "prepared\n")] * 2
+    refused = platform.run("run", "--reuse", "sometimes", "--", "true")
+    assert (refused.returncode, "success" in refused.stderr) == (2, True), refused.stderr

@@ -21,13 +21,12 @@ Row = Mapping[str, Any]
 MIRRORED = ("status", "result", "reason", "detail", "status_since")
 
 
-def _mirrored(row: Row) -> dict[str, Any]:
-    """Of the session whose run it shares, while it has not ended itself. One that ended without a result is
-    not shown: another session takes its place."""
-    runs = row["status"] == Status.PENDING and (
-        row["shared_status"] in LIVE or row["shared_result"] == Result.SUCCESS
-    )
-    return {name: row[f"shared_{name}"] if runs else row[name] for name in MIRRORED}
+def mirrored(row: Row) -> dict[str, Any]:
+    """What a session that shares the run of another shows of that one; empty if that one ended without a
+    result: another session takes its place."""
+    if row["shared_status"] in LIVE or row["shared_result"] == Result.SUCCESS:
+        return {name: row[f"shared_{name}"] for name in MIRRORED}
+    return {}
 
 
 def session_view(row: Row, kernels: Iterable[Row], endpoint: str | None) -> resources.SessionView:
@@ -36,7 +35,10 @@ def session_view(row: Row, kernels: Iterable[Row], endpoint: str | None) -> reso
         id=row["id"],
         name=row["name"],
         type=row["type"],
-        **_mirrored(row),
+        **(
+            {name: row[name] for name in MIRRORED}
+            | (mirrored(row) if row["status"] == Status.PENDING else {})
+        ),
         resource_group=row["resource_group"],
         priority=row["priority"],
         attempt=row["attempt"],

@@ -82,7 +82,7 @@ class SessionStore:
         """
         new = self._new(scope, spec, endpoint_id, None)
         new = replace(new, term=term, endpoint_revision=endpoint_revision, template=template)
-        return await self._created(scope, new, await self._submit(new))
+        return self._created(scope, new, await self._submit(new))
 
     async def create_once(
         self,
@@ -104,7 +104,7 @@ class SessionStore:
         if row is not None and not row["repeated"]:
             rejected = session_errors.create_rejected(scope, spec, new.owner, row)
             if row["created_at"] is not None or rejected is not None:
-                return await self._created(scope, new, row), False
+                return self._created(scope, new, row), False
         before = await self._db.fetchrow(SQL["idempotency_find"], idempotency_key.scope, idempotency_key.key)
         if before is None:
             raise session_errors.name_taken(new.spec, new.name)
@@ -156,16 +156,13 @@ class SessionStore:
             )  # perhaps an equal request came first; this one shares its run
         return row
 
-    async def _created(self, scope: Scope, new: NewSession, row: Any) -> resources.SessionView:
+    def _created(self, scope: Scope, new: NewSession, row: Any) -> resources.SessionView:
         """The view of what was written, without reading it back. Raises the error if nothing was."""
         created = row["created_at"]
         if created is None:
             rejected = session_errors.create_rejected(scope, new.spec, new.owner, row)
             raise rejected or session_errors.name_taken(new.spec, new.name)
         self._notifier.notify_pending([SessionId(new.id)])
-        if row["adopted_from"] is not None:
-            self._notifier.notify_kernels([SessionId(new.id)])
-            return await self.get(scope, new.id)
         first = resources.KernelView(
             id=new.kernel_id,
             attempt=1,
@@ -184,7 +181,7 @@ class SessionStore:
             )
             for sub in new.subs
         ]
-        return resources.SessionView(
+        view = resources.SessionView(
             id=new.id,
             name=new.name,
             type=new.spec.type,
@@ -208,6 +205,13 @@ class SessionStore:
             template=new.template,
             user_labels=dict(new.user_labels),
             kernels=[first, *subs],
+        )
+        if row["adopted_from"] is None:
+            return view
+        self._notifier.notify_kernels([SessionId(new.id)])
+        shown = rows.mirrored(row) | {"adopted_from": row["adopted_from"], "hold": None}
+        return resources.SessionView.model_validate(
+            view.model_dump(exclude={"spec"}) | shown | {"spec": view.spec}
         )
 
     async def _write_creates(self, items: Sequence[NewSession]) -> Sequence[Any]:

@@ -90,7 +90,9 @@ WITH input AS (
     INSERT INTO idempotency_keys (scope, key, request_digest, session_id)
     SELECT i.scope, i.key, i.request_digest, i.id FROM input i JOIN created USING (id) WHERE i.key IS NOT NULL
 )
-SELECT created.created_at, created.deadline_at, i.adopted_from, g.name IS NOT NULL AND (i.endpoint_id IS NOT NULL OR (g.retired_at IS NULL AND (
+SELECT created.created_at, created.deadline_at, i.adopted_from,
+       o.status AS shared_status, o.result AS shared_result, o.reason AS shared_reason, o.detail AS shared_detail,
+       o.status_since AS shared_status_since, g.name IS NOT NULL AND (i.endpoint_id IS NOT NULL OR (g.retired_at IS NULL AND (
            (jsonb_typeof(g.options -> 'projects') IS DISTINCT FROM 'array' AND jsonb_typeof(g.options -> 'users') IS DISTINCT FROM 'array')
            OR coalesce(g.options -> 'projects' ? i.project, false) OR coalesce(g.options -> 'users' ? i.owner, false)))) AS group_known, r.n IS NOT NULL AS repeated,
        EXISTS (SELECT FROM quotas WHERE pending IS NOT NULL) AS has_pending_quotas,
@@ -99,5 +101,6 @@ SELECT created.created_at, created.deadline_at, i.adopted_from, g.name IS NOT NU
        CASE WHEN jsonb_typeof(g.options -> 'session_types') = 'array' AND NOT g.options -> 'session_types' ? i.type
             THEN ARRAY(SELECT jsonb_array_elements_text(g.options -> 'session_types')) END AS types_allowed
 FROM input i LEFT JOIN created USING (id) LEFT JOIN resource_groups g ON g.name = i.resource_group
+LEFT JOIN sessions o ON o.id = i.adopted_from
 LEFT JOIN repeated r USING (n) LEFT JOIN invalid w USING (n) LEFT JOIN over_quota c USING (n)
 ORDER BY i.n
