@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import queue
 import sys
 from typing import Any
 
@@ -171,15 +172,35 @@ async def main() -> None:
     max_bytes = connection.pop("max_bytes")
     client = AsyncKernelClient()
     client.load_connection_info(connection)
-    client.start_channels()
+    client.start_channels(hb=False)
     try:
-        await client.wait_for_ready(READY_S)
-    except RuntimeError as error:
-        emit(event="failed", detail=f"the code kernel does not answer: {error}")
+        async with asyncio.timeout(READY_S):
+            await wait_until_ready(client)
+    except TimeoutError:
+        emit(event="failed", detail=f"the code kernel does not answer within {READY_S:g} s")
         return
-    client.hb_channel.stop()
     emit(event="ready")
     await Speaker(client, max_bytes).serve(commands)
+
+
+async def wait_until_ready(client: Any) -> None:
+    """Return once the kernel answers, and what it publishes arrives: a subscription takes effect later.
+
+    Not by the client's own ``wait_for_ready``, which takes a slow heartbeat on a busy node for a death.
+    """
+    answered = published = False
+    while not (answered and published):
+        client.kernel_info()
+        answered = answered or await arrives(client.get_shell_msg)
+        published = published or await arrives(client.get_iopub_msg)
+
+
+async def arrives(receive: Any) -> bool:
+    try:
+        await receive(timeout=1)
+    except (queue.Empty, ValueError):
+        return False
+    return True
 
 
 def enter(folder: str) -> None:

@@ -1,0 +1,119 @@
+"""Code from the SDK to a code kernel and back, over a real manager and a real agent that both restart."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from agent_harness import PORTS, TOKEN
+from manager_harness import until
+from tests.free_ports import free_port
+
+from moorage.agent import Agent
+from moorage.common.aio.clock import SystemClock
+from moorage.common.config.settings import AgentSettings, CommonSettings, ManagerSettings
+from moorage.common.model.code_runs import RunStatus
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import SessionType, Status
+from moorage.common.views.executions import ExecutionSpec
+from moorage.manager import Manager
+from moorage.sdk import ApiError, Client, Unreachable
+from moorage.sdk.streams import read_stream
+
+_WAITS = """
+import os, time
+print('begun', flush=True)
+while not os.path.exists('go'):
+    time.sleep(0.05)
+print(x)
+"""
+
+
+async def events_until(client: Client, run_id: str, last: str) -> list[dict[str, Any]]:
+    """The items of a run's event stream up to the first of this type."""
+    url = client.address(f"/v1/sessions/dev/executions/{run_id}/events", {})
+    pieces: Any = read_stream(client.http, url, timeout_s=10, idle_s=30, unreachable=client.unreachable)
+    text = ""
+    async for piece in pieces:
+        text += piece.decode()
+        lines = [line for line in text.split("\n\n")[:-1] if "data:" in line]
+        items = [json.loads(line.partition("data: ")[2]) for line in lines]
+        if any(item["type"] == last for item in items):
+            await pieces.aclose()
+            return items
+    raise AssertionError(f"the stream ended: {text}")
+
+
+async def until_ended(client: Client, run_id: str) -> None:
+    """The manager, or the agent, may be away meanwhile."""
+    ended = False
+    async with asyncio.timeout(30):
+        while not ended:
+            try:
+                ended = (await client.read_execution("dev", run_id, wait_s=5)).ended
+            except (ApiError, Unreachable):
+                await asyncio.sleep(0.1)
+
+
+async def test_runs_outlive_the_manager_and_their_records_the_agent(
+    migrated_database: str, tmp_path: Path
+) -> None:
+    link = free_port()
+    settings = ManagerSettings(
+        dsn=migrated_database, listen=f"127.0.0.1:{free_port()}", link_listen=f"127.0.0.1:{link}"
+    )
+    of_agent = AgentSettings(
+        id="one", inventory="fake:2xH100", manager=f"127.0.0.1:{link}", report_interval_s=0.5,
+        port_range=f"{PORTS[0]}-{PORTS[-1]}",
+    )  # fmt: skip
+
+    def new_manager() -> Manager:
+        return Manager(settings, clock=SystemClock(), link_token=TOKEN, home=tmp_path)
+
+    def new_agent() -> Agent:
+        return Agent(of_agent, CommonSettings(), clock=SystemClock(), link_token=TOKEN, home=tmp_path)
+
+    async with AsyncExitStack() as stack:
+        agents = await stack.enter_async_context(AsyncExitStack())
+        managers = await stack.enter_async_context(AsyncExitStack())
+        manager = await managers.enter_async_context(new_manager())
+        await agents.enter_async_context(new_agent())
+        assert manager.first_key is not None
+        client = await stack.enter_async_context(Client(f"http://{settings.listen}", manager.first_key))
+        spec = SessionSpec(name="dev", type=SessionType.INTERACTIVE, resources={"cpu": 0.1, "mem": "16MiB"})
+        await client.create_session(spec)
+        await until(client, "dev", lambda view: view.status is Status.RUNNING)
+        session = client.session("dev")
+        assert (await session.execute("x = 'kept'")).exit_code == 0
+        started = await client.start_execution("dev", ExecutionSpec(code=_WAITS, run_id="r", wait_s=0))
+        assert started.status is RunStatus.CONTINUED
+        assert (await events_until(client, "r", "stream"))[0]["text"] == "begun\n"
+
+        await managers.aclose()
+        managers = await stack.enter_async_context(AsyncExitStack())
+        await managers.enter_async_context(new_manager())
+        [work] = [path for path in (tmp_path / "agent-one" / "kernels").glob("*/work") if path.is_dir()]
+        (work / "go").touch()
+
+        await until_ended(client, "r")
+        items = await events_until(client, "r", "end")
+        assert "".join(item["text"] for item in items if item["type"] == "stream") == "begun\nkept\n"
+        # The same request is the same run.
+        again = await client.start_execution("dev", ExecutionSpec(code=_WAITS, run_id="r", wait_s=0))
+        assert (again.ended, again.exit_code) == (True, 0)
+
+        await agents.aclose()
+        agents = await stack.enter_async_context(AsyncExitStack())
+        await agents.enter_async_context(new_agent())
+        await until_ended(client, "r")
+        assert [item["type"] for item in (await events_until(client, "r", "end"))] == [
+            i["type"] for i in items
+        ]
+        lost = await session.execute("x")
+        assert lost.error is not None
+        assert lost.error["name"] == "NameError"
+        await client.stop_session("dev")
+        await until(client, "dev", lambda view: view.status is Status.TERMINATED)
