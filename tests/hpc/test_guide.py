@@ -16,7 +16,7 @@ import pytest
 
 from moorage.common.aio.clock import SystemClock
 from tests.e2e.harness import Platform, until
-from tests.heappe import HeappeServer, Script, Site, Template, Timing
+from tests.heappe import HeappeServer, Project, Script, Site, Template, Timing
 
 pytestmark = pytest.mark.hpc
 ROOT = Path(__file__).parents[2]
@@ -52,8 +52,9 @@ def steps() -> list[str]:
 class Reader:
     """Somebody who types what the guide says. ``said``: what the commands printed."""
 
-    def __init__(self, platform: Platform, url: str, folder: Path) -> None:
-        self.platform, self.url, self.said = platform, url, ""
+    def __init__(self, platform: Platform, url: str, other_url: str, folder: Path) -> None:
+        self.platform, self.said = platform, ""
+        self.urls = {"https://heappe.example.org": url, "https://heappe.example.com": other_url}
         commands = folder / "bin"
         commands.mkdir()
         program = commands / "moorage"
@@ -62,9 +63,14 @@ class Reader:
         self.env = platform.env | {"HOME": str(folder), "PATH": f"{commands}:{os.environ['PATH']}"}
 
     async def follow(self, step: str) -> None:
-        if step.startswith("[agent]"):
-            text = step.replace("https://heappe.example.org", self.url)
-            (self.platform.home / "moorage.toml").write_text(text)
+        if step.startswith("[agent"):
+            for example, url in self.urls.items():
+                step = step.replace(example, url)
+            # A section of its own belongs to the file that the step before began.
+            with (self.platform.home / "moorage.toml").open(
+                "w" if step.startswith("[agent]") else "a"
+            ) as file:
+                file.write(f"{step}\n")
             return
         for line in step.splitlines():
             if line == "systemctl restart moorage-agent":
@@ -92,20 +98,32 @@ async def test_the_guide_works(home: Path, tmp_path: Path) -> None:
     platform = Platform(home)
     platform.env |= {"MOORAGE_AGENT__HEAPPE_POLL_S": "1"}
     command = f"{tmp_path}/moorage/run.sh"
-    site = Site(templates=(Template(11, "moorage", 7, command=command),))
+    site = Site(
+        cluster="karolina",
+        projects=(Project(1, "EXA-00-1"), Project(2, "EXA-00-2")),
+        templates=(Template(11, "moorage", 7, command=command),),
+    )
+    for name in ("karolina", "lumi"):
+        (home / f"{name}.secret").write_text("secret-agent")
     timing = Timing(poll_s=0.5, cache_s=0.2)
-    async with HeappeServer("6.5", clock=SystemClock(), site=site, timing=timing) as server:
+    async with (
+        HeappeServer("6.5", clock=SystemClock(), site=site, timing=timing) as server,
+        HeappeServer("6.3.2", clock=SystemClock(), site=site, timing=timing) as other,
+    ):
         server.cluster.script = lambda job: Script(engine="program", queue_s=1)
         try:
             platform.start("manager")
             await platform.wait_until_ready()
             platform.start("proxy")
-            reader = Reader(platform, server.url, tmp_path)
+            reader = Reader(platform, server.url, other.url, tmp_path)
             for step in steps():
                 await reader.follow(step)
                 if "mkdir" in step:
                     (tmp_path / "moorage" / "server.py").write_text(SERVER)
             assert "runs on the cluster" in reader.said
+            await reader.follow("moorage agent doctor")  # with the sites of the last step
+            for name in ("karolina", "lumi"):
+                assert f"node-1-{name}: HEAppE cluster" in reader.said
             asked = {"model": "mine", "messages": [{"role": "user", "content": "hello"}]}
             async with aiohttp.ClientSession(headers=platform.auth) as session:
 
