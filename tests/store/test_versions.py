@@ -91,6 +91,18 @@ async def test_of_two_edits_at_once_one_is_told(api: Api, kind: str) -> None:
     assert (await send(api, method, path, second))[0] == 200  # without the header, as before
 
 
+async def test_edits_of_different_fields_at_once_are_all_kept(api: Api) -> None:
+    await send(api, "POST", "/v1/projects", {"name": "tides"})
+    await send(api, "POST", "/v1/keys", {"name": "robot"})
+    limits = {"max_priority": 3, "requests_per_minute": 4, "tokens_per_minute": 5, "concurrent_requests": 6}
+    for path in ("/v1/projects/tides", "/v1/keys/robot"):
+        patches = ({field: value} for field, value in limits.items())
+        answers = await asyncio.gather(*(send(api, "PATCH", path, patch) for patch in patches))
+        assert [status for status, _, _ in answers] == [200] * len(limits)
+        _, _, view = await send(api, "GET", path)
+        assert {field: view[field] for field in limits} == limits
+
+
 async def test_what_was_made_again_under_the_name_is_not_what_was_read(api: Api) -> None:
     path = "/v1/quotas/project/tides"
     _, tag, _ = await send(api, "PUT", path, {"sessions": 1})

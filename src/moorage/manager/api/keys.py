@@ -10,8 +10,9 @@ from moorage.common.model.roles import Role
 from moorage.common.model.spec import NoNul
 from moorage.common.views.keys import KeyLimits, KeySpec, KeyView, NewKeyView, Rotation
 from moorage.common.views.resources import Page
+from moorage.manager.api.editing import edit
 from moorage.manager.api.listing import WholeQuery, order, paging
-from moorage.manager.api.route import Call, NoQuery, merged
+from moorage.manager.api.route import Call, NoQuery
 
 
 class KeyQuery(WholeQuery):
@@ -38,9 +39,13 @@ async def get_key(call: Call[None, NoQuery]) -> KeyView:
 
 
 async def update_key(call: Call[KeyLimits, NoQuery]) -> KeyView:
-    keys, name, if_match = call.deps.store.keys, call.path("name"), call.if_match("a key")
-    limits = merged(call.body, await keys.get(call.scope, name))
-    return call.tagged(await keys.update(call.scope, name, limits, if_match=if_match))
+    keys, scope, name = call.deps.store.keys, call.scope, call.path("name")
+    return await edit(
+        call,
+        "a key",
+        lambda: keys.get(scope, name),
+        lambda limits, versions: keys.update(scope, name, limits, if_match=versions),
+    )
 
 
 async def rotate_key(call: Call[Rotation, NoQuery]) -> NewKeyView:

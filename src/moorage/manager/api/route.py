@@ -32,13 +32,6 @@ class NoQuery(Model):
     """No query parameters."""
 
 
-def merged(patch: B, stored: BaseModel) -> B:
-    """``patch`` with the fields of ``stored`` that the request does not have."""
-    assert patch is not None
-    kept = {name: getattr(stored, name) for name in type(patch).model_fields}
-    return patch.model_validate(kept | {name: getattr(patch, name) for name in patch.model_fields_set})
-
-
 class Versioned(Protocol):
     @property
     def version(self) -> int: ...

@@ -20,9 +20,10 @@ from moorage.common.views.identity import (
     UserView,
 )
 from moorage.common.views.resources import Page
+from moorage.manager.api.editing import edit
 from moorage.manager.api.listing import WholeQuery, order, paging
 from moorage.manager.api.request import read_path
-from moorage.manager.api.route import Call, NoQuery, merged
+from moorage.manager.api.route import Call, NoQuery
 
 
 class _MemberPath(Model):
@@ -53,9 +54,13 @@ async def get_user(call: Call[None, NoQuery]) -> UserView:
 
 
 async def update_user(call: Call[UserPatch, NoQuery]) -> UserView:
-    users, name, if_match = call.deps.store.users, call.path("name"), call.if_match("a user")
-    patch = merged(call.body, await users.get(call.scope, name))
-    return call.tagged(await users.update(call.scope, name, patch, if_match=if_match))
+    users, scope, name = call.deps.store.users, call.scope, call.path("name")
+    return await edit(
+        call,
+        "a user",
+        lambda: users.get(scope, name),
+        lambda patch, versions: users.update(scope, name, patch, if_match=versions),
+    )
 
 
 async def link_user(call: Call[UserSubject, NoQuery]) -> UserView:
@@ -85,9 +90,13 @@ async def get_project(call: Call[None, NoQuery]) -> ProjectView:
 
 
 async def update_project(call: Call[ProjectPatch, NoQuery]) -> ProjectView:
-    projects, name, if_match = call.deps.store.projects, call.path("name"), call.if_match("a project")
-    patch = merged(call.body, await projects.get(call.scope, name))
-    return call.tagged(await projects.update(call.scope, name, patch, if_match=if_match))
+    projects, scope, name = call.deps.store.projects, call.scope, call.path("name")
+    return await edit(
+        call,
+        "a project",
+        lambda: projects.get(scope, name),
+        lambda patch, versions: projects.update(scope, name, patch, if_match=versions),
+    )
 
 
 async def list_members(call: Call[None, MemberQuery]) -> Page[MemberView]:
