@@ -31,6 +31,9 @@ SLOTS = st.fixed_dictionaries(
     },
 )
 
+# Node-seconds: most sessions are no jobs of a site.
+JOBS = st.sampled_from([0, 0, 0, 1, 2, 5])
+
 
 @st.composite
 def agents(draw: st.DrawFn, name: str) -> AgentState:
@@ -107,6 +110,7 @@ def pending_session(draw: st.DrawFn, name: str, names: list[str]) -> Pending:
         dependencies=draw(st.sampled_from(["met", "met", "met", "unmet"])),
         bypassed=draw(st.integers(0, 4)),
         waiting_since=draw(st.integers(1, NOW)),
+        node_seconds=draw(JOBS),
     )
 
 
@@ -170,11 +174,19 @@ def busy_snapshots(draw: st.DrawFn, most: int = 3, clusters: bool = True) -> Sna
             ),
             mode=draw(st.sampled_from(["single-node", "multi-node"])),
             time_limit=draw(st.sampled_from([None, 3, 8, 10, 15, 40])),
+            node_seconds=draw(JOBS),
         )
         for number in range(draw(st.integers(3, 9)))
     )
     limits = {"cpu": draw(st.integers(0, 9000)), "cuda.device": draw(st.integers(1, 6))}
-    quota = Quota("user", draw(st.sampled_from(USERS)), limits, {}, draw(st.integers(1, 5)), 0)
+    quota = Quota(
+        "user",
+        draw(st.sampled_from(USERS)),
+        limits,
+        {},
+        draw(st.integers(1, 5)),
+        node_seconds=draw(st.sampled_from([None, 0, 3, 9])),
+    )
     return Snapshot("g", states, pending, (quota,) if draw(st.booleans()) else ())
 
 
@@ -187,6 +199,8 @@ QUOTAS = st.lists(
         st.fixed_dictionaries({}, optional={"cpu": st.integers(0, 5000), "cuda.shares": st.integers(0, 900)}),
         st.none() | st.integers(0, 3),
         st.integers(0, 2),
+        node_seconds=st.none() | st.integers(0, 9),
+        node_seconds_used=st.integers(0, 5),
     ),
     max_size=2,
     unique_by=lambda quota: quota.name,

@@ -219,7 +219,7 @@ SESSION_CHANGES: list[dict[str, Any]] = [
     {"revision": 2, "sub_kernels": (KernelRequest(KernelId("k3"), {"cpu": 1}),), "mode": "multi-node"},
     {"revision": 2, "designated": frozenset({AgentId("a")})}, {"revision": 2, "time_limit": 5},
     {"revision": 2, "endpoint_id": EndpointId("e")}, {"revision": 2, "not_before": 6},
-    {"revision": 2, "starts_at": 6}, {"earlier_agents": (AgentId("a"),)},
+    {"revision": 2, "starts_at": 6}, {"revision": 2, "node_seconds": 7}, {"earlier_agents": (AgentId("a"),)},
 ]  # fmt: skip
 
 
@@ -253,7 +253,7 @@ def test_log_covers_every_field_of_the_planner_input() -> None:
     assert all(getattr(every, name) != getattr(plain, name) for name in field_names(Running)), (
         "every field differs from its default"
     )
-    quota = Quota("user", "ann", {"cpu": 1}, {"cpu": 2}, 3, 4, {"cpu": 1}, 2)
+    quota = Quota("user", "ann", {"cpu": 1}, {"cpu": 2}, 3, 4, {"cpu": 1}, 2, 7, 8, 9)
     assert all(getattr(quota, name) for name in field_names(Quota))
     world = Snapshot(
         "g", (replace(AGENT, running=(every,)),), (), (quota,), {"": AgentId("a")}, {"ann": {"cpu": 1}}

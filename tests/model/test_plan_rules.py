@@ -101,6 +101,9 @@ def test_no_quota_is_exceeded(snapshot: Snapshot, policy: Policy) -> None:
         mine = [p for p in snapshot.pending if p.session_id in placed and p.user == quota.name]
         if mine and quota.sessions is not None:
             assert quota.running + len(mine) <= quota.sessions
+        jobs = sum(item.node_seconds for item in mine)
+        if jobs and quota.node_seconds is not None:
+            assert quota.node_seconds_used + jobs <= quota.node_seconds
         for slot, limit in quota.limits.items():
             scale = 1000 if slot == "cuda.device" else 1
             asked = [_asked(item, slot) for item in mine]

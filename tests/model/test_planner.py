@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from planner_snapshots import NOW, PLANS, REQUESTS, USERS, policies
+from planner_snapshots import JOBS, NOW, PLANS, REQUESTS, USERS, policies
 
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
@@ -81,6 +81,7 @@ def session(draw: st.DrawFn, number: int, simple: bool) -> Pending:
         time_limit=draw(st.sampled_from([None, 3, 40] if simple else [None, None, 3, 8, 40])),
         not_before=draw(st.sampled_from([None] * 12 + [NOW])) if not simple else None,
         bypassed=draw(st.sampled_from([0, 0, 100])),
+        node_seconds=draw(JOBS),
         **(draw(constraints(number)) if simple else {}),
     )
 
@@ -99,12 +100,21 @@ def as_shares(unmet: UnmetCondition) -> UnmetCondition:
 class History:
     """A history that changes, and reports its changes to the planner."""
 
-    def __init__(self, policy: Policy, agents: int, limit: int, gpus: int, all_gpus: int | None) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        agents: int,
+        limit: int,
+        gpus: int,
+        all_gpus: int | None,
+        node_seconds: int | None = None,
+    ) -> None:
         self.policy, self.planner, self.now = policy, IncrementalPlanner("g", policy), NOW
         self.cache = PlannerCache()
         self.running: dict[SessionId, Kernels] = {}
         self.user_of: dict[SessionId, str] = {}
         self.limit, self.agents, self.gpus, self.all_gpus = limit, agents, gpus, all_gpus
+        self.node_seconds, self.used_of_job = node_seconds, dict[SessionId, int]()
         self.new: set[SessionId] = set()
         self.silent: set[AgentId] = set()
         self.planner.update_agents(agent(number, {}) for number in range(agents))
@@ -114,7 +124,10 @@ class History:
         mine = [name for name in self.running if self.user_of[name] == "ann"]
         quotas = [Quota("user", "ann", {}, {}, self.limit, len(mine))]
         bobs = sum(self.gpus_of(name) for name in self.running if self.user_of[name] == "bob")
-        quotas.append(Quota("user", "bob", {"cuda.device": self.gpus}, {"cuda.shares": bobs}))
+        jobs = sum(used for name, used in self.used_of_job.items() if self.user_of[name] == "bob")
+        gpus, used = {"cuda.device": self.gpus}, {"cuda.shares": bobs}
+        hours = {"node_seconds": self.node_seconds, "node_seconds_used": jobs}
+        quotas.append(Quota("user", "bob", gpus, used, **hours))  # type: ignore[arg-type]
         if self.all_gpus is not None:
             used = {"cuda.shares": sum(map(self.gpus_of, self.running))}
             quotas.append(Quota("group", "g", {"cuda.device": self.all_gpus}, used))
@@ -149,6 +162,7 @@ class History:
                 for kernel in place.kernels
             ]
             self.user_of[place.session_id] = item.user
+            self.used_of_job[place.session_id] = item.node_seconds
             self.planner.update_sessions((), [place.session_id])
             for kernel in place.kernels:
                 self.report_agent(kernel.agent_id)
@@ -156,8 +170,14 @@ class History:
     def end(self, number: int) -> None:
         if self.running:
             name = sorted(self.running)[number % len(self.running)]
+            self.used_of_job[name] //= 2  # earlier than its walltime
             for where, _ in self.running.pop(name):
                 self.report_agent(where)
+
+    def turn_of_month(self) -> None:
+        self.used_of_job.clear()
+        self.used_of_job |= dict.fromkeys(self.running, 1)
+        self.report_quotas()
 
     def toggle_agent(self, number: int) -> None:
         """An agent becomes unavailable, or available again."""
@@ -202,7 +222,7 @@ class History:
             if hold.session_id in new and hold.reason != same.reason:
                 # It was not examined and gets the hold as of the end of the pass: others may have taken more.
                 reasons = {hold.reason, same.reason}
-                assert Reason.QUOTA in reasons or reasons == {
+                assert reasons & {Reason.QUOTA, Reason.NODE_HOURS} or reasons == {
                     Reason.RESERVED,
                     Reason.INSUFFICIENT_RESOURCES,
                 }
@@ -223,7 +243,8 @@ class History:
 
 def run_history(data: st.DataObject, policy: Policy, steps: int, simple: bool) -> None:
     gpus = data.draw(st.integers(0, 6)), data.draw(st.none() | st.integers(3, 9))
-    history = History(policy, data.draw(st.integers(1, 3)), data.draw(st.integers(0, 4)), *gpus)
+    jobs = data.draw(st.none() | st.integers(0, 9))
+    history = History(policy, data.draw(st.integers(1, 3)), data.draw(st.integers(0, 4)), *gpus, jobs)
     number = 0
     for _ in range(steps):
         history.now += data.draw(st.sampled_from([0, 1, 10]))
@@ -240,6 +261,8 @@ def run_history(data: st.DataObject, policy: Policy, steps: int, simple: bool) -
             history.meet(data.draw(st.integers(0, 20)))
         if data.draw(st.integers(0, 5)) == 5:
             history.toggle_agent(data.draw(st.integers(0, 2)))
+        if data.draw(st.integers(0, 5)) == 5:
+            history.turn_of_month()
         answer = history.plan()
         history.start(answer, data.draw(st.sampled_from([9, 9, 1, 0])))
 

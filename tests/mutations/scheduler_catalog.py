@@ -49,8 +49,8 @@ MUTATIONS = (
     Mutation(
         "a quota admits one unit too much",
         "manager/scheduling/core/quotas.py",
-        "if amount > remaining[index]:\n                    amounts",
-        "if amount > remaining[index] + 1:\n                    amounts",
+        "if amount > remaining[index]:\n                    shape =",
+        "if amount > remaining[index] + 1:\n                    shape =",
         PLANNER,
     ),
     Mutation(

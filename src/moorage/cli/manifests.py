@@ -161,7 +161,8 @@ def manifest_of(view: GroupView | QuotaView | ProjectView | TemplateView) -> Man
         return Manifest("resource-group", view.name, view.options)
     if isinstance(view, QuotaView):
         slots = {slot: format_amount(slot, amount) for slot, amount in view.slots.items()}
-        limits = QuotaLimits(slots=slots, sessions=view.sessions, pending=view.pending)
+        counts = {"sessions": view.sessions, "pending": view.pending, "node_hours": view.node_hours}
+        limits = QuotaLimits.model_validate({"slots": slots, **counts})
         return Manifest("quota", f"{view.scope}/{view.name}", limits)
     if isinstance(view, ProjectView):
         fields = view.model_dump(include=set(ProjectPatch.model_fields))

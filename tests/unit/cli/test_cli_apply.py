@@ -125,6 +125,7 @@ QUOTAS = st.builds(
     QuotaLimits,
     slots=st.dictionaries(st.sampled_from(["cpu", "mem", "cuda.device"]), st.integers(0, 64), max_size=3),
     sessions=st.none() | st.integers(0, 99),
+    node_hours=st.none() | st.sampled_from([0, 0.5, 100]),
 )
 PROJECTS = st.builds(
     ProjectPatch,

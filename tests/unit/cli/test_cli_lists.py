@@ -258,9 +258,15 @@ def test_quotas(manager: FakeManager, moorage: Run) -> None:
     assert moorage("quotas", "set", "user", "ann", "cpu=none", "sessions=none").exit_code == 0
     quota = manager.store.quotas.views["user", "ann"]
     assert (quota.slots, quota.sessions, quota.pending) == ({"mem": 1536 << 20, "cuda.device": 0}, None, 0)
+    assert moorage("quotas", "set", "user", "ann", "node_hours=12.5").exit_code == 0
+    assert manager.store.quotas.views["user", "ann"].node_hours == 12.5
+    quotas.node_hours_used = 2.25
+    moorage("quotas", "set", "user", "ann", "pending=0")
+    refused = moorage("quotas", "set", "user", "ann", "node_hours=many")
+    assert "node_hours: Input should be a valid number" in refused.stderr
     moorage("quotas", "set", "group", "default", "cpu=4")
     shown = moorage("quotas", "list").stdout
-    for part in ("ann", "2/-", "3/0", "cuda.device=0/0", "mem=0B/1.5GiB", "cpu=1.5/4"):
+    for part in ("ann", "2/-", "3/0", "cuda.device=0/0", "mem=0B/1.5GiB", "cpu=1.5/4", "2.25/12.5"):
         assert part in shown
     assert moorage("quotas", "list", "-o", "name").stdout == "group/default\nuser/ann\n"
     assert json.loads(moorage("quotas", "list", "-o", "json").stdout)["quotas"][1]["name"] == "ann"

@@ -25,6 +25,15 @@ def limits(scope: str = "user", name: str = "ann", **fields: Any) -> Quota:
 CPU10 = {"limits": {"cpu": 10_000}}
 
 
+ANEW = "(anew from 2026-12-01 UTC)"
+
+
+def hours(limit: float, used: float, scope: str = "user", name: str = "ann") -> Quota:
+    ends = 1_796_083_200_000_000  # 2026-12-01
+    of_month = {"node_seconds": round(limit * 3600), "node_seconds_used": round(used * 3600)}
+    return limits(scope, name, **of_month, month_ends=ends)
+
+
 @pytest.mark.parametrize(
     ("quotas", "item", "messages"),
     [
@@ -71,6 +80,29 @@ CPU10 = {"limits": {"cpu": 10_000}}
             session("s", slots={"cuda.shares": 400}),
             ["user ann: cuda.shares: used 0.7 + requested 0.4 > limit 1 (over by 0.1)"],
             id="devices and shares",
+        ),
+        pytest.param([hours(100, 76)], session("s", node_seconds=24 * 3600), [], id="job that fits"),
+        pytest.param(
+            [hours(100, 76.01), hours(100, 99, "project", "p"), hours(0.5, 0, "group", "g")],
+            session("s", node_seconds=24 * 3600),
+            [
+                f"user ann: node-hours: used and reserved 76.01 + at most 24 > limit 100 a month {ANEW}",
+                f"project p: node-hours: used and reserved 99 + at most 24 > limit 100 a month {ANEW}",
+                "group g: node-hours: used and reserved 0 + at most 24 > limit 0.5 a month",
+            ], id="node-hours of a job",
+        ),
+        pytest.param([hours(0, 0)], session("s", node_seconds=1), [
+            "user ann: node-hours: used and reserved 0 + at most 0 > limit 0 a month"
+        ], id="0 node-hours"),
+        pytest.param([hours(0, 9)], session("s"), [], id="node-hours do not concern others than jobs"),
+        pytest.param(
+            [replace(hours(1, 1), sessions=1, running=1, limits={"cpu": 10_000}, used={"cpu": 9000})],
+            session("s", 2, node_seconds=3600),
+            [
+                "user ann: 1 concurrent sessions of 1",
+                "user ann: cpu: used 9 + requested 2 > limit 10 (over by 1)",
+                f"user ann: node-hours: used and reserved 1 + at most 1 > limit 1 a month {ANEW}",
+            ], id="all limits of a quota",
         ),
         pytest.param([], session("s", starts_at=NOW + 1), ["it was asked to start later"], id="F17 before"),
         pytest.param([], session("s", starts_at=NOW), [], id="F17 now"),

@@ -61,6 +61,12 @@ export function Quotas() {
                   cell: (quota) => ofLimit(quota.waiting, quota.pending),
                 },
                 {
+                  key: "nodeHours",
+                  header: t("quotas.nodeHours"),
+                  right: true,
+                  cell: (quota) => <NodeHours quota={quota} />,
+                },
+                {
                   key: "changed",
                   header: t("quotas.changed"),
                   wide: true,
@@ -105,6 +111,16 @@ function SlotUse({ quota }: { quota: Quota }) {
     </span>
   );
 }
+
+/** Of this month, in hours: used, reserved by live jobs, and the limit. */
+function NodeHours({ quota }: { quota: Quota }) {
+  if (quota.node_hours === null || quota.node_hours === undefined) return <span>–</span>;
+  const used = String(round(quota.node_hours_used));
+  const reserved = quota.node_hours_reserved ? ` + ${round(quota.node_hours_reserved)}` : "";
+  return <span>{t("usage.of", { used: used + reserved, capacity: quota.node_hours })}</span>;
+}
+
+const round = (hours: number) => Math.round(hours * 100) / 100;
 
 function Remove({ quota }: { quota: Quota }) {
   return (
@@ -151,6 +167,7 @@ const edited = (quota: Quota) => ({
   slots: slotsOf(slotLines(quota)),
   sessions: quota.sessions,
   pending: quota.pending,
+  node_hours: quota.node_hours,
 });
 
 const readQuota = (scope: Scope, name: string) =>
@@ -163,7 +180,8 @@ function QuotaForm({ base: given, close }: { base?: Quota; close: () => void }) 
   const [slots, setSlots] = useState<string[]>(slotLines(base));
   const [sessions, setSessions] = useState<number | null>(base?.sessions ?? null);
   const [pending, setPending] = useState<number | null>(base?.pending ?? null);
-  const mine = { slots: slotsOf(slots), sessions, pending };
+  const [nodeHours, setNodeHours] = useState<number | null>(base?.node_hours ?? null);
+  const mine = { slots: slotsOf(slots), sessions, pending, node_hours: nodeHours };
   const save = (etag = etagOf(base)) =>
     unwrap(
       api.PUT("/v1/quotas/{scope}/{name}", {
@@ -196,6 +214,7 @@ function QuotaForm({ base: given, close }: { base?: Quota; close: () => void }) 
             setSlots(slotLines(whole));
             setSessions(whole.sessions);
             setPending(whole.pending);
+            setNodeHours(whole.node_hours ?? null);
             reset();
           }}
           overwrite={(latest) => again(latest.etag)}
@@ -239,6 +258,13 @@ function QuotaForm({ base: given, close }: { base?: Quota; close: () => void }) 
         min={0}
         value={pending ?? ""}
         onChange={(value) => setPending(limit(value))}
+      />
+      <NumberInput
+        label={t("quotas.nodeHours")}
+        description={t("quotas.nodeHoursHelp")}
+        min={0}
+        value={nodeHours ?? ""}
+        onChange={(value) => setNodeHours(limit(value))}
       />
     </FormDialog>
   );

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 quotas = noun("quotas", help="Limits for users, projects and resource groups.")
 
 _SCOPES = ("user", "project", "group")
-_COUNTS = ("sessions", "pending")
+_COUNTS = ("sessions", "pending", "node_hours")
 ScopeName = Annotated[str, typer.Argument(metavar="SCOPE", help="user, project or group.")]
 Name = Annotated[str, typer.Argument(help="Name of the user, project or resource group.")]
 
@@ -40,17 +40,19 @@ def set_quota(
     limits: Annotated[
         list[str] | None,
         typer.Argument(
-            help="SLOT=AMOUNT, sessions=N or pending=N; 0 allows nothing, `none` removes the limit."
+            help="SLOT=AMOUNT, sessions=N, pending=N, or node_hours=H in a month; 0 allows nothing, `none` "
+            "removes the limit."
         ),
     ] = None,
 ) -> None:
-    """Set limits on what may be in use at once; other limits stay. For administrators.
+    """Set limits on what may be in use at once, or in a month; other limits stay. For administrators.
 
     \b
     Examples:
       moorage quotas set user ann cuda.device=4 sessions=10 pending=100
       moorage quotas set group default mem=2TiB
       moorage quotas set project vision cuda.device=none
+      moorage quotas set project vision node_hours=500
     """
     given = parse.pairs(limits or [], "SLOT=AMOUNT", "cuda.device=4")
     if not given:
@@ -62,7 +64,7 @@ def set_quota(
         try:
             old = await client.get_quota(_scope(scope), name)
             shown = {slot: show_exactly(slot, amount) for slot, amount in old.slots.items()}
-            limits_now = {"slots": shown, "sessions": old.sessions, "pending": old.pending}
+            limits_now = {"slots": shown, **{field: getattr(old, field) for field in _COUNTS}}
             version = old.version
         except ApiError as error:
             if error.status != 404:
@@ -120,14 +122,23 @@ def _print(cli: Cli, found: list[QuotaView], *, one: bool = False) -> None:
                 _used_of(view.running, view.sessions),
                 _used_of(view.waiting, view.pending),
                 _slots(view),
+                _node_hours(view),
             )
             for view in found
         ]
-        output.print_table(cli.out, ("SCOPE", "NAME", "SESSIONS", "PENDING", "SLOTS"), rows)
+        output.print_table(cli.out, ("SCOPE", "NAME", "SESSIONS", "PENDING", "SLOTS", "NODE-HOURS"), rows)
 
 
 def _used_of(used: int, limit: int | None) -> str:
     return f"{used}/{'-' if limit is None else limit}"
+
+
+def _node_hours(view: QuotaView) -> str:
+    """Those of this month, such as 12.5+4/100: used, reserved by live jobs, and the limit."""
+    if view.node_hours is None:
+        return "-"
+    reserved = f"+{view.node_hours_reserved:.10g}" if view.node_hours_reserved else ""
+    return f"{view.node_hours_used:.10g}{reserved}/{view.node_hours:.10g}"
 
 
 def _slots(view: QuotaView) -> str:

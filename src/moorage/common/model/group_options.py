@@ -176,3 +176,12 @@ class QuotaLimits(Model):
     pending: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
         None, description="Maximum number of pending sessions; creation fails beyond it."
     )
+    node_hours: Annotated[float, Field(ge=0, le=1_000_000_000)] | None = Field(
+        None,
+        description="Resource groups of kind hpc: hours that jobs may use nodes in a calendar month (UTC). "
+        "What a live job has left of its walltime counts too.",
+    )
+
+    @property
+    def node_seconds(self) -> int | None:
+        return None if self.node_hours is None else round(self.node_hours * 3600)

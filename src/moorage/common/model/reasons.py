@@ -21,6 +21,7 @@ class Reason(StrEnum):
     BACKOFF = "backoff"
     RESERVED = "reserved"
     QUOTA = "quota"
+    NODE_HOURS = "node-hours"
     EARLIER_ATTEMPT = "earlier-attempt"
     DEPENDENCY = "dependency"
     DEPENDENCY_FAILED = "dependency-failed"
@@ -126,6 +127,11 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
         Reason.QUOTA: ReasonInfo(
             "its user, project or resource group has reached its quota",
             "wait, stop another session, or ask an administrator for a larger quota",
+        ),
+        Reason.NODE_HOURS: ReasonInfo(
+            "its job could use more node-hours than a quota has left this month",
+            "wait for the next month (UTC) or for jobs that end early, set a shorter walltime_s, or ask an "
+            "administrator for a larger quota",
         ),
         Reason.EARLIER_ATTEMPT: ReasonInfo(
             "its earlier attempt may still run",

@@ -94,6 +94,8 @@ def session_extras(item: Pending) -> Json:
         found["not_before"] = item.not_before
     if item.starts_at is not None:
         found["starts_at"] = item.starts_at
+    if item.node_seconds:
+        found["node_seconds"] = item.node_seconds
     return found
 
 
@@ -280,8 +282,16 @@ def encode_elsewhere(quota: Quota) -> list[Any]:
     return [dict(quota.used_elsewhere), quota.running_elsewhere]
 
 
-def decode_quota(encoded: Sequence[Any], elsewhere: Sequence[Any]) -> Quota:
-    return Quota(*encoded, *elsewhere)
+def encode_node_hours(quota: Quota) -> list[Any]:
+    """Likewise."""
+    return [quota.node_seconds, quota.node_seconds_used, quota.month_ends]
+
+
+def decode_quota(encoded: Sequence[Any], elsewhere: Sequence[Any], node_hours: Sequence[Any]) -> Quota:
+    return replace(
+        Quota(*encoded, *elsewhere),
+        **dict(zip(("node_seconds", "node_seconds_used", "month_ends"), node_hours, strict=False)),
+    )
 
 
 def encode_usage(usage: Mapping[str, Mapping[str, int]]) -> Json:

@@ -114,8 +114,9 @@ class Reader:
             self._policy = encoding.decode_policy(line["policy"])
         if "quotas" in line:
             elsewhere = line.get("elsewhere", [()] * len(line["quotas"]))  # absent in older logs
-            pairs = zip(line["quotas"], elsewhere, strict=True)
-            self._quotas = tuple(encoding.decode_quota(*pair) for pair in pairs)
+            node_hours = line.get("node_hours", [()] * len(line["quotas"]))  # likewise
+            parts = zip(line["quotas"], elsewhere, node_hours, strict=True)
+            self._quotas = tuple(encoding.decode_quota(*each) for each in parts)
         self._cursors = line.get("cursors", self._cursors)
         (self._usage,) = line.get("usage", [self._usage])
         self._held = line.get("held", self._held)

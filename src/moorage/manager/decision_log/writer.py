@@ -229,6 +229,7 @@ class Writer:
         if passed.quotas is not None:
             last["quotas"] = [encoding.encode_quota(quota) for quota in passed.quotas]
             last["elsewhere"] = [encoding.encode_elsewhere(quota) for quota in passed.quotas]
+            last["node_hours"] = [encoding.encode_node_hours(quota) for quota in passed.quotas]
         if passed.cursors is not None:
             last["cursors"] = passed.cursors
         if passed.usage is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.runtimes import required_runtime
 from moorage.common.model.spec import SessionSpec
@@ -34,5 +36,6 @@ def candidate(spec: SessionSpec, owner: Owner = NOBODY, now: int = 0) -> Pending
         arch=spec.arch or "",
         labels=spec.labels,
         designated=frozenset(AgentId(agent) for agent in spec.agents),
+        node_seconds=ceil(spec.walltime_s or 0) if spec.job is not None else 0,
         time_limit=round((min(limits) + spec.stop_grace_s) * 1_000_000) if limits else None,
     )

@@ -42,6 +42,7 @@ _KINDS = {
     "earlier attempt": (UnmetKind.EARLIER_ATTEMPT,),
     "time": (UnmetKind.NOT_BEFORE, UnmetKind.STARTS_AT),
     "quotas": (UnmetKind.QUOTA,),
+    "node-hours": (UnmetKind.NODE_HOURS,),
     "session type": (UnmetKind.SESSION_TYPE,),
     "device families": (UnmetKind.EXCLUSIVE,),
 }
@@ -201,6 +202,10 @@ def explain_probe(found: PlacementProbe, names: Mapping[SessionId, str], now: in
 def _expected(found: PlacementProbe, names: Mapping[SessionId, str], now: int) -> tuple[int | None, str]:
     hold, reservation = found.hold, found.reservation
     assert hold is not None
+    if hold.unmet and all(u.kind is UnmetKind.NODE_HOURS and u.requested <= u.limit for u in hold.unmet):
+        until = max(unmet.until for unmet in hold.unmet)
+        when = f"from {_clock(until, now)}, when node-hours count anew, if there is capacity then"
+        return until, f"{when}; sooner if jobs end before their walltime"
     if hold.unmet:
         return None, "unknown: a condition is not met, and agents are considered only after that"
     if not _waits_for_capacity(hold):
@@ -227,6 +232,8 @@ def _expected(found: PlacementProbe, names: Mapping[SessionId, str], now: int) -
 
 
 def _kind(found: PlacementProbe) -> StartKind:
+    if found.hold is not None and found.hold.unmet:
+        return "begin-time"
     return "earliest" if found.alone else "reserved"
 
 

@@ -60,10 +60,11 @@ class Scheduler:
 
     async def _pass(self, group: str, policy: Policy, term: int) -> None:
         started = self._clock.monotonic()
-        snapshot = await self._store.scheduling.snapshot(group, policy)
+        at = self._leader.deadlines.now()
+        snapshot = await self._store.scheduling.snapshot(group, policy, now=at)
         made, now = await self._plan(snapshot, policy)
         if any(hold.capacity for hold in made.holds) and not self._store.scheduling.includes_running(group):
-            snapshot = await self._store.scheduling.snapshot(group, policy, with_running=True)
+            snapshot = await self._store.scheduling.snapshot(group, policy, with_running=True, now=at)
             self._planners.forget(group)  # plan from scratch with what is known now
             made, now = await self._plan(snapshot, policy)
         placed = await self._store.scheduling.place(made.places, term)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
+from math import ceil
 
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
 from moorage.common.model.runtimes import required_runtime
@@ -52,6 +53,7 @@ def pending(row: Row) -> Pending:
         earlier_agents=tuple(AgentId(agent) for agent in row["earlier_agents"] or ()),
         bypassed=row["bypassed"],
         waiting_since=_micros(row["status_since"]),
+        node_seconds=ceil(row["job_s"] or 0),  # a job is one node
     )
 
 

@@ -1,12 +1,16 @@
 """Quotas in Postgres: limits of users, projects and resource groups, and their usage.
 
 Quotas of users and projects apply across all resource groups. Their usage is summed up from the sessions at
-each read; scheduling passes keep the sums (``HeldSlots``).
+each read; scheduling passes keep the sums (``HeldSlots``). Node-hours are summed up from the jobs of the
+month.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Text
@@ -72,7 +76,8 @@ class QuotaStore:
         ``NotFound`` for an unknown group; users and projects need not exist yet."""
         slots = {slot: parse_amount(slot, amount) for slot, amount in limits.slots.items()}
         scope.require_all("quotas")
-        args = (kind, name, slots, limits.sessions, limits.pending, scope.actor, sent(if_match))
+        counts = limits.sessions, limits.pending, limits.node_seconds
+        args = (kind, name, slots, *counts, scope.actor, sent(if_match))
         if not await self._connection.fetch(SQL["quota_put"], *args):
             await self._check(scope, kind, name, if_match)
             raise NotFound(f"no resource group {name!r}", next_step="`moorage groups` lists them")
@@ -97,19 +102,28 @@ class QuotaStore:
         check_version(f"the quota of {kind} {name!r}", rows[0]["version"] if rows else None, if_match)
 
     async def shares(
-        self, group: str, policy: Policy, held: Callable[[], Awaitable[HeldSums]] | None = None
+        self,
+        group: str,
+        policy: Policy,
+        held: Callable[[], Awaitable[HeldSums]] | None = None,
+        *,
+        of_site: bool = False,
+        now: datetime | None = None,
     ) -> tuple[tuple[Quota, ...], Mapping[str, Mapping[str, int]] | None]:
         """For the planner: the quotas that apply in ``group`` and, for DRF, what each owner uses there.
-        ``held``: returns the sums that are known; None: all sessions are summed up."""
+        ``held``: returns the sums that are known; None: all sessions are summed up. ``of_site``: whether the
+        group is of kind hpc; only there node-hours are limited. ``now``: decides on the month."""
         rows = await self._rows(Scope.system(), None, None)
-        quotas = [row for row in rows if _applies(row, group)]
+        quotas = [row for row in rows if _applies(row, group, of_site)]
         uses_drf = policy.strategy == "drf"
         if not quotas and not uses_drf:
             return (), None
         sums = await (held or self._sum_all)()
+        limits_jobs = of_site and any(row["node_seconds"] is not None for row in quotas)
+        jobs = await self._sum_jobs(now) if limits_jobs else None
         share_by = "project" if policy.share_by == "project" else "user"
         return (
-            tuple(_quota(row, sums, group) for row in quotas),
+            tuple(_quota(row, sums, jobs, group) for row in quotas),
             sums.by_owner(share_by, group) if uses_drf else None,
         )
 
@@ -118,6 +132,15 @@ class QuotaStore:
         for row in await self._db.fetch(SQL["quota_usage"]):
             sums.add(row["resource_group"], row["owner"], row["project"], {row["slot"]: row["amount"]})
         return sums
+
+    async def _sum_jobs(self, now: datetime | None = None) -> _JobSums:
+        rows = await self._db.fetch(SQL["node_hours"], now)
+        found = _JobSums(rows[0]["month_ends"])
+        for row in rows:
+            for scope, column in _COLUMNS.items():
+                found.used[scope, row[column]] += row["used"]
+                found.reserved[scope, row[column]] += row["reserved"]
+        return found
 
     async def _rows(self, scope: Scope, kind: QuotaScope | None, name: str | None) -> list[Any]:
         user = None if scope.projects is None else scope.owner.user
@@ -128,6 +151,8 @@ class QuotaStore:
         if not rows:
             return []
         used = await self._sum_all()
+        limits_jobs = any(row["node_seconds"] is not None for row in rows)
+        jobs = await self._sum_jobs() if limits_jobs else None
         pending: dict[tuple[str, str], int] = {}
         for row in await self._db.fetch(SQL["pending_counts"]):
             for scope, column in _COLUMNS.items():
@@ -138,20 +163,46 @@ class QuotaStore:
             slots = used.of(*name)
             running = slots.pop(SESSIONS, 0)
             counts = {"used": slots, "running": running, "waiting": pending.get(name, 0)}
-            views.append(resources.QuotaView.model_validate(dict(row) | counts))
+            hours = _node_hours(row["node_seconds"], name, jobs)
+            views.append(resources.QuotaView.model_validate(dict(row) | counts | hours))
         return views
 
 
-def _applies(row: Any, group: str) -> bool:
+@dataclass(slots=True)
+class _JobSums:
+    """Node-seconds of a month by scope and name of quotas: used, and reserved by live jobs."""
+
+    month_ends: datetime
+    used: Counter[tuple[str, str]] = field(default_factory=Counter)
+    reserved: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+
+def _node_hours(limit: int | None, name: tuple[str, str], jobs: _JobSums | None) -> dict[str, float | None]:
+    if limit is None or jobs is None:
+        return {}
+    seconds = {"": limit, "_used": jobs.used[name], "_reserved": jobs.reserved[name]}
+    return {f"node_hours{suffix}": round(amount / 3600, 4) for suffix, amount in seconds.items()}
+
+
+def _applies(row: Any, group: str, of_site: bool) -> bool:
     in_scope = row["scope"] != "group" or row["name"] == group
-    return in_scope and (bool(row["slots"]) or row["sessions"] is not None)
+    limits_jobs = of_site and row["node_seconds"] is not None
+    return in_scope and (bool(row["slots"]) or row["sessions"] is not None or limits_jobs)
 
 
-def _quota(row: Any, sums: HeldSums, group: str) -> Quota:
+def _quota(row: Any, sums: HeldSums, jobs: _JobSums | None, group: str) -> Quota:
     scope, name = row["scope"], row["name"]
     used, elsewhere = sums.of(scope, name), sums.elsewhere(scope, name, group)
     running, away = used.get(SESSIONS, 0), elsewhere.pop(SESSIONS, 0)
-    return Quota(scope, name, row["slots"], used, row["sessions"], running, elsewhere, away)
+    quota = Quota(scope, name, row["slots"], used, row["sessions"], running, elsewhere, away)
+    if jobs is None or row["node_seconds"] is None:
+        return quota
+    return replace(
+        quota,
+        node_seconds=row["node_seconds"],
+        node_seconds_used=jobs.used[scope, name] + jobs.reserved[scope, name],
+        month_ends=round(jobs.month_ends.timestamp()) * 1_000_000,
+    )
 
 
 def _no_quota(scope: str, name: str) -> NotFound:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import structlog
 
@@ -60,14 +61,19 @@ class SchedulingStore:
         self._placements: BatchWriter[_Placement, bool] = BatchWriter("place", self._write_places, clock)
 
     async def snapshot(
-        self, group: str, policy: Policy = _DEFAULT_POLICY, *, with_running: bool | None = None
+        self,
+        group: str,
+        policy: Policy = _DEFAULT_POLICY,
+        *,
+        with_running: bool | None = None,
+        now: datetime | None = None,
     ) -> Snapshot:
         """The current state of a resource group, for a scheduling pass.
 
         Sessions, agents and quotas are read one after the other, so they may be inconsistent: committing a
         placement checks again. What ``policy`` does not use is not read. ``with_running``: include running
         kernels and when they end; None: only if a session waited for capacity at the last pass, or the policy
-        spreads or packs replicas.
+        spreads or packs replicas. ``now``: decides on the month of node-hours; None: the database's time.
         """
         pending, changes = await self._pending.of(group)
         if with_running is None:
@@ -78,7 +84,9 @@ class SchedulingStore:
         quotas: tuple[Quota, ...] = ()
         usage: Mapping[str, Mapping[str, int]] | None = None
         if self._groups.has_quotas or policy.strategy == "drf":
-            quotas, usage = await self._quotas.shares(group, policy, self._held.sums)
+            quotas, usage = await self._quotas.shares(
+                group, policy, self._held.sums, of_site=await self._groups.site(group) is not None, now=now
+            )
         return Snapshot(group, agents, pending, quotas, cursors, usage, changes, agent_changes)
 
     async def peek(self, group: str, policy: Policy, *candidates: Pending) -> Snapshot:
@@ -93,7 +101,8 @@ class SchedulingStore:
             agent_rows = await self._db.fetch(SQL["agent_states"], group)
             agents = planner_rows.agent_states(agent_rows, planner_rows.running_kernels(kernel_rows))
         cursors = await self._groups.cursors(group) if policy.agent_selection == "round-robin" else {}
-        quotas, usage = await self._quotas.shares(group, policy)
+        of_site = await self._groups.site(group) is not None
+        quotas, usage = await self._quotas.shares(group, policy, of_site=of_site)
         return Snapshot(group, agents, (*pending, *candidates), quotas, cursors, usage)
 
     def invalidate_caches(self) -> None:

@@ -211,6 +211,7 @@ kernels = table(
         "unhealthy_detail": Text(),
         "expected_start": [TIME],
         "ends_at": [TIME],
+        "started_at": [TIME],
     },
 )
 
@@ -310,6 +311,7 @@ quotas = table(
         "slots": JSONB(),
         "sessions": [Integer()],
         "pending": [Integer()],
+        "node_seconds": [BigInteger()],
         "changed_at": TIME,
         "changed_by": Text(),
         "version": BigInteger(),

@@ -154,6 +154,7 @@ class MemoryQuotas:
         self._database, self._clock = database, clock
         self.used: dict[str, int] = {}
         self.running = self.waiting = 0
+        self.node_hours_used = 0.0
         self.views: dict[tuple[str, str], QuotaView] = {}
 
     async def page(self, scope: Scope, paging: Paging, *, kind: QuotaScope | None) -> Page[QuotaView]:
@@ -185,6 +186,8 @@ class MemoryQuotas:
             slots={slot: parse_amount(slot, amount) for slot, amount in limits.slots.items()},
             sessions=limits.sessions,
             pending=limits.pending,
+            node_hours=limits.node_hours,
+            node_hours_used=self.node_hours_used,
             used=self.used,
             running=self.running,
             waiting=self.waiting,

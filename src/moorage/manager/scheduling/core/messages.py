@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from moorage.common.model.slots import format_amount
 from moorage.manager.scheduling.core.results import Refusal, RefusalKind, UnmetCondition, UnmetKind
 
@@ -14,6 +16,15 @@ _FIXED = {
     RefusalKind.SHARES: "cannot split its devices into the requested fractions",
     RefusalKind.AVOIDED: "avoided: an earlier start of this session failed there",
 }
+
+
+def format_node_hours(seconds: int) -> str:
+    """At most two decimals, and no zeros at the end."""
+    return f"{seconds / 3600:.2f}".rstrip("0").rstrip(".")
+
+
+def _day(micros: int) -> str:
+    return f"{datetime.fromtimestamp(micros // 1_000_000, UTC):%Y-%m-%d}"
 
 
 def refusal_message(refusal: Refusal) -> str:
@@ -67,6 +78,13 @@ def unmet_message(unmet: UnmetCondition) -> str:
         return (
             f"{unmet.scope} {unmet.name}: {unmet.slot}: used {used} + requested {asked} > limit {limit} "
             f"(over by {over})"
+        )
+    if kind is UnmetKind.NODE_HOURS:
+        used, asked, limit = (format_node_hours(n) for n in (unmet.used, unmet.requested, unmet.limit))
+        anew = f" (anew from {_day(unmet.until)} UTC)" if unmet.requested <= unmet.limit else ""
+        return (
+            f"{unmet.scope} {unmet.name}: node-hours: used and reserved {used} + at most {asked} "
+            f"> limit {limit} a month{anew}"
         )
     if kind is UnmetKind.EARLIER_ATTEMPT:
         cure = "; ".join(f"`moorage agents forget {agent} --destroyed`" for agent in unmet.names)

@@ -228,6 +228,7 @@ class Pending:
     earlier_agents: tuple[AgentId, ...] = ()  # where its earlier attempt may still run
     bypassed: int = 0  # times that another session started before it while it was the blocked head
     waiting_since: int = 0  # when it entered the queue, after a requeue anew; 0: when it was created
+    node_seconds: int = 0  # of a job of a site: what it uses at most, nodes times walltime
     # Derived once, because a session is considered in many passes.
     shape: Shape = field(init=False, repr=False, compare=False)
     queue_key: tuple[int, int, str] = field(init=False, repr=False, compare=False)  # priority, age, id
@@ -247,7 +248,7 @@ class Pending:
         shape = shape_of(self.runtime, self.engine, self.arch, self.labels, self.mode, kernels)
         put = object.__setattr__
         put(self, "shape", shape)
-        owned_shape = owned_shape_of(self.user, self.project, shape)
+        owned_shape = owned_shape_of(self.user, self.project, shape, self.node_seconds)
         put(self, "owned_shape", owned_shape)
         # One int object per priority: tuple comparison skips equal elements by identity first.
         priority = _NEGATED_PRIORITIES[self.priority] if 0 <= self.priority <= 100 else -self.priority
@@ -279,6 +280,11 @@ class Quota:
     # What other resource groups have of ``used`` and ``running``. Planning does not need it, replay does.
     used_elsewhere: Mapping[str, int] = field(default_factory=dict)
     running_elsewhere: int = 0
+    # Limit on what jobs of sites use in a month. 0: none. None: no limit.
+    node_seconds: int | None = None
+    # Of this month: what jobs have used, and what live ones may still use.
+    node_seconds_used: int = 0
+    month_ends: int = 0  # when it counts from 0 again
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ _REASONS = {
     UnmetKind.NOT_BEFORE: Reason.BACKOFF,
     UnmetKind.STARTS_AT: Reason.BEGIN_TIME,
     UnmetKind.QUOTA: Reason.QUOTA,
+    UnmetKind.NODE_HOURS: Reason.NODE_HOURS,
 }
 
 

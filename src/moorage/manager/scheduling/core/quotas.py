@@ -11,39 +11,44 @@ from moorage.manager.scheduling.core.model import Pending, Quota
 from moorage.manager.scheduling.core.results import UnmetCondition, UnmetKind
 from moorage.manager.scheduling.core.shape import OwnedShape, Shape
 
-# (index into ``QuotaBalance.remaining``, amount) for each limit that a shape counts against. Limits on slots
-# that the shape does not request are left out.
+# (index into ``QuotaBalance.remaining``, amount) for each limit that an owned shape counts against. Limits on
+# what it does not request are left out.
 Cost = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LimitedSlots:
-    """The slots that a quota limits, and whether it limits sessions. Interned: most quotas share one."""
+    """What a quota limits: slots, and maybe sessions and node-hours. Interned: most quotas share one."""
 
     slots: tuple[str, ...]
     sessions: bool
+    node_seconds: bool
 
 
 @lru_cache(maxsize=65_536)
-def _limited_slots(slots: tuple[str, ...], sessions: bool) -> LimitedSlots:
-    return LimitedSlots(slots, sessions)
+def _limited_slots(slots: tuple[str, ...], sessions: bool, node_seconds: bool) -> LimitedSlots:
+    return LimitedSlots(slots, sessions, node_seconds)
 
 
 @lru_cache(maxsize=65_536)
-def _cost(limited: LimitedSlots, shape: Shape) -> Cost:
-    cost = [(index, shape.amounts.get(slot, 0)) for index, slot in enumerate(limited.slots)]
-    cost += [(len(limited.slots), 1)] if limited.sessions else []
-    return tuple([(index, amount) for index, amount in cost if amount])
+def _cost(limited: LimitedSlots, shape: Shape, node_seconds: int) -> Cost:
+    amounts = [shape.amounts.get(slot, 0) for slot in limited.slots]
+    amounts += [1] if limited.sessions else []
+    amounts += [node_seconds] if limited.node_seconds else []
+    return tuple([(index, amount) for index, amount in enumerate(amounts) if amount])
 
 
 @lru_cache(maxsize=65_536)
-def _limits(items: tuple[tuple[str, int], ...], sessions: bool) -> tuple[Mapping[str, int], LimitedSlots]:
+def _limits(
+    items: tuple[tuple[str, int], ...], sessions: bool, node_seconds: bool
+) -> tuple[Mapping[str, int], LimitedSlots]:
     limits = in_shares(dict(items))
-    return limits, _limited_slots(tuple(limits), sessions)
+    return limits, _limited_slots(tuple(limits), sessions, node_seconds)
 
 
 class QuotaBalance:
-    """One quota. ``remaining``: what is left of each limited slot, then of the sessions if limited.
+    """One quota. ``remaining``: what is left of each limited slot, then of the sessions if limited, then of
+    the node-seconds if limited.
 
     ``remaining`` is updated in place and never replaced: ``Quotas`` keeps references to it.
     """
@@ -52,29 +57,37 @@ class QuotaBalance:
 
     def __init__(self, quota: Quota) -> None:
         self.remaining: list[int] = []
-        self.limited = _limited_slots((), False)
+        self.limited = _limited_slots((), False, False)
         self.reset(quota)
 
     def reset(self, quota: Quota) -> bool:
         """Replace the quota or its use. Returns whether it limits the same slots as before."""
         before, self.quota = self.limited, quota
-        self._limits, self.limited = _limits(tuple(quota.limits.items()), quota.sessions is not None)
+        others = quota.sessions is not None, quota.node_seconds is not None
+        self._limits, self.limited = _limits(tuple(quota.limits.items()), *others)
         used = in_shares(quota.used)
         self.remaining[:] = [limit - used.get(slot, 0) for slot, limit in self._limits.items()]
         if quota.sessions is not None:
             self.remaining.append(quota.sessions - quota.running)
+        if quota.node_seconds is not None:
+            self.remaining.append(quota.node_seconds - quota.node_seconds_used)
         return before is self.limited
 
-    def exceeded(self, amounts: Mapping[str, int]) -> Iterable[UnmetCondition]:
+    def exceeded(self, owned_shape: OwnedShape) -> Iterable[UnmetCondition]:
         quota, remaining, kind = self.quota, self.remaining, UnmetKind.QUOTA
-        if quota.sessions is not None and remaining[-1] < 1:
-            running = quota.sessions - remaining[-1]
+        amounts, slots = owned_shape.shape.amounts, len(self._limits)
+        if quota.sessions is not None and remaining[slots] < 1:
+            running = quota.sessions - remaining[slots]
             yield UnmetCondition(kind, (), 0, quota.scope, quota.name, "", 1, running, quota.sessions)
         for index, (slot, limit) in enumerate(self._limits.items()):
             amount = amounts.get(slot, 0)
             if amount and amount > remaining[index]:
                 shown, numbers = in_request_units(slot, amount, limit - remaining[index], limit)
                 yield UnmetCondition(kind, (), 0, quota.scope, quota.name, shown, *numbers)
+        asked, hours = owned_shape.node_seconds, quota.node_seconds
+        if asked and hours is not None and asked > remaining[-1]:
+            kind, used = UnmetKind.NODE_HOURS, hours - remaining[-1]
+            yield UnmetCondition(kind, (), quota.month_ends, quota.scope, quota.name, "", asked, used, hours)
 
 
 # The quotas that apply to an owned shape: each with its ``remaining`` (to save an attribute access) and cost.
@@ -102,8 +115,8 @@ class Quotas:
         for _, remaining, cost in charges:
             for index, amount in cost:
                 if amount > remaining[index]:
-                    amounts = item.shape.amounts
-                    return tuple([unmet for balance, _, _ in charges for unmet in balance.exceeded(amounts)])
+                    shape = item.owned_shape
+                    return tuple([unmet for balance, _, _ in charges for unmet in balance.exceeded(shape)])
         return ()
 
     def charge(self, item: Pending) -> Charges:
@@ -139,12 +152,13 @@ class Quotas:
         """The quotas that apply to ``owned_shape``, with its cost."""
         charges = self._charges.get(owned_shape)
         if charges is None:
-            owner, shape = (owned_shape.user, owned_shape.project), owned_shape.shape
+            owner = owned_shape.user, owned_shape.project
+            shape, node_seconds = owned_shape.shape, owned_shape.node_seconds
             balances = self._of_owner.get(owner)
             if balances is None:
                 names = (("user", owned_shape.user), ("project", owned_shape.project), ("group", self._group))
                 balances = [self._balances[name] for name in names if name in self._balances]
                 self._of_owner[owner] = balances
-            charges = tuple([(b, b.remaining, _cost(b.limited, shape)) for b in balances])
+            charges = tuple([(b, b.remaining, _cost(b.limited, shape, node_seconds)) for b in balances])
             self._charges[owned_shape] = charges
         return charges

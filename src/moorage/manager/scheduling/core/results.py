@@ -89,6 +89,7 @@ class UnmetKind(StrEnum):
     NOT_BEFORE = "not-before"  # retry backoff, until ``until``
     STARTS_AT = "starts-at"  # begin time set by the user, ``until``
     QUOTA = "quota"  # ``slot`` ("" for the number of sessions) of ``scope`` ``name``
+    NODE_HOURS = "node-hours"  # of ``scope`` ``name``, in node-seconds, until the month ends at ``until``
     SESSION_TYPE = "session-type"  # ``names``: the allowed types
     EXCLUSIVE = "exclusive"  # ``names``: the mutually exclusive device families
 

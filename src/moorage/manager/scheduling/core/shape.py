@@ -46,16 +46,19 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OwnedShape:
-    """A shape requested by one user in one project: what quotas distinguish. Interned like shapes."""
+    """A shape requested by one user in one project: what quotas distinguish. Interned like shapes.
+
+    ``node_seconds``: what it uses of a site at most, if it is a job."""
 
     user: str
     project: str
     shape: Shape
+    node_seconds: int = 0
 
 
 @lru_cache(maxsize=65_536)
-def owned_shape_of(user: str, project: str, shape: Shape) -> OwnedShape:
-    return OwnedShape(user, project, shape)
+def owned_shape_of(user: str, project: str, shape: Shape, node_seconds: int = 0) -> OwnedShape:
+    return OwnedShape(user, project, shape, node_seconds)
 
 
 def shape_of(

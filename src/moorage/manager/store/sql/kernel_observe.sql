@@ -26,7 +26,11 @@ UPDATE kernels k SET
     unhealthy_since = CASE WHEN i.new <> 'RUNNING' THEN k.unhealthy_since WHEN i.unhealthy <> '' THEN coalesce(k.unhealthy_since, now()) END,
     unhealthy_detail = CASE WHEN i.new <> 'RUNNING' THEN k.unhealthy_detail ELSE i.unhealthy END,
     expected_start = to_timestamp(nullif(i.expected_start, 0)),
-    ends_at = coalesce(to_timestamp(nullif(i.ends_at, 0)), k.ends_at)
+    ends_at = coalesce(to_timestamp(nullif(i.ends_at, 0)), k.ends_at),
+    -- Of a job: the walltime may have begun long before its agent, which was away, says so.
+    started_at = CASE WHEN k.started_at IS NULL AND i.ends_at > 0
+        THEN least(now(), to_timestamp(i.ends_at) - make_interval(secs => (SELECT (s.spec ->> 'walltime_s')::float8 FROM sessions s WHERE s.id = k.session_id)))
+        ELSE k.started_at END
 FROM locked i
 WHERE k.id = i.id AND k.status = i.old AND k.agent_id = i.agent_id
 RETURNING k.id, k.session_id, k.port > 0 AS has_port, i.old = 'TERMINATING' AND i.new <> i.old AS was_stopping,

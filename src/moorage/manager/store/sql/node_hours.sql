@@ -1,0 +1,28 @@
+-- Node-seconds of jobs of sites in the month (UTC) of $1 (NULL: now), by resource group, owner and project, and when the month
+-- ends. A kernel is a job on one node. `used`: until now. `reserved`: what live jobs may use beyond that before the month ends.
+-- A job uses nothing after the end of its walltime, so those of the month are found by it (index kernels_of_jobs). One that the
+-- site has not started yet reserves its whole walltime (index sessions_live_jobs).
+WITH month AS (
+    SELECT n.now, date_trunc('month', n.now, 'UTC') AS begins,
+           (date_trunc('month', n.now AT TIME ZONE 'UTC') + interval '1 month') AT TIME ZONE 'UTC' AS ends
+    FROM (SELECT coalesce($1::timestamptz, now()) AS now) n
+), jobs AS (
+    SELECT s.resource_group, s.owner, s.project, greatest(k.started_at, m.begins) AS starts, least(k.ends_at, m.ends) AS ends,
+           CASE WHEN k.status IN ('TERMINATED', 'CANCELLED', 'ERROR') THEN least(k.status_since, m.now) END AS ended, m.now
+    FROM month m JOIN kernels k ON k.ends_at > m.begins JOIN sessions s ON s.id = k.session_id
+    WHERE k.started_at < m.ends
+), uses AS (
+    SELECT resource_group, owner, project,
+           greatest(0, extract(epoch FROM least(coalesce(ended, now), ends) - starts)) AS used,
+           CASE WHEN ended IS NULL THEN greatest(0, extract(epoch FROM ends - greatest(starts, now))) ELSE 0 END AS reserved
+    FROM jobs
+    UNION ALL
+    SELECT s.resource_group, s.owner, s.project, 0, (s.spec ->> 'walltime_s')::float8::numeric
+    FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt AND k.started_at IS NULL
+    WHERE s.status IN ('SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING', 'RUNNING', 'TERMINATING') AND s.spec ? 'job'
+      AND k.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
+)
+SELECT m.ends AS month_ends, u.resource_group, u.owner, u.project, coalesce(ceil(sum(u.used)), 0)::bigint AS used,
+       coalesce(ceil(sum(u.used + u.reserved)) - ceil(sum(u.used)), 0)::bigint AS reserved
+FROM month m LEFT JOIN uses u ON true
+GROUP BY 1, 2, 3, 4
