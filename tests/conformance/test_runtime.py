@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 import pytest_asyncio
@@ -21,8 +23,11 @@ from tests.conformance.harnesses import (
 )
 
 from moorage.agent.runtimes import Handle, Runtime
-from moorage.agent.runtimes.execution import Command, ExecFailed
+from moorage.agent.runtimes.base import BatchRuntime
+from moorage.agent.runtimes.execution import Command, Copy, ExecFailed
+from moorage.common import archive
 from moorage.common.aio.clock import SystemClock
+from moorage.common.model.errors import InvalidInput, NotFound
 from moorage.common.model.runtimes import RUNTIMES
 from moorage.common.model.status import ObservedState as S
 
@@ -267,6 +272,66 @@ async def test_jobs_of_a_site_are_queued_and_their_end_is_known(harness: Harness
     ends_at = seen[-1].ends_at
     assert ends_at is not None
     assert now < ends_at <= now + 125
+
+
+async def test_files_in_and_out_of_a_kernel_that_runs_no_commands(harness: Harness, tmp_path: Path) -> None:
+    """Whole directories need ``directories_in``; no path leaves the kernel's directory."""
+    runtime = harness.runtime()
+    assert runtime.capabilities.exec or runtime.capabilities.files
+    if not runtime.capabilities.files:
+        return
+    site = cast(BatchRuntime, runtime)
+    handle = await runtime.create(harness.launch())
+    await until(runtime, handle, S.RUNNING, timeout_s=30)
+    folder = tmp_path / "source"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "sub" / "file").write_bytes(bytes(range(256)) * 1000)
+    await send(site, handle, folder / "sub" / "file", "mine.bin")
+    assert await fetch(site, handle, "mine.bin", tmp_path / "back") == (folder / "sub" / "file").read_bytes()
+    if runtime.capabilities.directories_in:
+        await send(site, handle, folder, ".")
+        await send(site, handle, folder / "sub" / "file", "source/sub/other")
+        await fetch(site, handle, "source", tmp_path / "tree")
+        assert sorted(p.name for p in (tmp_path / "tree").rglob("*")) == ["file", "other", "sub"]
+    else:
+        with pytest.raises(InvalidInput, match="director"):
+            await send(site, handle, folder, ".")
+        with pytest.raises(InvalidInput, match="director"):
+            await send(site, handle, folder / "sub" / "file", "source/sub/other")
+    for path in ("../mine.bin", "/etc/hostname", "a/../../x", "/"):
+        with pytest.raises(InvalidInput):
+            await fetch(site, handle, path, tmp_path / "never")
+        with pytest.raises(InvalidInput):
+            await send(site, handle, folder / "sub" / "file", path)
+    with pytest.raises(NotFound):
+        await fetch(site, handle, "absent", tmp_path / "never")
+    assert (await runtime.observe(handle)).state is S.RUNNING
+
+
+async def send(runtime: BatchRuntime, handle: Handle, source: Path, path: str) -> None:
+    sink = io.BytesIO()
+    archive.pack(source, sink, lambda _: None)
+    copying = await runtime.copy(handle, Copy(True, path, source.name))
+    try:
+        for at in range(0, sink.tell(), 32768):
+            await copying.write(sink.getvalue()[at : at + 32768])
+        await copying.end_input()
+        assert await copying.read() is None
+        assert await copying.wait() == 0
+    finally:
+        copying.disconnect()
+
+
+async def fetch(runtime: BatchRuntime, handle: Handle, path: str, into: Path) -> bytes:
+    copying = await runtime.copy(handle, Copy(False, path))
+    data = b""
+    try:
+        while (piece := await copying.read()) is not None:
+            data += piece[1]
+    finally:
+        copying.disconnect()
+    archive.unpack(io.BytesIO(data), into, "", lambda _: None, archive.Limits(10_000_000))
+    return into.read_bytes() if into.is_file() else b""
 
 
 async def test_what_a_runtime_cannot_do_is_refused(harness: Harness) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -90,3 +92,42 @@ async def test_batch_sessions_run_as_jobs(client: Client, server: HeappeServer, 
         wanted = ["PENDING", "QUEUED", "RUNNING", "TERMINATED"]
         assert [status for status in passed if status in wanted] == wanted, passed
     assert set(cluster.started.values()) == {1}, "no job ran twice"
+
+
+async def test_files_are_copied_in_and_out_of_a_job(
+    platform: Platform, client: Client, server: HeappeServer, tmp_path: Path
+) -> None:
+    """Into a job that waits in the queue, out of one that runs."""
+    cluster, data = server.cluster, os.urandom(300_000)
+    assert isinstance(cluster, ScriptedCluster)
+    cluster.holding, cluster.script = True, lambda job: Script(engine="program")
+    await create(client, "job", "mkdir out; cat in.bin in.bin > out/twice; echo ready; exec sleep 1000")
+    await when(client, "job", "QUEUED")
+    (tmp_path / "data").write_bytes(data)
+    await cp(platform, str(tmp_path / "data"), "job:in.bin")
+    cluster.holding = False
+    await when(client, "job", "RUNNING")
+    await until("it is ready", lambda: has_log(client, "job", "ready"), WITHIN_S)
+    await cp(platform, "job:out/twice", str(tmp_path / "one"))
+    assert (tmp_path / "one").read_bytes() == data * 2
+    await cp(platform, "job:out", str(tmp_path / "all"))
+    assert (tmp_path / "all" / "twice").read_bytes() == data * 2
+    await cp(platform, "job:absent", str(tmp_path / "no"), code=3, error="written no absent, in session")
+    await cp(platform, "job:/etc/hostname", str(tmp_path / "no"), code=1, error="not in the directory")
+    await cp(platform, "job:progress.txt", str(tmp_path / "no"), code=3, error="written no progress.txt")
+    await cp(platform, str(tmp_path / "all"), "job:", code=1, error="takes single files only")
+    await cp(platform, str(tmp_path / "data"), "job:../x", code=1, error="not in the directory")
+    assert not (tmp_path / "no").exists()
+    await client.stop_session("job")
+    await when(client, "job", "TERMINATED")
+    await cp(platform, "job:out", str(tmp_path / "no"), code=1, error="is not running: it is TERMINATED")
+
+
+async def has_log(client: Client, name: str, text: str) -> bool:
+    return text in await log_of(client, name)
+
+
+async def cp(platform: Platform, *arguments: str, code: int = 0, error: str = "") -> None:
+    done = await asyncio.to_thread(platform.run, "cp", *arguments)
+    assert done.returncode == code, done.stderr
+    assert error in " ".join(done.stderr.split())

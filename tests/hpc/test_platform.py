@@ -280,3 +280,28 @@ async def test_batch_session_and_its_log(platform: Platform, site: DirectSite) -
             assert seen.result == result, seen
         done = platform.run("logs", "fine")
         assert done.stdout.startswith("hello\n"), done
+
+
+async def test_files_are_copied_in_and_out(platform: Platform, site: DirectSite, tmp_path: Path) -> None:
+    async with ready(platform, site) as client:
+        command = ["sh", "-c", "while [ ! -e go ]; do sleep 0.1; done; mkdir out; cp go out/went; sleep 1000"]
+        spec = {"name": "job", "command": command, "resource_group": GROUP, "resources": {"cpu": 1}}
+        await client.create_session(SessionSpec.model_validate(spec))
+
+        async def runs() -> bool:
+            return (await client.get_session("job")).status == "RUNNING"
+
+        await until("the job runs", runs, WITHIN_S)
+        (tmp_path / "go").write_text("data")
+
+        async def copied(*arguments: str) -> bool:
+            done = await asyncio.to_thread(platform.run, "cp", *arguments)
+            return done.returncode == 0
+
+        assert await copied(str(tmp_path / "go"), "job:")
+        await until("the result is there", lambda: copied("job:out", str(tmp_path / "got")), WITHIN_S)
+        assert (tmp_path / "got" / "went").read_text() == "data"
+        assert not await copied("job:/etc/hostname", str(tmp_path / "no"))
+        assert await copied(str(tmp_path / "got"), "job:") is (site.name == "slurm")
+        await client.stop_session("job")
+        await until("no job is left", lambda: nothing_left(site), WITHIN_S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutations.mutation import Mutation
 
-ARCHIVE, OUTPUT = "cli/archive.py", "cli/output.py"
+ARCHIVE, OUTPUT = "common/archive.py", "cli/output.py"
 HOSTILE = ("tests/unit/cli/test_cli_hostile_archive.py",)
 ESCAPES = ("tests/unit/cli/test_cli_escapes.py",)
 FUZZ = ("tests/wire/test_api_fuzz.py", "-k", "every_answer")

@@ -200,6 +200,9 @@ EXEC_REQUESTS = st.builds(
     cols=st.integers(0, 65535),
     env=LABELS,
     code=TEXT,
+    files=TEXT,
+    path=TEXT,
+    name=TEXT,
 )
 WORKSPACE_REQUESTS = st.builds(m.WorkspaceRequest, request_id=TEXT, remove=TEXT)
 USES = st.builds(

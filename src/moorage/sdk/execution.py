@@ -102,7 +102,7 @@ async def run_command(
         if ws.protocol != PROTOCOL:
             raise ApiError(502, not_moorage(manager, 101, b""))
         keep_alive(ws.get_extra_info("socket"))
-        await ws.send_str(spec.model_dump_json())
+        await ws.send_str(spec.model_dump_json(exclude_defaults=True))
         yield RunningCommand(ws, manager)
     finally:
         await _close(ws)

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.cli.archive import (
+from moorage.cli.commands.cp import remote_path
+from moorage.common.archive import (
     ROOT,
     Limits,
     UnsafeArchive,
@@ -23,7 +24,6 @@ from moorage.cli.archive import (
     stays_inside,
     unpack,
 )
-from moorage.cli.commands.cp import remote_path
 
 
 def entry(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", data: bytes = b"x", mode: int = 0o644):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from moorage.agent.runtimes.docker.files import first_file_text, owner_of
-from moorage.cli.archive import Limits, UnsafeArchive, install, stays_inside, unpack
+from moorage.common.archive import Limits, UnsafeArchive, install, stays_inside, unpack
 
 DIR, FILE, LINK, HARD = tarfile.DIRTYPE, tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE
 LIMITS = Limits(size=100_000, entries=50)

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import grpc
 import structlog
@@ -16,7 +17,8 @@ import structlog
 from moorage.agent.execution.code.kernel import Place
 from moorage.agent.execution.code.service import CodeService
 from moorage.agent.runtimes import Handle, Runtime
-from moorage.agent.runtimes.execution import STDERR, Command, ExecFailed, Execution
+from moorage.agent.runtimes.base import BatchRuntime
+from moorage.agent.runtimes.execution import STDERR, Command, Copy, ExecFailed, Execution
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.link.messages import ExecRequest
 from moorage.common.link.pb import agent_pb2
@@ -64,12 +66,19 @@ class Commands:
         kernel = self._find(request.kernel_id)
         if request.code:
             return RunningCommand(await self._code.answer(request.kernel_id, request.code), _goes_on)
-        execution = await kernel.runtime.exec(kernel.handle, to_command(request))
+        execution = await _start(kernel, request)
 
         async def session_end() -> str:
             return "the session has ended, and the command with it" if await kernel.is_ending() else ""
 
         return RunningCommand(execution, session_end)
+
+
+async def _start(kernel: LiveKernel, request: ExecRequest) -> Execution:
+    if request.files and kernel.runtime.capabilities.files:
+        copy = Copy(request.files == "in", request.path, request.name)
+        return await cast(BatchRuntime, kernel.runtime).copy(kernel.handle, copy)
+    return await kernel.runtime.exec(kernel.handle, to_command(request))
 
 
 async def _goes_on() -> str:

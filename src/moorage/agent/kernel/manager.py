@@ -202,7 +202,7 @@ class KernelManager:
             raise NotFound(f"this agent has no kernel {kernel_id}")
         spec, handle = kernel.record.spec, kernel.record.handle
         runtime = self._context.runtimes.get(spec.runtime)
-        if handle is None or runtime is None or kernel.state is not ObservedState.RUNNING:
+        if handle is None or runtime is None or not runtime.capabilities.is_open(kernel.state):
             raise Conflict(f"the kernel is not running: it is {kernel.state}")
 
         async def is_ending() -> bool:

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from moorage.agent.runtimes.execution import Command, Execution
+from moorage.agent.runtimes.execution import Command, Copy, Execution
 from moorage.common.model.errors import MoorageError
 from moorage.common.model.ids import KernelId
 from moorage.common.model.kernel import DoubtfulJob, HpcJob
@@ -76,9 +76,10 @@ class Capabilities:
 
     What a runtime without the following raises is ``CreateFailed`` in ``create``, or ``ExecFailed``:
     ``exec``, ``code`` (its commands and the agent share a directory and its sockets), ``workspaces``,
-    ``clusters``, ``service_ports``, ``leases`` (supervisors of kernels end them by their lease). ``usage``:
-    whether it is measured. ``check_interval_s``: the least time between two checks of a kernel's health,
-    where each is a call of a site.
+    ``clusters``, ``service_ports``, ``leases`` (supervisors of kernels end them by their lease). ``files``:
+    it has ``copy``, for kernels that run no commands; ``directories_in``: also of whole directories into
+    kernels. ``usage``: whether it is measured. ``check_interval_s``: the least time between two checks of a
+    kernel's health, where each is a call of a site.
     """
 
     simulated: bool = False
@@ -90,6 +91,8 @@ class Capabilities:
     max_jobs: int | None = None
     exec: bool = True
     code: bool = False
+    files: bool = False
+    directories_in: bool = True
     workspaces: bool = True
     clusters: bool = True
     service_ports: bool = True
@@ -101,6 +104,11 @@ class Capabilities:
     def batch(self) -> bool:
         """It submits jobs to the queue of a site."""
         return self.max_jobs is not None
+
+    def is_open(self, state: ObservedState) -> bool:
+        """Users may run commands in a kernel in ``state``, or copy files: a job that is queued has a
+        directory."""
+        return state is ObservedState.RUNNING or (self.files and state is ObservedState.QUEUED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,10 +335,16 @@ class Runtime(Protocol):
 
 
 class BatchRuntime(Runtime, Protocol):
-    """Runtime that submits jobs to the queue of a site."""
+    """Runtime that submits jobs to the queue of a site. ``Capabilities.files`` tells whether it copies."""
 
     def doubtful_jobs(self) -> tuple[DoubtfulJob, ...]:
         """Jobs that it cannot end, or has doubts about, and for which the site may still bill."""
+        ...
+
+    async def copy(self, handle: Handle, copy: Copy) -> Execution:
+        """Copy files into or out of a kernel that is QUEUED or RUNNING. Nothing outside of its working
+        directory is read or written, and no link in it is followed. ``read`` of the result raises a
+        ``MoorageError`` for what cannot be copied; nothing was copied then."""
         ...
 
     async def close(self) -> None: ...

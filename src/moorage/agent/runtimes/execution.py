@@ -33,6 +33,17 @@ class Command:
     cols: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy of files as a tar stream. ``into`` the kernel: from the input, where the source is the entry
+    "copy" and was called ``name``; else to the output. ``path``: in the working directory of the kernel; of
+    ``into``, as with cp: a directory that exists gets the source."""
+
+    into: bool
+    path: str
+    name: str = ""
+
+
 class Execution(Protocol):
     """A running command. It ends with its kernel at the latest. The owner must call ``disconnect``."""
 

@@ -15,14 +15,15 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from moorage.cli import archive, terminal
+from moorage.cli import terminal
 from moorage.cli.app import app
-from moorage.cli.archive import CopyStats, Limits
 from moorage.cli.context import Cli, command
 from moorage.cli.errors import INTERRUPTED
 from moorage.cli.output import printable
+from moorage.common import archive
 from moorage.common.aio.tasks import cancel_and_wait, spawn
-from moorage.common.model.commands import Channel, ExecSpec
+from moorage.common.archive import CopyStats, Limits
+from moorage.common.model.commands import Channel, CopySpec, ExecSpec
 from moorage.common.model.errors import Conflict, InvalidInput, MoorageError, NotFound
 from moorage.common.model.slots import parse_size
 
@@ -90,8 +91,9 @@ def cp(
 ) -> None:
     """Copy a file or directory into or out of a running session: completely, or not at all.
 
-    A path is local if it has no colon, or starts with / or a dot. The session needs sh and tar. Links below
-    the target are replaced, never followed; links that lead out of the copy are skipped.
+    A path is local if it has no colon, or starts with / or a dot. The session needs sh and tar, or is a job
+    of a site: then its paths are relative to the job's directory. Links below the target are replaced, never
+    followed; links that lead out of the copy are skipped.
 
     \b
     Examples:
@@ -244,7 +246,8 @@ async def _send(cli: Cli, client: Client, source: Path, target: tuple[str, str],
     session, path = target
     script = ["sh", "-c", _RECEIVE_SCRIPT, "sh", path or ".", source.name or "root", cli.clock.new_id()]
     with terminal.cancel_on_signals(_current_task()):
-        async with client.exec(session, ExecSpec(command=script, stdin=True)) as command:
+        files = CopySpec(direction="in", path=path or ".", name=source.name or "root")
+        async with client.exec(session, ExecSpec(command=script, stdin=True, files=files)) as command:
             ended = asyncio.Event()
             stderr = spawn("cp.stderr", _read_stderr(command, ended))
             try:
@@ -279,7 +282,8 @@ async def _fetch(
     session, path = source
     script = ["sh", "-c", _SEND_SCRIPT, "sh", path]
     with terminal.cancel_on_signals(_current_task()), _staging_path(target) as staged:
-        async with client.exec(session, ExecSpec(command=script)) as command:
+        files = CopySpec(direction="out", path=path)
+        async with client.exec(session, ExecSpec(command=script, files=files)) as command:
             copied = await _receive(
                 command,
                 session,
@@ -328,6 +332,8 @@ def _check(command: RunningCommand, stderr: bytes, session: str) -> None:
     end = command.end
     assert end is not None
     text = printable(stderr.decode(errors="replace"), one_line=True)
+    if end.code == NotFound.code:
+        raise NotFound(f"{end.detail}, in session {session!r}")
     if end.exit_code is None or end.code:
         raise CopyFailed(end.detail or "the connection was lost", next_step=end.next_step)
     if end.exit_code == _MISSING:

@@ -214,6 +214,8 @@ class ExecRequest:
 
     ``rows`` and ``cols``: size of its terminal (``tty``), 0: unknown. ``env`` adds to the kernel's own.
     ``code``: not a command, but a request about runs of code, as JSON; the agent's answer is the output.
+    ``files`` (in, out), ``path`` and ``name``: what the command copies, for kernels that run none; see
+    ``CopySpec``.
     """
 
     request_id: str
@@ -225,6 +227,9 @@ class ExecRequest:
     cols: int = 0
     env: dict[str, str] = field(default_factory=dict)
     code: str = ""
+    files: str = ""
+    path: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)

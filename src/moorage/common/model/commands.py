@@ -7,7 +7,7 @@ Kubernetes' remotecommand v5.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -38,6 +38,15 @@ class Size(Model):
     cols: Lines = 0
 
 
+class CopySpec(Model):
+    """What a command copies between its input or output, a tar stream, and the session. ``path``: in the
+    session. ``name``: of the source of a copy in, whose entry in the stream is called "copy"."""
+
+    direction: Literal["in", "out"]
+    path: Annotated[NoNul, Field(max_length=4096)] = "."
+    name: Annotated[NoNul, Field(max_length=255)] = ""
+
+
 class ExecSpec(Model):
     """A command to run in a session."""
 
@@ -50,6 +59,9 @@ class ExecSpec(Model):
     env: Env = Field({}, description="Environment variables in addition to those of the session.")
     kernel: Annotated[str, Field(max_length=64)] = Field(
         "main1", description="Kernel of a cluster session to run in, such as sub1."
+    )
+    files: CopySpec | None = Field(
+        None, description="What the command copies. Jobs of a site run no commands, and copy it themselves."
     )
 
 

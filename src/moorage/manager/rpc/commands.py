@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -30,7 +31,10 @@ from moorage.manager.rpc.running_command import RunningCommand
 log = structlog.get_logger("moorage.exec")
 
 FIRST_ANSWER_S = 10.0
+_LAST_WRITE_S = 2.0
 ALLOWED = (SessionType.INTERACTIVE, SessionType.BATCH)
+# A job that waits in the queue of a site has its directory already.
+_WITH_FILES = (Status.RUNNING, Status.QUEUED)
 
 
 class CommandBroker:
@@ -38,15 +42,15 @@ class CommandBroker:
         self._links, self._managers, self._clock = links, managers, clock
         self._open: dict[str, RunningCommand] = {}
 
-    async def check(self, session: SessionView) -> None:
-        """Check that some kernel of the session can run commands now. Raises ``Conflict``, or
-        ``AgentUnreachable`` if none of its agents is connected."""
+    async def check(self, session: SessionView, *, files: bool = True) -> None:
+        """Check that some kernel of the session can run commands now, or only copy ``files``. Raises
+        ``Conflict``, or ``AgentUnreachable`` if none of its agents is connected."""
         if session.type not in ALLOWED:
             raise Conflict(
                 f"sessions of type {session.type} cannot run commands; session {session.name!r} is one",
                 next_step=f"supported: {', '.join(ALLOWED)}; `moorage logs {session.name}` shows its log",
             )
-        if session.status is not Status.RUNNING:
+        if session.status not in (_WITH_FILES if files else (Status.RUNNING,)):
             raise Conflict(
                 f"session {session.name!r} is not running: it is {session.status}",
                 next_step=f"`moorage describe {session.name}` shows the reason",
@@ -68,13 +72,15 @@ class CommandBroker:
     ) -> AsyncIterator[RunningCommand]:
         """Run a command; leaving the context terminates it. Raises the errors of ``check``, and
         ``AgentUnreachable`` if the agent does not respond."""
-        await self.check(session)
+        await self.check(session, files=spec.files is not None)
         kernel = _kernel_of(session, spec.kernel)
         agent_id = kernel.agent_id or ""
         request = ExecRequest(
             self._clock.new_id(), KernelId(kernel.id), tuple(spec.command), spec.tty, spec.stdin,
             spec.size.rows, spec.size.cols, spec.env,
         )  # fmt: skip
+        if (files := spec.files) is not None:
+            request = replace(request, files=files.direction, path=files.path, name=files.name)
         audit_log = log.bind(
             session=session.name, session_id=session.id, actor=actor, request=request.request_id
         )
@@ -149,6 +155,9 @@ class CommandBroker:
             # Close first: when the agent disconnects, its stream ends and this call is cancelled, possibly
             # here.
             command.outputs.close()
+            # gRPC cannot end a call while a message is being written, also not for a task that was cancelled.
+            command.inputs.close()
+            await asyncio.wait(tasks[2:], timeout=_LAST_WRITE_S)
             await cancel_and_wait(*tasks)
 
 

@@ -25,10 +25,11 @@ from moorage.agent.runtimes.base import (
     ignore_progress,
 )
 from moorage.agent.runtimes.batch import JobName, agent_part, kernel_part
-from moorage.agent.runtimes.execution import Command, ExecFailed, Execution
+from moorage.agent.runtimes.execution import Command, Copy, ExecFailed, Execution
 from moorage.agent.runtimes.heappe.book import JobBook
 from moorage.agent.runtimes.heappe.client import HeappeClient
 from moorage.agent.runtimes.heappe.errors import HeappeFailed
+from moorage.agent.runtimes.heappe.files import CopyIn, CopyOut, send
 from moorage.agent.runtimes.heappe.records import JobRecord, JobRecords
 from moorage.agent.runtimes.heappe.site import Wanted
 from moorage.agent.runtimes.heappe.submission import Submitter
@@ -100,7 +101,8 @@ class HeappeRuntime:
     def capabilities(self) -> Capabilities:
         return Capabilities(
             own_address=True, max_jobs=self._rules.max_jobs, exec=False, workspaces=False, clusters=False,
-            service_ports=False, usage=False, check_interval_s=3 * self.book.probe_s,
+            service_ports=False, usage=False, files=True, directories_in=False,
+            check_interval_s=3 * self.book.probe_s,
         )  # fmt: skip
 
     async def close(self) -> None:
@@ -243,6 +245,14 @@ class HeappeRuntime:
 
     async def exec(self, handle: Handle, command: Command) -> Execution:
         raise ExecFailed("runtime heappe runs no commands inside jobs: HEAppE has no call for it")
+
+    async def copy(self, handle: Handle, copy: Copy) -> Execution:
+        job = await self.book.job(_ids(handle)[0])
+        if job is None:
+            raise ExecFailed("the agent has no record of the job")
+        if copy.into:
+            return CopyIn(self._client, job.record, copy)
+        return CopyOut(send(self._client, job.record, copy.path))
 
     # Parts.
 

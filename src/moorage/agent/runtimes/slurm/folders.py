@@ -61,6 +61,10 @@ class JobFolders:
     def path(self, kernel_id: KernelId) -> Path:
         return self.work / kernel_id
 
+    def files(self, kernel_id: KernelId) -> Path:
+        """The working directory of the program."""
+        return self.path(kernel_id) / "work"
+
     def output(self, kernel_id: KernelId) -> Path:
         return self.path(kernel_id) / _OUTPUT
 
@@ -75,7 +79,7 @@ class JobFolders:
             folder.mkdir(mode=0o700)
         except FileExistsError:
             return False
-        (folder / "work").mkdir(mode=0o700)
+        self.files(record.kernel_id).mkdir(mode=0o700)
         launcher.write_private(str(folder / _SPEC), json.dumps(spec), 0o600)
         launcher.write_private(str(folder / _SCRIPT), script, 0o700)
         self.save(record)

@@ -26,8 +26,9 @@ from moorage.agent.runtimes.base import (
     ignore_progress,
 )
 from moorage.agent.runtimes.batch import JobName, agent_part, kernel_part, resolve
+from moorage.agent.runtimes.batch.copying import CopyIn, CopyOut, pack, receive
 from moorage.agent.runtimes.batch.doubts import DoubtLedger
-from moorage.agent.runtimes.execution import Command, ExecFailed, Execution
+from moorage.agent.runtimes.execution import Command, Copy, ExecFailed, Execution
 from moorage.agent.runtimes.slurm.commands import NoAccounting, Rejected, Slurm, script
 from moorage.agent.runtimes.slurm.folders import HEARTBEAT, JobFolders, JobRecord
 from moorage.agent.runtimes.slurm.interpretation import Job, Marks, interpret
@@ -88,7 +89,7 @@ class SlurmRuntime:
         self._agent = agent_part(identity)
         self.capabilities = Capabilities(
             own_address=True, max_jobs=rules.max_jobs, exec=False, workspaces=False, clusters=False,
-            service_ports=False, usage=False,
+            service_ports=False, usage=False, files=True,
         )  # fmt: skip
         self._listing = JobListing(slurm, self._agent, clock, self._on_job_change)
         self._changed: dict[str, asyncio.Event] = {}  # by the name of the job, while somebody waits
@@ -280,6 +281,12 @@ class SlurmRuntime:
             "runtime slurm runs no commands inside jobs",
             next_step="use `srun --jobid=ID --overlap` on the site; the id is in `moorage describe`",
         )
+
+    async def copy(self, handle: Handle, copy: Copy) -> Execution:
+        work = self._folders.files(_ids(handle)[0])
+        if copy.into:
+            return CopyIn(lambda source, is_complete: receive(work, copy, source, is_complete))
+        return CopyOut(lambda sink: pack(work, copy.path, sink))
 
     # Parts.
 

@@ -387,7 +387,7 @@ class WorkspaceAnswer(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., workspaces: _Optional[_Iterable[_Union[Workspace, _Mapping]]] = ..., error: _Optional[str] = ...) -> None: ...
 
 class ExecRequest(_message.Message):
-    __slots__ = ("request_id", "kernel_id", "command", "tty", "stdin", "rows", "cols", "env", "code")
+    __slots__ = ("request_id", "kernel_id", "command", "tty", "stdin", "rows", "cols", "env", "code", "files", "path", "name")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -404,6 +404,9 @@ class ExecRequest(_message.Message):
     COLS_FIELD_NUMBER: _ClassVar[int]
     ENV_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     kernel_id: str
     command: _containers.RepeatedScalarFieldContainer[str]
@@ -413,7 +416,10 @@ class ExecRequest(_message.Message):
     cols: int
     env: _containers.ScalarMap[str, str]
     code: str
-    def __init__(self, request_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., tty: _Optional[bool] = ..., stdin: _Optional[bool] = ..., rows: _Optional[int] = ..., cols: _Optional[int] = ..., env: _Optional[_Mapping[str, str]] = ..., code: _Optional[str] = ...) -> None: ...
+    files: str
+    path: str
+    name: str
+    def __init__(self, request_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., tty: _Optional[bool] = ..., stdin: _Optional[bool] = ..., rows: _Optional[int] = ..., cols: _Optional[int] = ..., env: _Optional[_Mapping[str, str]] = ..., code: _Optional[str] = ..., files: _Optional[str] = ..., path: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class ManagerMessage(_message.Message):
     __slots__ = ("orders", "logs", "full_report", "exec", "workspaces", "contact", "report_pause_ms", "report_deltas", "heartbeat_ms")

@@ -1,4 +1,4 @@
-"""Tar streams for ``moorage cp``: packs local files, unpacks untrusted streams from sessions.
+"""Tar streams for ``moorage cp``: packs local files, unpacks untrusted streams.
 
 No entry of a stream, and no link that an earlier copy has created, leads outside the copy's target, and no
 stream fills the memory.
@@ -30,7 +30,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class UnsafeArchive(MoorageError):
-    """The session's stream holds more or other than the requested file or directory."""
+    """The stream holds more or other than the requested file or directory."""
 
     code = "unsafe-archive"
 
@@ -50,7 +50,7 @@ class CopyStats:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of a copy out of a session. ``size``: bytes of all files. ``entries``: files, directories and
+    """Bounds of a copy. ``size``: bytes of all files. ``entries``: files, directories and
     links."""
 
     size: int
@@ -108,7 +108,7 @@ def parts_of(name: str, top: str) -> tuple[str, ...]:
     first, below = (parts[:1], parts[1:]) if top != "." else ((top,), parts)
     if name.startswith("/") or ".." in parts or first != (top,) or "\0" in name:
         raise UnsafeArchive(
-            f"the session sent {name!r}, which is not part of {top!r}", next_step="nothing was copied"
+            f"the copy has {name!r}, which is not part of {top!r}", next_step="nothing was copied"
         )
     return below
 
@@ -170,7 +170,7 @@ def unpack(source: IO[bytes], into: Path, top: str, report: Report, limits: Limi
                 unpacking.add(entry, tar)
                 guard.expect_header()
     except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:
-        raise UnsafeArchive(f"the session sent an incomplete or invalid tar stream: {error}") from None
+        raise UnsafeArchive(f"the copy is an incomplete or invalid tar stream: {error}") from None
     except (FileExistsError, FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         name = Path(str(error.filename2 or error.filename)).name
         raise _unsafe(f"{name!r} twice, or without its directory, or a link to nothing") from None
@@ -198,7 +198,7 @@ class _Unpacking:
             raise _unsafe(f"a path of more than {_PATH_BYTES} characters or {_DEPTH} directories")
         if not 0 <= entry.size <= self._limits.size - self.copied.size:
             raise UnsafeArchive(
-                f"the session sent {entry.name[:80]!r} of {entry.size} bytes, and the limit for the copy is "
+                f"the copy has {entry.name[:80]!r} of {entry.size} bytes, and the limit for the copy is "
                 f"{self._limits.size} bytes",
                 next_step="nothing was copied; free disk space, or set --max-size to a higher limit",
             )
@@ -238,7 +238,7 @@ class _Unpacking:
 
 
 def _unsafe(what: str) -> UnsafeArchive:
-    return UnsafeArchive(f"the session sent {what}", next_step="nothing was copied")
+    return UnsafeArchive(f"the copy has {what}", next_step="nothing was copied")
 
 
 def _write(path: Path, data: IO[bytes], entry: tarfile.TarInfo, report: Report) -> None:
@@ -259,15 +259,16 @@ def install(unpacked: Path, target: Path) -> None:
     replaced and never followed. Raises ``OSError``.
     """
     with _directory(str(unpacked.parent)) as source, _directory(str(target.parent)) as into:
-        _install(source, unpacked.name, into, target.name or ".")
+        move(source, unpacked.name, into, target.name or ".")
 
 
-def _install(source: int, name: str, into: int, new: str) -> None:
+def move(source: int, name: str, into: int, new: str) -> None:
+    """As ``install``, from and to open directories. Raises ``OSError``."""
     arriving, present = _mode(source, name), _mode(into, new)
     if stat.S_ISDIR(arriving) and stat.S_ISDIR(present):
         with _directory(name, source) as inner_source, _directory(new, into) as inner_into:
             for inner in os.listdir(inner_source):
-                _install(inner_source, inner, inner_into, inner)
+                move(inner_source, inner, inner_into, inner)
         os.rmdir(name, dir_fd=source)
         return
     if stat.S_ISDIR(arriving) and stat.S_ISLNK(present):
