@@ -58,6 +58,7 @@ PLATFORM = {
 OWN = {"secrets", "templates"}
 
 BODIES: dict[str, Any] = {
+    "Extension": {},
     "ExecutionSpec": {"code": CANARY},
     "ExecutionInput": {"text": CANARY},
     "CompletionSpec": {"code": CANARY},

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from moorage.common.model.durations import format_duration
 from moorage.common.model.slots import WHOLE_DEVICE, format_amount, format_slots
+from moorage.common.model.status import SessionType, Status
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -169,6 +170,8 @@ def endpoint_row(view: EndpointView, now: datetime, *, wide: bool) -> list[str]:
 def session_row(view: SessionView, now: datetime, *, wide: bool) -> list[str]:
     kernel = current_kernel(view)
     why = view.hold.text if view.hold else str(view.reason)
+    if not why and view.status is Status.RUNNING and view.type is SessionType.INTERACTIVE:
+        why = view.detail  # as the warning of an idle session
     row = [view.name, view.type, view.status, agents_of(view)]
     row += [format_age(now, view.created_at), why]
     if wide:

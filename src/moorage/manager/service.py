@@ -41,10 +41,12 @@ from moorage.manager.loops import (
     UsageWriter,
 )
 from moorage.manager.loops.autoscaler import Autoscaler
+from moorage.manager.loops.idle_controller import IdleController
 from moorage.manager.loops.lease_controller import LeaseController
 from moorage.manager.loops.load_writer import LoadWriter
 from moorage.manager.loops.presence import Presence
 from moorage.manager.loops.routine_runner import RoutineRunner
+from moorage.manager.loops.traffic_writer import TrafficWriter
 from moorage.manager.metrics import Metrics
 from moorage.manager.oidc import OidcClient
 from moorage.manager.pki.authorities import Authorities
@@ -156,7 +158,8 @@ class Manager:
         leader = self._leader = await enter(Leader(store, clock))
         terminator = SessionTerminator(store, settings.lost_grace_s)
         addresses = AgentAddresses([AddressRule.parse(rule) for rule in settings.agent_addresses])
-        usage, load = UsageWriter(store, metrics, clock), LoadWriter(store, clock)
+        traffic = TrafficWriter(store, clock)
+        usage, load = UsageWriter(store, metrics, clock), LoadWriter(store, clock, traffic.record)
         proxies = ProxyLinks(
             store.usage_records, store.limit_shares, clock, load.record_load, load.proxy_gone
         )
@@ -168,13 +171,15 @@ class Manager:
         authorities = own if self.has_tls else None
         certificate = ManagerCertificate(lambda: authorities.trust, clock) if authorities else None
         managers = ManagerLinkClient(store, certificate, self._link_token)
-        logs, execs = LogBroker(store, links, managers, clock), CommandBroker(links, managers, clock)
+        logs = LogBroker(store, links, managers, clock)
+        execs = CommandBroker(links, managers, clock, traffic.using)
         workspaces = WorkspaceBroker(links, managers, clock)
         feed = RouteFeed(store, clock)
         for loop in (
             *await self._loops(store, leader, terminator, metrics),
             usage.loop,
             load.loop,
+            traffic.loop,
             links.loop,
             *feed.loops,
         ):
@@ -220,6 +225,7 @@ class Manager:
             DrainController(store, leader, clock, settings.lost_grace_s).loop,
             StartCalibrator(store, leader, metrics, clock, settings.expected_starts_kept_days * 86_400).loop,
             LeaseController(store, leader, clock).loop,
+            IdleController(store, leader, terminator, clock).loop,
             Autoscaler(store, leader, metrics, clock).loop,
             *RoutineRunner(store, leader, clock).loops,
         )

@@ -23,14 +23,22 @@ class SessionTerminator:
         self._store, self._lost_grace_s = store, lost_grace_s
 
     async def stop(
-        self, scope: Scope, ref: str, *, reason: Reason = Reason.USER_REQUESTED, term: int | None = None
+        self,
+        scope: Scope,
+        ref: str,
+        *,
+        reason: Reason = Reason.USER_REQUESTED,
+        term: int | None = None,
+        detail: str = "",
     ) -> SessionView:
         """Accepted in every status; a session that is terminating or has ended stays as it is. ``term``: of
         the leader that stops it; a former leader stops nothing. Raises ``NotFound``."""
         session_id = await self._store.sessions.find(scope, ref)
         for _ in range(_MAX_ATTEMPTS if term is None else 1):
             session = await self._store.lifecycle.snapshot(session_id)
-            transition = stop_session(session, scope.actor, reason, self._lost_grace_s) if session else None
+            transition = None
+            if session is not None:
+                transition = stop_session(session, scope.actor, reason, self._lost_grace_s, detail)
             if transition is None or await self._store.lifecycle.apply(transition, term=term):
                 break
         return await self._store.sessions.get(scope, session_id)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from moorage.common.model.commands import ExecSpec
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import SessionType, Status
+from moorage.common.views.idle import Extension, IdleView
 from moorage.common.views.pending import PlanView, WhyView
 from moorage.common.views.resources import HistoryEntry, Page, SessionPatch, SessionView, WorkspaceList
 from moorage.common.views.usage import SessionStats, SessionUsage
@@ -83,6 +84,15 @@ class SessionCalls(Transport):
 
     async def stop_session(self, ref: str) -> SessionView:
         return await self.call(SessionView, "POST", f"/v1/sessions/{segment(ref)}/stop")
+
+    async def idle(self, ref: str) -> IdleView:
+        """When the session ends because nobody uses it, by criterion."""
+        return await self.call(IdleView, "GET", f"/v1/sessions/{segment(ref)}/idle")
+
+    async def extend_session(self, ref: str, seconds: float | None = None) -> IdleView:
+        """Keep it for so long from now. None: as long as its resource group allows."""
+        body = Extension(seconds=seconds)
+        return await self.call(IdleView, "POST", f"/v1/sessions/{segment(ref)}/extend", body=body)
 
     async def why(self, ref: str) -> WhyView:
         """Explanation of why the session waits, and until when; its state if it does not wait."""

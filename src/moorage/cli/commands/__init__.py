@@ -29,6 +29,10 @@ COMMANDS = {
     ),
     "endpoints": ("Endpoints.", "moorage.cli.commands.list"),
     "exec": ("Run a command in a running session, and exit with its exit code.", "moorage.cli.commands.exec"),
+    "extend": (
+        "Keep a session that would end because nobody uses it.",
+        "moorage.cli.commands.extend",
+    ),
     "groups": ("Resource groups and their scheduling options.", "moorage.cli.commands.groups"),
     "join-tokens": ("Tokens by which agents and proxies join.", "moorage.cli.commands.join_tokens"),
     "keys": ("API keys, their users and projects.", "moorage.cli.commands.keys"),

@@ -12,6 +12,7 @@ import typer
 from rich.text import Text
 
 from moorage.cli.app import app
+from moorage.cli.commands.extend import idle_facts
 from moorage.cli.commands.rollout import rollout_facts
 from moorage.cli.commands.top import usage_line
 from moorage.cli.context import Cli, Output, command
@@ -30,7 +31,7 @@ from moorage.cli.summary import current_activity, explain_failure, next_steps
 from moorage.common.model.durations import format_duration
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.slots import format_slots
-from moorage.common.model.status import LIVE, Status
+from moorage.common.model.status import LIVE, SessionType, Status
 from moorage.common.views.endpoints import EndpointView, ScalingDecision
 from moorage.common.views.resources import HistoryEntry, SessionView
 from moorage.sdk import ApiError
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from moorage.common.model.spec import EndpointSpec, SessionSpec, Workload
+    from moorage.common.views.idle import IdleView
     from moorage.common.views.usage import SessionStats
     from moorage.sdk import Client
 
@@ -63,14 +65,16 @@ def describe(
             refs = [replica.session_id for replica in found.sessions]
         else:
             refs = [found.id]
+        idle = await _idle(client, found)
         histories, stats, decisions = await asyncio.gather(
             asyncio.gather(*(client.history(ref) for ref in refs)),
             asyncio.gather(*(client.session_stats(ref) for ref in refs)),
             _decisions(client, found),
         )
-        return found, dict(zip(refs, histories, strict=True)), dict(zip(refs, stats, strict=True)), decisions
+        by_ref = dict(zip(refs, histories, strict=True)), dict(zip(refs, stats, strict=True))
+        return found, *by_ref, decisions, idle
 
-    found, histories, stats, decisions = cli.run(work)
+    found, histories, stats, decisions, idle = cli.run(work)
     if cli.output is Output.NAME:
         print(found.name)
     elif isinstance(found, EndpointView):
@@ -80,9 +84,24 @@ def describe(
         else:
             print_endpoint(cli.out, found, histories, stats, cli.clock.now(), decisions)
     elif cli.json:
-        cli.print_json({"session": found, "history": histories[found.id], "stats": stats[found.id]})
+        shown = {"session": found, "history": histories[found.id], "stats": stats[found.id]}
+        cli.print_json(shown | ({"idle": idle} if idle is not None else {}))
     else:
-        print_session(cli.out, found, histories[found.id], stats[found.id], cli.clock.now())
+        print_session(cli.out, found, histories[found.id], stats[found.id], cli.clock.now(), idle)
+
+
+async def _idle(client: Client, found: Any) -> IdleView | None:
+    """Of a running interactive session. None: the manager is of an earlier release."""
+    if not isinstance(found, SessionView) or found.status is not Status.RUNNING:
+        return None
+    if found.type is not SessionType.INTERACTIVE:
+        return None
+    try:
+        return await client.idle(found.id)
+    except ApiError as error:
+        if error.status == 404:
+            return None
+        raise
 
 
 async def _decisions(client: Client, found: Any) -> list[ScalingDecision]:
@@ -102,6 +121,7 @@ def print_session(
     history: Sequence[HistoryEntry],
     stats: SessionStats | None,
     now: datetime,
+    idle: IdleView | None = None,
 ) -> None:
     result = f" ({view.result})" if view.status is Status.TERMINATED else ""
     deadline = f"{format_age(view.deadline_at, now)} left" if view.deadline_at else ""
@@ -112,6 +132,7 @@ def print_session(
         ("status", f"{view.status}{result} for {format_age(now, view.status_since)}"),
         ("activity", current_activity(view)),
         ("deadline", deadline),
+        *idle_facts(idle),
         ("endpoint", view.endpoint or ""),
         ("group", f"{view.resource_group}, priority {view.priority}, attempt {view.attempt}"),
         ("shares the run of", view.adopted_from or ""),

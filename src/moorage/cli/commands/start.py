@@ -46,6 +46,10 @@ if TYPE_CHECKING:
     from moorage.sdk import Client
 
 _BEFORE_RUNNING = frozenset({Status.PENDING, *STARTING})
+IdleTimeout = Annotated[
+    float | None,
+    duration_option("End it after so long without traffic to its apps and without `moorage exec`."),
+]
 
 
 @command(app)
@@ -65,6 +69,7 @@ def start(
     lifetime: Annotated[
         float | None, duration_option("How long it may live; after that it is stopped.")
     ] = None,
+    idle_timeout: IdleTimeout = None,
     cluster: ClusterSize = None,
     cluster_mode: ClusterMode = None,
     on_kernel_loss: OnKernelLoss = None,
@@ -88,11 +93,12 @@ def start(
     \b
     Examples:
       moorage start --name dev --gpus 1
-      moorage start --image python:3.12 --lifetime 8h
+      moorage start --image python:3.12 --lifetime 8h --idle-timeout 30m
       moorage start --template train --set epochs=3 --gpus 2
       moorage start --port web -- python3 -m http.server --bind 127.0.0.1 "{port:web}"
     """
-    spec = session_request(SessionType.INTERACTIVE, locals(), {"max_lifetime_s": lifetime})
+    chosen = {} if idle_timeout is None else {"idle": {"traffic_s": idle_timeout}}
+    spec = session_request(SessionType.INTERACTIVE, locals(), {"max_lifetime_s": lifetime, **chosen})
     created: list[SessionView] = []
 
     async def work(client: Client) -> SessionView:

@@ -31,13 +31,17 @@ class ModelLoad:
 class LoadReport:
     """Proxy → manager. ``incarnation``: random per start of the proxy process. ``routes_generation``: of the
     table that the proxy picked by when it took this report. ``whole``: all models with a request since the
-    start of the proxy, as in the first report on each stream; else: those that changed since the last."""
+    start of the proxy, as in the first report on each stream; else: those that changed since the last.
+    ``apps``: sessions whose apps have open connections, or had traffic since the last report.
+    ``tells_apps``: False for a proxy of a release that does not fill ``apps``."""
 
     proxy_id: str
     incarnation: str
     routes_generation: int
     models: tuple[ModelLoad, ...]
     whole: bool = False
+    apps: tuple[str, ...] = ()
+    tells_apps: bool = False
 
 
 @dataclass(frozen=True, slots=True)

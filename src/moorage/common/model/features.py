@@ -75,7 +75,6 @@ PLANNED_TYPES: Mapping[str, frozenset[Feature]] = {
 
 # Features of the table that this release does not have, with what to use meanwhile.
 PLANNED: Mapping[Feature, str] = {
-    Feature.IDLE_CRITERIA: "bound its life with `max_lifetime_s`",
     Feature.LEDGER: "`moorage usage` shows what requests for models used",
 }
 

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from moorage.common.model.errors import MoorageError
 from moorage.common.model.hpc_options import HpcOptions
+from moorage.common.model.idle import IdlePolicy
 from moorage.common.model.reuse import ReusePolicy
 from moorage.common.model.slots import parse_amount
 from moorage.common.model.spec import Model, Name
@@ -143,6 +144,9 @@ class GroupOptions(Model):
         {},
         description="Fields of the specification of sessions that are made from a template, in place of the "
         "template's; the caller overrides them.",
+    )
+    idle: IdlePolicy | None = Field(
+        None, description="When its interactive sessions count as unused and end. null: as each chooses."
     )
     preemption: PreemptionOptions | None = Field(
         None, description="Preemption options; null: sessions are never preempted."

@@ -53,6 +53,7 @@ class Reason(StrEnum):
     OOM = "oom"
     TIMEOUT = "timeout"
     MAX_LIFETIME = "max-lifetime"
+    IDLE_TIMEOUT = "idle-timeout"
     WALLTIME = "walltime"
     STOP_TIMEOUT = "stop-timeout"
     KERNEL_GONE = "kernel-gone"
@@ -272,6 +273,10 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
         ),
         Reason.TIMEOUT: ReasonInfo("it ran longer than its timeout_s", "raise timeout_s", failure=True),
         Reason.MAX_LIFETIME: ReasonInfo("it reached its max_lifetime_s", "start it again"),
+        Reason.IDLE_TIMEOUT: ReasonInfo(
+            "nobody used it: an idle criterion of its own or of its resource group was met",
+            "start it again; `moorage extend` keeps a session that was warned",
+        ),
         Reason.WALLTIME: ReasonInfo(
             "the walltime of its job is over", "start it again; a replica of an endpoint has a successor"
         ),

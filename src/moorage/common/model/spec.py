@@ -19,6 +19,7 @@ from moorage.common.model.clusters import Dependency as Dependency
 from moorage.common.model.clusters import SubKernels as SubKernels
 from moorage.common.model.clusters import dependency, drop_single_kernel_cluster
 from moorage.common.model.hpc_options import SiteJob
+from moorage.common.model.idle import IdleChoice
 from moorage.common.model.kernel import WITH_DEFAULT_IMAGE
 from moorage.common.model.labels import UserLabels
 from moorage.common.model.reuse import ReusePolicy
@@ -177,6 +178,7 @@ class SessionSpec(Workload):
     max_lifetime_s: Seconds | None = Field(
         None, description="Maximum runtime of any session, per run, in seconds."
     )
+    idle: IdleChoice | None = Field(None, description="Interactive: when it counts as unused and ends.")
     queue_timeout_s: Seconds | None = Field(
         None,
         description="Resource groups of kind hpc: maximum time in the queue of the site, in seconds. null: "

@@ -10,6 +10,7 @@ EXAMPLES: Mapping[str, Any] = {
     "Assignment": {"resource_group": "training"},
     "Cordon": {"drain": True, "stop_after_s": 600},
     "EndpointPatch": {"resources": {"mem": "8GiB"}, "user_labels": {"stage": "prod"}},
+    "Extension": {"seconds": 3600},
     "GroupOptions": {"hol": "backfill", "strategy": "drf"},
     "JoinRequest": {
         "kind": "agent",

@@ -41,6 +41,7 @@ from moorage.manager.api.code_routes import CODE_ROUTES
 from moorage.manager.api.endpoint_routes import ENDPOINT_ROUTES
 from moorage.manager.api.group_routes import GROUP_ROUTES
 from moorage.manager.api.identity_routes import IDENTITY_ROUTES
+from moorage.manager.api.idle import IDLE_ROUTES
 from moorage.manager.api.metering_routes import METERING_ROUTES
 from moorage.manager.api.route import Items, Route, route
 from moorage.manager.api.template_routes import TEMPLATE_ROUTES
@@ -100,6 +101,7 @@ ROUTES: tuple[Route, ...] = (
         query=sessions.HistoryQuery,
         access="viewer",
     ),
+    *IDLE_ROUTES,
     route(
         "GET",
         f"{_SESSION}/logs",

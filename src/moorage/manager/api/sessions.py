@@ -20,6 +20,7 @@ from moorage.common.model.status import SessionType, Status
 from moorage.common.views.pending import PlanView
 from moorage.common.views.resources import HistoryEntry, Page, SessionPatch, SessionView
 from moorage.manager.api import authorization
+from moorage.manager.api.idle import check_choice
 from moorage.manager.api.listing import PageQuery, SelectorText, WholeQuery, order, paging, split_list
 from moorage.manager.api.route import Call, NoQuery
 from moorage.manager.api.stored_secrets import check_secrets
@@ -92,6 +93,7 @@ async def create(call: Call[SessionSpec, CreateQuery], template: str | None = No
     idempotency_key, store = call.idempotency_key, call.deps.store
     await check_secrets(call, call.body)
     await authorization.check_limits(call, call.body)
+    await check_choice(call, call.body)
     spec = as_job(call.body, await store.groups.site(call.body.resource_group))
     if spec.type is SessionType.BATCH and spec.reuse is None:
         reuse = await store.groups.reuse(spec.resource_group)

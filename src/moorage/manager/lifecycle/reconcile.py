@@ -29,12 +29,12 @@ BACKOFF_MAX_S = 300.0
 
 
 def stop_session(
-    session: SessionSnapshot, actor: str, reason: Reason, lost_grace_s: float
+    session: SessionSnapshot, actor: str, reason: Reason, lost_grace_s: float, detail: str = ""
 ) -> Transition | None:
     """The transition for a stop, which every status accepts; None if the session is ending or has ended."""
     if session.status in TERMINAL or session.status is Status.TERMINATING:
         return None
-    return _transition(session, Event.STOP, lost_grace_s, reason, actor=actor)
+    return _transition(session, Event.STOP, lost_grace_s, reason, actor=actor, detail=detail)
 
 
 def preempt_session(

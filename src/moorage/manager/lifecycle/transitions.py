@@ -26,6 +26,8 @@ class Event(StrEnum):
     CREATING = "creating"
     READY = "ready"
     EXTENDED = "extended"  # the walltime ends later than was known
+    IDLE_WARNING = "idle-warning"  # it counts as unused, and ends soon
+    IN_USE = "in-use"  # it was warned, and is used again or was extended
     DEGRADED = "degraded"  # a cluster lost a sub kernel and continues without it
     COMPLETED = "completed"  # a cluster's main1 succeeded: the sub kernels are stopped
     RETRY = "retry"  # the start failed, and another agent may succeed
@@ -69,6 +71,8 @@ TRANSITIONS: Mapping[tuple[Status, Event], Status] = {
     **{(status, Event.READY): Status.RUNNING for status in _STARTING},
     (Status.RUNNING, Event.DEGRADED): Status.RUNNING,
     (Status.RUNNING, Event.EXTENDED): Status.RUNNING,
+    (Status.RUNNING, Event.IDLE_WARNING): Status.RUNNING,
+    (Status.RUNNING, Event.IN_USE): Status.RUNNING,
     **{(status, Event.COMPLETED): Status.TERMINATING for status in _ACTIVE},
     **{(status, Event.RETRY): Status.PENDING for status in _STARTING},
     **{(status, Event.REQUEUE): Status.PENDING for status in _ACTIVE},

@@ -6,6 +6,7 @@ Of each proxy the newest state is kept, not a queue of reports. The next whole r
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import structlog
@@ -23,8 +24,12 @@ _PROXIES = 1000
 
 
 class LoadWriter:
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store, self._clock = store, clock
+    """``saw_traffic``: called with the sessions whose apps had traffic."""
+
+    def __init__(
+        self, store: Store, clock: Clock, saw_traffic: Callable[[Collection[str]], None] = lambda _: None
+    ) -> None:
+        self._store, self._clock, self._saw_traffic = store, clock, saw_traffic
         self._newest: dict[str, LoadReport] = {}
         # Sessions with requests, by proxy and model, to notice when the last one ends.
         self._busy: dict[tuple[str, str], frozenset[str]] = {}
@@ -33,6 +38,8 @@ class LoadWriter:
 
     def record_load(self, report: LoadReport) -> None:
         """Called for each report; never blocks."""
+        if report.apps:
+            self._saw_traffic(report.apps)
         before = self._newest.get(report.proxy_id)
         if before is not None and not report.whole and before.incarnation == report.incarnation:
             models = {one.model: one for one in (*before.models, *report.models)}

@@ -5,8 +5,8 @@ that one is asked."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -38,8 +38,16 @@ _WITH_FILES = (Status.RUNNING, Status.QUEUED)
 
 
 class CommandBroker:
-    def __init__(self, links: AgentLinks, managers: ManagerLinkClient, clock: Clock) -> None:
-        self._links, self._managers, self._clock = links, managers, clock
+    """``using``: entered with the id of a session while a command runs in it."""
+
+    def __init__(
+        self,
+        links: AgentLinks,
+        managers: ManagerLinkClient,
+        clock: Clock,
+        using: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext(),
+    ) -> None:
+        self._links, self._managers, self._clock, self._using = links, managers, clock, using
         self._open: dict[str, RunningCommand] = {}
 
     async def check(self, session: SessionView, *, files: bool = True) -> None:
@@ -88,7 +96,7 @@ class CommandBroker:
         audit_log.info("command started", command=spec.command, tty=spec.tty, agent=agent_id)
         started_at, code = self._clock.monotonic(), None
         try:
-            async with self._run(agent_id, request) as command:
+            async with self._run(session.id, agent_id, request) as command:
                 try:
                     yield command
                 finally:
@@ -104,11 +112,16 @@ class CommandBroker:
         ``AgentUnreachable``."""
         kernel = _kernel_of(session, hostname)
         request = ExecRequest(self._clock.new_id(), KernelId(kernel.id), (PROGRAM,), code=code)
-        return self._run(kernel.agent_id or "", request)
+        return self._run(session.id, kernel.agent_id or "", request)
 
-    def _run(self, agent_id: str, request: ExecRequest) -> AbstractAsyncContextManager[RunningCommand]:
+    @asynccontextmanager
+    async def _run(
+        self, session_id: str, agent_id: str, request: ExecRequest
+    ) -> AsyncIterator[RunningCommand]:
         run = self.run_here if self._links.get(agent_id) else self._managers.run_command
-        return run(agent_id, request)
+        with self._using(session_id):
+            async with run(agent_id, request) as command:
+                yield command
 
     @asynccontextmanager
     async def run_here(self, agent_id: str, request: ExecRequest) -> AsyncIterator[RunningCommand]:

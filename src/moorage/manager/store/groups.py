@@ -29,7 +29,7 @@ log = structlog.get_logger("moorage.store.groups")
 # A manager learns of changes at once; this is for a notification that was lost.
 SITES_CACHED_S = 5.0
 # Options that the release before does not know. They are stored only where they are set.
-_NEW_OPTIONS = ("images", "mounts", "hpc", "description", "projects", "users", "reuse")
+_NEW_OPTIONS = ("images", "mounts", "hpc", "description", "projects", "users", "reuse", "idle")
 
 _LISTING = Listing(
     SQL["group_list"],

@@ -70,6 +70,7 @@ class LoadStore:
             [min(max(m.idle_s, 0.0), 1e9) for _, m in loads],
             [None if m.first_token_ms is None else min(m.first_token_ms, _LARGEST) for _, m in loads],
             [json.dumps({one.session_id: one.in_flight for one in m.replicas}) for _, m in loads],
+            [r.tells_apps for r in reports],
         )
         self._notifier.notify_endpoints({EndpointId(row["id"]) for row in rows})
 

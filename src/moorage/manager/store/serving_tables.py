@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Integer, Text
+from sqlalchemy import BigInteger, Boolean, Integer, Text
 from sqlalchemy.dialects.postgresql import JSONB
 
 from moorage.manager.store.schema import ID, TIME, table
@@ -32,7 +32,13 @@ endpoint_idempotency_keys = table(
 proxy_reports = table(
     "proxy_reports",
     ("proxy_id",),
-    {"proxy_id": Text(), "incarnation": Text(), "routes_generation": BigInteger(), "at": TIME},
+    {
+        "proxy_id": Text(),
+        "incarnation": Text(),
+        "routes_generation": BigInteger(),
+        "at": TIME,
+        "tells_apps": Boolean(),
+    },
 )
 
 model_loads = table(

@@ -18,6 +18,7 @@ from moorage.manager.store.decisions import DecisionStore
 from moorage.manager.store.endpoints import EndpointStore
 from moorage.manager.store.expected_starts import ExpectedStartStore
 from moorage.manager.store.groups import GroupStore
+from moorage.manager.store.idle import IdleStore
 from moorage.manager.store.integrity import IntegrityStore
 from moorage.manager.store.kernel_leases import KernelLeaseStore
 from moorage.manager.store.keys import KeyStore
@@ -95,6 +96,7 @@ class Store:
         self.leases = LeaseStore(db)
         self.deadlines = DeadlineStore(db)
         self.kernel_leases = KernelLeaseStore(db, notifier)
+        self.idle = IdleStore(db)
         self.templates = TemplateStore(db)
         self.usage = UsageStore(db, self.sessions)
         self.usage_records, self.limit_shares = UsageRecordStore(db), LimitShareStore(db)

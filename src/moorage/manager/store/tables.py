@@ -9,6 +9,7 @@ from sqlalchemy import BigInteger, Boolean, Float, Integer, LargeBinary, Text
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from moorage.manager.store import identity_tables as identity_tables
+from moorage.manager.store import idle_tables as idle_tables
 from moorage.manager.store import metering_tables as metering_tables
 from moorage.manager.store import occupancy_tables as occupancy_tables
 from moorage.manager.store import serving_tables as serving_tables

@@ -99,6 +99,8 @@ class AppHandler:
         task = asyncio.current_task()
         assert task is not None
         self._open[task] = grant
+        traffic, session_id = self._router.apps, grant.route.session_id
+        traffic.begin(session_id)
         try:
             if address.tunnel:
                 if not upgrade:
@@ -107,6 +109,7 @@ class AppHandler:
             return await self._forward(context, address, grant, upgrade)
         finally:
             del self._open[task]
+            traffic.end(session_id, self._clock.monotonic())
 
     async def _admit(
         self, request: web.BaseRequest, credentials: Credentials, upgrade: bool

@@ -65,14 +65,18 @@ class LoadMeter:
                 models.append(
                     ModelLoad(name, busy, waiting, of_model.requests, idle_s, first_token_ms, replicas)
                 )
-        if not (models or whole):
+        if not (models or whole or router.apps.touched):
             return None
-        return LoadReport(self._name, self._incarnation, table.generation, tuple(models), whole)
+        return self._report(table.generation, tuple(models), whole=whole)
 
     def heartbeat(self) -> LoadReport | None:
         """A report without models: this worker is there, and picks by this table."""
         table = self._router.table
-        return None if table is None else LoadReport(self._name, self._incarnation, table.generation, ())
+        return None if table is None else self._report(table.generation, ())
+
+    def _report(self, generation: int, models: tuple[ModelLoad, ...], *, whole: bool = False) -> LoadReport:
+        apps = self._router.apps.take(whole=whole)
+        return LoadReport(self._name, self._incarnation, generation, models, whole, apps, tells_apps=True)
 
 
 def held_or_busy(router: RequestRouter) -> set[str]:

@@ -16,6 +16,7 @@ from moorage.common.model.ids import KernelId
 from moorage.proxy.core import admission
 from moorage.proxy.core.admission import AdmissionPolicy, BodyRequired, Forward, LocalResponse
 from moorage.proxy.core.affinity import MAX_LOAD, pick_affine
+from moorage.proxy.core.app_traffic import AppTraffic
 from moorage.proxy.core.balancer import Ejections, RandRange, pick_target
 from moorage.proxy.core.canary import share
 from moorage.proxy.core.error_response import ErrorResponse, invalid_key, no_table, stale_credentials
@@ -51,6 +52,7 @@ class RequestRouter:
         self.limiter: Limiter = Unlimited()
         self.homes = ResponseHomes(memoryview(bytearray(bytes_needed(16))))
         self.waiting = WaitingRoom(settings.max_held_requests, settings.max_held_bytes)
+        self.apps = AppTraffic()
         self.last_request: dict[str, float] = {}
         self._policy = AdmissionPolicy(
             requires_key=settings.auth == "keys", max_body_bytes=settings.max_body_bytes

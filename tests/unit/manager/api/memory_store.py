@@ -43,6 +43,7 @@ from moorage.common.views.resources import (
     SessionView,
 )
 from moorage.manager.identity.scope import Scope
+from moorage.manager.workloads.idle import StoredIdle
 
 _V = TypeVar("_V")
 
@@ -219,6 +220,16 @@ class MemoryAudit:
         self.entries[entry] |= {name: value for name, value in outcome.items() if name != "name"}
 
 
+class MemoryIdle:
+    """Nothing was observed of any session."""
+
+    async def find(self, scope: Scope, session_id: str) -> StoredIdle | None:
+        return None
+
+    async def extend(self, scope: Scope, session_id: str, seconds: float, extensions: int) -> bool:
+        return False
+
+
 class MemoryStore:
     """Implements ``ApiStore`` as far as the tests need it."""
 
@@ -237,6 +248,7 @@ class MemoryStore:
         self.access_tokens = MemoryAccessTokens(self.sessions.get, clock)
         self.explanations = MemoryExplanations(self)
         self.audit = MemoryAudit()
+        self.idle = MemoryIdle()
 
     async def ping(self) -> None:
         self.database.check()

@@ -229,18 +229,22 @@ class ModelLoad(_message.Message):
     def __init__(self, model: _Optional[str] = ..., in_flight: _Optional[int] = ..., waiting: _Optional[int] = ..., requests: _Optional[int] = ..., idle_s: _Optional[float] = ..., first_token_ms: _Optional[int] = ..., replicas: _Optional[_Iterable[_Union[ReplicaLoad, _Mapping]]] = ...) -> None: ...
 
 class LoadReport(_message.Message):
-    __slots__ = ("proxy_id", "incarnation", "routes_generation", "models", "whole")
+    __slots__ = ("proxy_id", "incarnation", "routes_generation", "models", "whole", "apps", "tells_apps")
     PROXY_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     ROUTES_GENERATION_FIELD_NUMBER: _ClassVar[int]
     MODELS_FIELD_NUMBER: _ClassVar[int]
     WHOLE_FIELD_NUMBER: _ClassVar[int]
+    APPS_FIELD_NUMBER: _ClassVar[int]
+    TELLS_APPS_FIELD_NUMBER: _ClassVar[int]
     proxy_id: str
     incarnation: str
     routes_generation: int
     models: _containers.RepeatedCompositeFieldContainer[ModelLoad]
     whole: bool
-    def __init__(self, proxy_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., routes_generation: _Optional[int] = ..., models: _Optional[_Iterable[_Union[ModelLoad, _Mapping]]] = ..., whole: _Optional[bool] = ...) -> None: ...
+    apps: _containers.RepeatedScalarFieldContainer[str]
+    tells_apps: bool
+    def __init__(self, proxy_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., routes_generation: _Optional[int] = ..., models: _Optional[_Iterable[_Union[ModelLoad, _Mapping]]] = ..., whole: _Optional[bool] = ..., apps: _Optional[_Iterable[str]] = ..., tells_apps: _Optional[bool] = ...) -> None: ...
 
 class UsageRecord(_message.Message):
     __slots__ = ("sequence", "began_ms", "ended_ms", "project", "user", "key_id", "model", "requests", "tokens_in", "tokens_out", "tokens_cached", "session_id")

@@ -1,12 +1,13 @@
 -- Write the newest reports of proxies ($1, with their incarnations $2, route generations $3 and whether the report is whole $4)
 -- and their loads by model ($5 proxy, $6 model, $7 in flight, $8 waiting, $9 requests, $10 idle seconds, $11 p90 of the time to
--- first token, $12 in flight by session). A whole report replaces all loads of its proxy. Returns the endpoints to look at now:
+-- first token, $12 in flight by session; $13: whether each proxy tells of traffic to apps). A whole report replaces all loads of its proxy. Returns the endpoints to look at now:
 -- those with waiting requests and no replicas, and those with replicas that drain.
 WITH reported AS (
-    INSERT INTO proxy_reports AS p (proxy_id, incarnation, routes_generation, at)
-    SELECT id, incarnation, generation, now() FROM unnest($1::text[], $2::text[], $3::bigint[]) AS i(id, incarnation, generation)
+    INSERT INTO proxy_reports AS p (proxy_id, incarnation, routes_generation, at, tells_apps)
+    SELECT id, incarnation, generation, now(), tells_apps
+    FROM unnest($1::text[], $2::text[], $3::bigint[], $13::boolean[]) AS i(id, incarnation, generation, tells_apps)
     ORDER BY id
-    ON CONFLICT (proxy_id) DO UPDATE SET incarnation = excluded.incarnation, routes_generation = excluded.routes_generation, at = now()
+    ON CONFLICT (proxy_id) DO UPDATE SET incarnation = excluded.incarnation, routes_generation = excluded.routes_generation, at = now(), tells_apps = excluded.tells_apps
 ), input AS (
     SELECT * FROM unnest($5::text[], $6::text[], $7::int[], $8::int[], $9::bigint[], $10::float8[], $11::int[], $12::text[])
     AS i(proxy_id, model, in_flight, waiting, requests, idle_s, first_token_ms, replicas)

@@ -1,0 +1,100 @@
+"""Idle controller: warns interactive sessions that nobody uses, and stops them.
+
+It counts only time that it has itself observed while leading: neither a gap nor a clock that jumps ends a
+session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import structlog
+
+from moorage.common.aio.clock import Clock
+from moorage.common.aio.loop import Loop
+from moorage.common.model.durations import format_duration
+from moorage.common.model.ids import SessionId
+from moorage.common.model.reasons import Reason
+from moorage.manager.identity.scope import Scope
+from moorage.manager.lifecycle.idle_events import idle_event
+from moorage.manager.loops.leader import Leader
+from moorage.manager.store import Store
+from moorage.manager.store.idle import IdleSession, MeanUse
+from moorage.manager.termination import SessionTerminator
+from moorage.manager.workloads.idle import (
+    IdleSettings,
+    Judgment,
+    Look,
+    Step,
+    judge,
+    needed_minutes,
+    percent_used,
+    settings_of,
+)
+
+log = structlog.get_logger("moorage.idle")
+INTERVAL_S = 5.0
+# Longer between two looks than this counts as this: nobody looked meanwhile.
+LONGEST_S = 3 * INTERVAL_S
+
+
+class IdleController:
+    def __init__(self, store: Store, leader: Leader, terminator: SessionTerminator, clock: Clock) -> None:
+        self._store, self._leader, self._terminator, self._clock = store, leader, terminator, clock
+        self._term: int | None = None
+        self._looked_at = 0.0
+        self.loop = Loop("idle", self.run_once, interval_s=INTERVAL_S, clock=clock)
+
+    async def run_once(self) -> None:
+        term, now = self._leader.term, self._clock.monotonic()
+        elapsed_s = min(now - self._looked_at, LONGEST_S) if term == self._term else 0.0
+        self._term, self._looked_at = term, now
+        if term is None:
+            return
+        sessions = await self._store.idle.sessions()
+        rules = {one.session_id: settings_of(one.policy, one.project, one.choice) for one in sessions}
+        used = await self._store.idle.use(_windows(rules))
+        seen = [
+            (one, _judge(one, elapsed_s, what, used.get(one.session_id)))
+            for one in sessions
+            if (what := rules[one.session_id]).criteria
+        ]
+        if not seen:
+            return
+        hold = await self._store.idle.put(seen, term)
+        for one, made in seen:
+            if one.session_id in hold and made.step is not Step.NONE:
+                await self._act(one, made, term)
+
+    async def _act(self, one: IdleSession, made: Judgment, term: int) -> None:
+        log.info("idle session", id=one.session_id, step=made.step, criterion=made.criterion)
+        if made.step is Step.END:
+            await self._terminator.stop(
+                Scope.system("idle"),
+                one.session_id,
+                reason=Reason.IDLE_TIMEOUT,
+                detail=f"criterion {made.criterion}",
+                term=term,
+            )
+            return
+        detail = ""
+        if made.step is Step.WARN:
+            detail = f"idle: ends in {format_duration(made.ends_in_s or 0.0)} by criterion {made.criterion}"
+        facts, now = await self._store.lifecycle.unsettled([one.session_id])
+        events = [event for fact in facts if (event := idle_event(fact, detail, now)) is not None]
+        await self._store.lifecycle.apply_all(events, term=term)
+
+
+def _windows(rules: Mapping[SessionId, IdleSettings]) -> dict[SessionId, tuple[float, int]]:
+    return {
+        session_id: (rule.window_s, needed_minutes(rule.window_s))
+        for session_id, settings in rules.items()
+        if (rule := settings.utilization) is not None
+    }
+
+
+def _judge(one: IdleSession, elapsed_s: float, settings: IdleSettings, use: MeanUse | None) -> Judgment:
+    """A session whose agents are silent is not observed."""
+    used = {} if use is None else percent_used(one.slots, use.cpu, use.memory, use.gpu)
+    look = Look(elapsed_s if one.reached else 0.0, one.sightings, one.traffic_known, used)
+    return judge(one.state, look, settings)

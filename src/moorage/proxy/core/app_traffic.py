@@ -1,0 +1,41 @@
+"""Traffic to the apps of sessions: which have open connections, and which had any lately. Pure."""
+
+from __future__ import annotations
+
+# What a lost report may have had is told again for so long.
+RECENT_S = 600.0
+
+
+class AppTraffic:
+    """``touched``: sessions with traffic since the last report."""
+
+    def __init__(self) -> None:
+        self.touched: set[str] = set()
+        self._open: dict[str, int] = {}
+        self._recent: dict[str, float] = {}
+
+    def begin(self, session_id: str) -> None:
+        """A request or a connection has begun."""
+        self._open[session_id] = self._open.get(session_id, 0) + 1
+        self.touched.add(session_id)
+
+    def end(self, session_id: str, now: float) -> None:
+        left = self._open[session_id] - 1
+        if left:
+            self._open[session_id] = left
+        else:
+            del self._open[session_id]
+        self.touched.add(session_id)
+        self._recent.pop(session_id, None)  # the newest are last
+        self._recent[session_id] = now
+        while (oldest := next(iter(self._recent))) != session_id and self._recent[oldest] < now - RECENT_S:
+            del self._recent[oldest]
+
+    def take(self, *, whole: bool) -> tuple[str, ...]:
+        """Sessions to report, which are not ``touched`` any more. ``whole``: the first report of a stream,
+        which repeats what an earlier one may have lost."""
+        told = self.touched | self._open.keys()
+        if whole:
+            told |= self._recent.keys()
+        self.touched = set()
+        return tuple(sorted(told))
