@@ -12,7 +12,7 @@ from moorage.common.aio.clock import SystemClock
 from moorage.common.model.group_options import GroupOptions, QuotaLimits, QuotaScope
 from moorage.common.model.hpc_options import HpcOptions
 from moorage.common.model.reasons import Reason
-from moorage.common.model.spec import SessionSpec
+from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.status import ObservedState, Status
 from moorage.manager.explain.service import ExplanationService
 from moorage.manager.identity.keys import Owner
@@ -209,6 +209,18 @@ async def test_turn_of_the_month_releases_a_job(store: Store, site: FakeAgent) -
             await leader.run_once()
             await loop.run_once()
             assert await status(store, second) is expected
+
+
+async def test_replica_that_a_quota_holds_is_known_to_its_endpoint(store: Store, site: FakeAgent) -> None:
+    await limit(store, "group", "hpc", 0)
+    spec = EndpointSpec(name="m", engine="llamacpp", model="/m.gguf", resource_group="hpc")
+    made, _ = await store.endpoints.create_once(SYSTEM, spec, [], {}, None)
+    endpoint_id = made.snapshot.endpoint_id
+    replica = as_job(spec.session("m-1", "hpc"), SITE)
+    await store.sessions.create(SYSTEM, replica, endpoint_id=endpoint_id, endpoint_revision=1)
+    assert await schedule(store) == 0
+    [found] = await store.replicas.to_reconcile(SYSTEM, [endpoint_id])
+    assert [one.held for one in found.replicas] == [Reason.NODE_HOURS]
 
 
 async def test_jobs_of_the_month_are_kept(store: Store, site: FakeAgent) -> None:

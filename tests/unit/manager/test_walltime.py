@@ -14,7 +14,7 @@ from moorage.common.model.ids import EndpointId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec
 from moorage.common.model.status import TERMINAL, Status
-from moorage.manager.serving.lifetime import late_successor, ready_expected_at, successor_due_at
+from moorage.manager.serving.lifetime import holds_next, late_successor, ready_expected_at, successor_due_at
 from moorage.manager.serving.replicas import plan_replicas
 from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot, StartHistory
 
@@ -191,6 +191,17 @@ def test_successor_that_waits_longer_than_all_before_is_announced_though_the_sit
         site.step(60)
     site.step(5)
     assert late_successor(site.endpoint, site.now) is None
+
+
+def test_successor_that_a_quota_of_node_hours_holds_is_not_expected() -> None:
+    site = Site(3600, lambda _: 300.0, 60, history(300, 60))
+    while site.submitted < 2:
+        site.step(20)
+    assert late_successor(site.endpoint, site.now) is None
+    assert holds_next(site.endpoint) is Reason.NONE
+    site.jobs = (replace(site.jobs[0], status=Status.PENDING, held=Reason.NODE_HOURS), *site.jobs[1:])
+    assert late_successor(site.endpoint, site.now) == (site.jobs[1], None)
+    assert holds_next(site.endpoint) is Reason.NODE_HOURS
 
 
 def test_successor_in_time_is_not_announced_as_late() -> None:

@@ -261,7 +261,8 @@ def late_text(view: EndpointView, now: datetime) -> str:
     name = next((one.name for one in view.sessions if one.session_id == late.session_id), late.session_id)
     expected = f"in {format_age(late.expected_at, now)}" if late.expected_at else "at an unknown time"
     ends = f"the walltime of {name} ends in {format_age(late.ends_at, now)}"
-    return f"{ends}; the next replica is expected {expected}"
+    held = f", held by {late.reason}" if late.reason else ""
+    return f"{ends}; the next replica{held} is expected {expected}"
 
 
 def _decision_row(one: ScalingDecision, now: datetime) -> tuple[str, ...]:

@@ -86,6 +86,7 @@ class LateSuccessor(View):
     expected_at: datetime | None = Field(
         description="When the next replica is expected to be ready. null: unknown."
     )
+    reason: Reason = Field(Reason.NONE, description="`node-hours` if a quota of them holds the next replica.")
 
 
 class EndpointView(View):

@@ -6,10 +6,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from moorage.common.model.durations import format_duration
+from moorage.common.model.reasons import REASONS
 from moorage.common.model.status import Status
 from moorage.common.views.pending import PendingExplanation
 from moorage.common.views.resources import SessionView
-from moorage.manager.serving.lifetime import late_successor
+from moorage.manager.serving.lifetime import holds_next, late_successor
 from moorage.manager.serving.snapshots import EndpointSnapshot, StartHistory
 
 
@@ -47,6 +48,9 @@ def explain_late(session: SessionView, endpoint: EndpointSnapshot, now: datetime
     late = late_successor(endpoint, now)
     if session.status is not Status.RUNNING or late is None or late[0].session_id != session.id:
         return ""
+    if reason := holds_next(endpoint):
+        held = f"its successor is held: {REASONS[reason].text}"
+        return f"its walltime ends at {late[0].ends_at:%Y-%m-%d %H:%M} UTC, and {held}"
     expected = f"for {late[1]:%Y-%m-%d %H:%M} UTC" if late[1] is not None else "at an unknown time"
     return (
         f"its walltime ends at {late[0].ends_at:%Y-%m-%d %H:%M} UTC, and its successor is expected {expected}"

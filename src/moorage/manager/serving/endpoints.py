@@ -29,7 +29,7 @@ from moorage.common.views.resources import Page
 from moorage.manager.identity.keys import IdempotencyKey
 from moorage.manager.identity.scope import Scope
 from moorage.manager.serving.canary import plan_endpoint
-from moorage.manager.serving.lifetime import late_successor
+from moorage.manager.serving.lifetime import holds_next, late_successor
 from moorage.manager.serving.replicas import consecutive_failures
 from moorage.manager.serving.snapshots import ReplicaSnapshot
 from moorage.manager.serving.status import endpoint_status, replica_state, rollout_state
@@ -248,7 +248,12 @@ def _late(record: EndpointRecord, now: datetime) -> LateSuccessor | None:
     late = late_successor(record.snapshot, now)
     if late is None or (ends_at := late[0].ends_at) is None:
         return None
-    return LateSuccessor(session_id=late[0].session_id, ends_at=ends_at, expected_at=late[1])
+    return LateSuccessor(
+        session_id=late[0].session_id,
+        ends_at=ends_at,
+        expected_at=late[1],
+        reason=holds_next(record.snapshot),
+    )
 
 
 def _shown(view: ReplicaView, replica: ReplicaSnapshot) -> ReplicaView:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from math import ceil
 
+from moorage.common.model.reasons import Reason
 from moorage.common.model.status import STARTING, Status
 from moorage.manager.serving.groups import start_group
 from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
@@ -76,6 +77,12 @@ def _job_successor_due_at(
     return max(earliest_at, ends_at - timedelta(seconds=max(spare_s, takes_s + margin_s)))
 
 
+def holds_next(endpoint: EndpointSnapshot) -> Reason:
+    """Whether a quota of node-hours holds a replica that waits."""
+    held = any(r.held is Reason.NODE_HOURS for r in endpoint.replicas)
+    return Reason.NODE_HOURS if held else Reason.NONE
+
+
 def late_successor(
     endpoint: EndpointSnapshot, now: datetime
 ) -> tuple[ReplicaSnapshot, datetime | None] | None:
@@ -90,7 +97,9 @@ def late_successor(
     )
     due = [r for r in ending if (at := successor_due_at(endpoint, r, now)) is not None and now >= at]
     starting = [r for r in endpoint.replicas if r.status in (Status.PENDING, *STARTING)]
-    expected = [at for r in starting if (at := ready_expected_at(endpoint, r, now)) and at > now]
+    # A quota of node-hours may hold a job until the next month.
+    coming = [r for r in starting if r.held is not Reason.NODE_HOURS]
+    expected = [at for r in coming if (at := ready_expected_at(endpoint, r, now)) and at > now]
     takes_s = start_s(endpoint, start_group(endpoint, now)) if due else None
     if takes_s is not None:  # those that are about to be submitted
         expected += [now + timedelta(seconds=takes_s)] * max(0, len(due) - len(starting))

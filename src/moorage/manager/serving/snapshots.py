@@ -32,7 +32,8 @@ class ReplicaSnapshot:
     ``draining_since``: it gets no new requests, and stops once it has finished its last one, for
     ``drain_reason``. ``in_flight``: requests that the proxies have sent there; None: no proxy says.
     ``is_confirmed``: all these proxies know that it drains. ``load``: None: its engine does not say.
-    ``ends_at``: end of its lifetime, while it runs. ``group``: its resource group.
+    ``ends_at``: end of its lifetime, while it runs. ``group``: its resource group. ``held``: while it is
+    PENDING, why the scheduler has not placed it.
 
     Of a job of a site: ``walltime_s``, what it asked for; ``expected_start``: as the site says while it is
     QUEUED; ``successor_at``: the part of the walltime after which its successor starts at the latest.
@@ -58,6 +59,7 @@ class ReplicaSnapshot:
     walltime_s: float | None = None
     expected_start: datetime | None = None
     successor_at: float = 0.9
+    held: Reason = Reason.NONE
 
     @property
     def serves(self) -> bool:

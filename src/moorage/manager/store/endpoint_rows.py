@@ -158,6 +158,7 @@ def _replica(row: Mapping[str, Any]) -> ReplicaSnapshot:
         walltime_s=row["walltime_s"],
         expected_start=row["expected_start"],
         successor_at=row["successor_at"] or 0.9,
+        held=Reason(row["held"]),
     )
 
 
