@@ -22,6 +22,7 @@ from tests.store.tenancy_harness import ROOT, Api, serve
 
 # Routes that answer with items and have no pages, each with the bound of its list.
 WHOLE = {
+    "/v1/sessions/{ref}/code-kernels": "the kernelspecs of one session",
     "/v1/sessions/{ref}/apps": "the ports of one specification",
     "/v1/workspaces": "asked of the agents at each call",
     "/v1/stats/sessions": "a snapshot with a limit of its own",

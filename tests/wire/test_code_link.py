@@ -47,6 +47,21 @@ async def events_until(client: Client, run_id: str, last: str) -> list[dict[str,
     raise AssertionError(f"the stream ended: {text}")
 
 
+async def answer_in_a_websocket(client: Client) -> None:
+    code = "print('hello', input('who? '))"
+    await client.start_execution("dev", ExecutionSpec(code=code, run_id="asks", wait_s=0))
+    kinds = []
+    async with client.http.ws_connect(client.address("/v1/sessions/dev/executions/asks/events", {})) as ws:
+        async for message in ws:
+            item = json.loads(message.data)["item"]
+            kinds.append(item["type"])
+            if item["type"] == "input":
+                await ws.send_json({"input": "Ada"})
+            elif item["type"] == "stream":
+                assert item["text"] == "hello Ada\n"
+    assert kinds == ["input", "answered", "stream", "end"]
+
+
 async def until_ended(client: Client, run_id: str) -> None:
     """The manager, or the agent, may be away meanwhile."""
     ended = False
@@ -112,6 +127,7 @@ async def test_runs_outlive_the_manager_and_their_records_the_agent(
         assert [item["type"] for item in (await events_until(client, "r", "end"))] == [
             i["type"] for i in items
         ]
+        await answer_in_a_websocket(client)
         lost = await session.execute("x")
         assert lost.error is not None
         assert lost.error["name"] == "NameError"

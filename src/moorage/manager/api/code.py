@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Annotated, Any, TypeVar
 
 import structlog
 from aiohttp import web
 from pydantic import BaseModel, Field, ValidationError
 
+from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.code_runs import MAX_CODE_BYTES, MAX_WAIT_S, STAGES
 from moorage.common.model.errors import AgentUnreachable, Conflict, InvalidInput, MoorageError, NotFound
 from moorage.common.model.features import FEATURES, Feature, types_with
@@ -120,11 +121,15 @@ async def restart_kernel(call: Call[None, KernelQuery]) -> CodeKernelView:
 
 
 async def follow(call: Call[None, FollowQuery]) -> web.StreamResponse:
-    """Server-sent events. Errors before the first are problem responses."""
+    """Server-sent events, or a WebSocket if the client asks for one. Errors before the first item are problem
+    responses."""
     session, request = await _session(call), call.request
     last = request.headers.get("Last-Event-ID", "")
     after = int(last) if last.isdecimal() and len(last) < 10 else call.query.after
     wanted = {"op": "follow", "run_id": call.path("run_id"), "after": after}
+    ws = web.WebSocketResponse(max_msg_size=MAX_CODE_BYTES * 2, heartbeat=_FOLLOW_S)
+    if ws.can_prepare(request):
+        return await _follow_in_websocket(call, session, ws, wanted)
     response: web.StreamResponse | None = None
     async with aclosing(_lines(call, session, call.query.kernel, wanted)) as lines:
         async for line in lines:
@@ -138,6 +143,48 @@ async def follow(call: Call[None, FollowQuery]) -> web.StreamResponse:
         await response.prepare(request)
     await response.write_eof()
     return response
+
+
+async def _follow_in_websocket(
+    call: Call[Any, Any], session: SessionView, ws: web.WebSocketResponse, wanted: dict[str, Any]
+) -> web.StreamResponse:
+    """Each item as a text message. The client may send ``{"input": TEXT}`` and ``{"interrupt": true}``."""
+    hostname, receiving = call.query.kernel, None
+    try:
+        async with aclosing(_lines(call, session, hostname, wanted)) as lines:
+            async for line in lines:
+                if receiving is None:
+                    await ws.prepare(call.request)
+                    call.request[STREAM] = ws
+                    receiving = spawn("api.code.receive", _receive(call, session, ws, wanted["run_id"]))
+                if receiving.done():
+                    break  # the client has left
+                if line:
+                    await ws.send_str(line.decode())
+    except OSError:
+        pass  # the client has left
+    finally:
+        await cancel_and_wait(receiving)
+    await ws.close()
+    return ws
+
+
+async def _receive(
+    call: Call[Any, Any], session: SessionView, ws: web.WebSocketResponse, run_id: str
+) -> None:
+    """Pass on what the client sends, until it leaves or sends something else. Refusals are not told: the
+    items show what has come of it."""
+    async for message in ws:
+        try:
+            found = json.loads(message.data)
+            given = {"op": "input", "text": str(found["input"])} if "input" in found else {"op": "interrupt"}
+        except (ValueError, KeyError, TypeError):
+            return
+        with suppress(MoorageError):
+            request = {"run_id": run_id} | given
+            async with aclosing(_output(call, session, call.query.kernel, request)) as pieces:
+                async for _ in pieces:
+                    pass
 
 
 def _event(line: bytes) -> bytes:

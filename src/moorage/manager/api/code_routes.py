@@ -48,10 +48,11 @@ CODE_ROUTES: tuple[Route, ...] = (
         "GET",
         f"{_EXECUTIONS}/{{run_id}}/events",
         code.follow,
-        "Follow what a run of code prints as server-sent events, up to its end",
+        "Follow what a run of code prints, up to its end: as server-sent events, or in a WebSocket",
         "text/event-stream",
         query=code.FollowQuery,
         access="owner",
+        needs="sessions:write",  # in a WebSocket the client may answer and interrupt
     ),
     route(
         "GET",

@@ -149,14 +149,13 @@ class RunRecords:
             next_step=f"of the runs that have ended, the newest {code_runs.MAX_RECORDS} are kept",
         )
 
-    def keep_only(self, kernel_ids: Collection[str]) -> None:
+    async def keep_only(self, kernel_ids: Collection[str]) -> None:
         """Remove the records of all other kernels."""
-        if not self._folder.is_dir():
-            return
-        for folder in self._folder.iterdir():
-            if folder.name not in kernel_ids:
-                shutil.rmtree(folder, ignore_errors=True)
         self._runs = {key: run for key, run in self._runs.items() if key[0] in kernel_ids}
+        # Listed here: a kernel that starts while folders are being removed is none of these.
+        found = self._folder.iterdir() if self._folder.is_dir() else ()
+        for folder in [path for path in found if path.name not in kernel_ids]:
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     def _prune(self, kernel_id: str) -> None:
         """Ended runs leave the memory here; the oldest leave the disk, too."""

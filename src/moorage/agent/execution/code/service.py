@@ -112,7 +112,7 @@ class CodeService:
         alive = self._alive()
         for kernel_id in [k for k in self._sessions if k not in alive]:
             await self._end(self._sessions.pop(kernel_id))
-        await asyncio.to_thread(self._records.keep_only, alive)
+        await self._records.keep_only(self._alive())
 
     async def close(self) -> None:
         """Code kernels end with their agent."""
