@@ -1,4 +1,4 @@
-"""ETags of users, projects, keys and quotas, over the real store and API."""
+"""ETags of users, projects, keys, templates and quotas, over the real store and API."""
 
 from __future__ import annotations
 
@@ -39,6 +39,14 @@ EDITED: dict[str, tuple[str, dict[str, Any], str, str, dict[str, Any], dict[str,
         "PATCH",
         {"max_priority": 3},
         {"models": []},
+    ),
+    "template": (
+        "PUT /v1/templates/notebook",
+        {"spec": {"command": ["a"]}},
+        "/v1/templates/notebook",
+        "PUT",
+        {"spec": {"command": ["b"]}},
+        {"spec": {"command": ["c"]}},
     ),
     "quota": (
         "PUT /v1/quotas/user/zoe",

@@ -258,7 +258,7 @@ async def _read_template(client: Client, one: Manifest) -> Planned:
 
 async def _write_template(client: Client, one: Planned) -> None:
     spec = cast(TemplateSpec, one.manifest.spec)
-    await client.put_template(one.manifest.name, spec, for_all=one.manifest.for_all)
+    await client.put_template(one.manifest.name, spec, for_all=one.manifest.for_all, version=one.version)
 
 
 @dataclass(frozen=True, slots=True)

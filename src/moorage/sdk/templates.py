@@ -9,16 +9,18 @@ from moorage.common.model.templates import TemplateRun, TemplateSpec
 from moorage.common.views.pending import PlanView
 from moorage.common.views.resources import Page, SessionView
 from moorage.common.views.templates import TemplateView
-from moorage.sdk.transport import Transport, segment
+from moorage.sdk.transport import Transport, etag, segment
 
 
 class TemplateCalls(Transport):
-    async def put_template(self, name: str, template: TemplateSpec, *, for_all: bool = False) -> TemplateView:
-        """Add a version, which becomes the latest. ``for_all``: of all projects, for administrators."""
-        query = {"for_all": "true" if for_all else None}
-        return await self.call(
-            TemplateView, "PUT", f"/v1/templates/{segment(name)}", query=query, body=template
-        )
+    async def put_template(
+        self, name: str, template: TemplateSpec, *, for_all: bool = False, version: int | None = None
+    ) -> TemplateView:
+        """Add a version, which becomes the latest. ``for_all``: of all projects, for administrators.
+        ``version``: refuse (412) if the latest is another one."""
+        query, path = {"for_all": "true" if for_all else None}, f"/v1/templates/{segment(name)}"
+        tag = etag(version)
+        return await self.call(TemplateView, "PUT", path, query=query, body=template, if_match=tag)
 
     async def list_templates(self) -> list[TemplateView]:
         """The latest version of each."""

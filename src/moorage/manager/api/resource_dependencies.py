@@ -81,7 +81,14 @@ class Sessions(Protocol):
 
 class Templates(Protocol):
     async def put(
-        self, scope: Scope, name: str, template: TemplateSpec, bases: list[str], *, for_all: bool
+        self,
+        scope: Scope,
+        name: str,
+        template: TemplateSpec,
+        bases: list[str],
+        *,
+        for_all: bool,
+        if_match: frozenset[int] | None = None,
     ) -> TemplateView: ...
 
     async def get(self, scope: Scope, name: str, version: int | None = None) -> TemplateView: ...

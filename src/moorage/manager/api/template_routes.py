@@ -60,6 +60,7 @@ TEMPLATE_ROUTES: tuple[Route, ...] = (
         "Add a version of a template, which becomes the latest. The same template again adds none.",
         TemplateView,
         body=TemplateSpec,
+        versioned=True,
         query=templates.OwnerQuery,
         access="member",
     ),

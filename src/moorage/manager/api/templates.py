@@ -52,7 +52,7 @@ async def list_templates(call: Call[None, TemplateQuery]) -> Page[TemplateView]:
 
 
 async def get_template(call: Call[None, VersionQuery]) -> TemplateView:
-    return await call.deps.store.templates.get(call.scope, call.path("name"), call.query.version)
+    return call.tagged(await call.deps.store.templates.get(call.scope, call.path("name"), call.query.version))
 
 
 async def list_versions(call: Call[None, VersionsQuery]) -> Page[TemplateView]:
@@ -68,7 +68,8 @@ async def put_template(call: Call[TemplateSpec, OwnerQuery]) -> TemplateView:
         bases = [base.ref, *base.bases]
         template = templates.based_on(base.template, template)
     templates.check(template)
-    return await call.deps.store.templates.put(call.scope, name, template, bases, for_all=call.query.for_all)
+    store, for_all, if_match = call.deps.store.templates, call.query.for_all, call.if_match("a template")
+    return call.tagged(await store.put(call.scope, name, template, bases, for_all=for_all, if_match=if_match))
 
 
 async def _base(call: Call[TemplateSpec, OwnerQuery], name: str, ref: str) -> TemplateView:

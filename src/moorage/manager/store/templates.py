@@ -17,6 +17,7 @@ from moorage.manager.store.cursors import Listing
 from moorage.manager.store.database import Database
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.schema import TIME
+from moorage.manager.store.versions import Versions, check_version, sent
 
 _COLUMNS = {"project": Text(), "name": Text(), "version": Integer(), "created_at": TIME}
 _LISTING = Listing(SQL["template_list"], _COLUMNS, ("name", "created_at"), ("name",), "name")
@@ -28,20 +29,40 @@ class TemplateStore:
         self._db = db
 
     async def put(
-        self, scope: Scope, name: str, template: TemplateSpec, bases: list[str], *, for_all: bool
+        self,
+        scope: Scope,
+        name: str,
+        template: TemplateSpec,
+        bases: list[str],
+        *,
+        for_all: bool,
+        if_match: Versions = None,
     ) -> TemplateView:
-        """Add a version, of the owner's project or for all. The same template again adds none.
+        """Add a version, of the owner's project or for all. The same template again adds none. ``if_match``:
+        what the latest version may be.
 
-        Raises ``Conflict`` when somebody else added a version at the same moment.
+        Raises ``PreconditionFailed`` for another version, and ``Conflict`` when somebody else added one at
+        the same moment.
         """
         project, body = _project(scope, for_all), template.model_dump_json(exclude_unset=True)
         try:
-            rows = await self._db.fetch(SQL["template_put"], project, name, body, bases, scope.actor)
+            rows = await self._db.fetch(
+                SQL["template_put"], project, name, body, bases, scope.actor, sent(if_match)
+            )
         except asyncpg.UniqueViolationError:
+            await self._check_latest(project, name, if_match)
             raise Conflict(
                 f"another version of template {name!r} was added at the same moment", next_step="try again"
             ) from None
+        if not rows:
+            await self._check_latest(project, name, if_match)
+            raise Conflict(f"template {name!r} has changed meanwhile", next_step="read it again")
         return _view(rows[0])
+
+    async def _check_latest(self, project: str, name: str, if_match: Versions) -> None:
+        row = await self._db.fetchrow(SQL["template_find"], project, name, None)
+        is_own = row is not None and row["project"] == project
+        check_version(f"template {name!r}", row["version"] if is_own else None, if_match)
 
     async def get(self, scope: Scope, name: str, version: int | None = None) -> TemplateView:
         """A version, the latest by default: of the owner's project, else for all. Raises ``NotFound``."""
