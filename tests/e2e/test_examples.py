@@ -96,3 +96,13 @@ def use_reuse(platform: Platform) -> None:
     assert [(one.returncode, one.stdout) for one in ran] == [(0, "prepared\n")] * 2
     refused = platform.run("run", "--reuse", "sometimes", "--", "true")
     assert (refused.returncode, "success" in refused.stderr) == (2, True), refused.stderr
+
+
+async def test_idle(one_node: Platform) -> None:
+    await one_node.wait_until_ready()
+    shown = await asyncio.to_thread(example, one_node, "idle.py")
+    assert shown.splitlines() == [
+        "unused ended: idle-timeout criterion traffic",
+        "used is RUNNING",
+        "extended 1 of 3",
+    ]
