@@ -20,7 +20,7 @@ from moorage.common.views.endpoints import EndpointView
 from moorage.manager.explain.service import ExplanationService
 from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import Leader, ReplicaController
-from moorage.manager.serving.endpoints import EndpointService
+from moorage.manager.serving.endpoints import EndpointService, endpoint_view
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
 from moorage.manager.workloads.site_jobs import as_job
@@ -152,6 +152,12 @@ async def test_history_of_waits_and_loads_is_read_for_the_endpoints_of_a_site(st
 
     assert history == await store.replicas.start_history("hpc"), "of all jobs of the group"
     assert await store.replicas.start_history("default") is None
+    times = await store.groups.start_times("hpc")
+    assert times == history.view("hpc")
+    assert (times.resource_group, times.starts, round(times.queue_wait_p90_s)) == ("hpc", 1, 70)
+    assert await store.groups.start_times("default") is None
+    record = await store.endpoints.get(SYSTEM, "m")
+    assert endpoint_view(record, datetime.now(UTC)).start_times == [times]
 
 
 async def test_why_says_when_a_job_in_the_queue_of_its_site_is_expected_to_start(store: Store) -> None:

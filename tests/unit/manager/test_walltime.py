@@ -14,7 +14,13 @@ from moorage.common.model.ids import EndpointId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec
 from moorage.common.model.status import TERMINAL, Status
-from moorage.manager.serving.lifetime import holds_next, late_successor, ready_expected_at, successor_due_at
+from moorage.manager.serving.lifetime import (
+    holds_next,
+    late_successor,
+    next_ready_at,
+    ready_expected_at,
+    successor_due_at,
+)
 from moorage.manager.serving.replicas import plan_replicas
 from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot, StartHistory
 
@@ -97,6 +103,22 @@ class Site:
 
 def history(queue_s: float, load_s: float) -> StartHistory:
     return StartHistory(10, queue_s, queue_s, load_s, load_s)
+
+
+def test_an_endpoint_that_wakes_tells_when_it_is_expected() -> None:
+    """By the start that its site expects and the load of late; else by the history of both."""
+    site = Site(3600, lambda _: 900, 60, history(600, 60))
+    assert next_ready_at(site.endpoint, site.now) is None, "nothing starts"
+    site.step(1)
+    [waiting] = site.endpoint.replicas
+    by_history = next_ready_at(site.endpoint, site.now)
+    assert by_history == waiting.created_at + timedelta(seconds=660)
+    told = replace(waiting, expected_start=site.now + timedelta(seconds=300))
+    by_site = replace(site.endpoint, replicas=(told,))
+    assert next_ready_at(by_site, site.now) == site.now + timedelta(seconds=360)
+    unknown = replace(site.endpoint, starts={})
+    assert next_ready_at(unknown, site.now) is None
+    assert next_ready_at(site.endpoint, site.now + timedelta(seconds=700)) is None, "longer than expected"
 
 
 @settings(max_examples=10)

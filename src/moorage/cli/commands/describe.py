@@ -27,6 +27,7 @@ from moorage.cli.output import (
     print_table,
     printable,
 )
+from moorage.cli.start_times import start_text
 from moorage.cli.summary import current_activity, explain_failure, next_steps
 from moorage.common.model.durations import format_duration
 from moorage.common.model.reasons import REASONS, Reason
@@ -217,7 +218,9 @@ def print_endpoint(
         *(rollout_facts(view.rollout) if view.rollout is not None else ()),
         ("failures", failures),
         ("next retry in", format_age(view.retry_at, now) if view.retry_at else ""),
+        ("next replica in", format_age(view.expected_at, now) if view.expected_at else ""),
         ("late successor", late_text(view, now)),
+        *((f"starts in {one.resource_group}", start_text(one)) for one in view.start_times),
         *_reason(view.reason, view.detail),
     ]
     print_facts(out, facts)

@@ -10,6 +10,7 @@ from rich.text import Text
 from moorage.cli import output, parse
 from moorage.cli.app import list_command, noun
 from moorage.cli.context import Cli, Output, command
+from moorage.cli.start_times import start_text
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.group_options import GroupOptions
 
@@ -35,6 +36,8 @@ def describe(cli: Cli, name: Annotated[str, typer.Argument(help="A resource grou
     else:
         counts = f"{view.agents} agents, {view.pending} pending, {view.running} running"
         facts = [("group", view.name), ("now", counts)]
+        if view.start_times is not None:
+            facts.append(("starts", start_text(view.start_times)))
         output.print_facts(
             cli.out, facts + [(f, _shown(v)) for f, v in view.options.model_dump(mode="json").items()]
         )

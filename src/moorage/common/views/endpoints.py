@@ -12,7 +12,7 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.runtimes import RuntimeName
 from moorage.common.model.spec import EndpointSpec, Model, Name, NoNul, Seconds, Word
 from moorage.common.model.status import EndpointStatus, Status
-from moorage.common.views.resources import View, masked, masked_spec
+from moorage.common.views.resources import StartTimes, View, masked, masked_spec
 
 
 class ReplicaView(View):
@@ -117,6 +117,10 @@ class EndpointView(View):
     kv_cache: float | None = Field(None, description="Mean use of the KV caches, 0 to 1. null: unknown.")
     late_successor: LateSuccessor | None = Field(
         None, description="Set while a walltime is expected to end before its successor is ready."
+    )
+    start_times: list[StartTimes] = Field([], description="Of its jobs, by resource group of kind hpc.")
+    expected_at: datetime | None = Field(
+        None, description="When the next replica is expected to be ready. null: none starts, or unknown."
     )
     scalings: int = Field(0, description="Changes of the number of replicas by autoscaling so far.")
     sessions: list[ReplicaView] = Field([], description="Live replicas, and the last ones that ended.")

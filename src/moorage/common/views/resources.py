@@ -292,6 +292,17 @@ class AgentEvent(View):
     detail: str = ""
 
 
+class StartTimes(View):
+    """How long the latest jobs of a site waited and loaded, in seconds."""
+
+    resource_group: str
+    starts: int = Field(description="Number of jobs that were measured, the latest that became ready.")
+    queue_wait_p50_s: float = Field(description="Half of the jobs of the group left the queue in this time.")
+    queue_wait_p90_s: float = Field(description="Nine of ten left it in this time.")
+    load_p50_s: float = Field(description="Half were ready in this time after that; of an endpoint: its own.")
+    load_p90_s: float = Field(description="Nine of ten were ready in this time after that.")
+
+
 class GroupView(View):
     name: str
     options: GroupOptions
@@ -302,6 +313,9 @@ class GroupView(View):
     retired_at: datetime | None = Field(None, description="Since then nothing new is created in it.")
     changed_at: datetime | None = None
     changed_by: str = ""
+    start_times: StartTimes | None = Field(
+        None, description="Of jobs of its site, in the answer for one group. null: none has become ready."
+    )
 
 
 class NewGroup(Model):

@@ -29,7 +29,7 @@ from moorage.common.views.resources import Page
 from moorage.manager.identity.keys import IdempotencyKey
 from moorage.manager.identity.scope import Scope
 from moorage.manager.serving.canary import plan_endpoint
-from moorage.manager.serving.lifetime import holds_next, late_successor
+from moorage.manager.serving.lifetime import holds_next, late_successor, next_ready_at
 from moorage.manager.serving.replicas import consecutive_failures
 from moorage.manager.serving.snapshots import ReplicaSnapshot
 from moorage.manager.serving.status import endpoint_status, replica_state, rollout_state
@@ -239,6 +239,8 @@ def endpoint_view(record: EndpointRecord, now: datetime) -> EndpointView:
         waiting=sum(load.waiting for load in loads) + snapshot.waiting,
         kv_cache=round(sum(caches) / len(caches), 3) if caches else None,
         late_successor=_late(record, now),
+        start_times=[history.view(group) for group, history in sorted(snapshot.starts.items())],
+        expected_at=next_ready_at(snapshot, now),
         scalings=record.scalings,
         sessions=[view for view in replicas if view.status not in TERMINAL] + ended[:_ENDED_SHOWN],
     )

@@ -41,6 +41,14 @@ def ready_expected_at(endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datet
     return None if takes_s is None else max(now, r.created_at + timedelta(seconds=takes_s))
 
 
+def next_ready_at(endpoint: EndpointSnapshot, now: datetime) -> datetime | None:
+    """When the next replica of those that start is expected to be ready; None: unknown, or none starts. What
+    takes longer than was expected is not expected at any time."""
+    starting = [r for r in endpoint.replicas if r.status in (Status.PENDING, *STARTING)]
+    found = [at for r in starting if (at := ready_expected_at(endpoint, r, now)) is not None and at > now]
+    return min(found, default=None)
+
+
 def successor_due_at(endpoint: EndpointSnapshot, r: ReplicaSnapshot, now: datetime) -> datetime | None:
     """When the successor of a replica shall be created; None: its lifetime is not limited, or not known."""
     if r.walltime_s is not None:

@@ -11,6 +11,7 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.serving import Autoscale
 from moorage.common.model.spec import EndpointSpec
 from moorage.common.model.status import Status
+from moorage.common.views.resources import StartTimes
 from moorage.manager.identity.keys import NOBODY, Owner
 
 
@@ -77,6 +78,18 @@ class StartHistory:
     queue_p90_s: float
     load_p50_s: float
     load_p90_s: float
+
+    def view(self, group: str) -> StartTimes:
+        waits, loads = (self.queue_p50_s, self.queue_p90_s), (self.load_p50_s, self.load_p90_s)
+        p50, p90 = ((round(wait, 3), round(load, 3)) for wait, load in zip(waits, loads, strict=True))
+        return StartTimes(
+            resource_group=group,
+            starts=self.starts,
+            queue_wait_p50_s=p50[0],
+            queue_wait_p90_s=p90[0],
+            load_p50_s=p50[1],
+            load_p90_s=p90[1],
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,10 @@ from moorage.common.model.paging import FIRST, Paging
 from moorage.common.model.reuse import ReusePolicy
 from moorage.common.views import resources
 from moorage.manager.scheduling.core.policy import Policy, Preemption
+from moorage.manager.serving.snapshots import StartHistory
 from moorage.manager.store.cursors import Listing
 from moorage.manager.store.database import Database
+from moorage.manager.store.endpoint_rows import STARTS
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.schema import TIME
@@ -96,6 +98,13 @@ class GroupStore:
         if row is None:
             raise NotFound(f"no resource group {name!r}", next_step="`moorage groups` lists them")
         return _view(row)
+
+    async def start_times(self, name: str) -> resources.StartTimes | None:
+        """Of the latest jobs of its site; None: none has become ready, or it is not of kind hpc."""
+        rows = await self._db.fetch(SQL["start_history"], [None], [name], STARTS)
+        if not rows:
+            return None
+        return StartHistory(**{field: rows[0][field] for field in StartHistory.__slots__}).view(name)
 
     async def put(
         self,

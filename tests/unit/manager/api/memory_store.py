@@ -134,6 +134,9 @@ class MemoryGroups:
             raise NotFound(f"no resource group {name!r}")
         return GroupView(name=name, options=self.options[name], agents=0, pending=0, running=0)
 
+    async def start_times(self, name: str) -> None:
+        return None
+
     async def site(self, name: str) -> HpcOptions | None:
         return self.options[name].hpc if name in self.options else None
 
