@@ -90,6 +90,10 @@ async def measure(n: int) -> dict[str, Any]:
             for _ in range(n):
                 ours.append(await by_moorage(client))
                 theirs.append(await by_jupyter(kernel))
+            # Kernels outlive their agent.
+            await client.stop_session("dev")
+            while (await client.get_session("dev")).status is not Status.TERMINATED:
+                await asyncio.sleep(0.05)
     return {"moorage": quantiles_ms(ours[5:]), "jupyter_client": quantiles_ms(theirs[5:])}
 
 
