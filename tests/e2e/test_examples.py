@@ -106,3 +106,26 @@ async def test_idle(one_node: Platform) -> None:
         "used is RUNNING",
         "extended 1 of 3",
     ]
+
+
+async def test_pipelines(one_node: Platform) -> None:
+    await one_node.wait_until_ready()
+    await asyncio.to_thread(use_pipelines, one_node)
+
+
+def use_pipelines(platform: Platform) -> None:
+    shown = example(platform, "pipelines.py").splitlines()
+    parts = [f"part[{n}] succeeded" for n in range(4)]
+    assert shown[:6] == ["train failed", "load succeeded", *parts]
+    assert sorted(shown[6:]) == ["alarm skipped", "judge failed"]
+    submitted = platform.run("pipelines", "submit", "-f", str(EXAMPLES / "pipeline.yaml"))
+    assert (submitted.returncode, submitted.stdout.strip()) == (0, "digits"), submitted.stderr
+    assert platform.run("pipelines", "retry", "train").returncode == 0
+    described = platform.run("pipelines", "describe", "train").stdout
+    assert "part [0-3: 4 succeeded] after load" in described
+    assert "run 2" in described
+    listed = platform.run("pipelines").stdout
+    assert "digits" in listed
+    assert "train" in listed
+    assert platform.run("pipelines", "stop", "digits").returncode == 0
+    assert platform.run("pipelines", "describe", "none").returncode == 3

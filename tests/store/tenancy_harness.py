@@ -12,6 +12,7 @@ import aiohttp
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import Conflict
+from moorage.common.model.pipelines import PipelineSpec
 from moorage.common.model.roles import Role
 from moorage.common.views.identity import ProjectSpec, UserSpec
 from moorage.common.views.keys import KeySpec
@@ -26,6 +27,7 @@ from moorage.manager.identity.scope import Scope
 from moorage.manager.serving.endpoints import EndpointService
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
+from moorage.manager.workloads.pipeline_steps import NewStep
 
 ROOT = Scope.all(ApiKey("", "root", Role.ADMIN, Owner("root")))
 
@@ -172,3 +174,18 @@ async def _make_callers(store: Store) -> dict[str, str]:
 
 async def _no_metrics() -> bytes:
     return b""
+
+
+async def make_stopped_pipeline(store: Store, scope: Scope, name: str) -> str:
+    """The id of a pipeline that can be retried. ``name``: a part of every name in it."""
+    steps = [{"name": f"{name}-step", "spec": {"command": [f"{name}-command"]}}]
+    spec = PipelineSpec.model_validate({"name": f"{name}-pipeline", "steps": steps})
+    assert spec.steps[0].spec is not None
+    step = NewStep(f"{name}-step", None, 1, 0, spec.steps[0].spec, None, ())
+    made = await store.pipelines.create(scope, spec, [step])
+    await store.database.fetch(
+        "UPDATE sessions SET status = 'CANCELLED', reason = 'user-requested' "
+        "WHERE id IN (SELECT session_id FROM pipeline_steps WHERE pipeline_id = $1)",
+        made,
+    )
+    return made

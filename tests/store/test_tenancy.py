@@ -31,7 +31,7 @@ from moorage.manager.secrets import Keyring
 from moorage.manager.store import Store
 
 from .conftest import FakeAgent, schedule
-from .tenancy_harness import CALLERS, ROOT, Api, Caller, serve
+from .tenancy_harness import CALLERS, ROOT, Api, Caller, make_stopped_pipeline, serve
 
 # In every name, command and variable of what ann has.
 CANARY = "quokka"
@@ -40,7 +40,7 @@ ANN, BOB = Scope.system("ann", Owner("ann", "vision")), Scope.system("bob", Owne
 
 # Routes about what belongs to a project, by the first part of their path; the others are about the platform.
 TENANT = {"secrets", "sessions", "endpoints", "workspaces", "quotas", "keys", "projects", "stats"}
-TENANT |= {"templates", "usage", "limits", "metrics", "events", "overview", "occupancy"}
+TENANT |= {"pipelines", "templates", "usage", "limits", "metrics", "events", "overview", "occupancy"}
 PLATFORM = {
     "agents",
     "groups",
@@ -65,6 +65,7 @@ BODIES: dict[str, Any] = {
     "SessionPatch": {"user_labels": {"team": "vision"}},
     "TemplateSpec": {"spec": {"command": ["x"]}},
     "TemplateRun": {},
+    "PipelineSpec": {"name": "new", "steps": [{"name": "one", "spec": {"command": ["x"]}}]},
     "SessionSpec": {"command": ["x"]},
     "NewEndpoint": {"name": "new-model", "engine": "custom", "command": ["x"], "probe": {}, "replicas": 0},
     "Scale": {"replicas": 0},
@@ -152,6 +153,7 @@ class World:
             "users/{name}": "ann",
             "secrets/{name}": f"{CANARY}-secret",
             "templates/{name}": f"{CANARY}-template",
+            "pipelines/{ref}": await make_stopped_pipeline(self.store, ANN, CANARY),
             "projects/{name}": "vision",
             "{user}": "ann",
             "{run_id}": "run-1",

@@ -10,6 +10,7 @@ from moorage.sdk.identity import IdentityCalls
 from moorage.sdk.keys import KeyCalls
 from moorage.sdk.metering import MeteringCalls
 from moorage.sdk.peers import PeerCalls
+from moorage.sdk.pipelines import PipelineCalls
 from moorage.sdk.scheduler import SchedulerCalls
 from moorage.sdk.secrets import SecretCalls
 from moorage.sdk.templates import TemplateCalls
@@ -31,6 +32,7 @@ class Client(
     IdentityCalls,
     MeteringCalls,
     TemplateCalls,
+    PipelineCalls,
 ):
     """Typed calls to one manager: ``async with Client(url, key) as client``.
 

@@ -31,12 +31,13 @@ SINGULAR = {
     "rollout": {"status", "history", "undo", "promote", "canary"},
 }
 NOUNS = {
-    "agents", "endpoints", "groups", "join-tokens", "keys", "limits", "peers", "projects", "quotas",
+    "agents", "endpoints", "groups", "join-tokens", "keys", "limits", "peers", "pipelines",
+    "projects", "quotas",
     "secrets", "sessions", "templates", "users", "workspaces",
 }  # fmt: skip
 NOUN_VERBS = {
     "cordon", "create", "delete", "describe", "drain", "forget", "history", "list", "members",
-    "passwd", "revoke", "rotate", "rotate-ca", "set", "uncordon", "versions",
+    "passwd", "retry", "revoke", "rotate", "rotate-ca", "set", "stop", "submit", "uncordon", "versions",
 }  # fmt: skip
 DURATIONS = {
     "--coalesce", "--die-every", "--disconnect-every", "--every", "--for", "--grace",

@@ -50,6 +50,10 @@ COMMANDS = {
         "moorage.cli.commands.open",
     ),
     "peers": ("Agents and proxies that have joined.", "moorage.cli.commands.peers"),
+    "pipelines": (
+        "Pipelines: graphs of sessions that are submitted as one request.",
+        "moorage.cli.commands.pipelines",
+    ),
     "plan": (
         "Show where `moorage run` with these options would start now, or what is missing.",
         "moorage.cli.commands.plan",

@@ -44,6 +44,19 @@ EXAMPLES: Mapping[str, Any] = {
     },
     "SignIn": {"user": "ann", "password": "correct horse battery staple"},
     "SwitchProject": {"project": "vision"},
+    "PipelineSpec": {
+        "name": "train",
+        "steps": [
+            {"name": "load", "spec": {"command": ["python", "load.py"]}},
+            {
+                "name": "part",
+                "after": ["load"],
+                "array": "0-99%10",
+                "spec": {"command": ["python", "part.py"]},
+            },
+            {"name": "alarm", "after": [{"step": "part", "on": "failure"}], "spec": {"command": ["alarm"]}},
+        ],
+    },
     "TemplateRun": {"parameters": {"epochs": 3}},
     "TemplateSpec": {
         "parameters": {"epochs": {"type": "integer", "default": 5}},

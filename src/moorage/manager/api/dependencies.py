@@ -41,6 +41,7 @@ from moorage.manager.api.identity_dependencies import (
     Secrets,
     Users,
 )
+from moorage.manager.api.pipeline_dependencies import Pipelines
 from moorage.manager.api.resource_dependencies import (
     Agents,
     Endpoints,
@@ -105,6 +106,8 @@ class ApiStore(Protocol):
     def sessions(self) -> Sessions: ...
     @property
     def templates(self) -> Templates: ...
+    @property
+    def pipelines(self) -> Pipelines: ...
     @property
     def agents(self) -> Agents: ...
     @property

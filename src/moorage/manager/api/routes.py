@@ -43,6 +43,7 @@ from moorage.manager.api.group_routes import GROUP_ROUTES
 from moorage.manager.api.identity_routes import IDENTITY_ROUTES
 from moorage.manager.api.idle import IDLE_ROUTES
 from moorage.manager.api.metering_routes import METERING_ROUTES
+from moorage.manager.api.pipeline_routes import PIPELINE_ROUTES
 from moorage.manager.api.route import Items, Route, route
 from moorage.manager.api.template_routes import TEMPLATE_ROUTES
 from moorage.manager.api.watching_routes import WATCHING_ROUTES
@@ -329,6 +330,7 @@ ROUTES: tuple[Route, ...] = (
         access="auditor",
     ),
     *TEMPLATE_ROUTES,
+    *PIPELINE_ROUTES,
     *METERING_ROUTES,
     *WATCHING_ROUTES,
     *IDENTITY_ROUTES,

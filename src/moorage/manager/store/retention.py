@@ -20,7 +20,9 @@ class RetentionStore:
 
     async def delete_sessions(self, kept_s: float) -> int:
         """Sessions that ended ``kept_s`` seconds ago, with all that belongs to them. One on which another
-        depends is deleted after that one, and one that holds allocations when they have been released."""
+        depends is deleted after that one, one that holds allocations when they have been released, and a step
+        with its pipeline."""
+        await self._connection.fetch(SQL["pipelines_delete_ended"], kept_s, BATCH)
         return len(await self._connection.fetch(SQL["sessions_delete_ended"], kept_s, BATCH))
 
     async def delete_idempotency_keys(self) -> int:

@@ -80,7 +80,7 @@ class SessionStore:
         ``NotFound`` for an unknown group or dependency, ``Forbidden`` or ``InvalidInput`` for an invalid
         dependency, and ``QuotaExceeded`` when a quota of pending sessions is used up.
         """
-        new = self._new(scope, spec, endpoint_id, None)
+        new = self.new(scope, spec, endpoint_id, None)
         new = replace(new, term=term, endpoint_revision=endpoint_revision, template=template)
         return self._created(scope, new, await self._submit(new))
 
@@ -96,7 +96,7 @@ class SessionStore:
 
         Raises ``Conflict`` also for a key that was used with another request.
         """
-        new = replace(self._new(scope, spec, None, idempotency_key), template=template)
+        new = replace(self.new(scope, spec, None, idempotency_key), template=template)
         try:
             row = await self._submit(new)
         except asyncpg.UniqueViolationError:  # a concurrent request used the same key
@@ -112,13 +112,14 @@ class SessionStore:
             raise session_errors.key_reused(idempotency_key.key)
         return await self.get(scope, before["session_id"]), True
 
-    def _new(
+    def new(
         self,
         scope: Scope,
         spec: SessionSpec,
         endpoint_id: EndpointId | None,
         idempotency_key: IdempotencyKey | None,
     ) -> NewSession:
+        """A session to be created, with its ids."""
         session_id = self._clock.new_id()
         name = spec.name or f"{spec.type}-{session_id[-8:]}"
         kernel, secret = self._clock.new_id(), self._clock.secret()

@@ -12,6 +12,7 @@ from moorage.manager.store import identity_tables as identity_tables
 from moorage.manager.store import idle_tables as idle_tables
 from moorage.manager.store import metering_tables as metering_tables
 from moorage.manager.store import occupancy_tables as occupancy_tables
+from moorage.manager.store import pipeline_tables as pipeline_tables
 from moorage.manager.store import serving_tables as serving_tables
 from moorage.manager.store.schema import ID, TIME, table
 from moorage.manager.store.schema import metadata as metadata

@@ -8,5 +8,6 @@ DELETE FROM sessions WHERE id IN (
                       WHERE k.session_id = sessions.id AND a.released_at IS NULL)
       AND NOT EXISTS (SELECT FROM kernels k WHERE k.session_id = sessions.id AND k.ends_at > date_trunc('month', now(), 'UTC'))
       AND NOT EXISTS (SELECT FROM session_dependencies d WHERE d.depends_on = sessions.id)
+      AND NOT EXISTS (SELECT FROM pipeline_steps p WHERE p.session_id = sessions.id)
     ORDER BY created_at LIMIT $2)
 RETURNING id

@@ -1,0 +1,118 @@
+"""Pipelines: graphs of sessions that are submitted as one request."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from moorage.common.model.base import Model, Name
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.spec_fields import NoNul
+from moorage.common.model.templates import Value
+
+MAX_STEPS = 10_000
+MAX_EDGES = 100_000
+_STEP = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_ARRAY = re.compile(r"(\d{1,9})-(\d{1,9})(?:%(\d{1,9}))?")
+
+
+class StepState(StrEnum):
+    """State of a pipeline or of one of its steps, derived from the sessions."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    SKIPPED = "skipped"
+
+
+def _check_step(value: str) -> str:
+    if not _STEP.fullmatch(value):
+        raise ValueError(
+            f"{value[:80]!r} is not a step's name: 1 to 63 letters, digits or characters of . _ -, with a "
+            "letter or digit first and last"
+        )
+    return value
+
+
+StepName = Annotated[str, AfterValidator(_check_step)]
+
+
+class Array(Model):
+    """Elements ``first`` to ``last`` of a step, at most ``at_once`` of them at a time (None: all)."""
+
+    first: int
+    last: int
+    at_once: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Array:
+        """``0-99%10``, as Slurm writes it. Raises ``ValueError``."""
+        found = _ARRAY.fullmatch(text)
+        if found is None:
+            raise ValueError(f"array {text[:40]!r} is not FIRST-LAST or FIRST-LAST%AT_ONCE, such as 0-99%10")
+        first, last, at_once = int(found[1]), int(found[2]), int(found[3]) if found[3] else None
+        if last < first or at_once == 0:
+            raise ValueError(f"array {text!r} is empty: LAST is at least FIRST, and AT_ONCE at least 1")
+        return cls(first=first, last=last, at_once=at_once)
+
+    @property
+    def size(self) -> int:
+        return self.last - self.first + 1
+
+
+def _check_array(text: str) -> str:
+    Array.parse(text)
+    return text
+
+
+class After(Model):
+    """Condition on an earlier step: how it must end."""
+
+    step: StepName
+    on: Literal["success", "failure", "any"] = Field(
+        "success", description="Of an array, every element must end so. success: of batch sessions only."
+    )
+
+
+def _after(value: Any) -> Any:
+    """Expand a bare name to a condition on its success. YAML 1.1 reads the key `on` as true."""
+    if isinstance(value, dict):
+        return {"on" if key is True else key: given for key, given in value.items()}
+    return {"step": value} if isinstance(value, str) else value
+
+
+class Step(Model):
+    """Step of a pipeline: a session of its own, or one for each element of its array."""
+
+    name: StepName
+    after: Annotated[list[Annotated[After, BeforeValidator(_after)]], Field(max_length=1000)] = Field(
+        [], description="Steps that must end first. A bare name means their success."
+    )
+    array: Annotated[str, AfterValidator(_check_array)] | None = Field(
+        None,
+        description="FIRST-LAST%AT_ONCE: one session for each number, which it finds in the variable "
+        "JOB_COMPLETION_INDEX.",
+    )
+    spec: SessionSpec | None = Field(None, description="What the step runs, unless `template` says it.")
+    template: NoNul | None = Field(None, description="NAME or NAME@VERSION, in place of `spec`.")
+    parameters: dict[str, Value] = Field({}, description="Values of the template's parameters.")
+    overrides: dict[str, Any] = Field({}, description="Fields of the specification, over the template.")
+
+    @model_validator(mode="after")
+    def _check_program(self) -> Self:
+        if (self.spec is None) == (self.template is None):
+            raise ValueError(f"step {self.name!r} has either `spec` or `template`")
+        return self
+
+
+class PipelineSpec(Model):
+    """Pipeline: the body of ``POST /v1/pipelines``."""
+
+    kind: Literal["pipeline"] = "pipeline"
+    name: Name
+    steps: Annotated[list[Step], Field(min_length=1, max_length=MAX_STEPS)]

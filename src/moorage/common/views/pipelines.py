@@ -1,0 +1,41 @@
+"""REST models of pipelines."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import BaseModel, Field
+
+from moorage.common.model.pipelines import After, StepState
+
+
+class StepView(BaseModel):
+    """Step, or one element of its array. ``run``: 1, and one more with each retry."""
+
+    name: str
+    index: int | None = Field(None, description="Of an element of an array.")
+    state: StepState
+    after: list[After] = Field([])
+    run: int
+    session_id: str
+    session: str = Field(description="Name of its session.")
+    reason: str = ""
+    detail: str = ""
+
+
+class PipelineView(BaseModel):
+    """Pipeline. Its state is derived from its steps; only a single pipeline shows its steps."""
+
+    id: str
+    name: str
+    project: str
+    user: str
+    created_at: datetime
+    created_by: str
+    state: StepState
+    counts: dict[StepState, int] = Field(description="Number of steps and elements by state.")
+    steps: list[StepView] = Field([])
+
+
+class PlannedPipeline(PipelineView):
+    """Pipeline as it would be created. Sessions and pipeline have no ids."""

@@ -1,0 +1,247 @@
+"""Handlers for pipelines."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, Literal
+
+from pydantic import Field
+
+from moorage.common.model.errors import Conflict, Infeasible, InvalidInput, MoorageError, StoreUnavailable
+from moorage.common.model.pipelines import PipelineSpec, Step, StepState
+from moorage.common.model.reasons import REASONS, Reason
+from moorage.common.model.secret_names import MASK
+from moorage.common.model.spec import Model, NoNul, SessionSpec
+from moorage.common.model.templates import split_version
+from moorage.common.views.pipelines import PipelineView, PlannedPipeline, StepView
+from moorage.common.views.resources import Page
+from moorage.manager.api import authorization
+from moorage.manager.api.idle import check_choice
+from moorage.manager.api.listing import PageQuery, order, paging
+from moorage.manager.api.route import Call, NoQuery
+from moorage.manager.api.stored_secrets import check_secrets
+from moorage.manager.workloads import pipelines, templates
+from moorage.manager.workloads.pipeline_steps import NewStep, StepRow, StoredPipeline
+from moorage.manager.workloads.site_jobs import as_job
+
+_STOPPED_AT_ONCE = 100
+_DEFAULT_GROUP = SessionSpec.model_fields["resource_group"].default
+# What says nothing about whether a caller may run a step, or where it fits.
+_OF_JOB = "runtime", "image", "job", "walltime_s", "queue_timeout_s"  # fields that `as_job` sets
+_PROGRAM = {"command", "args", "env", "user_labels"}
+Resolved = tuple[SessionSpec, str | None]
+
+
+class PipelineQuery(PageQuery):
+    project: NoNul | None = None
+    sort: Literal["created_at", "-created_at", "name", "-name"] = order("-created_at")
+
+
+class SubmitQuery(Model):
+    dry_run: bool = Field(False, description="Create nothing: check the pipeline, and return its steps.")
+
+
+async def submit(call: Call[PipelineSpec, SubmitQuery]) -> PipelineView | PlannedPipeline:
+    pipeline, deps = call.body, call.deps
+    steps = pipelines.check(pipeline)
+    specs = await _resolved(call, steps)
+    nodes = pipelines.graph(steps)
+    new = [_new(node, position, 1, specs) for position, node in enumerate(nodes)]
+    if call.query.dry_run:
+        return _planned(call, pipeline, new)
+    made = await deps.store.pipelines.create(call.scope, pipeline, new)
+    return await _view(call, await deps.store.pipelines.get(call.scope, made))
+
+
+async def list_pipelines(call: Call[None, PipelineQuery]) -> Page[PipelineView]:
+    query, store = call.query, call.deps.store.pipelines
+    found, following = await store.page(call.scope, paging(query), project=query.project)
+    counts = await store.counts([one.id for one in found])
+    views = []
+    for one in found:
+        states: Counter[StepState] = Counter()
+        for status, result, reason, n in counts[one.id]:
+            states[pipelines.step_state(status, result, reason)] += n
+        views.append(_summary(one, states))
+    return Page[PipelineView](items=views, next=following)
+
+
+async def get_pipeline(call: Call[None, NoQuery]) -> PipelineView:
+    return await _view(call, await call.deps.store.pipelines.get(call.scope, call.path("ref")))
+
+
+async def stop_pipeline(call: Call[None, NoQuery]) -> PipelineView:
+    """The last steps first, so that the end of one starts none."""
+    found = await _controlled(call)
+    rows = await call.deps.store.pipelines.steps(found.id)
+    live = [row for row in reversed(rows) if _state(row) in (StepState.PENDING, StepState.RUNNING)]
+    for start in range(0, len(live), _STOPPED_AT_ONCE):
+        chunk = live[start : start + _STOPPED_AT_ONCE]
+        await asyncio.gather(*(call.deps.terminator.stop(call.scope, row.session_id) for row in chunk))
+    return await _view(call, found)
+
+
+async def retry_pipeline(call: Call[None, NoQuery]) -> PipelineView:
+    found = await _controlled(call)
+    rows = {(row.step, row.index): row for row in await call.deps.store.pipelines.steps(found.id)}
+    states = {item: _state(row) for item, row in rows.items()}
+    if running := next((row for item, row in rows.items() if states[item] is StepState.RUNNING), None):
+        raise Conflict(
+            f"step {running.step!r} of pipeline {found.name!r} still runs",
+            next_step="wait for its end, or stop the pipeline first",
+        )
+    steps = pipelines.check(found.spec)
+    again = pipelines.to_rerun(steps, states)
+    if not again:
+        raise Conflict(
+            f"no step of pipeline {found.name!r} has failed or was stopped", next_step="submit it anew"
+        )
+    # What an administrator retries for somebody runs no freer than that person's own programs.
+    owner = call.scope.owner
+    isolated = owner.isolated or owner.user != found.owner
+    scope = replace(
+        call.scope, owner=replace(owner, user=found.owner, project=found.project, isolated=isolated)
+    )
+    specs = await _resolved(replace(call, scope=scope), steps)
+    nodes = pipelines.graph(steps, again)
+    new = [
+        _new(node, position, rows[node.item].run + 1, specs)
+        for position, node in enumerate(nodes)
+        if node.item in again
+    ]
+    known = {row.position: str(row.session_id) for row in rows.values()}
+    await call.deps.store.pipelines.add_runs(scope, found, new, known)
+    return await _view(call, found)
+
+
+async def _controlled(call: Call[None, NoQuery]) -> StoredPipeline:
+    found = await call.deps.store.pipelines.get(call.scope, call.path("ref"))
+    authorization.check_control(call, f"pipeline {found.name!r}", found.owner, found.project)
+    return found
+
+
+async def _resolved(call: Call[Any, Any], steps: Sequence[Step]) -> Mapping[str, Resolved]:
+    """What each step runs, and its template. Equal requests are checked once. Raises the error of a step
+    that the caller may not run, or that fits nowhere."""
+    specs: dict[str, Resolved] = {}
+    for step in steps:
+        async with _named(step):
+            specs[step.name] = await _of_step(call, step)
+    pipelines.check_specs(steps, {name: spec for name, (spec, _) in specs.items()})
+    checked: dict[str, SessionSpec] = {}
+    for step in steps:
+        spec, template = specs[step.name]
+        masked = [name for name, value in spec.env.items() if value == MASK]
+        shape = spec.model_dump_json(exclude=_PROGRAM) + repr(masked)
+        async with _named(step):
+            if shape not in checked:
+                checked[shape] = await _checked(call, spec)
+        job = {name: getattr(checked[shape], name) for name in _OF_JOB}
+        specs[step.name] = spec.model_copy(update=job), template
+    return specs
+
+
+async def _of_step(call: Call[Any, Any], step: Step) -> Resolved:
+    if step.template is None:
+        assert step.spec is not None
+        return step.spec, None
+    try:
+        name, version = split_version(step.template)
+    except ValueError as error:
+        raise InvalidInput(str(error), next_step="name a version that exists") from None
+    found = await call.deps.store.templates.get(call.scope, name, version)
+    fields = templates.session_fields(found.template, step.parameters)
+    chosen = str(templates.merge(fields, step.overrides).get("resource_group", _DEFAULT_GROUP))
+    group = await call.deps.store.groups.get(chosen)
+    return templates.validated_merge(fields, group.options.template_defaults, step.overrides), found.ref
+
+
+async def _checked(call: Call[Any, Any], spec: SessionSpec) -> SessionSpec:
+    """``spec`` as it is stored."""
+    await check_secrets(call, spec)
+    await authorization.check_limits(call, spec)
+    await check_choice(call, spec)
+    spec = as_job(spec, await call.deps.store.groups.site(spec.resource_group))
+    if why := await call.deps.explanations.infeasible(spec):
+        raise Infeasible("; ".join(why), next_step=REASONS[Reason.INFEASIBLE].next_step)
+    return spec
+
+
+@asynccontextmanager
+async def _named(step: Step) -> AsyncIterator[None]:
+    """Errors name the step."""
+    try:
+        yield
+    except StoreUnavailable:
+        raise
+    except MoorageError as error:
+        raise type(error)(f"step {step.name!r}: {error.message}", next_step=error.next_step) from None
+
+
+def _new(node: pipelines.Node, position: int, run: int, specs: Mapping[str, Resolved]) -> NewStep:
+    (step, index), (spec, template) = node.item, specs[node.item[0]]
+    return NewStep(step, index, run, position, pipelines.with_index(spec, index), template, node.waits)
+
+
+def _state(row: StepRow) -> StepState:
+    return pipelines.step_state(row.status, row.result, row.reason)
+
+
+async def _view(call: Call[Any, Any], found: StoredPipeline) -> PipelineView:
+    rows = await call.deps.store.pipelines.steps(found.id)
+    after = {step.name: step.after for step in found.spec.steps}
+    controls = call.scope.controls(found.owner, found.project)
+    steps = [
+        StepView(
+            name=row.step,
+            index=row.index,
+            state=_state(row),
+            after=after[row.step],
+            run=row.run,
+            session_id=row.session_id,
+            session=row.session,
+            reason=row.reason,
+            detail=row.detail if controls else "",
+        )
+        for row in rows
+    ]
+    return _summary(found, Counter(step.state for step in steps)).model_copy(update={"steps": steps})
+
+
+def _summary(found: StoredPipeline, counts: Mapping[StepState, int]) -> PipelineView:
+    return PipelineView(
+        id=found.id,
+        name=found.name,
+        project=found.project,
+        user=found.owner,
+        created_at=found.created_at,
+        created_by=found.created_by,
+        state=pipelines.pipeline_state(counts),
+        counts=dict(counts),
+    )
+
+
+def _planned(call: Call[Any, Any], pipeline: PipelineSpec, new: Sequence[NewStep]) -> PlannedPipeline:
+    """As it would be created."""
+    owner = call.scope.owner
+    after = {step.name: step.after for step in pipeline.steps}
+    now = call.deps.clock.now()
+    found = StoredPipeline("", pipeline.name, owner.project, owner.user, now, call.scope.actor, pipeline)
+    steps = [
+        StepView(
+            name=one.step,
+            index=one.index,
+            state=StepState.PENDING,
+            after=after[one.step],
+            run=one.run,
+            session_id="",
+            session="",
+        )
+        for one in new
+    ]
+    counted = _summary(found, {StepState.PENDING: len(steps)})
+    return PlannedPipeline(**dict(counted) | {"steps": steps})

@@ -1,0 +1,35 @@
+"""Tables of pipelines."""
+
+from __future__ import annotations
+
+from sqlalchemy import Integer, Text
+from sqlalchemy.dialects.postgresql import JSONB
+
+from moorage.manager.store.schema import ID, TIME, table
+
+pipelines = table(
+    "pipelines",
+    ("id",),
+    {
+        "id": ID,
+        "name": Text(),
+        "project": Text(),
+        "owner": Text(),
+        "spec": JSONB(),
+        "created_at": TIME,
+        "created_by": Text(),
+    },
+)
+
+pipeline_steps = table(
+    "pipeline_steps",
+    ("pipeline_id", "step", "index", "run"),
+    {
+        "pipeline_id": ID,
+        "step": Text(),
+        "index": Integer(),
+        "run": Integer(),
+        "position": Integer(),
+        "session_id": ID,
+    },
+)

@@ -1,0 +1,188 @@
+"""Pipelines in Postgres: created with all their sessions or not at all, read with the status of each step."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import asyncpg
+from sqlalchemy import Text
+
+from moorage.common.aio.clock import Clock
+from moorage.common.model.errors import Conflict, MoorageError, NotFound, QuotaExceeded
+from moorage.common.model.ids import SessionId
+from moorage.common.model.paging import FIRST, Paging
+from moorage.common.model.pipelines import PipelineSpec
+from moorage.common.model.status import Result, Status
+from moorage.manager.identity.scope import Scope
+from moorage.manager.store import new_sessions, rows
+from moorage.manager.store.cursors import Listing
+from moorage.manager.store.database import Database
+from moorage.manager.store.new_sessions import NewSession
+from moorage.manager.store.notifier import Notifier
+from moorage.manager.store.queries import SQL
+from moorage.manager.store.schema import ID, TIME
+from moorage.manager.store.sessions import SessionStore
+from moorage.manager.workloads.pipeline_steps import Count, NewStep, StepRow, StoredPipeline
+
+_COLUMNS = {"id": ID, "name": Text(), "project": Text(), "owner": Text(), "created_at": TIME}
+_LISTING = Listing(SQL["pipeline_list"], _COLUMNS, ("name", "created_at"), ("id",), "-created_at")
+
+
+class PipelineStore:
+    def __init__(
+        self, db: Database, notifier: Notifier, sessions: SessionStore, clock: Clock, lost_grace_s: float
+    ) -> None:
+        self._db, self._notifier, self._sessions = db, notifier, sessions
+        self._clock, self._lost_grace_s = clock, lost_grace_s
+
+    async def create(self, scope: Scope, pipeline: PipelineSpec, steps: Sequence[NewStep]) -> str:
+        """Its id. Raises as ``add_runs``."""
+        pipeline_id = self._clock.new_id()
+        await self._write(scope, pipeline_id, pipeline, steps, {})
+        return pipeline_id
+
+    async def add_runs(
+        self, scope: Scope, before: StoredPipeline, steps: Sequence[NewStep], known: Mapping[int, str]
+    ) -> None:
+        """Run steps again. ``known``: the sessions by position that there are; what is pending and depends on
+        one that runs again, depends on its new run.
+
+        Raises ``NotFound`` for an unknown group, ``Conflict`` for a type that the group does not allow or
+        another retry at this moment, and ``QuotaExceeded``."""
+        await self._write(scope, before.id, before.spec, steps, known)
+
+    async def _write(
+        self,
+        scope: Scope,
+        pipeline_id: str,
+        pipeline: PipelineSpec,
+        steps: Sequence[NewStep],
+        known: Mapping[int, str],
+    ) -> None:
+        new = [self._new(scope, one) for one in steps]
+        ids = {**known, **{one.position: made.id for one, made in zip(steps, new, strict=True)}}
+        edges = [
+            (made.id, ids[at], condition)
+            for one, made in zip(steps, new, strict=True)
+            for at, condition in one.waits
+        ]
+        replaced = [(known[one.position], ids[one.position]) for one in steps if one.position in known]
+        subs = [(made.id, sub) for made in new for sub in made.subs]
+        keys = [(made.id, made.keys) for made in new if made.keys is not None]
+        try:
+            refused = await self._db.fetch(
+                SQL["pipeline_create"],
+                *new_sessions.columns(new, self._lost_grace_s),
+                [session for session, _, _ in edges],
+                [on for _, on, _ in edges],
+                [condition for _, _, condition in edges],
+                [len(one.waits) for one in steps],
+                [made.owner.isolated for made in new],
+                [made.template for made in new],
+                [json.dumps(dict(made.user_labels)) for made in new],
+                [one.step for one in steps],
+                [-1 if one.index is None else one.index for one in steps],
+                [one.run for one in steps],
+                [one.position for one in steps],
+                pipeline_id,
+                pipeline.name,
+                pipeline.model_dump_json(exclude_unset=True),
+                [old for old, _ in replaced],
+                [later for _, later in replaced],
+                [session for session, _ in subs],
+                [sub.index for _, sub in subs],
+                [sub.kernel_id for _, sub in subs],
+                [sub.secret for _, sub in subs],
+                [session for session, _ in keys],
+                [pair.private_key for _, pair in keys],
+                [pair.public_key for _, pair in keys],
+            )
+        except asyncpg.UniqueViolationError:
+            raise Conflict(
+                f"pipeline {pipeline.name!r} was retried by somebody else at the same moment",
+                next_step=f"`moorage pipelines describe {pipeline.name}` shows what runs",
+            ) from None
+        if refused:
+            raise _refused(steps, refused[0])
+        self._notifier.notify_pending([SessionId(made.id) for made in new])
+
+    def _new(self, scope: Scope, one: NewStep) -> NewSession:
+        made = self._sessions.new(scope, one.spec, None, None)
+        number = "" if one.index is None else f"-{one.index}"
+        return replace(made, name=f"{one.step}{number}-{made.id[-8:]}", template=one.template)
+
+    async def get(self, scope: Scope, ref: str) -> StoredPipeline:
+        """By id, else the newest of that name. Raises ``NotFound``."""
+        found = await self._db.fetch(
+            SQL["pipeline_find"], rows.as_uuid(ref), ref, scope.projects, scope.owner.project
+        )
+        if not found:
+            raise NotFound(f"no pipeline {ref!r}", next_step="`moorage pipelines` lists them")
+        return _stored(found[0])
+
+    async def page(
+        self, scope: Scope, paging: Paging = FIRST, *, project: str | None = None
+    ) -> tuple[list[StoredPipeline], str | None]:
+        """Newest first by default, and the cursor of the next page."""
+        projects = None if scope.projects is None else list(scope.projects)
+        found, following = await _LISTING.page(self._db, paging, projects, only={"project": project})
+        return [_stored(row) for row in found], following
+
+    async def steps(self, pipeline_id: str) -> list[StepRow]:
+        """Each in its latest run, in the order of their positions."""
+        return [_step(row) for row in await self._db.fetch(SQL["pipeline_steps"], pipeline_id)]
+
+    async def counts(self, ids: Sequence[str]) -> dict[str, list[Count]]:
+        """How many steps have a session in each status, by pipeline."""
+        found: dict[str, list[Count]] = {one: [] for one in ids}
+        for row in await self._db.fetch(SQL["pipeline_counts"], list(ids)):
+            count = Status(row["status"]), Result(row["result"]), row["reason"], row["n"]
+            found[row["pipeline_id"]].append(count)
+        return found
+
+
+def _stored(row: Any) -> StoredPipeline:
+    spec = PipelineSpec.model_validate(
+        row["spec"] if isinstance(row["spec"], dict) else json.loads(row["spec"])
+    )
+    return StoredPipeline(
+        row["id"], row["name"], row["project"], row["owner"], row["created_at"], row["created_by"], spec
+    )
+
+
+def _step(row: Any) -> StepRow:
+    return StepRow(
+        row["step"],
+        None if row["index"] == -1 else row["index"],
+        row["run"],
+        row["position"],
+        SessionId(row["id"]),
+        row["name"],
+        Status(row["status"]),
+        Result(row["result"]),
+        row["reason"],
+        row["detail"],
+    )
+
+
+def _refused(steps: Sequence[NewStep], row: Any) -> MoorageError:
+    step = steps[row["n"] - 1]
+    group = step.spec.resource_group
+    if row["problem"] == "quota":
+        return QuotaExceeded(
+            f"{row['scope']} {row['name']!r} may have {row['allowed']} pending sessions and has "
+            f"{row['there']}; the pipeline has {len(steps)} more",
+            next_step="wait until some have started, or ask an administrator for a larger quota",
+        )
+    if row["problem"] == "group":
+        return NotFound(
+            f"step {step.step!r}: resource_group {group!r} does not exist, is retired, or is not for you",
+            next_step="`moorage groups` lists them",
+        )
+    return Conflict(
+        f"step {step.step!r}: type {step.spec.type!s} is not allowed in resource_group {group!r}",
+        next_step="use another resource group; `moorage groups describe` shows what each allows",
+    )

@@ -1,0 +1,81 @@
+-- Create sessions of a pipeline, all or none: with their kernels, dependencies and history, and the pipeline ($30 id, $31
+-- name, $32 specification) unless a retry adds them to it. Ids are known, so a dependency ($19 session, $20 on which, $21
+-- condition) may name a session of this statement; the caller has checked that there is no cycle. A name that is taken, and a
+-- step that another retry has run at this moment, fail the statement.
+--
+-- `problem`: why nothing was created: `group` or `type` of input `n`, or a quota. Pending dependents of what runs again
+-- ($33 earlier session, $34 its new run) wait for the new run.
+WITH input AS (
+    SELECT * FROM unnest(
+        $1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::text[], $7::text[], $8::uuid[],
+        $9::text[], $10::float8[], $11::uuid[], $12::text[], $13::text[], $14::text[], $15::text[],
+        $16::text[], $17::text[], $18::timestamptz[], $22::int[], $23::boolean[], $24::text[], $25::text[],
+        $26::text[], $27::int[], $28::int[], $29::int[])
+    WITH ORDINALITY AS i(id, name, type, resource_group, priority, spec, slots, endpoint_id,
+                         created_by, pending_s, kernel_id, secret, scope, key, request_digest, owner, project, starts_at,
+                         dependencies, isolated, template, user_labels, step, index, run, position, n)
+), groups AS (
+    SELECT i.resource_group, i.type, i.owner, i.project, min(i.n) AS n FROM input i GROUP BY 1, 2, 3, 4
+), problem AS (
+    SELECT q.n, CASE WHEN g.name IS NULL OR g.retired_at IS NOT NULL OR NOT (
+               (jsonb_typeof(g.options -> 'projects') IS DISTINCT FROM 'array' AND jsonb_typeof(g.options -> 'users') IS DISTINCT FROM 'array')
+               OR coalesce(g.options -> 'projects' ? q.project, false) OR coalesce(g.options -> 'users' ? q.owner, false))
+           THEN 'group' ELSE 'type' END AS problem, NULL::text AS scope, NULL::text AS name, NULL::bigint AS allowed, NULL::bigint AS there
+    FROM groups q LEFT JOIN resource_groups g ON g.name = q.resource_group
+    WHERE g.name IS NULL OR g.retired_at IS NOT NULL OR NOT (
+        (jsonb_typeof(g.options -> 'projects') IS DISTINCT FROM 'array' AND jsonb_typeof(g.options -> 'users') IS DISTINCT FROM 'array')
+        OR coalesce(g.options -> 'projects' ? q.project, false) OR coalesce(g.options -> 'users' ? q.owner, false))
+      OR (jsonb_typeof(g.options -> 'session_types') = 'array' AND NOT g.options -> 'session_types' ? q.type)
+), counted AS (
+    SELECT v.scope, v.name, count(*) AS more FROM input i
+    CROSS JOIN LATERAL (VALUES ('user', i.owner), ('project', i.project), ('group', i.resource_group)) v(scope, name)
+    GROUP BY 1, 2
+), over_quota AS (
+    SELECT 1::bigint AS n, 'quota' AS problem, w.scope, w.name, w.pending::bigint AS allowed, w.there::bigint AS there
+    FROM lock_pending_quotas((SELECT array_agg(scope) FROM counted), (SELECT array_agg(name) FROM counted)) w
+    JOIN counted c USING (scope, name) WHERE w.there + c.more > w.pending
+), refused AS (
+    SELECT * FROM problem UNION ALL SELECT * FROM over_quota
+), pipeline AS (
+    INSERT INTO pipelines (id, name, project, owner, spec, created_by)
+    SELECT $30::uuid, $31::text, i.project, i.owner, $32::text::jsonb, i.created_by FROM input i
+    WHERE i.n = 1 AND NOT EXISTS (SELECT FROM refused) ON CONFLICT (id) DO NOTHING
+), created AS (
+    INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots, endpoint_id,
+                          created_by, deadline_at, owner, project, starts_at, dependencies, isolated, template, user_labels)
+    SELECT i.id, i.name, i.type, 'PENDING', i.resource_group, i.priority, i.spec::jsonb, i.slots::jsonb,
+           i.endpoint_id, i.created_by, greatest(now(), i.starts_at) + make_interval(secs => i.pending_s),
+           i.owner, i.project, i.starts_at, i.dependencies, i.isolated, i.template, i.user_labels::jsonb
+    FROM input i WHERE NOT EXISTS (SELECT FROM refused) ORDER BY i.n
+    RETURNING 1
+), kernels_added AS (
+    INSERT INTO kernels (id, session_id, attempt, status, secret)
+    SELECT i.kernel_id, i.id, 1, 'PENDING', i.secret FROM input i WHERE NOT EXISTS (SELECT FROM refused)
+), subs_added AS (
+    INSERT INTO kernels (id, session_id, attempt, status, secret, hostname, cluster_role, cluster_index)
+    SELECT u.id, u.session_id, 1, 'PENDING', u.secret, 'sub' || u.index, 'sub', u.index
+    FROM unnest($35::uuid[], $36::int[], $37::uuid[], $38::text[]) AS u(session_id, index, id, secret)
+    WHERE NOT EXISTS (SELECT FROM refused)
+), ssh_keys_added AS (
+    INSERT INTO session_keys (session_id, private_key, public_key)
+    SELECT y.session_id, y.private_key, y.public_key
+    FROM unnest($39::uuid[], $40::text[], $41::text[]) AS y(session_id, private_key, public_key)
+    WHERE NOT EXISTS (SELECT FROM refused)
+), dependencies_added AS (
+    INSERT INTO session_dependencies (session_id, depends_on, condition)
+    SELECT d.session_id, d.depends_on, d.condition
+    FROM unnest($19::uuid[], $20::uuid[], $21::text[]) AS d(session_id, depends_on, condition)
+    WHERE NOT EXISTS (SELECT FROM refused)
+), repointed AS (
+    UPDATE session_dependencies d SET depends_on = r.new
+    FROM unnest($33::uuid[], $34::uuid[]) AS r(old, new), pipeline_steps p, sessions s
+    WHERE d.depends_on = r.old AND p.session_id = d.session_id AND p.pipeline_id = $30::uuid AND s.id = d.session_id
+      AND s.status = 'PENDING' AND NOT EXISTS (SELECT FROM refused)
+), logged AS (
+    INSERT INTO session_history (session_id, revision, event, from_status, to_status, actor)
+    SELECT i.id, 1, 'created', NULL, 'PENDING', i.created_by FROM input i WHERE NOT EXISTS (SELECT FROM refused)
+), steps_added AS (
+    INSERT INTO pipeline_steps (pipeline_id, step, index, run, position, session_id)
+    SELECT $30::uuid, i.step, i.index, i.run, i.position, i.id FROM input i WHERE NOT EXISTS (SELECT FROM refused)
+)
+SELECT r.n, r.problem, r.scope, r.name, r.allowed, r.there FROM refused r ORDER BY n LIMIT 1

@@ -1,0 +1,57 @@
+"""Steps of pipelines as they are stored: those to be created, and those that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from moorage.common.model.ids import SessionId
+from moorage.common.model.pipelines import PipelineSpec
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import Result, Status
+
+
+@dataclass(frozen=True, slots=True)
+class NewStep:
+    """A session of a pipeline to be created. ``waits``: positions of those on which it depends, each with the
+    condition. ``spec``: without dependencies. ``index``: of an element of an array."""
+
+    step: str
+    index: int | None
+    run: int
+    position: int
+    spec: SessionSpec
+    template: str | None
+    waits: Sequence[tuple[int, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPipeline:
+    id: str
+    name: str
+    project: str
+    owner: str
+    created_at: datetime
+    created_by: str
+    spec: PipelineSpec
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """Latest run of a step, or of an element of its array."""
+
+    step: str
+    index: int | None
+    run: int
+    position: int
+    session_id: SessionId
+    session: str
+    status: Status
+    result: Result
+    reason: str
+    detail: str
+
+
+# Status, result, reason, and the number of such steps.
+Count = tuple[Status, Result, str, int]

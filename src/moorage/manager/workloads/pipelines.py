@@ -1,0 +1,169 @@
+"""Pipelines: their graph, what each step waits for, and what a retry runs again. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+
+from moorage.common.model.errors import InvalidInput
+from moorage.common.model.pipelines import MAX_EDGES, MAX_STEPS, Array, PipelineSpec, Step, StepState
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import TERMINAL, Result, SessionType, Status
+
+INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
+_AT_ONCE = "any"  # an element of an array waits for the end of an earlier one, however that ends
+Item = tuple[str, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A session of a pipeline. ``waits``: positions of earlier nodes, each with the condition."""
+
+    item: Item
+    waits: tuple[tuple[int, str], ...]
+
+
+def check(pipeline: PipelineSpec) -> list[Step]:
+    """Its steps, each after those that it waits for. Raises ``InvalidInput``."""
+    steps = {step.name: step for step in pipeline.steps}
+    if len(steps) < len(pipeline.steps):
+        counted = Counter(step.name for step in pipeline.steps)
+        twice = next(name for name, count in counted.items() if count > 1)
+        raise InvalidInput(f"step {twice!r} is there twice", next_step="give each step a name of its own")
+    for step in pipeline.steps:
+        for after in step.after:
+            if after.step not in steps:
+                raise InvalidInput(
+                    f"step {step.name!r} is after {after.step!r}, which is no step of the pipeline",
+                    next_step="name one of its steps",
+                )
+    try:
+        order = list(
+            TopologicalSorter({n: [a.step for a in s.after] for n, s in steps.items()}).static_order()
+        )
+    except CycleError as error:
+        cycle = " after ".join(reversed(error.args[1]))
+        raise InvalidInput(f"steps wait for each other: {cycle}", next_step="leave out one `after`") from None
+    sizes = {step.name: _size(step) for step in pipeline.steps}
+    if (total := sum(sizes.values())) > MAX_STEPS:
+        raise InvalidInput(
+            f"the pipeline has {total} steps, with the elements of arrays; allowed are {MAX_STEPS}",
+            next_step="split it, or let one session do the work of several",
+        )
+    edges = sum(sizes[s.name] * sizes[a.step] for s in pipeline.steps for a in s.after)
+    if edges > MAX_EDGES:
+        raise InvalidInput(
+            f"the steps wait for {edges} others in sum; allowed are {MAX_EDGES}",
+            next_step="put one small step between two large arrays",
+        )
+    return [steps[name] for name in order]
+
+
+def check_specs(steps: Iterable[Step], specs: Mapping[str, SessionSpec]) -> None:
+    """Raises ``InvalidInput`` for a step whose specification has what the pipeline itself says."""
+    for step in steps:
+        spec = specs[step.name]
+        for field in ("name", "depends_on", "reuse"):
+            if getattr(spec, field):
+                raise InvalidInput(
+                    f"step {step.name!r}: `spec.{field}` is not for steps",
+                    next_step="use the step's `name` and `after`, and retry for what succeeded",
+                )
+        for after in step.after:
+            if after.on == "success" and specs[after.step].type is not SessionType.BATCH:
+                raise InvalidInput(
+                    f"step {step.name!r} is after the success of {after.step!r}, which is no batch session",
+                    next_step="use `on: any`",
+                )
+
+
+def _size(step: Step) -> int:
+    return Array.parse(step.array).size if step.array else 1
+
+
+def items(step: Step) -> list[Item]:
+    """The sessions of a step."""
+    if step.array is None:
+        return [(step.name, None)]
+    array = Array.parse(step.array)
+    return [(step.name, index) for index in range(array.first, array.last + 1)]
+
+
+def graph(steps: Sequence[Step], only: Collection[Item] | None = None) -> list[Node]:
+    """One node for each session. ``steps``: as ``check`` returns them. ``only``: those of a retry that run
+    again, among which an array counts how many run at once. Positions are among all nodes."""
+    of_step: dict[str, list[int]] = {}
+    nodes: list[Node] = []
+    for step in steps:
+        conditions = dict.fromkeys((at, a.on) for a in step.after for at in of_step[a.step])
+        at_once = Array.parse(step.array).at_once if step.array else None
+        places: list[int] = []
+        running: list[int] = []
+        for item in items(step):
+            waits = dict(conditions)
+            if only is None or item in only:
+                if at_once is not None and len(running) >= at_once:
+                    waits[running[-at_once], _AT_ONCE] = None
+                running.append(len(nodes))
+            places.append(len(nodes))
+            nodes.append(Node(item, tuple(waits)))
+        of_step[step.name] = places
+    return nodes
+
+
+def with_index(spec: SessionSpec, index: int | None) -> SessionSpec:
+    """What an element of an array runs."""
+    return (
+        spec if index is None else spec.model_copy(update={"env": {**spec.env, INDEX_VARIABLE: str(index)}})
+    )
+
+
+def step_state(status: Status, result: Result, reason: str) -> StepState:
+    """State of a step whose session is so."""
+    if status is Status.PENDING:
+        return StepState.PENDING
+    if status not in TERMINAL:
+        return StepState.RUNNING
+    if reason == Reason.DEPENDENCY_FAILED:
+        return StepState.SKIPPED
+    if result is Result.SUCCESS:
+        return StepState.SUCCEEDED
+    if status is Status.CANCELLED or reason == Reason.USER_REQUESTED:
+        return StepState.STOPPED
+    if result is Result.FAILED or status is Status.ERROR:
+        return StepState.FAILED
+    return StepState.SUCCEEDED
+
+
+def pipeline_state(counts: Mapping[StepState, int]) -> StepState:
+    """State of a pipeline of so many steps in each state. One that failed has failed, whatever ran then."""
+    if counts.get(StepState.RUNNING):
+        return StepState.RUNNING
+    if counts.get(StepState.PENDING):
+        begun = any(counts.get(state) for state in StepState if state is not StepState.PENDING)
+        return StepState.RUNNING if begun else StepState.PENDING
+    for state in (StepState.FAILED, StepState.STOPPED):
+        if counts.get(state):
+            return state
+    return StepState.SUCCEEDED
+
+
+def to_rerun(steps: Sequence[Step], states: Mapping[Item, StepState]) -> set[Item]:
+    """What a retry runs again: what failed or was stopped, and what ended after that. The rest is kept; what
+    is still pending waits for the new run."""
+    followers: dict[str, list[Step]] = {}
+    for step in steps:
+        for after in step.after:
+            followers.setdefault(after.step, []).append(step)
+    again = {one for one, state in states.items() if state in (StepState.FAILED, StepState.STOPPED)}
+    waiting, seen = deque(sorted({name for name, _ in again})), set()
+    while waiting:
+        for step in followers.get(waiting.popleft(), ()):
+            if step.name not in seen:
+                seen.add(step.name)
+                waiting.append(step.name)
+                again |= {one for one in items(step) if states[one] is not StepState.PENDING}
+    return again

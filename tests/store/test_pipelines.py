@@ -1,0 +1,195 @@
+"""Pipelines in the database and over REST: all or nothing, dependencies, retry, stop, retention."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from moorage.common.model.group_options import QuotaLimits
+from moorage.common.model.reasons import Reason
+from moorage.common.model.status import ObservedState
+from moorage.manager.store import Store
+
+from .conftest import FAILED, FakeAgent, reconcile_all, schedule
+from .tenancy_harness import ROOT, Api, serve
+
+DONE = {"exit_code": 0, "reason": Reason.EXIT_ZERO}
+SPEC = {"command": ["x"], "resources": {"cpu": 1}}
+
+
+def step(name: str, *after: Any, **more: Any) -> dict[str, Any]:
+    return {"name": name, "after": list(after), "spec": SPEC} | more
+
+
+def body(*steps: dict[str, Any]) -> dict[str, Any]:
+    return {"name": "train", "steps": list(steps)}
+
+
+def states(view: dict[str, Any]) -> dict[str, str]:
+    return {
+        one["name"] + ("" if one["index"] is None else f"[{one['index']}]"): one["state"]
+        for one in view["steps"]
+    }
+
+
+async def post(
+    api: Api, caller: str, path: str, request: dict[str, Any] | None = None, *, expected: int = 201
+) -> dict[str, Any]:
+    status, text = await api.call(caller, "POST", f"/v1/pipelines{path}", request)
+    assert status == expected, text
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+async def get(api: Api, caller: str, ref: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((await api.call(caller, "GET", f"/v1/pipelines/{ref}"))[1])
+    return found
+
+
+async def play(store: Store, agent: FakeAgent, *failing: str) -> list[str]:
+    """Run all steps that may run to their end; those of these names fail. Returns them in their order."""
+    ran: list[str] = []
+    while await schedule(store):
+        rows = await store.database.fetch(
+            "SELECT k.id, p.step FROM kernels k JOIN pipeline_steps p USING (session_id) "
+            "WHERE k.status = 'SCHEDULED' ORDER BY p.position"
+        )
+        for row in rows:
+            how = FAILED if row["step"] in failing else DONE
+            agent.see(row["id"], ObservedState.EXITED, **how)
+            ran.append(row["step"])
+        await agent.report()
+        await reconcile_all(store)
+    await reconcile_all(store)
+    return ran
+
+
+async def test_steps_run_in_their_order_and_a_failed_one_ends_those_after_its_success(store: Store) -> None:
+    agent = FakeAgent(store)
+    await agent.report()
+    async with serve(store) as api:
+        steps = (
+            step("report", {"step": "train", "on": "any"}),
+            step("train", "load"),
+            step("publish", "train"),
+            step("load"),
+            step("alarm", {"step": "train", "on": "failure"}),
+        )
+        made = await post(api, "admin", "", body(*steps))
+        assert made["state"] == "pending"
+        ran = await play(store, agent, "train")
+        assert (ran[:2], sorted(ran[2:])) == (["load", "train"], ["alarm", "report"])
+        view = await get(api, "admin", "train")
+        assert states(view) == {
+            "load": "succeeded", "train": "failed", "publish": "skipped", "alarm": "succeeded",
+            "report": "succeeded",
+        }  # fmt: skip
+        assert view["state"] == "failed"
+        skipped = next(one for one in view["steps"] if one["name"] == "publish")
+        assert skipped["reason"] == "dependency-failed"
+        assert next(one for one in view["steps"] if one["name"] == "train")["session"] in skipped["detail"]
+        [listed] = json.loads((await api.call("admin", "GET", "/v1/pipelines"))[1])["items"]
+        assert (listed["state"], listed["counts"]) == ("failed", view["counts"])
+
+        await post(api, "admin", "/train/retry", expected=202)
+        ran = await play(store, agent)
+        assert (ran[0], sorted(ran[1:])) == ("train", ["publish", "report"])
+        again = await get(api, "admin", "train")
+        assert (again["state"], states(again)["alarm"]) == ("succeeded", "skipped")
+        assert [one["run"] for one in again["steps"] if one["name"] in ("load", "train")] == [1, 2]
+        await post(api, "admin", "/train/retry", expected=409)
+    assert await store.integrity.check() == []
+
+
+async def test_a_pending_step_waits_for_the_new_run_when_asked(store: Store) -> None:
+    agent = FakeAgent(store)
+    await agent.report()
+    patient = step("patient", "train", spec=SPEC | {"dependency_failed": "wait"})
+    async with serve(store) as api:
+        await post(api, "admin", "", body(step("train"), patient))
+        assert await play(store, agent, "train") == ["train"]
+        assert states(await get(api, "admin", "train")) == {"train": "failed", "patient": "pending"}
+        await post(api, "admin", "/train/retry", expected=202)
+        assert await play(store, agent) == ["train", "patient"]
+        view = await get(api, "admin", "train")
+        assert (view["state"], [one["run"] for one in view["steps"]]) == ("succeeded", [2, 1])
+
+
+async def test_an_array_runs_so_many_at_once(store: Store) -> None:
+    agent = FakeAgent(store)
+    await agent.report()
+    async with serve(store) as api:
+        made = await post(api, "admin", "", body(step("part", array="3-7%2"), step("sum", "part")))
+        assert list(states(made)) == [*(f"part[{n}]" for n in range(3, 8)), "sum"]
+        kept = await api.call("admin", "GET", f"/v1/sessions/{made['steps'][1]['session_id']}")
+        assert json.loads(kept[1])["spec"]["env"] == {"JOB_COMPLETION_INDEX": "4"}
+        assert await schedule(store) == 2
+        await post(api, "admin", "/train/stop", expected=202)
+        await reconcile_all(store)
+        assert await schedule(store) == 0
+
+
+async def test_nothing_is_created_for_a_pipeline_that_is_refused(store: Store) -> None:
+    agent = FakeAgent(store)
+    await agent.report()
+    await store.quotas.put(ROOT, "user", "mate", QuotaLimits(pending=1))
+    never = step("b", spec={"command": ["x"], "resources": {"cuda.device": 64}})
+    wrong: list[tuple[str, dict[str, Any], int, str]] = [
+        ("ann", body(step("a", "b"), step("b", "a")), 422, "wait for each other: "),
+        ("ann", body(step("a", "a")), 422, "wait for each other: a after a"),
+        ("ann", body(step("a"), step("a")), 422, "'a' is there twice"),
+        ("ann", body(step("a", "none")), 422, "'none', which is no step"),
+        ("ann", body(step("a", array="0-10000")), 422, "has 10001 steps"),
+        ("ann", body(step("a", array="0-999"), step("b", "a", array="0-999")), 422, "wait for 1000000"),
+        ("ann", body(step("a", array="5-1")), 422, "is empty"),
+        ("ann", body(), 422, "steps"),
+        ("ann", body(step("a"), never), 409, "step 'b': "),
+        ("ann", body(step("a"), step("b", spec=SPEC | {"resource_group": "none"})), 404, "step 'b': "),
+        ("ann", body(step("a", spec=SPEC | {"name": "mine"})), 422, "spec.name"),
+        ("ann", body(step("a", spec=SPEC | {"secret_env": {"A": "none"}})), 422, "step 'a': "),
+        ("ann", body(step("a", spec=None, template="none")), 404, "step 'a': "),
+        ("mate", body(step("a"), step("b")), 409, "may have 1 pending"),
+        ("viewer", body(step("a")), 403, "role"),
+    ]
+    async with serve(store) as api:
+        for caller, request, expected, message in wrong:
+            status, text = await api.call(caller, "POST", "/v1/pipelines", request)
+            assert (status, message in json.loads(text)["detail"]) == (expected, True), text
+        dry = await api.call("ann", "POST", "/v1/pipelines?dry_run=true", body(step("a")))
+        assert (dry[0], states(json.loads(dry[1]))) == (200, {"a": "pending"})
+        assert await store.database.fetch("SELECT id FROM sessions") == []
+        assert await store.database.fetch("SELECT id FROM pipelines") == []
+
+
+async def test_another_project_sees_no_pipeline_and_a_mate_changes_none(store: Store) -> None:
+    async with serve(store) as api:
+        made = await post(api, "ann", "", body(step("a", spec=SPEC | {"resources": {}})))
+        assert json.loads((await api.call("bob", "GET", "/v1/pipelines"))[1])["items"] == []
+        for path in ("train", made["id"]):
+            assert (await api.call("bob", "GET", f"/v1/pipelines/{path}"))[0] == 404
+            assert (await api.call("boss", "POST", f"/v1/pipelines/{path}/stop"))[0] == 404
+        assert (await api.call("mate", "POST", "/v1/pipelines/train/stop"))[0] == 403
+        assert (await get(api, "mate", "train"))["id"] == made["id"]
+        stopped = await post(api, "lead", "/train/stop", expected=202)
+        assert states(stopped) == {"a": "stopped"}
+        await post(api, "admin", "/train/retry", expected=202)
+        [_, again] = await store.database.fetch("SELECT owner, isolated FROM sessions ORDER BY created_at")
+        assert (again["owner"], again["isolated"]) == ("ann", True)
+
+
+async def test_a_pipeline_is_deleted_with_its_sessions(store: Store) -> None:
+    agent = FakeAgent(store)
+    await agent.report()
+    async with serve(store) as api:
+        await post(api, "admin", "", body(step("a"), step("b", "a")))
+        await play(store, agent)
+        agent.seen.clear()
+        await agent.report()
+    assert await store.retention.delete_sessions(3600) == 0
+    old = "now() - interval '1 day'"
+    await store.database.fetch(f"UPDATE sessions SET created_at = {old}, status_since = {old}")
+    assert await store.retention.delete_sessions(3600) == 0
+    assert len(await store.database.fetch("SELECT id FROM pipelines")) == 1
+    await store.database.fetch(f"UPDATE pipelines SET created_at = {old}")
+    assert [await store.retention.delete_sessions(3600) for _ in range(2)] == [1, 1]
+    assert await store.database.fetch("SELECT id FROM pipelines") == []

@@ -1,0 +1,144 @@
+"""Pipelines: order, conditions, arrays, and what a retry runs again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moorage.cli.commands.pipelines import tree
+from moorage.common.model.errors import InvalidInput
+from moorage.common.model.pipelines import Array, PipelineSpec, StepState
+from moorage.common.model.reasons import Reason
+from moorage.common.model.status import Result, Status
+from moorage.common.views.pipelines import StepView
+from moorage.manager.workloads import pipelines
+
+SUCCEEDED, FAILED, SKIPPED = StepState.SUCCEEDED, StepState.FAILED, StepState.SKIPPED
+SPEC = {"command": ["x"]}
+CONDITIONS = ("success", "failure", "any")
+
+
+def pipeline(*steps: dict[str, Any]) -> PipelineSpec:
+    made = [{"spec": SPEC} | step for step in steps]
+    return PipelineSpec.model_validate({"name": "p", "steps": made})
+
+
+@pytest.mark.parametrize("text", ["", "1", "3-2", "0-9%0", "a-b", "0-9%", "-1-3", "0-9999999999"])
+def test_an_array_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="array"):
+        Array.parse(text)
+
+
+def test_yaml_reads_the_key_on_as_true() -> None:
+    spec = pipeline({"name": "a"}, {"name": "b", "after": [{"step": "a", True: "failure"}]})
+    assert spec.steps[1].after[0].on == "failure"
+
+
+def test_ten_thousand_steps_are_allowed_and_no_more() -> None:
+    assert len(pipelines.graph(pipelines.check(pipeline({"name": "a", "array": "1-10000"})))) == 10_000
+    with pytest.raises(InvalidInput, match="10001 steps"):
+        pipelines.check(pipeline({"name": "a", "array": "1-10000"}, {"name": "b"}))
+
+
+@pytest.mark.parametrize(
+    ("status", "result", "reason", "state"),
+    [
+        (Status.PENDING, Result.UNDEFINED, "", StepState.PENDING),
+        (Status.TERMINATING, Result.UNDEFINED, "", StepState.RUNNING),
+        (Status.TERMINATED, Result.SUCCESS, Reason.EXIT_ZERO, SUCCEEDED),
+        (Status.TERMINATED, Result.FAILED, Reason.EXIT_NONZERO, FAILED),
+        (Status.ERROR, Result.UNDEFINED, Reason.AGENT_LOST, FAILED),
+        (Status.CANCELLED, Result.UNDEFINED, Reason.DEPENDENCY_FAILED, SKIPPED),
+        (Status.CANCELLED, Result.UNDEFINED, Reason.USER_REQUESTED, StepState.STOPPED),
+        (Status.TERMINATED, Result.FAILED, Reason.USER_REQUESTED, StepState.STOPPED),
+    ],
+)
+def test_the_state_of_a_step_follows_from_its_session(
+    status: Status, result: Result, reason: str, state: StepState
+) -> None:
+    assert pipelines.step_state(status, result, reason) is state
+
+
+@st.composite
+def pipelines_of(draw: st.DrawFn) -> PipelineSpec:
+    steps: list[dict[str, Any]] = []
+    for number in range(draw(st.integers(1, 7))):
+        earlier = draw(st.lists(st.integers(0, number - 1), unique=True, max_size=3)) if number else []
+        after = [{"step": f"s{one}", "on": draw(st.sampled_from(CONDITIONS))} for one in earlier]
+        array = draw(st.sampled_from([None, None, "0-2", "1-5%2"]))
+        steps.append({"name": f"s{number}", "after": after, "array": array})
+    return pipeline(*draw(st.permutations(steps)))
+
+
+def met(state: StepState, on: str) -> bool:
+    return on == "any" or state is (SUCCEEDED if on == "success" else FAILED)
+
+
+def play(nodes: list[pipelines.Node], fails: set[int], at_once: dict[str, int]) -> list[StepState]:
+    """Runs all nodes as the database's rules say: one whose conditions hold runs, one whose cannot is
+    skipped."""
+    ended: dict[int, StepState] = {}
+    running: list[int] = []
+    while len(ended) < len(nodes):
+        for at, node in enumerate(nodes):
+            if at in ended or at in running or any(one not in ended for one, _ in node.waits):
+                continue
+            if all(met(ended[one], on) for one, on in node.waits):
+                running.append(at)
+            else:
+                ended[at] = SKIPPED
+        for name, limit in at_once.items():
+            assert sum(nodes[at].item[0] == name for at in running) <= limit
+        if running:
+            at = running.pop()
+            ended[at] = FAILED if at in fails else SUCCEEDED
+    return [ended[at] for at in range(len(nodes))]
+
+
+@given(pipelines_of(), st.data())
+def test_each_step_runs_after_its_conditions_and_the_end_is_what_the_graph_implies(
+    spec: PipelineSpec, data: st.DataObject
+) -> None:
+    steps = pipelines.check(spec)
+    nodes = pipelines.graph(steps)
+    at_once = {s.name: 2 for s in steps if s.array and "%" in s.array}
+    fails = data.draw(st.sets(st.integers(0, len(nodes) - 1)))
+    ended = dict(zip([node.item for node in nodes], play(nodes, fails, at_once), strict=True))
+    for step in steps:
+        conditions = [
+            met(ended[item], after.on)
+            for after in step.after
+            for item in pipelines.items(next(s for s in steps if s.name == after.step))
+        ]
+        for item in pipelines.items(step):
+            assert (ended[item] is SKIPPED) != all(conditions)
+    failed = FAILED in ended.values()
+    counts = {state: list(ended.values()).count(state) for state in StepState}
+    assert pipelines.pipeline_state(counts) is (FAILED if failed else SUCCEEDED)
+
+    again = pipelines.to_rerun(steps, ended)
+    assert {item for item, state in ended.items() if state is FAILED} <= again
+    second = pipelines.graph(steps, again)
+    assert [node.item for node in second] == [node.item for node in nodes]
+    for node in second:
+        followed = {second[at].item for at, _ in node.waits}
+        assert node.item in again or not followed & again or node.item[0] in {one for one, _ in again}
+
+
+def test_the_tree_shows_depth_conditions_and_progress() -> None:
+    def view(name: str, state: StepState, *after: str, index: int | None = None, run: int = 1) -> StepView:
+        return StepView.model_validate(
+            {"name": name, "state": state, "index": index, "run": run, "session_id": "", "session": ""}
+            | {"after": [{"step": one} for one in after], "reason": "exit-nonzero"}
+        )
+
+    steps = [view("load", SUCCEEDED), view("part", SUCCEEDED, "load", index=0)]
+    steps += [view("part", StepState.PENDING, "load", index=1), view("end", FAILED, "part", run=2)]
+    assert tree(steps) == [
+        "load [succeeded]",
+        "  └─ part [0-1: 1 pending, 1 succeeded] after load",
+        "    └─ end [failed, run 2: exit-nonzero] after part",
+    ]
