@@ -9,7 +9,15 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
 from moorage.common.model.group_options import GroupOptions as GroupOptions
 from moorage.common.model.group_options import QuotaScope
@@ -37,6 +45,11 @@ class View(BaseModel):
 def masked_spec(spec: Workload) -> dict[str, Any]:
     """The spec as answers show it: without the values of variables that look like secrets."""
     return masked(spec.model_dump(mode="json", exclude={"user_labels"}))
+
+
+def _checked_once(spec: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    """A spec passes as it is: pydantic would run all checks of the model again."""
+    return spec if isinstance(spec, SessionSpec) else validate(spec)
 
 
 def masked(spec: dict[str, Any]) -> dict[str, Any]:
@@ -140,7 +153,7 @@ class SessionView(View):
         None, description="End of the backoff before the next run; null outside of one."
     )
     slots: dict[str, int]
-    spec: Annotated[SessionSpec, PlainSerializer(masked_spec)]
+    spec: Annotated[SessionSpec, WrapValidator(_checked_once), PlainSerializer(masked_spec)]
     template: str | None = Field(None, description="NAME@VERSION of the template that it was made from.")
     adopted_from: str | None = Field(
         None, description="The equal session whose run it shares; its status and result are shown."

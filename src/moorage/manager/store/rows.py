@@ -30,7 +30,6 @@ def mirrored(row: Row) -> dict[str, Any]:
 
 
 def session_view(row: Row, kernels: Iterable[Row], endpoint: str | None) -> resources.SessionView:
-    spec = SessionSpec.model_validate(row["spec"])
     return resources.SessionView(
         id=row["id"],
         name=row["name"],
@@ -53,12 +52,27 @@ def session_view(row: Row, kernels: Iterable[Row], endpoint: str | None) -> reso
         requeues=row["requeues"],
         not_before=row["not_before"],
         slots=row["slots"],
-        spec=spec,
+        spec=stored_spec(row["spec_text"]),
         template=row["template"],
         user_labels=row["user_labels"],
         kernels=[kernel_view(k) for k in kernels],
         hold=_hold(row) if row["status"] == Status.PENDING and row["adopted_from"] is None else None,
     )
+
+
+# Bounds of the memory of specs: an entry of the greatest size takes some 15 KB.
+_KEPT_SPECS, _KEPT_SPEC_CHARS = 2048, 4096
+
+
+def stored_spec(text: str) -> SessionSpec:
+    """The spec of a session as stored. To validate one takes as long as all else about a row of a listing,
+    and the pages that people look at show the same sessions again and again."""
+    return _kept_spec(text) if len(text) <= _KEPT_SPEC_CHARS else SessionSpec.model_validate_json(text)
+
+
+@lru_cache(maxsize=_KEPT_SPECS)
+def _kept_spec(text: str) -> SessionSpec:
+    return SessionSpec.model_validate_json(text)
 
 
 def _hold(row: Row) -> resources.Hold | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, Unpack
 
 import asyncpg
-from sqlalchemy import Integer, select, text
+from sqlalchemy import Integer, Text, cast, select, text
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import InvalidInput
@@ -317,17 +318,19 @@ class SessionStore:
             conditions = (*conditions, s.c.project.in_(scope.projects))
         o = s.alias("shared")
         of_shared = [o.c[name].label(f"shared_{name}") for name in rows.MIRRORED]
+        columns = [column for column in s.c if column is not s.c.spec]
+        spec = cast(s.c.spec, Text).label("spec_text")
         statement = (
-            select(s, e.c.name.label("endpoint_name"), *of_shared)
+            select(*columns, spec, e.c.name.label("endpoint_name"), *of_shared)
             .select_from(s.outerjoin(e, s.c.endpoint_id == e.c.id).outerjoin(o, s.c.adopted_from == o.c.id))
             .where(*conditions)
         )
         shown, following = await fetch_page(self._db, statement, _ORDER, paging)
         kernels = await self._db.fetch(SQL["session_kernels"], [r["id"] for r in shown])
-        views = [
-            rows.session_view(r, [k for k in kernels if k["session_id"] == r["id"]], r["endpoint_name"])
-            for r in shown
-        ]
+        of_session = defaultdict[str, list[Any]](list)
+        for kernel in kernels:
+            of_session[kernel["session_id"]].append(kernel)
+        views = [rows.session_view(r, of_session[r["id"]], r["endpoint_name"]) for r in shown]
         views = await self._concealed(scope, views)
         return resources.Page[resources.SessionView](items=views, next=following)
 

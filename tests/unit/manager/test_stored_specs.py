@@ -1,0 +1,38 @@
+"""Specs of sessions in listings: validated once, and kept while they are small."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from pydantic import ValidationError
+
+from moorage.common.model.spec import SessionSpec
+from moorage.common.views.resources import SessionView
+from moorage.manager.store.rows import stored_spec
+
+
+def text(env: dict[str, str]) -> str:
+    return SessionSpec(name="job", command=["x"], env=env).model_dump_json(exclude_none=True)
+
+
+def test_a_small_spec_is_parsed_once_and_a_large_one_is_not_kept() -> None:
+    small, large = text({"A": "1"}), text({"A": "1" * 5000})
+    assert stored_spec(small) is stored_spec(small)
+    assert stored_spec(large) == stored_spec(large)
+    assert stored_spec(large) is not stored_spec(large)
+
+
+def test_a_view_takes_a_spec_as_it_is_and_checks_any_other() -> None:
+    spec, now = stored_spec(text({"TOKEN": "x", "A": "1"})), datetime(2026, 1, 1, tzinfo=UTC)
+    fields = {
+        "id": "1", "name": "job", "type": "batch", "status": "PENDING", "result": "UNDEFINED", "reason": "",
+        "detail": "", "resource_group": "default", "priority": 10, "attempt": 1, "revision": 1,
+        "created_at": now, "status_since": now, "deadline_at": None, "user": "ann", "project": "vision",
+        "isolated": False, "slots": {}, "spec": spec, "kernels": [],
+    }  # fmt: skip
+    view = SessionView.model_validate(fields)
+    assert view.spec is spec
+    assert view.model_dump()["spec"]["env"] == {"TOKEN": "***", "A": "1"}
+    with pytest.raises(ValidationError, match="requires `image`"):
+        SessionView.model_validate(fields | {"spec": {"command": ["x"], "runtime": "docker"}})
