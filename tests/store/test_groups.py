@@ -127,3 +127,18 @@ async def test_an_agents_group_exists(store: Store) -> None:
     assert (await store.groups.get("new")).agents == 1
     with pytest.raises(asyncpg.ForeignKeyViolationError):
         await store.database.fetch("UPDATE agents SET assigned_group = 'nowhere'")
+
+
+async def test_a_group_tells_what_its_agents_run_and_each_runtime_what_it_is_like(
+    store: Store, api: Api
+) -> None:
+    assert json.loads((await api.call("ann", "GET", "/v1/groups/default"))[1])["runtimes"] == []
+    await FakeAgent(store).report()
+    offered = json.loads((await api.call("ann", "GET", "/v1/groups/default"))[1])["runtimes"]
+    known = {
+        one["name"]: one for one in json.loads((await api.call("ann", "GET", "/v1/runtimes"))[1])["items"]
+    }
+    assert offered
+    assert set(offered) <= set(known)
+    assert known["docker"]["images"]
+    assert "partition" in known["slurm"]["job_fields"]

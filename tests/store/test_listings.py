@@ -28,6 +28,7 @@ WHOLE = {
     "/v1/stats/sessions": "a snapshot with a limit of its own",
     "/v1/stats/agents": "a snapshot",
     "/v1/limits": "the limits in use now",
+    "/v1/runtimes": "a table of the program",
 }
 # Their order is the point: time, or the position in a log.
 FIXED_ORDER = {"/v1/scheduler/decisions", "/v1/scheduler/runs", "/v1/usage", "/v1/occupancy"}

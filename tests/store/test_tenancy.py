@@ -44,6 +44,7 @@ TENANT |= {"pipelines", "templates", "usage", "limits", "metrics", "events", "ov
 PLATFORM = {
     "agents",
     "groups",
+    "runtimes",
     "scheduler",
     "users",
     "join-tokens",

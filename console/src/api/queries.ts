@@ -43,6 +43,13 @@ export const groupsQuery = queryOptions({
   queryFn: () => everyPage((query) => unwrap(api.GET("/v1/groups", { params: { query } }))),
 });
 
+/** What each runtime is like. It changes with the manager's version only. */
+export const runtimesQuery = queryOptions({
+  queryKey: ["runtimes"],
+  queryFn: async () => (await unwrap(api.GET("/v1/runtimes"))).items,
+  staleTime: Number.POSITIVE_INFINITY,
+});
+
 export const agentsQuery = queryOptions({
   queryKey: ["agents"],
   queryFn: () => everyPage((query) => unwrap(api.GET("/v1/agents", { params: { query } }))),

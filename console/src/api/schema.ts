@@ -88,6 +88,46 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sessions/{ref}/idle": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show when a session ends because nobody uses it, by criterion
+         * @description Show when a session ends because nobody uses it, by criterion. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
+        get: operations["get_idle"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sessions/{ref}/extend": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Keep a session that would end because nobody uses it
+         * @description Keep a session that would end because nobody uses it. For members, about what is their own; for project admins, about the project's. A key with scopes needs `sessions:write`.
+         */
+        post: operations["extend_session"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sessions/{ref}/logs": {
         parameters: {
             query?: never;
@@ -142,6 +182,166 @@ export interface paths {
         get: operations["exec_in_session"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sessions/{ref}/executions/completions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Complete code in a code kernel of a session
+         * @description Complete code in a code kernel of a session. For members, about what is their own; for project admins, about the project's. A key with scopes needs `sessions:write`.
+         */
+        post: operations["complete"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sessions/{ref}/executions/{run_id}/input": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Answer a run of code that waits for input
+         * @description Answer a run of code that waits for input. For members, about what is their own; for project admins, about the project's. A key with scopes needs `sessions:write`.
+         */
+        post: operations["give_input"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sessions/{ref}/executions/{run_id}/interrupt": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Interrupt a run of code, or remove it from its queue
+         * @description Interrupt a run of code, or remove it from its queue. For members, about what is their own; for project admins, about the project's. A key with scopes needs `sessions:write`.
+         */
+        post: operations["interrupt"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sessions/{ref}/executions/{run_id}/events": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Follow what a run of code prints, up to its end: as server-sent events, or in a WebSocket
+         * @description Follow what a run of code prints, up to its end: as server-sent events, or in a WebSocket. For members, about what is their own; for project admins, about the project's. A key with scopes needs `sessions:write`.
+         */
+        get: operations["follow"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sessions/{ref}/executions/{run_id}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Read on in a run of code
+         * @description Read on in a run of code. For members, about what is their own; for project admins, about the project's. A key with scopes needs `sessions:read`.
+         */
+        get: operations["get_execution"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sessions/{ref}/executions": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Run code in a session; what it defines lasts for the next run
+         * @description Run code in a session; what it defines lasts for the next run. For members, about what is their own; for project admins, about the project's. A key with scopes needs `sessions:write`.
+         */
+        post: operations["execute"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sessions/{ref}/code-kernels": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the kernelspecs of a session and the states of their code kernels
+         * @description List the kernelspecs of a session and the states of their code kernels. For members, about what is their own; for project admins, about the project's. A key with scopes needs `sessions:read`.
+         */
+        get: operations["list_kernels"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/sessions/{ref}/code-kernels/{language}/restart": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * End a code kernel and its runs: the next run starts with nothing defined
+         * @description End a code kernel and its runs: the next run starts with nothing defined. For members, about what is their own; for project admins, about the project's. A key with scopes needs `sessions:write`.
+         */
+        post: operations["restart_kernel"];
         delete?: never;
         options?: never;
         head?: never;
@@ -616,6 +816,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/runtimes": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the runtimes and what each is like. `runtimes` of a resource group are those that its agents offer
+         * @description List the runtimes and what each is like. `runtimes` of a resource group are those that its agents offer. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
+        get: operations["list_runtimes"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/groups": {
         parameters: {
             query?: never;
@@ -702,13 +922,13 @@ export interface paths {
         get: operations["get_quota"];
         /**
          * Set the quota of a user, a project or a resource group
-         * @description Set the quota of a user, a project or a resource group. For administrators. A key with scopes needs `admin`.
+         * @description Set the quota of a user, a project or a resource group. For administrators. A key with scopes needs `admin`. With If-Match, it is refused (412) if somebody else has changed the resource.
          */
         put: operations["put_quota"];
         post?: never;
         /**
          * Delete a quota, which removes its limits
-         * @description Delete a quota, which removes its limits. For administrators. A key with scopes needs `admin`.
+         * @description Delete a quota, which removes its limits. For administrators. A key with scopes needs `admin`. With If-Match, it is refused (412) if somebody else has changed the resource.
          */
         delete: operations["delete_quota"];
         options?: never;
@@ -830,7 +1050,7 @@ export interface paths {
         get: operations["get_template"];
         /**
          * Add a version of a template, which becomes the latest. The same template again adds none.
-         * @description Add a version of a template, which becomes the latest. The same template again adds none. For members of the project. A key with scopes needs `sessions:write`.
+         * @description Add a version of a template, which becomes the latest. The same template again adds none. For members of the project. A key with scopes needs `sessions:write`. With If-Match, it is refused (412) if somebody else has changed the resource.
          */
         put: operations["put_template"];
         post?: never;
@@ -1207,7 +1427,7 @@ export interface paths {
         head?: never;
         /**
          * Change a user: its e-mail, status or role on the platform
-         * @description Change a user: its e-mail, status or role on the platform. For administrators. A key with scopes needs `admin`.
+         * @description Change a user: its e-mail, status or role on the platform. For administrators. A key with scopes needs `admin`. With If-Match, it is refused (412) if somebody else has changed the resource.
          */
         patch: operations["update_user"];
         trace?: never;
@@ -1299,7 +1519,7 @@ export interface paths {
         head?: never;
         /**
          * Change a project: its status and limits
-         * @description Change a project: its status and limits. For administrators. A key with scopes needs `admin`.
+         * @description Change a project: its status and limits. For administrators. A key with scopes needs `admin`. With If-Match, it is refused (412) if somebody else has changed the resource.
          */
         patch: operations["update_project"];
         trace?: never;
@@ -1351,7 +1571,7 @@ export interface paths {
         head?: never;
         /**
          * Change the restrictions and the expiry of a key
-         * @description Change the restrictions and the expiry of a key. For members, about what is their own; for project admins, about the project's. A key with scopes needs `admin`.
+         * @description Change the restrictions and the expiry of a key. For members, about what is their own; for project admins, about the project's. A key with scopes needs `admin`. With If-Match, it is refused (412) if somebody else has changed the resource.
          */
         patch: operations["update_key"];
         trace?: never;
@@ -2114,6 +2334,30 @@ export interface components {
             down_delay_s?: number;
         };
         /**
+         * Bounds
+         * @description A limit that administrators set, and within which users choose their own.
+         */
+        Bounds: {
+            /**
+             * Default S
+             * @description For sessions that choose none; null: `max_s`, and with that null no limit.
+             * @default null
+             */
+            default_s?: number | null;
+            /**
+             * Min S
+             * @description The shortest that a session may choose, in seconds.
+             * @default 0
+             */
+            min_s?: number;
+            /**
+             * Max S
+             * @description The longest that a session may choose; null: any, and `never`.
+             * @default null
+             */
+            max_s?: number | null;
+        };
+        /**
          * CaView
          * @description The CA of the links and its rotation.
          */
@@ -2197,6 +2441,61 @@ export interface components {
             sub?: components["schemas"]["SubKernels"] | null;
         };
         /**
+         * CodeKernelView
+         * @description A kernelspec of a session, and the state of its code kernel.
+         */
+        CodeKernelView: {
+            /** Name */
+            name: string;
+            /** Language */
+            language: string;
+            /** Display Name */
+            display_name: string;
+            /**
+             * State
+             * @enum {string}
+             */
+            state: "none" | "idle" | "busy";
+        };
+        /**
+         * CompletionSpec
+         * @description A request for completions of code.
+         */
+        CompletionSpec: {
+            /** Code */
+            code: string;
+            /**
+             * Cursor
+             * @description Position in the code, in characters. Default: its end.
+             * @default null
+             */
+            cursor?: number | null;
+            /**
+             * Language
+             * @description Name of a kernelspec of the session, or a language: the first kernelspec of it.
+             * @default python
+             */
+            language?: string;
+            /**
+             * Kernel
+             * @description Kernel of a cluster session to run in, such as sub1.
+             * @default main1
+             */
+            kernel?: string;
+        };
+        /**
+         * CompletionView
+         * @description ``matches`` replace the characters from ``cursor_start`` to ``cursor_end``.
+         */
+        CompletionView: {
+            /** Matches */
+            matches: string[];
+            /** Cursor Start */
+            cursor_start: number;
+            /** Cursor End */
+            cursor_end: number;
+        };
+        /**
          * Condition
          * @description A condition that must hold before agents are considered.
          */
@@ -2225,6 +2524,19 @@ export interface components {
              * @default null
              */
             stop_after_s?: number | null;
+        };
+        /** CriterionView */
+        CriterionView: {
+            /**
+             * Name
+             * @description traffic, utilization or lifetime.
+             */
+            name: string;
+            /**
+             * Remaining S
+             * @description Seconds until it is met; 0 or less: it is. null: never, or not observed now.
+             */
+            remaining_s: number | null;
         };
         /**
          * DecisionPage
@@ -2839,6 +3151,18 @@ export interface components {
              */
             late_successor?: components["schemas"]["LateSuccessor"] | null;
             /**
+             * Start Times
+             * @description Of its jobs, by resource group of kind hpc.
+             * @default []
+             */
+            start_times?: components["schemas"]["StartTimes"][];
+            /**
+             * Expected At
+             * @description When the next replica is expected to be ready. null: none starts, or unknown.
+             * @default null
+             */
+            expected_at?: string | null;
+            /**
              * Scalings
              * @description Changes of the number of replicas by autoscaling so far.
              * @default 0
@@ -2850,6 +3174,158 @@ export interface components {
              * @default []
              */
             sessions?: components["schemas"]["ReplicaView"][];
+        };
+        /**
+         * ExecutionInput
+         * @description An answer to a run that waits for input.
+         */
+        ExecutionInput: {
+            /** Text */
+            text: string;
+            /**
+             * After
+             * @description `next` of the previous answer.
+             * @default 0
+             */
+            after?: number;
+            /**
+             * Wait S
+             * @default 2
+             */
+            wait_s?: number;
+            /**
+             * Kernel
+             * @description Kernel of a cluster session to run in, such as sub1.
+             * @default main1
+             */
+            kernel?: string;
+        };
+        /**
+         * ExecutionSpec
+         * @description A run of code in a session.
+         */
+        ExecutionSpec: {
+            /**
+             * Mode
+             * @description query: `code` in the code kernel of `language`. batch: the commands `clean`, `build` and `exec`, each by a shell in the workspace.
+             * @default query
+             * @enum {string}
+             */
+            mode?: "query" | "batch";
+            /**
+             * Code
+             * @default
+             */
+            code?: string;
+            /**
+             * Language
+             * @description Name of a kernelspec of the session, or a language: the first kernelspec of it.
+             * @default python
+             */
+            language?: string;
+            /**
+             * Clean
+             * @description Command of a batch run that comes first.
+             * @default
+             */
+            clean?: string;
+            /**
+             * Build
+             * @description Command of a batch run; if it fails, `exec` is not run.
+             * @default
+             */
+            build?: string;
+            /**
+             * Exec
+             * @description Command of a batch run whose exit code is that of the run.
+             * @default
+             */
+            exec?: string;
+            /**
+             * Run Id
+             * @description Makes the request safe to repeat: the same id is the same run. Default: new.
+             * @default null
+             */
+            run_id?: string | null;
+            /**
+             * Timeout S
+             * @description After this time the run is interrupted, and if that does not help, its kernel killed.
+             * @default 3600
+             */
+            timeout_s?: number;
+            /**
+             * Wait S
+             * @description Longest wait for an end, a wish for input or the end of a stage, in seconds.
+             * @default 2
+             */
+            wait_s?: number;
+            /**
+             * Stdin
+             * @description Whether the code may ask for input.
+             * @default true
+             */
+            stdin?: boolean;
+            /**
+             * Kernel
+             * @description Kernel of a cluster session to run in, such as sub1.
+             * @default main1
+             */
+            kernel?: string;
+        };
+        /**
+         * ExecutionView
+         * @description A part of what a run has printed, and its status at the end of this part.
+         *
+         *     Read on with `after` set to `next` until the status is finished or exec-timeout.
+         */
+        ExecutionView: {
+            /** Run Id */
+            run_id: string;
+            /**
+             * Kernel
+             * @description The kernelspec that runs it, or batch.
+             */
+            kernel: string;
+            status: components["schemas"]["RunStatus"];
+            /**
+             * Console
+             * @description Items by `type`: stream (`name`, `text`); display and result (`data`: text by MIME type, binary data in base64); error (`name`, `message`, `traceback`); input (`prompt`, `password`); answered; clear; stage (`stage`, `exit_code`); truncated, gap: output was dropped; end.
+             */
+            console: {
+                [key: string]: unknown;
+            }[];
+            /** Next */
+            next: number;
+            /**
+             * Exit Code
+             * @description 0: the code ran to its end. Null: not known.
+             * @default null
+             */
+            exit_code?: number | null;
+            /**
+             * Reason
+             * @description Why it has ended, if not by itself.
+             * @default
+             */
+            reason?: string;
+            /**
+             * Waiting For
+             * @description So many runs come before it, the one that runs not counted.
+             * @default 0
+             */
+            waiting_for?: number;
+        };
+        /**
+         * Extension
+         * @description The body of ``POST /v1/sessions/{ref}/extend``.
+         */
+        Extension: {
+            /**
+             * Seconds
+             * @description It does not end before so long from now. null: as long as is allowed.
+             * @default null
+             */
+            seconds?: number | null;
         };
         /**
          * Fallback
@@ -3114,6 +3590,13 @@ export interface components {
              */
             session_types?: components["schemas"]["SessionType"][] | null;
             /**
+             * Reuse
+             * @description Whether an equal batch session takes the place of one that does not say.
+             * @default never
+             * @enum {string}
+             */
+            reuse?: "never" | "success" | "live" | "both";
+            /**
              * Slot Priority
              * @description Slots by which agents are compared first, before devices, cpu and mem.
              * @default []
@@ -3156,6 +3639,11 @@ export interface components {
             template_defaults?: {
                 [key: string]: unknown;
             };
+            /**
+             * @description When its interactive sessions count as unused and end. null: as each chooses.
+             * @default null
+             */
+            idle?: components["schemas"]["IdlePolicy"] | null;
             /**
              * @description Preemption options; null: sessions are never preempted.
              * @default null
@@ -3237,6 +3725,17 @@ export interface components {
              * @default
              */
             changed_by?: string;
+            /**
+             * @description Of jobs of its site, in the answer for one group. null: none has become ready.
+             * @default null
+             */
+            start_times?: components["schemas"]["StartTimes"] | null;
+            /**
+             * Runtimes
+             * @description Runtimes that its live agents offer.
+             * @default []
+             */
+            runtimes?: ("process" | "docker" | "slurm" | "heappe" | "fake")[];
         };
         /** Health */
         Health: {
@@ -3432,6 +3931,187 @@ export interface components {
              */
             successor_at?: number;
         };
+        /**
+         * IdleChoice
+         * @description Idle criteria that a session chooses, within the bounds of its resource group.
+         */
+        IdleChoice: {
+            /**
+             * Traffic S
+             * @description End it after so long without traffic to its apps and without `moorage exec`; never: do not. null: as its resource group says.
+             * @default null
+             */
+            traffic_s?: number | "never" | null;
+            /**
+             * Lifetime S
+             * @description End it when it has run so long. null: as its resource group says.
+             * @default null
+             */
+            lifetime_s?: number | "never" | null;
+            /**
+             * @description Only where its resource group has no thresholds. null: as the group says.
+             * @default null
+             */
+            utilization?: components["schemas"]["Utilization"] | null;
+        };
+        /**
+         * IdlePolicy
+         * @description Idle criteria of a resource group.
+         */
+        IdlePolicy: {
+            /**
+             * @description Time without traffic to its apps and without `moorage exec`. null: as it chooses.
+             * @default null
+             */
+            traffic?: components["schemas"]["Bounds"] | null;
+            /**
+             * @description Time that it runs, whatever it does. null: as the session chooses.
+             * @default null
+             */
+            lifetime?: components["schemas"]["Bounds"] | null;
+            /**
+             * @description Use of what it was allocated. null: as the session chooses.
+             * @default null
+             */
+            utilization?: components["schemas"]["Utilization"] | null;
+            /**
+             * Grace S
+             * @description Time after the start that never counts as idle, in seconds.
+             * @default 0
+             */
+            grace_s?: number;
+            /**
+             * Warning S
+             * @description How long before its end a session is warned. It never ends earlier than warned.
+             * @default 300
+             */
+            warning_s?: number;
+            /**
+             * End When
+             * @description A session ends when any of its criteria is met, or only when all of them are.
+             * @default any
+             * @enum {string}
+             */
+            end_when?: "any" | "all";
+            /**
+             * Extension S
+             * @description The longest that an extension keeps a session; 0: none is allowed.
+             * @default 3600
+             */
+            extension_s?: number;
+            /**
+             * Extensions
+             * @description How often a session may be extended.
+             * @default 3
+             */
+            extensions?: number;
+            /**
+             * Projects
+             * @description Rules for sessions of these projects, in place of those of the group.
+             * @default {}
+             */
+            projects?: {
+                [key: string]: components["schemas"]["IdleRules"];
+            };
+        };
+        /**
+         * IdleRules
+         * @description Idle criteria of interactive sessions.
+         */
+        IdleRules: {
+            /**
+             * @description Time without traffic to its apps and without `moorage exec`. null: as it chooses.
+             * @default null
+             */
+            traffic?: components["schemas"]["Bounds"] | null;
+            /**
+             * @description Time that it runs, whatever it does. null: as the session chooses.
+             * @default null
+             */
+            lifetime?: components["schemas"]["Bounds"] | null;
+            /**
+             * @description Use of what it was allocated. null: as the session chooses.
+             * @default null
+             */
+            utilization?: components["schemas"]["Utilization"] | null;
+            /**
+             * Grace S
+             * @description Time after the start that never counts as idle, in seconds.
+             * @default 0
+             */
+            grace_s?: number;
+            /**
+             * Warning S
+             * @description How long before its end a session is warned. It never ends earlier than warned.
+             * @default 300
+             */
+            warning_s?: number;
+            /**
+             * End When
+             * @description A session ends when any of its criteria is met, or only when all of them are.
+             * @default any
+             * @enum {string}
+             */
+            end_when?: "any" | "all";
+            /**
+             * Extension S
+             * @description The longest that an extension keeps a session; 0: none is allowed.
+             * @default 3600
+             */
+            extension_s?: number;
+            /**
+             * Extensions
+             * @description How often a session may be extended.
+             * @default 3
+             */
+            extensions?: number;
+        };
+        /**
+         * IdleView
+         * @description When an interactive session ends because nobody uses it, as the manager saw last.
+         */
+        IdleView: {
+            /** Session Id */
+            session_id: string;
+            /** Criteria */
+            criteria: components["schemas"]["CriterionView"][];
+            /**
+             * End When
+             * @description any: the first criterion that is met ends it. all: the last one.
+             */
+            end_when: string;
+            /**
+             * Criterion
+             * @description The criterion that decides; empty: none does.
+             * @default
+             */
+            criterion?: string;
+            /**
+             * Ends In S
+             * @description Seconds until it ends, extensions included; null: nothing ends it.
+             * @default null
+             */
+            ends_in_s?: number | null;
+            /**
+             * Warned
+             * @description It was warned: it ends unless it is used or extended.
+             * @default false
+             */
+            warned?: boolean;
+            /**
+             * Extensions
+             * @description How often it was extended.
+             * @default 0
+             */
+            extensions?: number;
+            /** Max Extensions */
+            max_extensions: number;
+            /**
+             * Max Extension S
+             * @description The longest that an extension keeps it.
+             */
+            max_extension_s: number;
+        };
         /** Items[AgentStats] */
         Items_AgentStats_: {
             /** Items */
@@ -3441,6 +4121,11 @@ export interface components {
         Items_AppView_: {
             /** Items */
             items: components["schemas"]["AppView"][];
+        };
+        /** Items[CodeKernelView] */
+        Items_CodeKernelView_: {
+            /** Items */
+            items: components["schemas"]["CodeKernelView"][];
         };
         /** Items[LimitView] */
         Items_LimitView_: {
@@ -3893,6 +4578,12 @@ export interface components {
              */
             concurrent_requests?: number | null;
             /**
+             * Version
+             * @description Another one after each change: the ETag.
+             * @default 0
+             */
+            version?: number;
+            /**
              * Created At
              * Format: date-time
              */
@@ -3940,6 +4631,11 @@ export interface components {
              * @description When the next replica is expected to be ready. null: unknown.
              */
             expected_at: string | null;
+            /**
+             * @description `node-hours` if a quota of them holds the next replica.
+             * @default
+             */
+            reason?: components["schemas"]["Reason"];
         };
         /** LatestUsage */
         LatestUsage: {
@@ -4414,6 +5110,7 @@ export interface components {
              *       "projects": null,
              *       "users": null,
              *       "session_types": null,
+             *       "reuse": "never",
              *       "slot_priority": [],
              *       "exclusive": [],
              *       "container_user": "",
@@ -4421,6 +5118,7 @@ export interface components {
              *       "mounts": null,
              *       "hpc": null,
              *       "template_defaults": {},
+             *       "idle": null,
              *       "preemption": null
              *     }
              */
@@ -4513,6 +5211,12 @@ export interface components {
              * @default null
              */
             concurrent_requests?: number | null;
+            /**
+             * Version
+             * @description Another one after each change: the ETag.
+             * @default 0
+             */
+            version?: number;
             /**
              * Created At
              * Format: date-time
@@ -5299,6 +6003,12 @@ export interface components {
              */
             members: number;
             /**
+             * Version
+             * @description Another one after each change: the ETag.
+             * @default 0
+             */
+            version?: number;
+            /**
              * Created At
              * Format: date-time
              */
@@ -5360,6 +6070,12 @@ export interface components {
              * @default null
              */
             pending?: number | null;
+            /**
+             * Node Hours
+             * @description Resource groups of kind hpc: hours that jobs may use nodes in a calendar month (UTC). What a live job has left of its walltime counts too.
+             * @default null
+             */
+            node_hours?: number | null;
         };
         /**
          * QuotaView
@@ -5402,6 +6118,30 @@ export interface components {
              */
             waiting: number;
             /**
+             * Node Hours
+             * @description Limit on what jobs use in a calendar month (UTC); 0 allows nothing.
+             * @default null
+             */
+            node_hours?: number | null;
+            /**
+             * Node Hours Used
+             * @description Used this month. 0 where `node_hours` is null.
+             * @default 0
+             */
+            node_hours_used?: number;
+            /**
+             * Node Hours Reserved
+             * @description What live jobs may still use this month. 0 where `node_hours` is null.
+             * @default 0
+             */
+            node_hours_reserved?: number;
+            /**
+             * Version
+             * @description Another one after each change: the ETag.
+             * @default 0
+             */
+            version?: number;
+            /**
              * Changed At
              * Format: date-time
              */
@@ -5413,7 +6153,7 @@ export interface components {
          * Reason
          * @enum {string}
          */
-        Reason: "" | "insufficient-resources" | "infeasible" | "no-eligible-agent" | "backoff" | "reserved" | "quota" | "earlier-attempt" | "dependency" | "dependency-failed" | "begin-time" | "not-allowed" | "selector-failed" | "image-missing" | "image-not-allowed" | "mount-not-allowed" | "no-nvidia-runtime" | "limit-refused" | "no-network" | "runtime-unavailable" | "disk-full" | "not-isolated" | "model-missing" | "engine-missing" | "port-taken" | "device-busy" | "start-timeout" | "queue-timeout" | "pending-timeout" | "create-failed" | "exit-zero" | "exit-nonzero" | "killed" | "oom" | "timeout" | "max-lifetime" | "walltime" | "stop-timeout" | "kernel-gone" | "lease-expired" | "agent-lost" | "agent-shutdown" | "agent-drained" | "preempted" | "scaled-down" | "revision-replaced" | "group-full" | "preferred-group" | "unhealthy" | "endpoint-deleted" | "user-requested";
+        Reason: "" | "insufficient-resources" | "infeasible" | "no-eligible-agent" | "backoff" | "reserved" | "quota" | "node-hours" | "earlier-attempt" | "dependency" | "dependency-failed" | "begin-time" | "not-allowed" | "selector-failed" | "image-missing" | "image-not-allowed" | "mount-not-allowed" | "no-nvidia-runtime" | "limit-refused" | "no-network" | "runtime-unavailable" | "disk-full" | "not-isolated" | "model-missing" | "engine-missing" | "port-taken" | "device-busy" | "start-timeout" | "queue-timeout" | "pending-timeout" | "create-failed" | "exit-zero" | "exit-nonzero" | "killed" | "oom" | "timeout" | "max-lifetime" | "idle-timeout" | "walltime" | "stop-timeout" | "kernel-gone" | "lease-expired" | "agent-lost" | "agent-shutdown" | "agent-drained" | "preempted" | "scaled-down" | "revision-replaced" | "group-full" | "preferred-group" | "unhealthy" | "endpoint-deleted" | "user-requested";
         /** ReplicaView */
         ReplicaView: {
             /** Session Id */
@@ -5684,6 +6424,12 @@ export interface components {
             max_load?: number;
         };
         /**
+         * RunStatus
+         * @description State of a run as told by one answer. ``continued``: it goes on, or more of it is there to be read.
+         * @enum {string}
+         */
+        RunStatus: "continued" | "waiting-input" | "clean-finished" | "build-finished" | "finished" | "exec-timeout";
+        /**
          * RunView
          * @description A kernel and the resources it held. ``released_at``: null while it still holds them.
          */
@@ -5724,6 +6470,47 @@ export interface components {
             preemptible?: boolean;
             /** Takes */
             takes: components["schemas"]["TakeView"][];
+        };
+        /** RuntimeList */
+        RuntimeList: {
+            /** Items */
+            items: components["schemas"]["RuntimeView"][];
+        };
+        /**
+         * RuntimeView
+         * @description What a runtime is like, wherever an agent offers it.
+         */
+        RuntimeView: {
+            /**
+             * Name
+             * @enum {string}
+             */
+            name: "process" | "docker" | "slurm" | "heappe" | "fake";
+            /**
+             * Images
+             * @description Kernels run in container images: a spec needs `image`.
+             */
+            images: boolean;
+            /**
+             * Own Network
+             * @description Kernels choose their ports: a port of a spec may have a number.
+             */
+            own_network: boolean;
+            /**
+             * Site Jobs
+             * @description Kernels may be jobs of a site: `hpc` of a resource group takes it.
+             */
+            site_jobs: boolean;
+            /**
+             * Job Fields
+             * @description Fields of `hpc` that it knows, of those for some runtimes.
+             */
+            job_fields: string[];
+            /**
+             * Simulated
+             * @description Nothing runs: for tests and demonstrations.
+             */
+            simulated: boolean;
         };
         /**
          * Scale
@@ -6027,6 +6814,11 @@ export interface components {
              */
             max_lifetime_s?: number | null;
             /**
+             * @description Interactive: when it counts as unused and ends.
+             * @default null
+             */
+            idle?: components["schemas"]["IdleChoice"] | null;
+            /**
              * Queue Timeout S
              * @description Resource groups of kind hpc: maximum time in the queue of the site, in seconds. null: as the group says.
              * @default null
@@ -6086,6 +6878,12 @@ export interface components {
              * @default null
              */
             starts_at?: string | null;
+            /**
+             * Reuse
+             * @description Batch: whether an equal session of the project takes its place. success: one that has succeeded gives its result. live: one that has not ended shares its run. both, or never. null: as the resource group says.
+             * @default null
+             */
+            reuse?: ("never" | "success" | "live" | "both") | null;
             /**
              * @description Cluster of several kernels, each with its own `resources`; null: one kernel.
              * @default null
@@ -6243,6 +7041,12 @@ export interface components {
              * @default null
              */
             template?: string | null;
+            /**
+             * Adopted From
+             * @description The equal session whose run it shares; its status and result are shown.
+             * @default null
+             */
+            adopted_from?: string | null;
             /**
              * Kernels
              * @default []
@@ -6429,6 +7233,39 @@ export interface components {
              * @description Nine of ten were off by at most this many seconds.
              */
             error_p90_s: number;
+        };
+        /**
+         * StartTimes
+         * @description How long the latest jobs of a site waited and loaded, in seconds.
+         */
+        StartTimes: {
+            /** Resource Group */
+            resource_group: string;
+            /**
+             * Starts
+             * @description Number of jobs that were measured, the latest that became ready.
+             */
+            starts: number;
+            /**
+             * Queue Wait P50 S
+             * @description Half of the jobs of the group left the queue in this time.
+             */
+            queue_wait_p50_s: number;
+            /**
+             * Queue Wait P90 S
+             * @description Nine of ten left it in this time.
+             */
+            queue_wait_p90_s: number;
+            /**
+             * Load P50 S
+             * @description Half were ready in this time after that; of an endpoint: its own.
+             */
+            load_p50_s: number;
+            /**
+             * Load P90 S
+             * @description Nine of ten were ready in this time after that.
+             */
+            load_p90_s: number;
         };
         /**
          * Status
@@ -6739,6 +7576,12 @@ export interface components {
              */
             subject?: string | null;
             /**
+             * Version
+             * @description Another one after each change: the ETag.
+             * @default 0
+             */
+            version?: number;
+            /**
              * Created At
              * Format: date-time
              */
@@ -6748,6 +7591,44 @@ export interface components {
              * @default
              */
             created_by?: string;
+        };
+        /**
+         * Utilization
+         * @description Utilization of what a session was allocated, as a mean over a window. What is not measured, or not
+         *     allocated, does not count.
+         */
+        Utilization: {
+            /**
+             * Window S
+             * @description Length of the window, in seconds. Usage is known by the minute.
+             * @default 600
+             */
+            window_s?: number;
+            /**
+             * Cpu
+             * @description Threshold in percent of the allocated processors.
+             * @default null
+             */
+            cpu?: number | null;
+            /**
+             * Memory
+             * @description Threshold in percent of the allocated memory.
+             * @default null
+             */
+            memory?: number | null;
+            /**
+             * Gpu
+             * @description Threshold in percent of the allocated devices.
+             * @default null
+             */
+            gpu?: number | null;
+            /**
+             * Busy If
+             * @description The session is in use if any, or only if all of these reach their thresholds.
+             * @default any
+             * @enum {string}
+             */
+            busy_if?: "any" | "all";
         };
         /** Version */
         Version: {
@@ -7222,6 +8103,86 @@ export interface operations {
             505: components["responses"]["problem"];
         };
     };
+    get_idle: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["IdleView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    extend_session: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "seconds": 3600
+                 *     }
+                 */
+                "application/json": components["schemas"]["Extension"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["IdleView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
+            408: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            413: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            415: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
     get_logs: {
         parameters: {
             query?: {
@@ -7321,6 +8282,348 @@ export interface operations {
                 };
                 content: {
                     "application/octet-stream": string;
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    complete: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "code": "import ma",
+                 *       "language": "python"
+                 *     }
+                 */
+                "application/json": components["schemas"]["CompletionSpec"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CompletionView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
+            408: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            413: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            415: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    give_input: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                ref: string;
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "text": "Ada",
+                 *       "after": 3
+                 *     }
+                 */
+                "application/json": components["schemas"]["ExecutionInput"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ExecutionView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
+            408: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            413: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            415: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    interrupt: {
+        parameters: {
+            query?: {
+                /** @description Hostname of a cluster's kernel, such as sub1. */
+                kernel?: string;
+                /** @description `next` of the previous answer. */
+                after?: number;
+                /** @description Longest wait for an end, a wish for input or the end of a stage, in seconds. */
+                wait_s?: number;
+            };
+            header?: never;
+            path: {
+                ref: string;
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ExecutionView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    follow: {
+        parameters: {
+            query?: {
+                /** @description Hostname of a cluster's kernel, such as sub1. */
+                kernel?: string;
+                /** @description `next` of an answer: only what follows. `Last-Event-ID` says the same. */
+                after?: number;
+            };
+            header?: never;
+            path: {
+                ref: string;
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "text/event-stream": string;
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    get_execution: {
+        parameters: {
+            query?: {
+                /** @description Hostname of a cluster's kernel, such as sub1. */
+                kernel?: string;
+                /** @description `next` of the previous answer. */
+                after?: number;
+                /** @description Longest wait for an end, a wish for input or the end of a stage, in seconds. */
+                wait_s?: number;
+            };
+            header?: never;
+            path: {
+                ref: string;
+                run_id: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ExecutionView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    execute: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "code": "x = 6 * 7\nx",
+                 *       "language": "python",
+                 *       "timeout_s": 60
+                 *     }
+                 */
+                "application/json": components["schemas"]["ExecutionSpec"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ExecutionView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
+            408: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            413: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            415: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    list_kernels: {
+        parameters: {
+            query?: {
+                /** @description Hostname of a cluster's kernel, such as sub1. */
+                kernel?: string;
+            };
+            header?: never;
+            path: {
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Items_CodeKernelView_"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    restart_kernel: {
+        parameters: {
+            query?: {
+                /** @description Hostname of a cluster's kernel, such as sub1. */
+                kernel?: string;
+            };
+            header?: never;
+            path: {
+                ref: string;
+                language: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CodeKernelView"];
                 };
             };
             400: components["responses"]["problem"];
@@ -8479,6 +9782,37 @@ export interface operations {
             505: components["responses"]["problem"];
         };
     };
+    list_runtimes: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["RuntimeList"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
     list_groups: {
         parameters: {
             query?: {
@@ -8768,7 +10102,10 @@ export interface operations {
     put_quota: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description The ETag of the last answer. If the resource has another one: 412. */
+                "If-Match"?: string;
+            };
             path: {
                 scope: string;
                 name: string;
@@ -8805,6 +10142,7 @@ export interface operations {
             405: components["responses"]["problem"];
             408: components["responses"]["problem"];
             409: components["responses"]["problem"];
+            412: components["responses"]["problem"];
             413: components["responses"]["problem"];
             414: components["responses"]["problem"];
             415: components["responses"]["problem"];
@@ -8818,7 +10156,10 @@ export interface operations {
     delete_quota: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description The ETag of the last answer. If the resource has another one: 412. */
+                "If-Match"?: string;
+            };
             path: {
                 scope: string;
                 name: string;
@@ -8842,6 +10183,7 @@ export interface operations {
             404: components["responses"]["problem"];
             405: components["responses"]["problem"];
             409: components["responses"]["problem"];
+            412: components["responses"]["problem"];
             414: components["responses"]["problem"];
             421: components["responses"]["problem"];
             422: components["responses"]["problem"];
@@ -9119,7 +10461,10 @@ export interface operations {
                 /** @description The template of all projects; for administrators. */
                 for_all?: boolean;
             };
-            header?: never;
+            header?: {
+                /** @description The ETag of the last answer. If the resource has another one: 412. */
+                "If-Match"?: string;
+            };
             path: {
                 name: string;
             };
@@ -9165,6 +10510,7 @@ export interface operations {
             405: components["responses"]["problem"];
             408: components["responses"]["problem"];
             409: components["responses"]["problem"];
+            412: components["responses"]["problem"];
             413: components["responses"]["problem"];
             414: components["responses"]["problem"];
             415: components["responses"]["problem"];
@@ -9330,6 +10676,8 @@ export interface operations {
             query?: {
                 /** @description Only these kinds, comma-separated or repeated; all by default. */
                 kinds?: ("session" | "agent" | "endpoint" | "group")[];
+                /** @description Only what concerns the session or endpoint with this id, its replicas included. */
+                about?: string;
             };
             header?: never;
             path?: never;
@@ -10084,7 +11432,10 @@ export interface operations {
     update_user: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description The ETag of the last answer. If the resource has another one: 412. */
+                "If-Match"?: string;
+            };
             path: {
                 name: string;
             };
@@ -10117,6 +11468,7 @@ export interface operations {
             405: components["responses"]["problem"];
             408: components["responses"]["problem"];
             409: components["responses"]["problem"];
+            412: components["responses"]["problem"];
             413: components["responses"]["problem"];
             414: components["responses"]["problem"];
             415: components["responses"]["problem"];
@@ -10373,7 +11725,10 @@ export interface operations {
     update_project: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description The ETag of the last answer. If the resource has another one: 412. */
+                "If-Match"?: string;
+            };
             path: {
                 name: string;
             };
@@ -10406,6 +11761,7 @@ export interface operations {
             405: components["responses"]["problem"];
             408: components["responses"]["problem"];
             409: components["responses"]["problem"];
+            412: components["responses"]["problem"];
             413: components["responses"]["problem"];
             414: components["responses"]["problem"];
             415: components["responses"]["problem"];
@@ -10576,7 +11932,10 @@ export interface operations {
     update_key: {
         parameters: {
             query?: never;
-            header?: never;
+            header?: {
+                /** @description The ETag of the last answer. If the resource has another one: 412. */
+                "If-Match"?: string;
+            };
             path: {
                 name: string;
             };
@@ -10610,6 +11969,7 @@ export interface operations {
             405: components["responses"]["problem"];
             408: components["responses"]["problem"];
             409: components["responses"]["problem"];
+            412: components["responses"]["problem"];
             413: components["responses"]["problem"];
             414: components["responses"]["problem"];
             415: components["responses"]["problem"];

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from moorage.common.model.group_options import QuotaLimits, QuotaScope
-from moorage.common.views.resources import GroupOptions, GroupView, NewGroup, Page, QuotaView
+from moorage.common.views.resources import (
+    GroupOptions,
+    GroupView,
+    NewGroup,
+    Page,
+    QuotaView,
+    RuntimeList,
+    RuntimeView,
+)
 from moorage.sdk.transport import Transport, etag, segment
 
 
 class GroupCalls(Transport):
     async def list_groups(self) -> list[GroupView]:
         return await self.every(Page[GroupView], "/v1/groups")
+
+    async def list_runtimes(self) -> list[RuntimeView]:
+        """What each runtime is like; ``runtimes`` of a group are those that its agents offer."""
+        return (await self.call(RuntimeList, "GET", "/v1/runtimes")).items
 
     async def get_group(self, name: str) -> GroupView:
         return await self.call(GroupView, "GET", f"/v1/groups/{segment(name)}")

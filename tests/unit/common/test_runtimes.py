@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from moorage.common.config.settings import AgentSettings
-from moorage.common.model.hpc_options import HpcOptions
+from moorage.common.model.hpc_options import HpcOptions, SiteJob
 from moorage.common.model.runtimes import (
     DEFAULT_RUNTIME,
     IMAGE_RUNTIME,
@@ -17,6 +17,7 @@ from moorage.common.model.runtimes import (
     RUNTIMES,
     RuntimeName,
     SiteRuntimeName,
+    offered_runtimes,
     required_runtime,
 )
 from moorage.common.model.spec import EndpointSpec, SessionSpec
@@ -36,6 +37,20 @@ def test_names_are_those_of_the_table() -> None:
     assert set(get_args(RuntimeName)) == set(RUNTIMES)
     assert set(get_args(SiteRuntimeName)) == {name for name in RUNTIMES if RUNTIMES[name].site_jobs}
     assert AgentSettings(runtimes=tuple(RUNTIMES)).runtimes == tuple(RUNTIMES)
+
+
+def test_fields_of_jobs_are_known_to_a_runtime_for_sites() -> None:
+    known = {field for traits in RUNTIMES.values() for field in traits.job_fields}
+    assert known == set(SiteJob.model_fields) - {"options"}
+    assert all(traits.site_jobs for traits in RUNTIMES.values() if traits.job_fields)
+
+
+def test_what_agents_offer_is_named_by_the_table() -> None:
+    assert offered_runtimes(["slurm", "isolated-process", "from-the-future", "docker"]) == [
+        "process",
+        "docker",
+        "slurm",
+    ]
 
 
 @pytest.mark.parametrize("name", RUNTIMES)

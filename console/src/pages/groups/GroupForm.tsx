@@ -1,4 +1,12 @@
-import { MultiSelect, NumberInput, Select, SimpleGrid, TagsInput, TextInput } from "@mantine/core";
+import {
+  Checkbox,
+  NativeSelect,
+  NumberInput,
+  Group as Row,
+  SimpleGrid,
+  TagsInput,
+  TextInput,
+} from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { api, type Schemas, unwrap, unwrapVersioned } from "@/api/client";
@@ -49,8 +57,10 @@ export function GroupForm({
   const [name, setName] = useState(given ?? "");
   const [base, setBase] = useState(group);
   const [options, setOptions] = useState<Options>(group?.value ?? DEFAULTS);
-  const projects = useQuery(projectsQuery);
-  const users = useQuery({ ...usersQuery, retry: false });
+  // What may be typed there is asked for when somebody does.
+  const [asked, setAsked] = useState({ projects: false, users: false });
+  const projects = useQuery({ ...projectsQuery, enabled: asked.projects });
+  const users = useQuery({ ...usersQuery, retry: false, enabled: asked.users });
   const set = (change: Partial<Options>) => setOptions({ ...options, ...change });
   const save = (etag = base?.etag) =>
     etag === undefined
@@ -105,14 +115,14 @@ export function GroupForm({
         {(Object.keys(CHOICES) as (keyof typeof CHOICES)[])
           .filter((field) => field !== "share_by" || options.strategy === "drf")
           .map((field) => (
-            <Select
+            // The browser's own: five of Mantine's take as long to make as the rest of the dialog.
+            <NativeSelect
               key={field}
               label={t(`group.${field}`)}
               description={t(`group.${field}Help`)}
-              allowDeselect={false}
               data={[...new Set([...CHOICES[field], String(options[field] ?? CHOICES[field][0])])]}
               value={String(options[field] ?? CHOICES[field][0])}
-              onChange={(value) => set({ [field]: value } as Partial<Options>)}
+              onChange={(event) => set({ [field]: event.currentTarget.value } as Partial<Options>)}
             />
           ))}
         <Limit
@@ -130,13 +140,18 @@ export function GroupForm({
           set={(max_skip_age_s) => set({ max_skip_age_s })}
         />
       </SimpleGrid>
-      <MultiSelect
+      <Checkbox.Group
         label={t("group.types")}
         description={t("group.typesHelp")}
-        data={[...TYPES]}
         value={options.session_types ?? []}
         onChange={(value) => set({ session_types: many(value) as Options["session_types"] })}
-      />
+      >
+        <Row gap="md" mt={6}>
+          {TYPES.map((type) => (
+            <Checkbox key={type} value={type} label={type} />
+          ))}
+        </Row>
+      </Checkbox.Group>
       <TagsInput
         label={t("group.images")}
         description={t("group.imagesHelp")}
@@ -147,6 +162,7 @@ export function GroupForm({
         label={t("group.projects")}
         description={t("group.projectsHelp")}
         data={projects.data?.map((project) => project.name) ?? []}
+        onFocus={() => setAsked((before) => ({ ...before, projects: true }))}
         value={options.projects ?? []}
         onChange={(value) => set({ projects: many(value) })}
       />
@@ -154,6 +170,7 @@ export function GroupForm({
         label={t("group.users")}
         description={t("group.usersHelp")}
         data={users.data?.map((user) => user.name) ?? []}
+        onFocus={() => setAsked((before) => ({ ...before, users: true }))}
         value={options.users ?? []}
         onChange={(value) => set({ users: many(value) })}
       />

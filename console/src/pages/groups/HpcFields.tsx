@@ -1,14 +1,18 @@
 import { NumberInput, SegmentedControl, Select, SimpleGrid, TextInput } from "@mantine/core";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
 import type { Schemas } from "@/api/client";
+import { runtimesQuery } from "@/api/queries";
 import { t } from "@/texts";
 
 type Hpc = Schemas["HpcOptions"];
-const TEXTS = {
-  slurm: ["partition", "qos", "account"],
-  heappe: ["cluster", "node_type", "project", "template"],
-  fake: [],
-} as const;
+type Runtime = Schemas["RuntimeView"];
+/** Fields with a text of this console. Which of them a runtime knows, the manager says. */
+const FIELDS = ["partition", "qos", "account", "cluster", "node_type", "project", "template"] as const;
 const HOUR_S = 3600;
+
+/** Runtimes for sites. A simulated one only where a group has it already. */
+const sitesOf = (all: Runtime[], chosen?: string) =>
+  all.filter((one) => one.site_jobs && (!one.simulated || one.name === chosen));
 
 /** What the jobs of a group's sessions ask of a site; null: its sessions run on nodes. */
 export function HpcFields({
@@ -18,7 +22,13 @@ export function HpcFields({
   value: Hpc | null | undefined;
   set: (value: Hpc | null) => void;
 }) {
-  const change = (part: Partial<Hpc>) => value && set({ ...value, ...part });
+  const client = useQueryClient();
+  const begin = async () => {
+    const [first] = sitesOf(await client.ensureQueryData(runtimesQuery));
+    if (first) {
+      set({ runtime: first.name as Hpc["runtime"], walltime_s: 24 * HOUR_S });
+    }
+  };
   return (
     <>
       <SegmentedControl
@@ -29,57 +39,64 @@ export function HpcFields({
           { value: "site", label: t("hpc.site") },
         ]}
         value={value ? "site" : "nodes"}
-        onChange={(kind) => set(kind === "site" ? { runtime: "slurm", walltime_s: 24 * HOUR_S } : null)}
+        onChange={(kind) => (kind === "site" ? void begin() : set(null))}
       />
-      {value ? (
-        <SimpleGrid cols={{ base: 1, sm: 2 }}>
-          <Select
-            label={t("hpc.runtime")}
-            allowDeselect={false}
-            data={[...new Set(["slurm", "heappe", value.runtime])]}
-            value={value.runtime}
-            onChange={(runtime) => change({ runtime: runtime as Hpc["runtime"] })}
-          />
-          <Hours
-            label={t("hpc.walltime")}
-            help={t("hpc.walltimeHelp")}
-            seconds={value.walltime_s}
-            set={(walltime_s) => change({ walltime_s })}
-          />
-          <Hours
-            label={t("hpc.queue")}
-            help={t("hpc.queueHelp")}
-            seconds={value.queue_timeout_s ?? 168 * HOUR_S}
-            set={(queue_timeout_s) => change({ queue_timeout_s })}
-          />
-          {TEXTS[value.runtime].map((field) => (
-            <TextInput
-              key={field}
-              label={t(`hpc.${field}`)}
-              value={value[field] ?? ""}
-              onChange={(event) => change({ [field]: event.currentTarget.value })}
-            />
-          ))}
-          {(["node_cores", "node_gpus"] as const).map((field) => (
-            <NumberInput
-              key={field}
-              label={t(`hpc.${field}`)}
-              description={t("hpc.nodeHelp")}
-              min={field === "node_cores" ? 1 : 0}
-              allowDecimal={false}
-              value={value[field] ?? ""}
-              onChange={(next) => change({ [field]: next === "" ? null : Number(next) })}
-            />
-          ))}
-          <TextInput
-            label={t("hpc.node_memory")}
-            description={t("hpc.memoryHelp")}
-            value={String(value.node_memory ?? "")}
-            onChange={(event) => change({ node_memory: event.currentTarget.value.trim() || null })}
-          />
-        </SimpleGrid>
-      ) : null}
+      {value ? <SiteFields value={value} set={set} /> : null}
     </>
+  );
+}
+
+function SiteFields({ value, set }: { value: Hpc; set: (value: Hpc) => void }) {
+  const sites = sitesOf(useQuery(runtimesQuery).data ?? [], value.runtime);
+  const known = sites.find((one) => one.name === value.runtime)?.job_fields ?? [];
+  const change = (part: Partial<Hpc>) => set({ ...value, ...part });
+  return (
+    <SimpleGrid cols={{ base: 1, sm: 2 }}>
+      <Select
+        label={t("hpc.runtime")}
+        allowDeselect={false}
+        data={[...new Set([...sites.map((one) => one.name), value.runtime])]}
+        value={value.runtime}
+        onChange={(runtime) => change({ runtime: runtime as Hpc["runtime"] })}
+      />
+      <Hours
+        label={t("hpc.walltime")}
+        help={t("hpc.walltimeHelp")}
+        seconds={value.walltime_s}
+        set={(walltime_s) => change({ walltime_s })}
+      />
+      <Hours
+        label={t("hpc.queue")}
+        help={t("hpc.queueHelp")}
+        seconds={value.queue_timeout_s ?? 168 * HOUR_S}
+        set={(queue_timeout_s) => change({ queue_timeout_s })}
+      />
+      {FIELDS.filter((field) => known.includes(field)).map((field) => (
+        <TextInput
+          key={field}
+          label={t(`hpc.${field}`)}
+          value={value[field] ?? ""}
+          onChange={(event) => change({ [field]: event.currentTarget.value })}
+        />
+      ))}
+      {(["node_cores", "node_gpus"] as const).map((field) => (
+        <NumberInput
+          key={field}
+          label={t(`hpc.${field}`)}
+          description={t("hpc.nodeHelp")}
+          min={field === "node_cores" ? 1 : 0}
+          allowDecimal={false}
+          value={value[field] ?? ""}
+          onChange={(next) => change({ [field]: next === "" ? null : Number(next) })}
+        />
+      ))}
+      <TextInput
+        label={t("hpc.node_memory")}
+        description={t("hpc.memoryHelp")}
+        value={String(value.node_memory ?? "")}
+        onChange={(event) => change({ node_memory: event.currentTarget.value.trim() || null })}
+      />
+    </SimpleGrid>
   );
 }
 

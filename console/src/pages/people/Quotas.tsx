@@ -115,7 +115,7 @@ function SlotUse({ quota }: { quota: Quota }) {
 /** Of this month, in hours: used, reserved by live jobs, and the limit. */
 function NodeHours({ quota }: { quota: Quota }) {
   if (quota.node_hours === null || quota.node_hours === undefined) return <span>–</span>;
-  const used = String(round(quota.node_hours_used));
+  const used = String(round(quota.node_hours_used ?? 0));
   const reserved = quota.node_hours_reserved ? ` + ${round(quota.node_hours_reserved)}` : "";
   return <span>{t("usage.of", { used: used + reserved, capacity: quota.node_hours })}</span>;
 }

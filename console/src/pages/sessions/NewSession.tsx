@@ -3,18 +3,21 @@ import { useQuery } from "@tanstack/react-query";
 import { useNavigate, useSearch } from "@tanstack/react-router";
 import { useState } from "react";
 import { api, type Schemas, type Session, unwrap } from "@/api/client";
-import { groupsQuery, type SessionType } from "@/api/queries";
+import { groupsQuery, runtimesQuery, type SessionType } from "@/api/queries";
 import { CreatePage, type Plan } from "@/parts/CreatePage";
 import { t } from "@/texts";
 
 type Spec = Schemas["SessionSpec"];
+type Runtime = Schemas["RuntimeView"];
+type ResourceGroup = Schemas["GroupView"];
 
 interface Fields {
   name: string;
   type: SessionType;
   group: string;
   command: string;
-  runtime: "process" | "docker";
+  /** Empty: the first that the resource group has. */
+  runtime: Runtime["name"] | "";
   image: string;
   cpu: number;
   mem: string;
@@ -23,15 +26,24 @@ interface Fields {
   priority: number;
 }
 
-function specOf(fields: Fields): Spec {
+/** The runtimes that a session may ask for. A site has its own; a group without agents may get any but those. */
+function runtimesOf(all: Runtime[], group: ResourceGroup | undefined): Runtime[] {
+  if (group?.options.hpc) {
+    return [];
+  }
+  const offered = group?.runtimes ?? [];
+  return all.filter((one) => (offered.length > 0 ? offered.includes(one.name) : !one.site_jobs));
+}
+
+function specOf(fields: Fields, runtime: Runtime | undefined): Spec {
   const command = fields.command.trim();
   return {
     ...(fields.name.trim() ? { name: fields.name.trim() } : {}),
     type: fields.type,
     resource_group: fields.group,
     command: command ? ["/bin/sh", "-c", command] : [],
-    runtime: fields.runtime,
-    ...(fields.runtime === "docker" ? { image: fields.image.trim() } : {}),
+    ...(runtime ? { runtime: runtime.name } : {}),
+    ...(runtime?.images ? { image: fields.image.trim() } : {}),
     resources: {
       cpu: fields.cpu,
       mem: fields.mem,
@@ -45,12 +57,13 @@ export function NewSession() {
   const search = useSearch({ from: "/new-session" });
   const navigate = useNavigate();
   const groups = useQuery(groupsQuery);
+  const all = useQuery(runtimesQuery);
   const [fields, setFields] = useState<Fields>({
     name: "",
     type: "batch",
     group: search.group ?? "default",
     command: "",
-    runtime: "process",
+    runtime: "",
     image: "",
     cpu: 1,
     mem: "1GiB",
@@ -59,8 +72,15 @@ export function NewSession() {
     priority: 10,
   });
   const set = (change: Partial<Fields>) => setFields({ ...fields, ...change });
+  const runtimes = runtimesOf(
+    all.data ?? [],
+    groups.data?.find((group) => group.name === fields.group),
+  );
+  const runtime = runtimes.find((one) => one.name === fields.runtime) ?? runtimes[0];
   const post = (query: { dry_run?: boolean }) =>
-    unwrap(api.POST("/v1/sessions", { params: { query }, body: specOf(fields) })) as Promise<unknown>;
+    unwrap(
+      api.POST("/v1/sessions", { params: { query }, body: specOf(fields, runtime) }),
+    ) as Promise<unknown>;
   return (
     <CreatePage
       title={t("sessions.create")}
@@ -72,7 +92,13 @@ export function NewSession() {
       done={(made) => t("newSession.created", { name: made.name })}
       made={(made) => void navigate({ to: "/sessions/$ref", params: { ref: made.id } })}
     >
-      <FormFields fields={fields} set={set} groups={groups.data?.map((group) => group.name) ?? ["default"]} />
+      <FormFields
+        fields={fields}
+        set={set}
+        groups={groups.data?.map((group) => group.name) ?? ["default"]}
+        runtimes={runtimes}
+        runtime={runtime}
+      />
     </CreatePage>
   );
 }
@@ -81,10 +107,14 @@ function FormFields({
   fields,
   set,
   groups,
+  runtimes,
+  runtime,
 }: {
   fields: Fields;
   set: (change: Partial<Fields>) => void;
   groups: string[];
+  runtimes: Runtime[];
+  runtime: Runtime | undefined;
 }) {
   const [devices, setDevices] = useState(["cuda.device", "cuda.shares"]);
   return (
@@ -128,14 +158,16 @@ function FormFields({
         onChange={(event) => set({ command: event.currentTarget.value })}
       />
       <SimpleGrid cols={{ base: 1, sm: 2 }}>
-        <Select
-          label={t("newSession.runtime")}
-          allowDeselect={false}
-          data={["process", "docker"]}
-          value={fields.runtime}
-          onChange={(value) => set({ runtime: value as Fields["runtime"] })}
-        />
-        {fields.runtime === "docker" ? (
+        {runtime ? (
+          <Select
+            label={t("newSession.runtime")}
+            allowDeselect={false}
+            data={runtimes.map((one) => one.name)}
+            value={runtime.name}
+            onChange={(value) => set({ runtime: value as Fields["runtime"] })}
+          />
+        ) : null}
+        {runtime?.images ? (
           <TextInput
             label={t("newSession.image")}
             required

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from moorage.common.views.resources import GroupOptions, GroupView, NewGroup, Page
+from moorage.common.views.resources import GroupOptions, GroupView, NewGroup, Page, RuntimeList
 from moorage.manager.api import groups
 from moorage.manager.api.route import Route, route
 
 _GROUP = "/v1/groups/{name:.+}"
 
 GROUP_ROUTES: tuple[Route, ...] = (
+    route(
+        "GET",
+        "/v1/runtimes",
+        groups.list_runtimes,
+        "List the runtimes and what each is like. `runtimes` of a resource group are those that its agents "
+        "offer",
+        RuntimeList,
+        access="viewer",
+    ),
     route(
         "POST",
         "/v1/groups",

@@ -7,8 +7,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from moorage.common.model.errors import NotFound
+from moorage.common.model.runtimes import RUNTIMES, RuntimeName
 from moorage.common.model.spec import Model, Name
-from moorage.common.views.resources import GroupOptions, GroupView, NewGroup, Page
+from moorage.common.views.resources import GroupOptions, GroupView, NewGroup, Page, RuntimeList, RuntimeView
 from moorage.manager import selector_plugins
 from moorage.manager.api.authorization import may_name, named_groups
 from moorage.manager.api.listing import WholeQuery, order, paging
@@ -43,6 +44,22 @@ async def closed_groups(call: Call[Any, Any]) -> frozenset[str]:
         return frozenset()
     groups = await call.deps.store.groups.all()
     return frozenset(group.name for group in groups if not may_use(call.scope, group.options))
+
+
+async def list_runtimes(call: Call[None, NoQuery]) -> RuntimeList:
+    return RuntimeList(items=[_runtime_view(name) for name in RUNTIMES])
+
+
+def _runtime_view(name: RuntimeName) -> RuntimeView:
+    traits = RUNTIMES[name]
+    return RuntimeView(
+        name=name,
+        images=traits.images,
+        own_network=traits.own_network,
+        site_jobs=traits.site_jobs,
+        job_fields=list(traits.job_fields),
+        simulated=traits.simulated,
+    )
 
 
 async def list_groups(call: Call[None, GroupQuery]) -> Page[GroupView]:

@@ -16,6 +16,7 @@ from typing import Any
 
 import asyncpg
 import structlog
+from pydantic_core import from_json
 from sqlalchemy import Select
 from sqlalchemy.dialects.postgresql.asyncpg import dialect as asyncpg_dialect
 
@@ -78,7 +79,7 @@ _DEDICATED_SETTINGS = _OPTIONS["server_settings"] | {"plan_cache_mode": "force_g
 
 async def prepare_connection(connection: asyncpg.Connection) -> None:
     """Decode jsonb to Python values and uuid to strings."""
-    await connection.set_type_codec("jsonb", encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
+    await connection.set_type_codec("jsonb", encoder=json.dumps, decoder=from_json, schema="pg_catalog")
     await connection.set_type_codec("uuid", encoder=str, decoder=str, schema="pg_catalog")
 
 

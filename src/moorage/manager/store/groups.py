@@ -16,6 +16,7 @@ from moorage.common.model.hpc_options import HpcOptions
 from moorage.common.model.ids import AgentId
 from moorage.common.model.paging import FIRST, Paging
 from moorage.common.model.reuse import ReusePolicy
+from moorage.common.model.runtimes import offered_runtimes
 from moorage.common.views import resources
 from moorage.manager.scheduling.core.policy import Policy, Preemption
 from moorage.manager.serving.snapshots import StartHistory
@@ -263,4 +264,4 @@ def _policy_or_none(row: Any) -> Policy | None:
 
 
 def _view(row: Any) -> resources.GroupView:
-    return resources.GroupView.model_validate(dict(row))
+    return resources.GroupView.model_validate({**row, "runtimes": offered_runtimes(row["runtimes"])})

@@ -56,6 +56,7 @@ def session_view(row: Row, kernels: Iterable[Row], endpoint: str | None) -> reso
         template=row["template"],
         user_labels=row["user_labels"],
         kernels=[kernel_view(k) for k in kernels],
+        warnings=[],  # pydantic would copy the default
         hold=_hold(row) if row["status"] == Status.PENDING and row["adopted_from"] is None else None,
     )
 

@@ -55,6 +55,7 @@ EXPECTED = {
     "/v1/sessions/{ref}/stats": {"get"},
     "/v1/stats/agents": {"get"},
     "/v1/stats/sessions": {"get"},
+    "/v1/runtimes": {"get"},
     "/v1/groups": {"get", "post"},
     "/v1/groups/{name}": {"get", "put", "delete"},
     "/v1/agents/{id}/group": {"put"},

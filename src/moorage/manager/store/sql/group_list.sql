@@ -1,5 +1,6 @@
 SELECT g.name, g.options, g.version, g.retired_at, g.retired_at IS NOT NULL AS is_retired, g.changed_at, g.changed_by,
        (SELECT count(*) FROM agents a WHERE a.resource_group = g.name AND a.status = 'ALIVE') AS agents,
+       ARRAY(SELECT DISTINCT unnest(a.runtimes) FROM agents a WHERE a.resource_group = g.name AND a.status = 'ALIVE') AS runtimes,
        (SELECT count(*) FROM sessions s WHERE s.resource_group = g.name AND s.status = 'PENDING') AS pending,
        (SELECT count(*) FROM sessions s WHERE s.resource_group = g.name
           AND s.status IN ('SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING', 'RUNNING', 'TERMINATING')) AS running

@@ -1,1 +1,0 @@
-import{Ft as e,Ut as t}from"./format-bHvoTY2U.js";var n=t(e(),1),r=n.createContext(null);function i(e){return n.useContext(r)}export{r as n,i as t};
