@@ -34,6 +34,7 @@ WITHOUT_MEANING = frozenset(
         "dependency_failed",
         "starts_at",
         "reuse",
+        "idle",
         "workspace",
         "probe",
     }
