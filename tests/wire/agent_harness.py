@@ -189,10 +189,14 @@ async def run_fake_manager() -> AsyncIterator[FakeManager]:
         await manager.stop()
 
 
-def make_agent(manager: FakeManager, home: Path, **settings: Any) -> Agent:
+def agent_settings(manager: FakeManager, **settings: Any) -> AgentSettings:
     chosen = {"id": "one", "inventory": "fake:2xH100", "manager": manager.target, "report_interval_s": 0.5}
-    chosen |= {"port_range": f"{PORTS[0]}-{PORTS[-1]}"} | settings
-    return Agent(AgentSettings(**chosen), CommonSettings(), clock=CLOCK, link_token=TOKEN, home=home)
+    return AgentSettings(**chosen | {"port_range": f"{PORTS[0]}-{PORTS[-1]}"} | settings)
+
+
+def make_agent(manager: FakeManager, home: Path, **settings: Any) -> Agent:
+    chosen = agent_settings(manager, **settings)
+    return Agent(chosen, CommonSettings(), clock=CLOCK, link_token=TOKEN, home=home)
 
 
 @contextlib.asynccontextmanager

@@ -25,7 +25,9 @@ from tests.examples import examples
 from tests.interruption import TaskFaults
 
 import moorage
+from moorage.agent import Sites
 from moorage.agent import service as agent_service
+from moorage.agent import sites as agent_sites
 from moorage.agent.kernel import manager as kernel_manager
 from moorage.agent.kernel import probing as kernel_probing
 from moorage.agent.runtimes.docker import events as docker_events
@@ -34,6 +36,7 @@ from moorage.common.aio import loop as loop_module
 from moorage.common.aio import supervisor
 from moorage.common.aio.clock import SystemClock
 from moorage.common.aio.loop import Loop
+from moorage.common.config.settings import CommonSettings
 from moorage.common.model.errors import StoreUnavailable
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState as S
@@ -48,6 +51,7 @@ COVERED = {
     "kernel.probe": "test_readiness_probe",
     "kernels.save-generation": "test_kernel",
     "agent.link": "test_agent_link",
+    "agent.site": "test_agent_of_a_site",
     "simulate.link": "test_agent_link",  # the same client
     "proxy.feed": "test_proxy_feed",
     "proxy.save": "test_proxy_feed",
@@ -74,8 +78,8 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskFaults]:
     monkeypatch.setattr(supervisor, "FIRST_PAUSE_S", 0.001)
     installed = TaskFaults()
     for module in (
-        agent_service, docker_events, kernel_manager, kernel_probing, loop_module, postgres_server,
-        proxy_feed,
+        agent_service, agent_sites, docker_events, kernel_manager, kernel_probing, loop_module,
+        postgres_server, proxy_feed,
     ):  # fmt: skip
         installed.install(monkeypatch, module)
     installed.install_spawn(monkeypatch, proxy_feed)
@@ -184,6 +188,31 @@ def test_agent_link(faults: TaskFaults, runner: asyncio.Runner, tmp_path: Path) 
     def check(chosen: list[tuple[int, type[BaseException]]]) -> None:
         arm(faults, "agent.link", chosen)
         runner.run(within(60, kernel_life(manager, tmp_path / h.CLOCK.new_id())))
+
+    check()
+    assert faults.thrown
+    faults.disarm()
+    runner.run(stack.aclose())
+
+
+def test_agent_of_a_site(faults: TaskFaults, runner: asyncio.Runner, tmp_path: Path) -> None:
+    stack = AsyncExitStack()
+    manager = runner.run(stack.enter_async_context(h.run_fake_manager()))
+    manager.order()
+
+    async def connects(home: Path) -> None:
+        home.mkdir()
+        one = [h.agent_settings(manager)]
+        async with Sites(one, CommonSettings(), clock=h.CLOCK, link_token=h.TOKEN, home=home) as sites:
+            while not sites.running:
+                await asyncio.sleep(0.01)
+            await manager.wait_for_report(lambda report: report.orders_generation == manager.generation)
+
+    @given(chosen=faults_at(12))
+    @examples(6)
+    def check(chosen: list[tuple[int, type[BaseException]]]) -> None:
+        arm(faults, "agent.site", chosen)
+        runner.run(within(60, connects(tmp_path / h.CLOCK.new_id())))
 
     check()
     assert faults.thrown
