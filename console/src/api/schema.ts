@@ -1064,6 +1064,90 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/pipelines": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List pipelines, newest first, without their steps
+         * @description List pipelines, newest first, without their steps. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
+        get: operations["list_pipelines"];
+        put?: never;
+        /**
+         * Submit a pipeline: all of its sessions are created, or none
+         * @description Submit a pipeline: all of its sessions are created, or none. For members of the project. A key with scopes needs `sessions:write`. With `dry_run`, it creates nothing and tells what would happen.
+         */
+        post: operations["submit"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/pipelines/{ref}/stop": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Stop all steps of a pipeline that have not ended
+         * @description Stop all steps of a pipeline that have not ended. For members, about what is their own; for project admins, about the project's. A key with scopes needs `sessions:write`.
+         */
+        post: operations["stop_pipeline"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/pipelines/{ref}/retry": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Run the failed and stopped steps of a pipeline again, and what ended after them
+         * @description Run the failed and stopped steps of a pipeline again, and what ended after them. For members, about what is their own; for project admins, about the project's. A key with scopes needs `sessions:write`.
+         */
+        post: operations["retry_pipeline"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/pipelines/{ref}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get a pipeline with the state of each step
+         * @description Get a pipeline with the state of each step. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
+        get: operations["get_pipeline"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/usage": {
         parameters: {
             query?: never;
@@ -1984,6 +2068,21 @@ export interface components {
              * @description A path on the node, or a hub id.
              */
             source: string;
+        };
+        /**
+         * After
+         * @description Condition on an earlier step: how it must end.
+         */
+        After: {
+            /** Step */
+            step: string;
+            /**
+             * On
+             * @description Of an array, every element must end so. success: of batch sessions only.
+             * @default success
+             * @enum {string}
+             */
+            on?: "success" | "failure" | "any";
         };
         /**
          * AgentEvent
@@ -5502,6 +5601,16 @@ export interface components {
              */
             next?: string | null;
         };
+        /** Page[PipelineView] */
+        Page_PipelineView_: {
+            /** Items */
+            items: components["schemas"]["PipelineView"][];
+            /**
+             * Next
+             * @default null
+             */
+            next?: string | null;
+        };
         /** Page[ProjectView] */
         Page_ProjectView_: {
             /** Items */
@@ -5691,6 +5800,56 @@ export interface components {
             manager?: string | null;
         };
         /**
+         * PipelineSpec
+         * @description Pipeline: the body of ``POST /v1/pipelines``.
+         */
+        PipelineSpec: {
+            /**
+             * Kind
+             * @default pipeline
+             * @constant
+             */
+            kind?: "pipeline";
+            /** Name */
+            name: string;
+            /** Steps */
+            steps: components["schemas"]["Step"][];
+        };
+        /**
+         * PipelineView
+         * @description Pipeline. Its state is derived from its steps; only a single pipeline shows its steps.
+         */
+        PipelineView: {
+            /** Id */
+            id: string;
+            /** Name */
+            name: string;
+            /** Project */
+            project: string;
+            /** User */
+            user: string;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Created By */
+            created_by: string;
+            state: components["schemas"]["StepState"];
+            /**
+             * Counts
+             * @description Number of steps and elements by state.
+             */
+            counts: {
+                [key: string]: number;
+            };
+            /**
+             * Steps
+             * @default []
+             */
+            steps?: components["schemas"]["StepView"][];
+        };
+        /**
          * PlanView
          * @description Placement that a session would get if it were created now. Nothing was created.
          */
@@ -5769,6 +5928,40 @@ export interface components {
              * @default []
              */
             places?: components["schemas"]["KernelPlaceView"][];
+        };
+        /**
+         * PlannedPipeline
+         * @description Pipeline as it would be created. Sessions and pipeline have no ids.
+         */
+        PlannedPipeline: {
+            /** Id */
+            id: string;
+            /** Name */
+            name: string;
+            /** Project */
+            project: string;
+            /** User */
+            user: string;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /** Created By */
+            created_by: string;
+            state: components["schemas"]["StepState"];
+            /**
+             * Counts
+             * @description Number of steps and elements by state.
+             */
+            counts: {
+                [key: string]: number;
+            };
+            /**
+             * Steps
+             * @default []
+             */
+            steps?: components["schemas"]["StepView"][];
         };
         /**
          * Port
@@ -7273,6 +7466,98 @@ export interface components {
          * @enum {string}
          */
         Status: "PENDING" | "SCHEDULED" | "PREPARING" | "QUEUED" | "CREATING" | "RUNNING" | "TERMINATING" | "TERMINATED" | "CANCELLED" | "ERROR";
+        /**
+         * Step
+         * @description Step of a pipeline: a session of its own, or one for each element of its array.
+         */
+        Step: {
+            /** Name */
+            name: string;
+            /**
+             * After
+             * @description Steps that must end first. A bare name means their success.
+             * @default []
+             */
+            after?: components["schemas"]["After"][];
+            /**
+             * Array
+             * @description FIRST-LAST%AT_ONCE: one session for each number, which it finds in the variable JOB_COMPLETION_INDEX.
+             * @default null
+             */
+            array?: string | null;
+            /**
+             * @description What the step runs, unless `template` says it.
+             * @default null
+             */
+            spec?: components["schemas"]["SessionSpec"] | null;
+            /**
+             * Template
+             * @description NAME or NAME@VERSION, in place of `spec`.
+             * @default null
+             */
+            template?: string | null;
+            /**
+             * Parameters
+             * @description Values of the template's parameters.
+             * @default {}
+             */
+            parameters?: {
+                [key: string]: string | boolean | number;
+            };
+            /**
+             * Overrides
+             * @description Fields of the specification, over the template.
+             * @default {}
+             */
+            overrides?: {
+                [key: string]: unknown;
+            };
+        };
+        /**
+         * StepState
+         * @description State of a pipeline or of one of its steps, derived from the sessions.
+         * @enum {string}
+         */
+        StepState: "pending" | "running" | "succeeded" | "failed" | "stopped" | "skipped";
+        /**
+         * StepView
+         * @description Step, or one element of its array. ``run``: 1, and one more with each retry.
+         */
+        StepView: {
+            /** Name */
+            name: string;
+            /**
+             * Index
+             * @description Of an element of an array.
+             * @default null
+             */
+            index?: number | null;
+            state: components["schemas"]["StepState"];
+            /**
+             * After
+             * @default []
+             */
+            after?: components["schemas"]["After"][];
+            /** Run */
+            run: number;
+            /** Session Id */
+            session_id: string;
+            /**
+             * Session
+             * @description Name of its session.
+             */
+            session: string;
+            /**
+             * Reason
+             * @default
+             */
+            reason?: string;
+            /**
+             * Detail
+             * @default
+             */
+            detail?: string;
+        };
         /**
          * SubKernels
          * @description Settings of the sub kernels of a cluster. Absent fields are those of main1.
@@ -10542,6 +10827,241 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["TemplateView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    list_pipelines: {
+        parameters: {
+            query?: {
+                limit?: number;
+                /** @description The `next` of the previous page. */
+                cursor?: string | null;
+                project?: string | null;
+                /** @description Field to sort by; - in front: in descending order. */
+                sort?: "created_at" | "-created_at" | "name" | "-name";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_PipelineView_"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    submit: {
+        parameters: {
+            query?: {
+                /** @description Create nothing: check the pipeline, and return its steps. */
+                dry_run?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "name": "train",
+                 *       "steps": [
+                 *         {
+                 *           "name": "load",
+                 *           "spec": {
+                 *             "command": [
+                 *               "python",
+                 *               "load.py"
+                 *             ]
+                 *           }
+                 *         },
+                 *         {
+                 *           "name": "part",
+                 *           "after": [
+                 *             "load"
+                 *           ],
+                 *           "array": "0-99%10",
+                 *           "spec": {
+                 *             "command": [
+                 *               "python",
+                 *               "part.py"
+                 *             ]
+                 *           }
+                 *         },
+                 *         {
+                 *           "name": "alarm",
+                 *           "after": [
+                 *             {
+                 *               "step": "part",
+                 *               "on": "failure"
+                 *             }
+                 *           ],
+                 *           "spec": {
+                 *             "command": [
+                 *               "alarm"
+                 *             ]
+                 *           }
+                 *         }
+                 *       ]
+                 *     }
+                 */
+                "application/json": components["schemas"]["PipelineSpec"];
+            };
+        };
+        responses: {
+            /** @description With `dry_run`: nothing was created */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PlannedPipeline"];
+                };
+            };
+            /** @description Created */
+            201: {
+                headers: {
+                    /** @description /v1/pipelines/{id} */
+                    Location?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PipelineView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            408: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            413: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            415: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    stop_pipeline: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Accepted */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PipelineView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    retry_pipeline: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Accepted */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PipelineView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    get_pipeline: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PipelineView"];
                 };
             };
             400: components["responses"]["problem"];
