@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib
+import pkgutil
 import re
 import runpy
 from collections.abc import Iterator
@@ -12,6 +14,8 @@ from pathlib import Path
 
 from served_api import Api
 
+import moorage.common
+import moorage.manager
 from moorage.common.model.errors import MoorageError
 from moorage.manager.api.body_examples import EXAMPLES
 from moorage.manager.api.openapi import describe
@@ -21,8 +25,9 @@ from moorage.manager.api.routes import ROUTES
 DOCS = Path(__file__).parents[4] / "docs"
 # Errors of starting, and of a command that reads a file.
 NOT_REST = {"config", "startup", "corrupt-decision-log", "error"}
-# Packages whose errors never reach the API of the manager.
+# Packages and modules whose errors never reach the API of the manager.
 ELSEWHERE = (
+    "moorage.common.archive",
     "moorage.agent",
     "moorage.cli",
     "moorage.sdk",
@@ -39,6 +44,10 @@ def _errors(kind: type[MoorageError] = MoorageError) -> Iterator[type[MoorageErr
 
 
 def test_every_error_of_the_api_has_a_type_with_its_status() -> None:
+    for package in (moorage.common, moorage.manager):  # whatever the tests before have imported
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if "migrations" not in module.name:
+                importlib.import_module(module.name)
     found = {
         (one.code, one.http)
         for one in _errors()
