@@ -58,7 +58,8 @@ async def test_code(one_node: Platform) -> None:
 
 def use_code(platform: Platform) -> None:
     small = ("--resources", "cpu=0.1", "--resources", "mem=16MiB")
-    started = platform.run("start", "--name", "code", *small)
+    kernelspecs = f"JUPYTER_PATH={sys.prefix}/share/jupyter"
+    started = platform.run("start", "--name", "code", "--env", kernelspecs, *small)
     assert started.returncode == 0, started.stderr
     shown = example(platform, "code.py", "code").splitlines()
     assert shown == [

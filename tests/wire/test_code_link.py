@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -98,7 +99,12 @@ async def test_runs_outlive_the_manager_and_their_records_the_agent(
         await agents.enter_async_context(new_agent())
         assert manager.first_key is not None
         client = await stack.enter_async_context(Client(f"http://{settings.listen}", manager.first_key))
-        spec = SessionSpec(name="dev", type=SessionType.INTERACTIVE, resources={"cpu": 0.1, "mem": "16MiB"})
+        spec = SessionSpec(
+            name="dev",
+            type=SessionType.INTERACTIVE,
+            resources={"cpu": 0.1, "mem": "16MiB"},
+            env={"JUPYTER_PATH": f"{sys.prefix}/share/jupyter"},
+        )
         await client.create_session(spec)
         await until(client, "dev", lambda view: view.status is Status.RUNNING)
         session = client.session("dev")

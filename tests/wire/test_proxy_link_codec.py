@@ -121,6 +121,8 @@ LOADS = st.builds(
     routes_generation=INTEGERS,
     models=st.lists(MODEL_LOADS, max_size=3).map(tuple),
     whole=st.booleans(),
+    apps=st.lists(TEXT, max_size=3).map(tuple),
+    tells_apps=st.booleans(),
 )
 
 
