@@ -112,8 +112,10 @@ async def test_sites_join_and_do_not_wait_for_each_other(site: Site, home: Path)
             await until(lambda: len(sites.running) == 2)
             assert "gateway-locked" not in sites.running
             await until_offered(site, "gateway-good")
-            metrics = await read(f"http://127.0.0.1:{port}/metrics")
-            assert 'moorage_agent_connected{agent="gateway-good"} 1.0' in metrics
+            metrics = ""
+            async with asyncio.timeout(30):  # its offers are listed before it has applied its first orders
+                while 'moorage_agent_connected{agent="gateway-good"} 1.0' not in metrics:
+                    metrics = await read(f"http://127.0.0.1:{port}/metrics")
             assert 'moorage_agent_connected{agent="gateway-locked"} 0.0' in metrics
             assert metrics.count("# TYPE moorage_agent_kernels ") == 1
             offered = {agent.id: agent.runtimes for agent in await site.client.list_agents()}
