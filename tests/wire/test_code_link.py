@@ -24,6 +24,12 @@ from moorage.manager import Manager
 from moorage.sdk import ApiError, Client, Unreachable
 from moorage.sdk.streams import read_stream
 
+_DEV = SessionSpec(
+    name="dev",
+    type=SessionType.INTERACTIVE,
+    resources={"cpu": 0.1, "mem": "16MiB"},
+    env={"JUPYTER_PATH": f"{sys.prefix}/share/jupyter"},
+)
 _WAITS = """
 import os, time
 print('begun', flush=True)
@@ -99,13 +105,7 @@ async def test_runs_outlive_the_manager_and_their_records_the_agent(
         await agents.enter_async_context(new_agent())
         assert manager.first_key is not None
         client = await stack.enter_async_context(Client(f"http://{settings.listen}", manager.first_key))
-        spec = SessionSpec(
-            name="dev",
-            type=SessionType.INTERACTIVE,
-            resources={"cpu": 0.1, "mem": "16MiB"},
-            env={"JUPYTER_PATH": f"{sys.prefix}/share/jupyter"},
-        )
-        await client.create_session(spec)
+        await client.create_session(_DEV)
         await until(client, "dev", lambda view: view.status is Status.RUNNING)
         session = client.session("dev")
         assert (await session.execute("x = 'kept'")).exit_code == 0
