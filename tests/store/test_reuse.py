@@ -164,6 +164,34 @@ async def test_oldest_takes_the_place_of_a_stopped_session(store: Store, running
     assert await store.integrity.check() == []
 
 
+async def test_sessions_that_shared_two_equal_runs_share_one(store: Store) -> None:
+    agent = FakeAgent(store)
+    await agent.report()
+    await add(store, "first", reuse="live")
+    older = await add(store, "older", reuse="live")
+    second = await add(store, "second", reuse="success")
+    assert (await add(store, "younger", reuse="live")).adopted_from == second.id
+    for name in ("first", "second"):
+        await stop(store, name)
+    await reconcile(store)
+    assert [(await show(store, name)).adopted_from for name in ("older", "younger")] == [None, older.id]
+    await runs(store, agent, "older")
+    assert await store.integrity.check() == []
+
+
+async def test_request_equal_to_a_session_that_is_stopping_runs(store: Store) -> None:
+    agent = FakeAgent(store)
+    await agent.report()
+    await add(store, "first")
+    waiting = await add(store, "waiting")
+    await runs(store, agent, "first")
+    await stop(store, "first")
+    again = await add(store, "again")
+    assert (waiting.adopted_from is not None, again.adopted_from) == (True, None)
+    await reconcile(store)
+    assert await store.integrity.check() == []
+
+
 async def test_dependency_on_a_session_that_shares_a_run(store: Store) -> None:
     agent = FakeAgent(store)
     await agent.report()

@@ -23,7 +23,7 @@ def upgrade() -> None:
     op.execute(
         "CREATE UNIQUE INDEX sessions_shared_run ON sessions (project, request_hash) "
         "WHERE request_hash IS NOT NULL AND adopted_from IS NULL AND (spec ->> 'reuse') IN ('live', 'both') "
-        "AND status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')"
+        "AND status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR', 'TERMINATING')"
     )
     op.execute(
         "CREATE INDEX sessions_by_request ON sessions (project, request_hash, created_at) "
