@@ -20,6 +20,8 @@ PASSING = frozenset({429, 502, 503, 504})
 _SILENCE_S = 40.0
 # Between two attempts to open the stream; each failure doubles it.
 _REOPEN_S, _LONGEST_REOPEN_S = 0.5, 15.0
+# Somebody on the way cuts streams that end earlier: the next is not opened at once.
+_SHORT_S = 2.0
 # What pause_s returns: without a stream; with one at first, and in the end.
 _POLL_S = 0.5
 _QUIET_S, _LONGEST_QUIET_S = 1.0, 15.0
@@ -70,7 +72,7 @@ class EventStream:
         self._answer: Streamed | None = None
         self._parser, self._last = EventParser(), ""
         self._live, self._quiet, self._failures = False, 0, 0
-        self._reopen_at, self._heard_at = 0.0, 0.0
+        self._reopen_at, self._opened_at, self._heard_at = 0.0, 0.0, 0.0
 
     def close(self) -> None:
         self._live = False
@@ -95,6 +97,8 @@ class EventStream:
                 self.close()
         except OSError:
             self.close()
+            if self._clock.monotonic() - self._opened_at < _SHORT_S:
+                self._reopen_at = self._clock.monotonic() + _REOPEN_S
 
     async def _open(self) -> Streamed | None:
         if self._clock.monotonic() < self._reopen_at:
@@ -108,7 +112,8 @@ class EventStream:
             self._failures += 1
             self._reopen_at = self._clock.monotonic() + pause
             return None
-        self._parser, self._heard_at = EventParser(), self._clock.monotonic()
+        self._parser, self._opened_at = EventParser(), self._clock.monotonic()
+        self._heard_at = self._opened_at
         return self._answer
 
     async def _has_changed(self, answer: Streamed) -> bool:

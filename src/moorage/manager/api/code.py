@@ -177,14 +177,23 @@ async def _receive(
     async for message in ws:
         try:
             found = json.loads(message.data)
-            given = {"op": "input", "text": str(found["input"])} if "input" in found else {"op": "interrupt"}
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, TypeError):
+            return
+        given = _given(found)
+        if given is None:
             return
         with suppress(MoorageError):
             request = {"run_id": run_id} | given
             async with aclosing(_output(call, session, call.query.kernel, request)) as pieces:
                 async for _ in pieces:
                     pass
+
+
+def _given(found: Any) -> dict[str, Any] | None:
+    """What a message of a client asks of its run; None: nothing that a run knows."""
+    if isinstance(found, dict) and isinstance(found.get("input"), str):
+        return {"op": "input", "text": found["input"]}
+    return {"op": "interrupt"} if isinstance(found, dict) and found.get("interrupt") is True else None
 
 
 def _event(line: bytes) -> bytes:

@@ -36,6 +36,7 @@ FOLDER = ".moorage-code"
 _LINE = 32 * 1024 * 1024
 _START_S = speaker.READY_S + 10.0
 _SHUTDOWN_S, _COMPLETE_S = 1.0, speaker.REPLY_S
+_SHORT_BYTES = 1024 * 1024  # what a short command may print
 _TAIL = 2000  # characters of what the program printed before it ended
 # The speaker needs nothing of the agent's environment but what Python itself does.
 _INHERITED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG")
@@ -57,6 +58,7 @@ class CodeKernel:
     def __init__(self, spec: Kernelspec, place: Place, clock: Clock) -> None:
         self._spec, self._place, self._clock = spec, place, clock
         self._program: _Program | None = None
+        self._starting = asyncio.Lock()
 
     @property
     def alive(self) -> bool:
@@ -92,11 +94,18 @@ class CodeKernel:
             await program.close()
 
     async def _started(self) -> _Program:
-        if self._program is None or not self.alive:
-            await self.kill()
-            program = self._program = _Program(self._spec, self._place, self._clock)
-            await program.start()
-        return self._program
+        """A program that is ready. One whose start fails, or is cancelled, is closed."""
+        async with self._starting:
+            if self._program is None or not self.alive:
+                await self.kill()
+                program = _Program(self._spec, self._place, self._clock)
+                try:
+                    await program.start()
+                except BaseException:
+                    await program.close()
+                    raise
+                self._program = program
+            return self._program
 
 
 class _Program:
@@ -176,20 +185,22 @@ class _Program:
 
     async def close(self) -> None:
         """Ask the program to end, and kill it if it does not."""
-        if self._ready.is_set() and not self.ended.is_set():
-            self.send(op="shutdown")
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_SHUTDOWN_S):
-                    await self.ended.wait()
-        await cancel_and_wait(*self._tasks)
-        if self._execution is not None:
-            self._execution.disconnect()
-        if self._speaker is not None:
-            if self._speaker.returncode is None:
+        try:
+            if self._ready.is_set() and not self.ended.is_set():
+                self.send(op="shutdown")
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_SHUTDOWN_S):
+                        await self.ended.wait()
+        finally:  # also if whoever wanted the end has left
+            if self._execution is not None:
+                self._execution.disconnect()
+            if self._speaker is not None and self._speaker.returncode is None:
                 with suppress(ProcessLookupError):
                     self._speaker.kill()
-            await self._speaker.wait()
-        self._end("it was ended")
+            self._end("it was ended")
+            await cancel_and_wait(*self._tasks)
+            if self._speaker is not None:
+                await self._speaker.wait()
 
     async def _first(self, event: asyncio.Event) -> None:
         """Return when ``event`` is set, or the program has ended."""
@@ -221,11 +232,15 @@ class _Program:
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None
-        while line := await process.stdout.readline():
-            self._take(json.loads(line))
-        await process.wait()
-        # A dying program takes its speaker along only later: its own end says more.
-        self._end(self._failure or f"its speaker ended with {process.returncode}")
+        try:
+            while line := await process.stdout.readline():
+                self._take(json.loads(line))
+            await process.wait()
+            # A dying program takes its speaker along only later: its own end says more.
+            self._end(self._failure or f"its speaker ended with {process.returncode}")
+        except (ValueError, KeyError, TypeError) as error:  # also a line of more than _LINE bytes
+            log.warning("the speaker of a code kernel cannot be understood", why=str(error))
+            self._end("its speaker sent what cannot be understood")
 
     def _take(self, event: dict[str, Any]) -> None:
         run = self._run
@@ -261,12 +276,16 @@ async def _wait(event: asyncio.Event) -> None:
 async def run_to_end(run: RunCommand, command: Command) -> tuple[int, bytes]:
     """Exit code and output of a short command."""
     execution = await run(command)
-    output = b""
+    output = bytearray()
     try:
         async with asyncio.timeout(_COMPLETE_S):
             while (piece := await execution.read()) is not None:
                 output += piece[1]
-            return await execution.wait(), output
+                if len(output) > _SHORT_BYTES:
+                    raise ExecFailed(
+                        f"{command.argv[0]!r} in the session printed more than {_SHORT_BYTES} bytes"
+                    )
+            return await execution.wait(), bytes(output)
     except TimeoutError:
         raise ExecFailed(f"{command.argv[0]!r} in the session did not end within {_COMPLETE_S:g} s") from None
     finally:

@@ -46,6 +46,7 @@ class Lane:
         self._waiting: deque[Run] = deque()
         self.current: Run | None = None
         self._worker: asyncio.Task[None] | None = None
+        self._restarting: asyncio.Task[None] | None = None
 
     def submit(self, run: Run) -> None:
         """Raises ``Conflict`` if too many wait."""
@@ -56,7 +57,8 @@ class Lane:
                 next_step="wait for one to end, or interrupt it",
             )
         self._waiting.append(run)
-        if self._worker is None or self._worker.done():
+        restarting = self._restarting is not None and not self._restarting.done()
+        if (self._worker is None or self._worker.done()) and not restarting:
             self._worker = spawn(f"code.{self.name}", self._work())
 
     @property
@@ -76,16 +78,23 @@ class Lane:
             run.wake.set()
 
     async def restart(self) -> None:
-        """End the code kernel and what waits for it. The next run starts a new one."""
+        """End the code kernel and what waits for it. The next run starts a new one. It goes on if whoever
+        asked for it leaves."""
+        if self._restarting is None or self._restarting.done():
+            self._restarting = spawn(f"code.{self.name}.restart", self._restart())
+        await asyncio.shield(self._restarting)
+
+    async def _restart(self) -> None:
         waiting, self._waiting = self._waiting, deque()
         for run in waiting:
             run.end(None, "the code kernel was restarted before it began")
-        current = self.current
-        if current is not None:
-            current.end(None, "the code kernel was restarted")
+        if self.current is not None:
+            self.current.end(None, "the code kernel was restarted")
+        worker, self._worker = self._worker, None
+        await cancel_and_wait(worker)
         await self.performer.kill()
-        if self._worker is not None:
-            await cancel_and_wait(self._worker)
+        if self._waiting:  # they came meanwhile
+            self._worker = spawn(f"code.{self.name}", self._work())
 
     async def _work(self) -> None:
         while self._waiting:

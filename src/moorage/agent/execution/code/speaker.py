@@ -16,12 +16,17 @@ import asyncio
 import json
 import os
 import queue
+import resource
 import sys
 from typing import Any
 
 READY_S, IDLE_S, REPLY_S = 60.0, 2.0, 20.0
 # A run that has printed so many times what is kept is interrupted.
 FLOOD = 8
+PROMPT = 4096  # characters that are kept
+PIECE = 16 * 1024  # characters of text in an item
+# The kernel is a program of the session: what it sends must not fill the memory of the agent's node.
+MEMORY_BYTES = 2 * 1024 * 1024 * 1024
 _NO_CLIENT = 3  # exit status without jupyter_client
 
 
@@ -122,18 +127,23 @@ class Speaker:
     def _on_stdin(self, message: dict[str, Any]) -> None:
         if message["parent_header"].get("msg_id") == self._parent:
             content = message["content"]
-            asked = {"prompt": content["prompt"], "password": bool(content.get("password"))}
-            emit(event="output", run=self._run, item={"type": "input", **asked})
+            asked = {"prompt": str(content["prompt"])[:PROMPT], "password": bool(content.get("password"))}
+            self._bytes += len(json.dumps(asked)) + 64
+            if self._bytes <= FLOOD * self._max_bytes:  # also of a run whose output is cut off
+                emit(event="output", run=self._run, item={"type": "input", **asked})
 
     def _output(self, **item: Any) -> None:
-        text, left = item.get("text"), self._max_bytes - self._bytes
-        size = len(json.dumps(item, default=str) if text is None else text) + 64
-        self._bytes += size
+        """Sizes are those of JSON, as the item is sent and kept. Long text is sent in pieces."""
+        text = item.get("text")
+        if text is not None and len(text) > PIECE:
+            for start in range(0, len(text), PIECE):
+                self._output(**item | {"text": text[start : start + PIECE]})
+            return
+        left = self._max_bytes - self._bytes
+        self._bytes += len(json.dumps(item, default=str)) + 64
         if self._bytes <= self._max_bytes:
             emit(event="output", run=self._run, item=item)
         elif left > 0:
-            if text is not None:
-                emit(event="output", run=self._run, item=item | {"text": text[:left]})
             emit(event="output", run=self._run, item={"type": "truncated", "kept_bytes": self._max_bytes})
         elif self._bytes > FLOOD * self._max_bytes and not self._flooded:
             self._flooded = True
@@ -170,6 +180,7 @@ async def main() -> None:
         emit(event="failed", detail=f"the agent's user cannot enter the session's directory: {error}")
         return
     max_bytes = connection.pop("max_bytes")
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     client = AsyncKernelClient()
     client.load_connection_info(connection)
     client.start_channels(hb=False)
