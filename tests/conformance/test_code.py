@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -159,6 +160,32 @@ async def test_completion_and_restart(session: CodeSession) -> None:
         await session.ask("complete", code="x", cursor=1, language="python")
     await session.ask("restart", language="python")
     assert "restarted" in (await session.finish(busy))["reason"]
+
+
+async def test_one_of_two_requests_at_once_starts_the_code_kernel(session: CodeSession) -> None:
+    await session.ask("restart", language="python")
+    found, run = await asyncio.gather(
+        session.ask("complete", code="impor", cursor=5, language="python"), session.execute("print(1 + 1)")
+    )
+    assert (found["cursor_start"], run["exit_code"], text_of(run)) == (0, 0, "2\n")
+
+
+async def test_text_that_grows_when_it_is_sent_is_bounded(session: CodeSession) -> None:
+    run = await session.execute("print('\N{GRINNING FACE}' * 2_900_000)", timeout_s=60)
+    assert (run["status"], len(items_of(run, "truncated"))) == ("finished", 1)
+    assert len(json.dumps(text_of(run))) <= MAX_OUTPUT_BYTES
+
+
+async def test_kernelspec_without_end_is_refused(session: CodeSession) -> None:
+    made = (
+        "import os, pathlib\np = pathlib.Path(os.environ['JUPYTER_PATH'].split(':')[0], 'kernels/endless')\n"
+    )
+    await session.execute(
+        made + "p.mkdir(); f = (p / 'kernel.json').open('w'); f.truncate(1 << 33); f.close()"
+    )
+    with pytest.raises(NotFound, match="no kernelspec for 'endless'"):
+        await session.execute("1", "endless")
+    await session.execute(made + "import shutil; shutil.rmtree(p)")
 
 
 async def test_request_that_repeats_is_the_same_run(session: CodeSession) -> None:

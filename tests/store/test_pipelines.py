@@ -8,6 +8,7 @@ from typing import Any
 from moorage.common.model.group_options import QuotaLimits
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState
+from moorage.manager.identity.scope import Scope
 from moorage.manager.store import Store
 
 from .conftest import FAILED, FakeAgent, reconcile_all, schedule
@@ -108,8 +109,14 @@ async def test_a_pending_step_waits_for_the_new_run_when_asked(store: Store) -> 
     async with serve(store) as api:
         await post(api, "admin", "", body(step("train"), patient))
         assert await play(store, agent, "train") == ["train"]
-        assert states(await get(api, "admin", "train")) == {"train": "failed", "patient": "pending"}
+        before = await get(api, "admin", "train")
+        assert states(before) == {"train": "failed", "patient": "pending"}
+        waiting = before["steps"][1]["session_id"]
+        revision = (await store.sessions.get(Scope.system(), waiting)).revision
         await post(api, "admin", "/train/retry", expected=202)
+        # What was decided from its dependency before is stale.
+        assert (await store.sessions.get(Scope.system(), waiting)).revision == revision + 1
+        assert await store.integrity.check() == []
         assert await play(store, agent) == ["train", "patient"]
         view = await get(api, "admin", "train")
         assert (view["state"], [one["run"] for one in view["steps"]]) == ("succeeded", [2, 1])

@@ -53,6 +53,12 @@ async def submit(call: Call[PipelineSpec, SubmitQuery]) -> PipelineView | Planne
     new = [_new(node, position, 1, specs) for position, node in enumerate(nodes)]
     if call.query.dry_run:
         return _planned(call, pipeline, new)
+    # With the versions of its templates: a retry runs the same.
+    pinned = [
+        step if step.template is None else step.model_copy(update={"template": specs[step.name][1]})
+        for step in pipeline.steps
+    ]
+    pipeline = pipeline.model_copy(update={"steps": pinned})
     made = await deps.store.pipelines.create(call.scope, pipeline, new)
     return await _view(call, await deps.store.pipelines.get(call.scope, made))
 

@@ -33,7 +33,7 @@ class Event(StrEnum):
     RETRY = "retry"  # the start failed, and another agent may succeed
     REQUEUE = "requeue"  # a batch program failed or disappeared, and runs again after a backoff
     PREEMPT = "preempt"  # the session yields its resources and waits to run again
-    ADOPTED = "adopted"  # what it shares the run of has no result: it runs itself, or shares another run
+    REDIRECTED = "redirected"  # what it waits for was replaced: by another session, or by its own run
     STOP = "stop"
     STOP_OVERDUE = "stop-overdue"  # the stop is late: a kernel is not known to have ended
     FAIL = "fail"  # a kernel failed or a deadline passed: the remaining kernels are stopped
@@ -56,7 +56,7 @@ TRANSITIONS: Mapping[tuple[Status, Event], Status] = {
     (Status.PENDING, Event.STOP): Status.CANCELLED,
     (Status.PENDING, Event.EXPIRED): Status.CANCELLED,
     (Status.PENDING, Event.DEPENDENCY_FAILED): Status.CANCELLED,
-    (Status.PENDING, Event.ADOPTED): Status.PENDING,
+    (Status.PENDING, Event.REDIRECTED): Status.PENDING,
     # The session whose run it shares has ended.
     (Status.PENDING, Event.ENDED): Status.TERMINATED,
     (Status.PENDING, Event.FAILED): Status.ERROR,

@@ -73,7 +73,7 @@ class PipelineStore:
         subs = [(made.id, sub) for made in new for sub in made.subs]
         keys = [(made.id, made.keys) for made in new if made.keys is not None]
         try:
-            refused = await self._db.fetch(
+            (row,) = await self._db.fetch(
                 SQL["pipeline_create"],
                 *new_sessions.columns(new, self._lost_grace_s),
                 [session for session, _, _ in edges],
@@ -105,9 +105,11 @@ class PipelineStore:
                 f"pipeline {pipeline.name!r} was retried by somebody else at the same moment",
                 next_step=f"`moorage pipelines describe {pipeline.name}` shows what runs",
             ) from None
-        if refused:
-            raise _refused(steps, refused[0])
-        self._notifier.notify_pending([SessionId(made.id) for made in new])
+        if row["problem"] is not None:
+            raise _refused(steps, row)
+        changed = [SessionId(one) for one in row["changed"]]
+        self._notifier.notify_sessions(changed)
+        self._notifier.notify_pending([*changed, *(SessionId(made.id) for made in new)])
 
     def _new(self, scope: Scope, one: NewStep) -> NewSession:
         made = self._sessions.new(scope, one.spec, None, None)

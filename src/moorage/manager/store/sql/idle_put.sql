@@ -16,4 +16,5 @@ ON CONFLICT (session_id) DO UPDATE SET
     at = excluded.at,
     extended_s = CASE WHEN o.attempt = excluded.attempt THEN o.extended_s ELSE 0 END,
     extensions = CASE WHEN o.attempt = excluded.attempt THEN o.extensions ELSE 0 END
+WHERE o.attempt <> excluded.attempt OR o.extensions = (SELECT e.extensions FROM session_idle e WHERE e.session_id = o.session_id)
 RETURNING session_id

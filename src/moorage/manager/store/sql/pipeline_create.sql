@@ -66,11 +66,21 @@ WITH input AS (
     SELECT d.session_id, d.depends_on, d.condition
     FROM unnest($19::uuid[], $20::uuid[], $21::text[]) AS d(session_id, depends_on, condition)
     WHERE NOT EXISTS (SELECT FROM refused)
+), waiting AS MATERIALIZED (
+    SELECT s.id FROM sessions s WHERE s.status = 'PENDING' AND NOT EXISTS (SELECT FROM refused) AND s.id IN (
+        SELECT d.session_id FROM session_dependencies d JOIN pipeline_steps p ON p.session_id = d.session_id
+        WHERE d.depends_on = ANY ($33::uuid[]) AND p.pipeline_id = $30::uuid)
+    ORDER BY s.id FOR UPDATE
 ), repointed AS (
     UPDATE session_dependencies d SET depends_on = r.new
-    FROM unnest($33::uuid[], $34::uuid[]) AS r(old, new), pipeline_steps p, sessions s
-    WHERE d.depends_on = r.old AND p.session_id = d.session_id AND p.pipeline_id = $30::uuid AND s.id = d.session_id
-      AND s.status = 'PENDING' AND NOT EXISTS (SELECT FROM refused)
+    FROM unnest($33::uuid[], $34::uuid[]) AS r(old, new), waiting w
+    WHERE d.depends_on = r.old AND d.session_id = w.id
+), changed AS (  -- another revision, so that what was decided from the old dependencies is stale
+    UPDATE sessions s SET revision = s.revision + 1, hold = NULL FROM waiting w WHERE s.id = w.id
+    RETURNING s.id, s.revision
+), told AS (
+    INSERT INTO session_history (session_id, revision, event, from_status, to_status, actor, detail)
+    SELECT c.id, c.revision, 'redirected', 'PENDING', 'PENDING', 'manager', 'waits for the new run of a step' FROM changed c
 ), logged AS (
     INSERT INTO session_history (session_id, revision, event, from_status, to_status, actor)
     SELECT i.id, 1, 'created', NULL, 'PENDING', i.created_by FROM input i WHERE NOT EXISTS (SELECT FROM refused)
@@ -78,4 +88,5 @@ WITH input AS (
     INSERT INTO pipeline_steps (pipeline_id, step, index, run, position, session_id)
     SELECT $30::uuid, i.step, i.index, i.run, i.position, i.id FROM input i WHERE NOT EXISTS (SELECT FROM refused)
 )
-SELECT r.n, r.problem, r.scope, r.name, r.allowed, r.there FROM refused r ORDER BY n LIMIT 1
+SELECT r.n, r.problem, r.scope, r.name, r.allowed, r.there, ARRAY(SELECT id FROM changed) AS changed
+FROM (SELECT true) one LEFT JOIN (SELECT * FROM refused ORDER BY n LIMIT 1) r ON true

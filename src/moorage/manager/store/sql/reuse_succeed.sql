@@ -33,7 +33,7 @@ WITH waiting AS MATERIALIZED (
     RETURNING s.id, s.revision, g.before, g.heir
 ), logged AS (
     INSERT INTO session_history (session_id, revision, event, from_status, to_status, actor, detail)
-    SELECT m.id, m.revision, 'adopted', 'PENDING', 'PENDING', 'manager',
+    SELECT m.id, m.revision, 'redirected', 'PENDING', 'PENDING', 'manager',
            CASE WHEN m.id = m.heir THEN format('runs itself: session %s has ended without a result', m.before)
                 ELSE format('shares the run of session %s: session %s has ended without a result', m.heir, m.before) END
     FROM moved m
