@@ -283,7 +283,8 @@ async def run_to_end(run: RunCommand, command: Command) -> tuple[int, bytes]:
                 output += piece[1]
                 if len(output) > _SHORT_BYTES:
                     raise ExecFailed(
-                        f"{command.argv[0]!r} in the session printed more than {_SHORT_BYTES} bytes"
+                        f"a command in the session printed more than {_SHORT_BYTES} bytes",
+                        next_step="look for a kernel.json of such a size in it",
                     )
             return await execution.wait(), bytes(output)
     except TimeoutError:

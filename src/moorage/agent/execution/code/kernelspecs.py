@@ -1,7 +1,7 @@
 """Kernelspecs of a session: how they are found inside it, which one runs a language, and how it is started.
 
-Pure: the script runs inside the session, and its output is parsed here. It needs a shell with ``cat`` and
-``head``. What it prints is the session's: the caller bounds it.
+Pure: the script runs inside the session, and its output is parsed here. It needs a shell with ``cat``, as
+the copying of files does. What it prints is the session's: the caller bounds it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _END = "\x1e"
 # system. Prints for each file its directory, its text and a separator. The first of a name counts.
 FIND = r"""
 show() { for f in "$1"/kernels/*/kernel.json; do
-  [ -f "$f" ] && { printf '%s\n' "${f%/kernel.json}"; head -c 65536 "$f"; printf '\036'; }; done; }
+  [ -f "$f" ] && { printf '%s\n' "${f%/kernel.json}"; cat "$f"; printf '\036'; }; done; }
 IFS=:
 for p in $JUPYTER_PATH; do show "$p"; done
 show "${JUPYTER_DATA_DIR:-$HOME/.local/share/jupyter}"

@@ -20,7 +20,8 @@ import resource
 import sys
 from typing import Any
 
-READY_S, IDLE_S, REPLY_S = 60.0, 2.0, 20.0
+# IDLE_S: how long the rest of a run may come after its reply, also on a busy node.
+READY_S, IDLE_S, REPLY_S = 60.0, 10.0, 20.0
 # A run that has printed so many times what is kept is interrupted.
 FLOOD = 8
 PROMPT = 4096  # characters that are kept
