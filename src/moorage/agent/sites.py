@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,7 +95,7 @@ class Sites:
                 )
                 self.metrics_address = await stack.enter_async_context(serve_metrics(address, page))
             tasks = [
-                SupervisedTask("agent.site", lambda id=agent_id: self._run(id), key=agent_id, finite=True)  # type: ignore[misc]
+                SupervisedTask("agent.site", partial(self._run, agent_id), key=agent_id, finite=True)
                 for agent_id in self._settings
             ]
             stack.push_async_callback(self._stop, tasks)

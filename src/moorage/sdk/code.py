@@ -138,8 +138,9 @@ class Session:
         items: list[Item] = []
         while True:
             items += view.console
-            for item in view.console if on_item is not None else ():
-                on_item(item)  # type: ignore[misc]
+            if on_item is not None:
+                for item in view.console:
+                    on_item(item)
             if view.ended:
                 return Execution(view.run_id, view.status, view.exit_code, view.reason, items)
             if view.status is RunStatus.WAITING_INPUT and on_input is not None:

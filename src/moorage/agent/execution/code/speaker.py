@@ -151,7 +151,7 @@ class Speaker:
             emit(event="flooded", run=self._run)
 
     def _end_without_idle(self, parent: str) -> None:
-        if self._parent == parent:  # its has dropped messages, and its idle status with them
+        if self._parent == parent:  # it has dropped messages, and its idle status with them
             emit(event="output", run=self._run, item={"type": "gap"})
             self._idle = True
             self._end_if_complete()
