@@ -14,7 +14,13 @@ from collections.abc import Mapping
 
 from tests.containers.engine import missing_requirement
 
-_PACKAGES = {"docker.io": "dockerd", "iproute2": "ip", "systemd": "/usr/lib/systemd/systemd"}
+_PACKAGES = {
+    "docker.io": "dockerd",
+    "iproute2": "ip",
+    "systemd": "/usr/lib/systemd/systemd",
+    "wireguard-go": "wireguard-go",
+    "wireguard-tools": "wg",
+}
 
 
 def install(packages: Mapping[str, str]) -> str:

@@ -242,6 +242,16 @@ async def test_removed_shared_network_is_created_again(
     assert await output(runtime, await runtime.create(launch("print('second')"))) == "second"
 
 
+async def test_second_shared_network_is_removed(runtime: DockerRuntime, firewalled: PrivateEngine) -> None:
+    """As two agents leave it that start at the same moment."""
+    await runtime.create(launch("print('first')"))
+    with contextlib.closing(firewalled.api()) as api:
+        [first] = [row["Id"] for row in api.networks(names=[SHARED])]
+        api.create_network(SHARED, check_duplicate=False)
+        assert await output(runtime, await runtime.create(launch("print('second')"))) == "second"
+        assert [row["Id"] for row in api.networks(names=[SHARED])] == [first]
+
+
 @pytest.mark.parametrize("rules", [{}, {"user": "1234:77"}])
 async def test_key_files_belong_to_the_user_of_the_kernel(
     make_runtime: MakeRuntime, firewalled: PrivateEngine, rules: dict[str, str]
@@ -259,6 +269,8 @@ async def test_cluster_on_several_nodes_needs_permission(
 ) -> None:
     order = replace(member("", "sub1", "import socket; print(socket.gethostbyname('main1'))"), network="")
     with pytest.raises(CreateFailed, match="docker_multi_node = off") as caught:
+        await make_runtime(firewalled.socket, multi_node="off").create(order)
+    with pytest.raises(CreateFailed, match="no key for their network"):
         await make_runtime(firewalled.socket).create(order)
     assert (caught.value.reason, caught.value.clean) == (Reason.NO_NETWORK, True)
     runtime = make_runtime(firewalled.socket, multi_node="host")

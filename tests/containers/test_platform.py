@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from moorage.agent.runtimes.docker import wireguard
 from moorage.common.model.spec import EndpointSpec, Probe
 from moorage.sdk import chat
 from tests.e2e.harness import Platform, until
@@ -130,6 +131,31 @@ async def test_cluster_connects_and_fails_with_one_of_its_kernels(
             return await asyncio.to_thread(remaining) == []
 
         await until("no network is left", gone)
+
+
+@pytest.mark.skipif(bool(wireguard.missing_requirement()), reason="no WireGuard on this machine")
+async def test_cluster_over_two_nodes_has_a_network_of_its_own(platform: Platform) -> None:
+    await until_up(platform)
+    first, last = (int(port) + 40 for port in platform.env["MOORAGE_AGENT__PORT_RANGE"].split("-"))
+    platform.env |= {"MOORAGE_AGENT__ID": "node-2", "MOORAGE_AGENT__PORT_RANGE": f"{first}-{last}"}
+    platform.start("agent")
+
+    async def two_nodes() -> bool:
+        async with platform.client() as client:
+            return sum("docker" in agent.runtimes for agent in await client.list_agents()) == 2
+
+    await until("both agents offer containers", two_nodes)
+    arguments = ("--cluster", "2", "--cluster-mode", "multi-node", "--image", PYTHON_IMAGE, *SMALL)
+    code, _, err = await run(platform, "start", "--name", "apart", *arguments, "--", "python3", "-c", MEET)
+    assert code == 0, err
+
+    async def met() -> bool:
+        return (await run(platform, "logs", "apart"))[1] == "main1 received sub1 at main1\n"
+
+    await until("the kernels are connected", met)
+    async with platform.client() as client:
+        assert len({k.agent_id for k in (await client.get_session("apart")).kernels}) == 2
+    assert (await run(platform, "stop", "apart"))[0] == 0
 
 
 async def test_batch_session_and_served_engine(platform: Platform, docker_engine: PrivateEngine) -> None:

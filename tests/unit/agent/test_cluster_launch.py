@@ -7,7 +7,14 @@ from dataclasses import replace
 import pytest
 
 from moorage.agent.engines import ENGINES, NodeInfo
-from moorage.agent.kernel.cluster import PRIVATE_MASTER_PORT, PRIVATE_SSH_PORT, master_port, ssh_port
+from moorage.agent.kernel import overlay
+from moorage.agent.kernel.cluster import (
+    PRIVATE_MASTER_PORT,
+    PRIVATE_SSH_PORT,
+    Network,
+    master_port,
+    ssh_port,
+)
 from moorage.agent.kernel.launch import LaunchContext, build_invocation, build_launch
 from moorage.agent.runtimes import Launch
 from moorage.common.model.cluster import ClusterMember, ClusterMembership
@@ -25,13 +32,20 @@ SUB2 = ClusterMembership(
 )
 
 
-def launch(cluster: ClusterMembership | None, contained: bool, **env: str) -> Launch:
+def launch(
+    cluster: ClusterMembership | None, contained: bool, spans_nodes: bool = False, **env: str
+) -> Launch:
     spec = KernelSpec(
         KernelId("k2"), SessionId("s"), "train", SessionType.BATCH, "docker", "custom", "train",
         command=("x",), env=env, cluster=cluster,
     )  # fmt: skip
     context = LaunchContext(
-        contained, "192.0.2.3", NodeInfo(), "/work", {"MASTER_ADDR": "from the agent", "PATH": "/bin"}
+        contained,
+        "192.0.2.3",
+        NodeInfo(),
+        "/work",
+        {"MASTER_ADDR": "from the agent", "PATH": "/bin"},
+        overlay=spans_nodes,
     )
     return build_launch(spec, build_invocation(ENGINES["custom"], spec, 0, context), 0, context)
 
@@ -66,14 +80,15 @@ def test_cluster_environment(mode: str, contained: bool, network: str, master: s
 
 
 def test_ports_are_fixed_on_private_networks_and_derived_on_shared_ones() -> None:
-    assert (master_port(SUB2, True), ssh_port(SUB2, True, 2)) == (PRIVATE_MASTER_PORT, PRIVATE_SSH_PORT)
-    shared = replace(SUB2, mode="multi-node")
-    ports = {master_port(shared, True), *(ssh_port(shared, True, rank) for rank in range(128))}
+    private = Network.PRIVATE
+    assert (master_port(SUB2, private), ssh_port(SUB2, private, 2)) == (PRIVATE_MASTER_PORT, PRIVATE_SSH_PORT)
+    named, nodes = Network.NAMED, Network.NODES
+    ports = {master_port(SUB2, named), *(ssh_port(SUB2, named, rank) for rank in range(128))}
     assert len(ports) == 129
     assert min(ports) >= 25_000
     assert max(ports) < 32_768
-    assert master_port(shared, True) == master_port(replace(shared, hostname="main1", role="main"), False)
-    others = {master_port(replace(shared, group=KernelId(f"k{n}")), True) for n in range(100)}
+    assert master_port(SUB2, named) == master_port(replace(SUB2, hostname="main1", role="main"), nodes)
+    others = {master_port(replace(SUB2, group=KernelId(f"k{n}")), named) for n in range(100)}
     assert len(others) > 80
 
 
@@ -96,3 +111,50 @@ def test_ssh_files(contained: bool, folder: str) -> None:
     assert f"IdentityFile {folder}/id_ed25519" in config
     assert "PRIVATE" not in repr(launched), "logs must not show it"
     assert "PRIVATE" not in repr(SUB2)
+
+
+def test_containers_over_several_nodes_have_a_network_of_their_own() -> None:
+    cluster = replace(SUB2, mode="multi-node")
+    launched = launch(cluster, contained=True, spans_nodes=True)
+    assert launched.network == "", "no bridge of a node connects them"
+    assert launched.hosts == {"main1": "100.127.0.1", "sub1": "100.127.0.2", "sub2": "100.127.0.3"}
+    interface = launched.overlay
+    assert interface is not None
+    assert interface.address == "100.127.0.3"
+    assert [(peer.hostname, peer.endpoint) for peer in interface.peers] == [
+        ("main1", "192.0.2.1"), ("sub1", "192.0.2.2"),
+    ]  # fmt: skip
+    assert [peer.port - interface.port for peer in interface.peers] == [-2, -1]
+    assert launched.env["MASTER_PORT"] == str(PRIVATE_MASTER_PORT)
+    assert launched.env["NCCL_SOCKET_IFNAME"] == launched.env["GLOO_SOCKET_IFNAME"] == "moorage0"
+    assert launch(cluster, True, True, NCCL_SOCKET_IFNAME="ib0").env["NCCL_SOCKET_IFNAME"] == "ib0"
+    assert interface.private_key not in repr(launched), "logs must not show it"
+
+
+def test_network_over_several_nodes_needs_a_key() -> None:
+    keyless = replace(SUB2, mode="multi-node", private_key="")
+    assert launch(keyless, contained=True, spans_nodes=True).overlay is None
+
+
+def test_all_kernels_of_a_cluster_derive_the_same_keys() -> None:
+    cluster = replace(SUB2, mode="multi-node")
+    ranks = [
+        cluster,
+        replace(cluster, hostname="main1", role="main", index=1),
+        replace(cluster, hostname="sub1", index=1),
+    ]
+    interfaces = [overlay.interface(member, 25_000) for member in ranks]
+    keys: dict[str, set[str]] = {}
+    for interface in interfaces:
+        for peer in interface.peers:
+            keys.setdefault(peer.hostname, set()).add(peer.public_key)
+    assert {name: len(found) for name, found in keys.items()} == {"main1": 1, "sub1": 1, "sub2": 1}
+    assert len({interface.private_key for interface in interfaces}) == 3
+
+
+@pytest.mark.parametrize("other", [{"group": KernelId("k1")}, {"private_key": "ANOTHER KEY"}])
+def test_keys_differ_between_attempts_and_between_sessions(other: dict[str, str]) -> None:
+    cluster = replace(SUB2, mode="multi-node")
+    ours, theirs = (overlay.interface(c, 25_000) for c in (cluster, replace(cluster, **other)))  # type: ignore[arg-type]
+    assert ours.private_key != theirs.private_key
+    assert not {p.public_key for p in ours.peers} & {p.public_key for p in theirs.peers}

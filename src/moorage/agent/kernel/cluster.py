@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from zlib import crc32
 
-from moorage.agent.runtimes.base import File
+from moorage.agent.runtimes.base import OVERLAY_INTERFACE, File
 from moorage.common.model.cluster import ClusterMembership
 
 # On a private network nothing else can hold these ports.
@@ -15,73 +16,89 @@ _SHARED_FIRST, _SHARED_PORTS = 25_000, 3_800
 _HOST_KEY_ALIAS = "moorage-cluster"
 
 
-def has_private_network(cluster: ClusterMembership, contained: bool) -> bool:
-    return contained and cluster.mode == "single-node"
+class Network(StrEnum):
+    """Network of a cluster as one of its kernels sees it."""
+
+    NODES = "nodes"  # those of the nodes: processes, which share the resolver of their node
+    NAMED = "named"  # those of the nodes, where hostnames resolve: containers on the host network
+    PRIVATE = "private"  # its own
 
 
-def addresses(cluster: ClusterMembership, contained: bool) -> tuple[str, ...]:
-    """The address of each kernel as this kernel reaches it, by rank. Containers resolve the peers' host
-    names; processes share the node's resolver, so they get the agents' addresses."""
-    return tuple(peer.hostname if contained else peer.address for peer in cluster.members)
+def network(cluster: ClusterMembership, contained: bool, overlay: bool) -> Network:
+    """``overlay``: the runtime connects containers over several nodes by a network of their own."""
+    if not contained:
+        return Network.NODES
+    return Network.PRIVATE if overlay or cluster.mode == "single-node" else Network.NAMED
 
 
-def master_port(cluster: ClusterMembership, contained: bool) -> int:
+def addresses(cluster: ClusterMembership, network: Network) -> tuple[str, ...]:
+    """The address of each kernel as this kernel reaches it, by rank."""
+    return tuple(peer.address if network is Network.NODES else peer.hostname for peer in cluster.members)
+
+
+def master_port(cluster: ClusterMembership, network: Network) -> int:
     """The port on which main1 may listen for the others."""
-    if has_private_network(cluster, contained):
-        return PRIVATE_MASTER_PORT
-    return _shared_port(cluster)
+    return PRIVATE_MASTER_PORT if network is Network.PRIVATE else _shared_port(cluster)
 
 
-def ssh_port(cluster: ClusterMembership, contained: bool, rank: int) -> int:
+def ssh_port(cluster: ClusterMembership, network: Network, rank: int) -> int:
     """The port on which an SSH server of the kernel with this rank may listen."""
-    if has_private_network(cluster, contained):
-        return PRIVATE_SSH_PORT
-    return _shared_port(cluster) + 1 + rank
+    return PRIVATE_SSH_PORT if network is Network.PRIVATE else _shared_port(cluster) + 1 + rank
+
+
+def overlay_port(cluster: ClusterMembership) -> int:
+    """The UDP port of main1 for the encrypted network; the others follow by rank."""
+    return _shared_port(cluster)
 
 
 def _shared_port(cluster: ClusterMembership) -> int:
     return _SHARED_FIRST + crc32(cluster.group.encode()) % _SHARED_PORTS
 
 
-def default_environment(cluster: ClusterMembership, contained: bool) -> dict[str, str]:
+def default_environment(cluster: ClusterMembership, network: Network) -> dict[str, str]:
     """Variables for torch.distributed and similar launchers, one process per kernel; a user may override
     them."""
     return {
-        "MASTER_ADDR": addresses(cluster, contained)[0],
-        "MASTER_PORT": str(master_port(cluster, contained)),
+        "MASTER_ADDR": addresses(cluster, network)[0],
+        "MASTER_PORT": str(master_port(cluster, network)),
         "NODE_RANK": str(cluster.rank),
         "RANK": str(cluster.rank),
         "LOCAL_RANK": "0",
         "WORLD_SIZE": str(len(cluster.members)),
-    }
+    } | _interface(cluster, network)
 
 
-def fixed_environment(cluster: ClusterMembership, contained: bool, folder: str) -> dict[str, str]:
+def _interface(cluster: ClusterMembership, network: Network) -> dict[str, str]:
+    """Containers over several nodes have two interfaces, and libraries would choose the other one."""
+    if network is not Network.PRIVATE or cluster.mode == "single-node":
+        return {}
+    return {"NCCL_SOCKET_IFNAME": OVERLAY_INTERFACE, "GLOO_SOCKET_IFNAME": OVERLAY_INTERFACE}
+
+
+def fixed_environment(cluster: ClusterMembership, network: Network, folder: str) -> dict[str, str]:
     """Variables that a user cannot override. ``folder``: the directory of the kernel's SSH files."""
     return {
         "MOORAGE_CLUSTER_SIZE": str(len(cluster.members)),
         "MOORAGE_CLUSTER_MODE": cluster.mode,
         "MOORAGE_CLUSTER_HOSTS": ",".join(peer.hostname for peer in cluster.members),
-        "MOORAGE_CLUSTER_ADDRESSES": ",".join(addresses(cluster, contained)),
+        "MOORAGE_CLUSTER_ADDRESSES": ",".join(addresses(cluster, network)),
         "MOORAGE_CLUSTER_HOST": cluster.hostname,
         "MOORAGE_CLUSTER_ROLE": cluster.role,
         "MOORAGE_CLUSTER_IDX": str(cluster.index),
         "MOORAGE_CLUSTER_SSH": folder,
-        "MOORAGE_CLUSTER_SSH_PORT": str(ssh_port(cluster, contained, cluster.rank)),
+        "MOORAGE_CLUSTER_SSH_PORT": str(ssh_port(cluster, network, cluster.rank)),
     }
 
 
-def ssh_files(cluster: ClusterMembership, contained: bool, folder: str) -> tuple[File, ...]:
+def ssh_files(cluster: ClusterMembership, network: Network, folder: str) -> tuple[File, ...]:
     """Files for ``ssh -F FOLDER/config sub1``, and for a server that uses the same key as its host key. Only
     that key is trusted, which rules out a man in the middle."""
     if not cluster.private_key:
         return ()
     key, public = f"{folder}/id_ed25519", f"{cluster.public_key}\n"
     hosts = [
-        f"Host {peer.hostname}\n    HostName {address}\n    Port {ssh_port(cluster, contained, rank)}\n"
-        for rank, (peer, address) in enumerate(
-            zip(cluster.members, addresses(cluster, contained), strict=True)
-        )
+        f"Host {peer.hostname}\n    HostName {address}\n    Port {ssh_port(cluster, network, rank)}\n"
+        for rank, (peer, address) in enumerate(zip(cluster.members, addresses(cluster, network), strict=True))
     ]
     common = (
         f"Host *\n    IdentityFile {key}\n    IdentitiesOnly yes\n    HostKeyAlias {_HOST_KEY_ALIAS}\n"

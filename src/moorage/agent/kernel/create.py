@@ -203,14 +203,17 @@ async def failure_as_value(work: Callable[[], Awaitable[T]]) -> T | CreateFailed
 
 
 def _launch_context(context: AgentContext, spec: KernelSpec) -> LaunchContext:
-    contained = context.is_contained(spec)
-    workspace = context.workspaces.path(spec, contained)
-    work_dir = str(context.work_dir(spec.kernel_id))
-    own_user = context.has_own_user(spec)
-    workspace_path = str(workspace or "")
-    own_address = context.capabilities(spec).own_address
+    capabilities = context.capabilities(spec)
     return LaunchContext(
-        contained, context.host, context.node, work_dir, os.environ, workspace_path, own_user, own_address
+        contained=capabilities.contained,
+        host=context.host,
+        node=context.node,
+        work_dir=str(context.work_dir(spec.kernel_id)),
+        agent_env=os.environ,
+        workspace=str(context.workspaces.path(spec, capabilities.contained) or ""),
+        own_user=context.has_own_user(spec),
+        own_address=capabilities.own_address,
+        overlay=capabilities.overlay,
     )
 
 

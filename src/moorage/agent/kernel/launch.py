@@ -17,6 +17,8 @@ from moorage.agent.engines.base import (
     visible_devices,
 )
 from moorage.agent.kernel import cluster as kernel_cluster
+from moorage.agent.kernel import overlay
+from moorage.agent.kernel.cluster import Network
 from moorage.agent.runtimes.base import PORT_TOKEN, WORKSPACE, Launch
 from moorage.common.model import service_ports
 from moorage.common.model.kernel import KernelSpec
@@ -36,7 +38,8 @@ class LaunchContext:
     directories. ``host``: the address that it listens on otherwise. ``agent_env``: the agent's own
     environment. ``workspace``: directory on the node for the session's workspace, "" for none.
     ``own_user``: a process that runs under a uid of its own. ``own_address``: it runs on another node, which
-    shares the file system but nothing else, and picks its port there.
+    shares the file system but nothing else, and picks its port there. ``overlay``: clusters over several
+    nodes have a network of their own.
     """
 
     contained: bool
@@ -47,6 +50,7 @@ class LaunchContext:
     workspace: str = ""
     own_user: bool = False
     own_address: bool = False
+    overlay: bool = False
 
 
 def build_invocation(
@@ -77,14 +81,22 @@ def build_launch(
     if cluster is None:
         return launch
     folder = _SSH if context.contained else f"{context.work_dir}/.ssh"
-    return replace(
+    network = kernel_cluster.network(cluster, context.contained, context.overlay)
+    launch = replace(
         launch,
-        env=launch.env | kernel_cluster.fixed_environment(cluster, context.contained, folder),
-        files=kernel_cluster.ssh_files(cluster, context.contained, folder),
+        env=launch.env | kernel_cluster.fixed_environment(cluster, network, folder),
+        files=kernel_cluster.ssh_files(cluster, network, folder),
         hostname=cluster.hostname,
-        network=cluster.group if kernel_cluster.has_private_network(cluster, context.contained) else "",
         hosts={peer.hostname: peer.address for peer in cluster.members},
     )
+    if network is not Network.PRIVATE:
+        return launch
+    if cluster.mode == "single-node":
+        return replace(launch, network=cluster.group)
+    if not cluster.private_key:
+        return launch  # the runtime refuses it
+    interface = overlay.interface(cluster, kernel_cluster.overlay_port(cluster))
+    return replace(launch, hosts=overlay.hosts(cluster), overlay=interface)
 
 
 def _without_cluster(
@@ -92,7 +104,8 @@ def _without_cluster(
 ) -> Launch:
     if spec.cluster is not None:
         # Defaults rank below the user's environment, which may override them.
-        defaults = kernel_cluster.default_environment(spec.cluster, context.contained)
+        network = kernel_cluster.network(spec.cluster, context.contained, context.overlay)
+        defaults = kernel_cluster.default_environment(spec.cluster, network)
         call = replace(call, defaults=call.defaults | defaults)
     if spec.workspace:
         workspace = WORKSPACE if context.contained else context.work_dir

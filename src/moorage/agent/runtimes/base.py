@@ -25,6 +25,8 @@ APPS_VAR = "MOORAGE_APPS"
 
 # Working directory of the session inside a container.
 WORKSPACE = "/workspace"
+# Interface of a kernel on the network of its cluster, where that spans several nodes.
+OVERLAY_INTERFACE = "moorage0"
 
 
 # Receives a progress message for users. Called often; the receiver limits the rate.
@@ -76,10 +78,11 @@ class Capabilities:
 
     What a runtime without the following raises is ``CreateFailed`` in ``create``, or ``ExecFailed``:
     ``exec``, ``code`` (its commands and the agent share a directory and its sockets), ``workspaces``,
-    ``clusters``, ``service_ports``, ``leases`` (supervisors of kernels end them by their lease). ``files``:
-    it has ``copy``, for kernels that run no commands; ``directories_in``: also of whole directories into
-    kernels. ``usage``: whether it is measured. ``check_interval_s``: the least time between two checks of a
-    kernel's health, where each is a call of a site.
+    ``clusters`` (``overlay``: on a private network even over several nodes), ``service_ports``, ``leases``
+    (supervisors of kernels end them by their lease). ``files``: it has ``copy``, for kernels that run no
+    commands; ``directories_in``: also of whole directories into kernels. ``usage``: whether it is measured.
+    ``check_interval_s``: the least time between two checks of a kernel's health, where each is a call of a
+    site.
     """
 
     simulated: bool = False
@@ -95,6 +98,7 @@ class Capabilities:
     directories_in: bool = True
     workspaces: bool = True
     clusters: bool = True
+    overlay: bool = False
     service_ports: bool = True
     leases: bool = False
     usage: bool = True
@@ -151,6 +155,28 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
+class OverlayPeer:
+    """Another kernel on the network of a cluster: its ``address`` there, and the ``endpoint`` (host and UDP
+    ``port``) at which its node can be reached. ``public_key``: in base64."""
+
+    hostname: str
+    address: str
+    public_key: str
+    endpoint: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """WireGuard interface of a kernel on the network of its cluster. ``port``: the UDP port on this node."""
+
+    private_key: str = field(repr=False)
+    address: str
+    port: int
+    peers: tuple[OverlayPeer, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """Specification of a kernel to start.
 
@@ -163,8 +189,8 @@ class Launch:
     of the node that is mounted at ``WORKSPACE``, "" for none.
 
     For clusters: the ``hostname``; the id of the ``network`` shared with the kernels on this node, "" for
-    none; ``hosts``: the addresses of the kernels on other nodes by hostname. ``lease``: None if the kernel
-    needs no contact with a manager.
+    none; ``hosts``: the addresses of the kernels by hostname; ``overlay``: its interface on the network that
+    spans the nodes, None for none. ``lease``: None if the kernel needs no contact with a manager.
 
     ``isolated``: it must not share a user with the agent. Kernels of one ``session_id`` are not isolated from
     each other.
@@ -189,6 +215,7 @@ class Launch:
     hostname: str = ""
     network: str = ""
     hosts: Mapping[str, str] = field(default_factory=dict)
+    overlay: Overlay | None = None
     apps: tuple[AppPort, ...] = ()
     workspace: str = ""
     lease: Lease | None = None

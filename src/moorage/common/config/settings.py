@@ -282,9 +282,10 @@ class AgentSettings(SlurmSettings, HeappeSettings, Section):
     docker_network: str = "isolated"
     """``isolated``: containers reach external addresses but no container of another session. Otherwise the
     name of a Docker network, such as ``bridge``, on which containers may reach each other."""
-    docker_multi_node: Literal["off", "host"] = "off"
-    """Containers of multi-node clusters: ``host`` runs them in the network namespace of the node, with
-    access to everything that listens there; ``off`` refuses them."""
+    docker_multi_node: Literal["wireguard", "host", "off"] = "wireguard"
+    """Containers of multi-node clusters: ``wireguard`` connects them by an encrypted network of their own
+    (UDP ports 25000 to 28999 between the nodes); ``host`` runs them in the network namespace of the node,
+    with access to everything that listens there; ``off`` refuses them."""
     docker_capabilities: tuple[str, ...] = ()
     """Linux capabilities that containers keep. All others are dropped."""
     docker_gpus: Literal["auto", "nvidia", "cdi"] = "auto"

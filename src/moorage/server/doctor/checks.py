@@ -145,6 +145,14 @@ def docker(info: Mapping[str, Any], version: str, gpu_count: int) -> list[CheckR
     return results
 
 
+def cluster_networks(problem: str) -> CheckResult:
+    """``problem``: why containers of this node cannot join a cluster over several nodes; "" if they can."""
+    if not problem:
+        return CheckResult("ok", "cluster networks", "WireGuard connects containers over several nodes")
+    next_step = "apt install iproute2 wireguard-tools wireguard-go, as root; or set agent.docker_multi_node"
+    return CheckResult("warn", "cluster networks", f"no clusters over several nodes: {problem}", next_step)
+
+
 def exit_code(results: Iterable[CheckResult]) -> int:
     """1 if a check failed or a required part is missing, else 0."""
     return int(any(result.status in ("fail", "missing") for result in results))

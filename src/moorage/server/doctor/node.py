@@ -17,7 +17,7 @@ from typing import Any
 
 import moorage
 from moorage.agent.runtimes import ProcessRuntime, RuntimeFailed
-from moorage.agent.runtimes.docker import Engine, engine_socket
+from moorage.agent.runtimes.docker import Engine, engine_socket, wireguard
 from moorage.agent.runtimes.heappe.runtime import NAME as HEAPPE
 from moorage.agent.runtimes.process.isolation import rules_of
 from moorage.agent.runtimes.registry import BATCH
@@ -193,6 +193,8 @@ async def _docker(agent: AgentSettings, gpu_count: int) -> list[CheckResult]:
     finally:
         engine.close()
     results = checks.docker(info, version, gpu_count)
+    if agent.docker_multi_node == "wireguard":
+        results.append(checks.cluster_networks(await asyncio.to_thread(wireguard.missing_requirement)))
     try:
         usage = shutil.disk_usage(info["DockerRootDir"])
     except (OSError, KeyError):

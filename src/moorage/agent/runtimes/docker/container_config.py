@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from moorage.agent.runtimes.base import WORKSPACE, Launch, RuntimeObservation
+from moorage.agent.runtimes.base import OVERLAY_INTERFACE, WORKSPACE, Launch, RuntimeObservation
 from moorage.common.model.status import ObservedState
 
 # The minimum that the engine accepts.
@@ -16,6 +16,13 @@ _MIN_MEMORY, _MIN_NANO_CPUS = 6 * 1024**2, 10_000_000
 _SIGNAL_BASE, _MAX_SIGNAL = 128, 31
 # Value of ``ContainerRules.network``: a network of the agent on which containers cannot reach each other.
 ISOLATED = "isolated"
+# Runs before the program of the kernel, since a container has to run before it can get an interface. An
+# interface that is not up has no readable carrier.
+_WAIT = (
+    f"n=0; until {{ read up < /sys/class/net/{OVERLAY_INTERFACE}/carrier; }} 2> /dev/null; do n=$((n + 1)); "
+    'if test $n -gt 600; then echo "the network of the cluster did not come up" >&2; exit 125; fi; '
+    'sleep 0.05; done; exec "$@"'
+)
 _NEVER = "0001-01-01T00:00:00Z"
 
 
@@ -30,7 +37,7 @@ class ContainerRules:
     mounts: tuple[str, ...] = ()
     user: str = ""
     network: str = ISOLATED
-    multi_node: Literal["off", "host"] = "off"
+    multi_node: Literal["wireguard", "host", "off"] = "wireguard"
     capabilities: tuple[str, ...] = ()
     pids: int = 4096
     shm_bytes: int = 1024**3
@@ -106,10 +113,10 @@ def host_config(
     published = {app.inner: app.port for app in launch.apps}
     if launch.port:
         published[launch.port] = launch.port
-    if network == "host":
-        # On the host network the engine does not resolve the hostnames of the cluster.
+    if not launch.network:
+        # Outside a network of the cluster the engine does not resolve its hostnames.
         config["extra_hosts"] = dict(launch.hosts)
-    elif published:
+    if published and network != "host":
         config["port_bindings"] = {f"{inner}/tcp": (address, port) for inner, port in published.items()}
     if mem := launch.slots.get("mem"):
         # The limits with and without swap are equal, so there is no swap.
@@ -149,7 +156,7 @@ def container_config(
         "image": launch.image,
         "name": container_name(launch.kernel_id),
         # The command replaces the entry point: it must not become an argument of the image's own program.
-        "entrypoint": list(launch.argv),
+        "entrypoint": list(launch.argv) if launch.overlay is None else _awaiting_overlay(launch.argv),
         "command": [],
         "environment": cache | launch.env | visible,
         "labels": dict(labels),
@@ -165,6 +172,11 @@ def container_config(
     if launch.network:
         config["networking_config"] = {"EndpointsConfig": {network: {"Aliases": [launch.hostname]}}}
     return config
+
+
+def _awaiting_overlay(argv: Sequence[str]) -> list[str]:
+    """``argv`` as a command that waits for the interface first."""
+    return ["sh", "-c", _WAIT, "sh", *argv]
 
 
 def container_name(kernel_id: str) -> str:

@@ -2,7 +2,8 @@
 
 On the shared network inter-container traffic is off (``enable_icc``): containers reach the outside, and are
 reached through their published ports. The kernels of a cluster on this node share a bridge of their own, on
-which they resolve each other by hostname. It is removed with its last container.
+which they resolve each other by hostname. It is removed with its last container. The kernels of a cluster
+over several nodes are on the shared network, and have an interface of their own for each other.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any
 
 import structlog
 
@@ -27,6 +30,7 @@ SHARED = "moorage-isolated"
 _CLUSTER = "moorage-net-"
 _ICC = "com.docker.network.bridge.enable_icc"
 _EXISTS = "already exists"
+_AMBIGUOUS = "is ambiguous"
 
 
 def resolve_hosts(hosts: Mapping[str, str]) -> dict[str, str]:
@@ -72,12 +76,13 @@ class Networks:
         finally:
             self._joining[name] -= 1
 
-    def was_removed(self, name: str, message: str) -> bool:
-        """Return whether an error message of the engine says that another client removed this network."""
-        removed = name in self._existing and "network" in message and "not found" in message
-        if removed:
+    def has_changed(self, name: str, message: str) -> bool:
+        """Return whether an error message of the engine says that another client removed this network, or has
+        created one of the same name. Then it is looked at again before the next container."""
+        changed = "network" in message and ("not found" in message or _AMBIGUOUS in message)
+        if changed := changed and name in self._existing:
             self._existing.discard(name)
-        return removed
+        return changed
 
     async def release(self, name: str) -> None:
         """A container has left the network: remove it, unless the engine refuses because others use it."""
@@ -108,15 +113,18 @@ class Networks:
     def _name(self, launch: Launch) -> str:
         if launch.network:
             return f"{_CLUSTER}{launch.network}"
-        if not launch.hosts:
+        if launch.overlay is not None or not launch.hosts:
             return SHARED if self._rules.network == ISOLATED else self._rules.network
         if self._rules.multi_node == "host":
             return "host"
+        off = self._rules.multi_node == "off"
+        problem = "agent.docker_multi_node = off" if off else "the manager sent no key for their network"
+        cure = "set agent.docker_multi_node = wireguard there" if off else "start the session again"
         raise CreateFailed(
-            "containers of this node cannot join a cluster on several nodes: agent.docker_multi_node = off",
+            f"containers of this node cannot join a cluster on several nodes: {problem}",
             reason=Reason.NO_NETWORK,
             clean=True,
-            next_step="use --cluster-mode single-node, or set agent.docker_multi_node = host there",
+            next_step=f"use --cluster-mode single-node, or {cure}",
         )
 
     async def _ensure(self, name: str) -> None:
@@ -141,6 +149,8 @@ class Networks:
         except RequestRefused as error:
             if _EXISTS not in str(error):
                 raise
+        if shared:
+            await self._remove_duplicates()
         details = await self._engine.call(lambda api: api.inspect_network(name))
         usable = (
             (details.get("Options") or {}).get(_ICC) == "false"
@@ -154,3 +164,17 @@ class Networks:
                 clean=True,
                 next_step=f"remove it on that node: docker network rm {name}",
             )
+
+    async def _remove_duplicates(self) -> None:
+        """Agents that start at once can create several shared networks, since the engine compares names
+        before it creates: all of them keep the oldest. A younger one has no containers, since its name is
+        ambiguous."""
+        rows = await self._engine.call(lambda api: api.networks(names=[SHARED]))
+        same = sorted((row["Created"], row["Id"]) for row in rows if row["Name"] == SHARED)
+        for _, network_id in same[1:]:
+            with suppress(NoSuchObject):
+                await self._engine.call(partial(_remove_network, network_id))
+
+
+def _remove_network(network_id: str, api: Any) -> None:
+    api.remove_network(network_id)

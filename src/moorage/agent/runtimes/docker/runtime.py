@@ -29,6 +29,7 @@ from moorage.agent.runtimes.base import (
     RuntimeObservation,
     ignore_progress,
 )
+from moorage.agent.runtimes.docker import wireguard
 from moorage.agent.runtimes.docker.container_config import (
     ContainerRules,
     container_config,
@@ -71,7 +72,6 @@ class DockerRuntime:
 
     name = "docker"
     silence_grace_s = 0.0
-    capabilities = Capabilities(contained=True, code=True, images=True)
 
     def __init__(
         self,
@@ -93,6 +93,9 @@ class DockerRuntime:
         self._unsigned: set[str] = set()
         self._images, self._image_gc = ImageStore(engine, rules, image_gc.pulled), image_gc
         self._networks = Networks(engine, signer, rules)
+        self.capabilities = Capabilities(
+            contained=True, code=True, images=True, overlay=rules.multi_node == "wireguard"
+        )
 
     async def close(self) -> None:
         await self._events.close()
@@ -236,13 +239,14 @@ class DockerRuntime:
             try:
                 return await self._create_on(network, launch, address)
             except RequestRefused as error:
-                if not self._networks.was_removed(network, str(error)):
+                if not self._networks.has_changed(network, str(error)):
                     raise
         return await self._create(launch, address)
 
     async def _create_on(self, network: str, launch: Launch, address: str) -> Handle:
         if network == "host":
             launch = replace(launch, hosts=await asyncio.to_thread(resolve_hosts, launch.hosts))
+        endpoints = await wireguard.check(launch)
         labels = self._signer.labels(launch.kernel_id, launch.port, launch.apps)
 
         def create(api: Any) -> str:
@@ -255,6 +259,9 @@ class DockerRuntime:
             if launch.files:
                 copy_into_container(api, container, launch.files)
             api.start(container)
+            if launch.overlay is not None:
+                sandbox = api.inspect_container(container)["NetworkSettings"]["SandboxKey"]
+                wireguard.attach(launch, endpoints, sandbox)
 
         try:
             try:
@@ -273,8 +280,8 @@ class DockerRuntime:
         except EngineUnavailable as error:
             error.unsent = False  # the container exists, started or not
             raise
-        except RequestRefused:
-            # It would stay in the state Created for ever.
+        except (RequestRefused, CreateFailed):
+            # It would stay in the state Created for ever, or wait for its network.
             await self._remove(container)
             raise
         identity = ContainerIdentity(launch.kernel_id, launch.port, launch.apps)

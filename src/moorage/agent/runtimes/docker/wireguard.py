@@ -1,0 +1,149 @@
+"""WireGuard interface of a container on the network of its cluster.
+
+The interface is made in the network namespace of the node and then moved into that of the container: its
+encrypted packets keep going through the node, and nothing but the container can use it. It ends with the
+container. Where the kernel of the node has no WireGuard, ``wireguard-go`` does its work in a process, which
+ends with the interface.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+from hashlib import sha256
+from pathlib import Path
+
+from moorage.agent.runtimes.base import OVERLAY_INTERFACE, CreateFailed, Launch, Overlay
+from moorage.agent.runtimes.docker.networks import resolve_hosts
+from moorage.common.model.reasons import Reason
+
+_TIMEOUT_S = 10.0
+_PROGRAMS = ("ip", "wg", "nsenter")
+_USERSPACE = "wireguard-go"
+# What WireGuard adds to a packet of IPv6 is 80 bytes.
+_MTU = "1420"
+_PREFIX = 16
+# Peers behind a firewall with state keep their mappings.
+_KEEPALIVE_S = 25
+
+
+def configuration(overlay: Overlay, endpoints: dict[str, str]) -> str:
+    """For ``wg setconf``. ``endpoints``: the IP addresses of the peers' nodes by hostname."""
+    lines = ["[Interface]", f"PrivateKey = {overlay.private_key}", f"ListenPort = {overlay.port}"]
+    for peer in overlay.peers:
+        address = endpoints[peer.hostname]
+        host = f"[{address}]" if ":" in address else address
+        lines += [
+            "[Peer]",
+            f"PublicKey = {peer.public_key}",
+            f"AllowedIPs = {peer.address}/32",
+            f"Endpoint = {host}:{peer.port}",
+            f"PersistentKeepalive = {_KEEPALIVE_S}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def missing_requirement() -> str:
+    """Why this node cannot connect containers over several nodes; "" if it can. Blocks."""
+    if os.geteuid() != 0:
+        return "the agent does not run as root"
+    if missing := [program for program in _PROGRAMS if shutil.which(program) is None]:
+        return f"{', '.join(missing)} not installed"
+    probe = f"mwprobe{os.getpid() % 10**6}"
+    if _try("ip", "link", "add", probe, "type", "wireguard") == "":
+        _try("ip", "link", "delete", probe)
+        return ""
+    if shutil.which(_USERSPACE) is None:
+        return f"the kernel of the node has no WireGuard, and {_USERSPACE} is not installed"
+    return "" if Path("/dev/net/tun").exists() else f"{_USERSPACE} requires /dev/net/tun"
+
+
+async def check(launch: Launch) -> dict[str, str]:
+    """Returns the IP addresses of the peers' nodes by hostname; empty for a kernel without an overlay. Raises
+    ``CreateFailed`` before anything exists."""
+    if launch.overlay is None:
+        return {}
+    return await asyncio.to_thread(_check, launch.overlay)
+
+
+def _check(overlay: Overlay) -> dict[str, str]:
+    if reason := missing_requirement():
+        raise _failed(
+            f"containers of this node cannot join a cluster on several nodes: {reason}",
+            "use --cluster-mode single-node; or there: apt install wireguard-tools wireguard-go iproute2, "
+            "and run the agent as root",
+        )
+    endpoints = resolve_hosts({peer.hostname: peer.endpoint for peer in overlay.peers})
+    with socket.socket(socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET, socket.SOCK_DGRAM) as taken:
+        try:
+            taken.bind(("", overlay.port))
+        except OSError as error:
+            raise _failed(
+                f"UDP port {overlay.port} of this node, for the network of the cluster: {error}",
+                "start it again: each attempt has other ports",
+            ) from None
+    return endpoints
+
+
+def attach(launch: Launch, endpoints: dict[str, str], namespace: str) -> None:
+    """Give a running container its interface. ``namespace``: the file of its network namespace. Blocks.
+    Raises ``CreateFailed``."""
+    if launch.overlay is not None:
+        _attach(launch.kernel_id, launch.overlay, endpoints, namespace)
+
+
+def _attach(kernel_id: str, overlay: Overlay, endpoints: dict[str, str], namespace: str) -> None:
+    if not Path(namespace).exists():
+        raise _failed(
+            f"the agent does not see {namespace}, the network namespace of its container",
+            "run the agent on the node itself, not in a container",
+        )
+    # Names of interfaces have at most 15 characters.
+    name = f"mw{sha256(kernel_id.encode()).hexdigest()[:12]}"
+    inside = ("nsenter", f"--net={namespace}", "ip")
+    _add(name)
+    problem = (
+        _try("wg", "setconf", name, "/dev/stdin", text=configuration(overlay, endpoints))
+        or _try("ip", "link", "set", name, "netns", namespace, "name", OVERLAY_INTERFACE)
+    )  # fmt: skip
+    if problem:
+        _try("ip", "link", "delete", name)
+        raise _failed(f"the network of the cluster cannot be set up: {problem}")
+    problem = (
+        _try(*inside, "address", "add", f"{overlay.address}/{_PREFIX}", "dev", OVERLAY_INTERFACE)
+        or _try(*inside, "link", "set", OVERLAY_INTERFACE, "mtu", _MTU, "up")
+    )  # fmt: skip
+    if problem:
+        raise _failed(f"the network of the cluster cannot be set up: {problem}")
+
+
+def _add(name: str) -> None:
+    if problem := _try("ip", "link", "add", name, "type", "wireguard"):
+        problem = _try(_USERSPACE, name) and problem
+        if problem:
+            raise _failed(f"the network of the cluster cannot be set up: {problem}")
+
+
+def _try(*argv: str, text: str = "") -> str:
+    """Run a program. Returns what it says of its failure; "" if it succeeds."""
+    try:
+        done = subprocess.run(
+            argv,
+            input=text,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_TIMEOUT_S,
+            # wireguard-go refuses to start without this. With a log level, it would keep our pipes.
+            env=os.environ | {"WG_I_PREFER_BUGGY_USERSPACE_TO_POLISHED_KMOD": "1", "LOG_LEVEL": ""},
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return "" if done.returncode == 0 else f"{' '.join(argv[:4])}: {done.stderr.strip() or done.returncode}"
+
+
+def _failed(message: str, next_step: str = "") -> CreateFailed:
+    return CreateFailed(message, reason=Reason.NO_NETWORK, clean=True, next_step=next_step)
