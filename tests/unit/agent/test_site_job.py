@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from moorage.agent.kernel.outcome import determine_outcome
@@ -10,6 +12,7 @@ from moorage.agent.runtimes import RuntimeObservation
 from moorage.common.link.messages import Observation
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.reasons import Reason
+from moorage.common.model.service_ports import AppPort
 from moorage.common.model.status import ObservedState as S
 
 SEEN = Observation(KernelId("k"), SessionId("s"), S.QUEUED)
@@ -71,3 +74,16 @@ def test_address_is_reported_where_the_job_listens_and_may_change() -> None:
     assert job.note(RuntimeObservation(S.RUNNING, address=("node-7", 7002)), 3)
     seen = job.reported(SEEN)
     assert (seen.host, seen.port) == ("node-7", 7002)
+
+
+def test_service_ports_are_reported_once_the_job_has_picked_them() -> None:
+    job = SiteJob(0, finds_address=True)
+    declared = replace(SEEN, apps=(AppPort("web", 0), AppPort("db", 0, "tcp")))
+    assert job.reported(declared).apps == ()
+    found = RuntimeObservation(S.RUNNING, address=("node-7", 0), app_ports={"web": 7003, "db": 7004})
+    assert job.note(found, 1)
+    assert not job.awaits_address
+    seen = job.reported(declared)
+    assert (seen.host, seen.apps) == (
+        "node-7", (AppPort("web", 7003, inner=7003), AppPort("db", 7004, "tcp", inner=7004)),
+    )  # fmt: skip

@@ -14,7 +14,7 @@ from moorage.agent.runtimes.base import PORT_TOKEN, Capabilities
 from moorage.common.model.cluster import ClusterMembership
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.kernel import KernelSpec
-from moorage.common.model.service_ports import ServicePort
+from moorage.common.model.service_ports import AppPort, ServicePort, port_token
 from moorage.common.model.status import SessionType
 
 SPEC = KernelSpec(KernelId("k"), SessionId("s"), "name", SessionType.BATCH, "somewhere", "custom", "")
@@ -52,6 +52,15 @@ def test_port_that_is_picked_on_the_other_node_has_a_token(engine: str) -> None:
     assert (launch.port, launch.serves) == (0, True)
     assert "PATH" not in launch.env  # the job has the environment of its own node
     assert not any("login" in word for word in (*launch.argv, *launch.env.values()))
+
+
+def test_service_ports_that_are_picked_on_the_other_node_have_tokens() -> None:
+    spec = replace(SPEC, command=("serve", "{port:web}", "{port:side-door}"))
+    apps = (AppPort("web", 0), AppPort("side-door", 0, "tcp"))
+    context = LaunchContext(False, "login", NodeInfo(), "/work", {}, own_address=True)
+    launch = build_launch(spec, build_invocation(ENGINES["custom"], spec, 0, context, apps), 0, context, apps)
+    assert launch.argv == ("serve", port_token("web"), port_token("side-door"))
+    assert launch.env["MOORAGE_PORT_SIDE_DOOR"] == port_token("side-door") != PORT_TOKEN
 
 
 def test_batch_kernel_without_a_port_has_no_token() -> None:

@@ -51,7 +51,7 @@ class AgentContext:
 
     def finds_address(self, spec: KernelSpec) -> bool:
         """Whether it listens where only its runtime finds it."""
-        return self.capabilities(spec).own_address and needs_port(spec)
+        return self.capabilities(spec).own_address and (needs_port(spec) or bool(spec.ports))
 
     def has_own_user(self, spec: KernelSpec) -> bool:
         return self.capabilities(spec).node_processes and self.isolates(spec.isolated)

@@ -24,7 +24,7 @@ from moorage.agent.state.ports import NoFreePort
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.reasons import Reason
-from moorage.common.model.service_ports import ServicePort
+from moorage.common.model.service_ports import AppPort, ServicePort
 
 if TYPE_CHECKING:
     from moorage.agent.kernel.readiness import ReadinessCheck
@@ -80,7 +80,11 @@ def allocate_main_port(context: AgentContext, record: KernelRecord) -> KernelRec
 def allocate_service_ports(
     context: AgentContext, record: KernelRecord, ports: Sequence[ServicePort]
 ) -> KernelRecord:
-    """Allocate a port of the node for each of these service ports."""
+    """Allocate a port of the node for each of these service ports. Kernels with an address of their own pick
+    theirs as they start."""
+    if context.capabilities(record.spec).own_address:
+        apps = tuple(AppPort(port.name, 0, port.protocol, port.base_path, 0, port.guarded) for port in ports)
+        return replace(record, apps=(*record.apps, *apps))
     used_inside = {record.port, *(app.inner for app in record.apps)}
     try:
         apps = context.ports.allocate_service_ports(

@@ -5,7 +5,8 @@ Pure. Times are monotonic seconds, except where they come from the site: Unix se
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from moorage.agent.kernel.outcome import TerminationCause
 from moorage.agent.runtimes import RuntimeObservation
@@ -24,11 +25,12 @@ _SAME_S = 1.0
 class SiteJob:
     """``counts_from``: when the start timeout began to count. It is counted anew by an agent that was
     restarted: the wall clock may have jumped meanwhile, and the manager has a deadline of its own.
-    ``finds_address``: only the job knows where it listens, which is ``address``."""
+    ``finds_address``: only the job knows where it listens: ``address``, and ``app_ports`` there by name."""
 
     counts_from: float
     finds_address: bool = False
     address: tuple[str, int] | None = None
+    app_ports: Mapping[str, int] = field(default_factory=dict)
     expected_start: float = 0.0
     ends_at: float = 0.0
 
@@ -38,7 +40,7 @@ class SiteJob:
             self.counts_from = now
         starts, ends = observed.expected_start or 0.0, observed.ends_at or self.ends_at
         if self.finds_address and observed.address not in (None, self.address):
-            self.address = observed.address
+            self.address, self.app_ports = observed.address, observed.app_ports
         elif abs(starts - self.expected_start) < _SAME_S and abs(ends - self.ends_at) < _SAME_S:
             return False
         self.expected_start, self.ends_at = starts, ends
@@ -63,6 +65,10 @@ class SiteJob:
         return self.counts_from + limit_s - now
 
     def reported(self, observation: Observation) -> Observation:
+        if self.finds_address:
+            found = ((app, self.app_ports.get(app.name, 0)) for app in observation.apps)
+            apps = tuple(replace(app, port=port, inner=port) for app, port in found if port)
+            observation = replace(observation, apps=apps)
         if not (self.expected_start or self.ends_at or self.address):
             return observation
         host, port = self.address or (observation.host, observation.port)

@@ -196,8 +196,8 @@ class Launch:
     each other.
 
     For runtimes with ``Capabilities.own_address``: ``port`` is 0, ``serves`` says whether the kernel listens
-    on one, and ``PORT_TOKEN`` stands for it. ``hpc``: what its job asks of the site; None: its resource group
-    is not of kind hpc.
+    on one, and ``PORT_TOKEN`` stands for it, as does ``port_token`` for the port of an app. ``hpc``: what its
+    job asks of the site; None: its resource group is not of kind hpc.
     """
 
     kernel_id: KernelId
@@ -254,7 +254,8 @@ class RuntimeObservation:
     QUEUED: ``detail`` has the site's reason, ``expected_start`` the start that the site expects, in unix
     seconds; None: unknown. CREATING, RUNNING and UNKNOWN: ``ends_at`` is the end of its walltime in unix
     seconds; None: unlimited or unknown. ``address``: host and port at which the proxy reaches it, with
-    ``Capabilities.own_address``; it may change. EXITED: ``walltime_over`` if that was the reason.
+    ``Capabilities.own_address``; it may change; port 0 if only its service ports are there. ``app_ports``:
+    the numbers of these by name. EXITED: ``walltime_over`` if that was the reason.
     """
 
     state: ObservedState
@@ -267,6 +268,7 @@ class RuntimeObservation:
     expected_start: float | None = None
     ends_at: float | None = None
     address: tuple[str, int] | None = None
+    app_ports: Mapping[str, int] = field(default_factory=dict)
     walltime_over: bool = False
 
 

@@ -47,7 +47,8 @@ class ServicePort:
 
 @dataclass(frozen=True, slots=True)
 class AppPort:
-    """Assigned service port: the program listens on ``inner``, published as ``port`` by the agent."""
+    """Assigned service port: the program listens on ``inner``, published as ``port`` by the agent. Both are 0
+    while only the program's own node could know them."""
 
     name: str
     port: int
@@ -121,12 +122,25 @@ def app_path(session_id: str, name: str) -> str:
     return f"/apps/{session_id}/{name}"
 
 
+def port_token(name: str) -> str:
+    """Stands for the number of a service port that is picked where the program starts."""
+    return f"@MOORAGE_PORT_{_variable_part(name)}@"
+
+
+def _variable_part(name: str) -> str:
+    return name.upper().replace("-", "_")
+
+
+def _number(app: AppPort) -> str:
+    return str(app.inner or app.port or port_token(app.name))
+
+
 def environment(session_id: str, apps: Iterable[AppPort]) -> dict[str, str]:
     """Return the variables ``MOORAGE_PORT_<NAME>`` and, for http, ``MOORAGE_PATH_<NAME>``."""
     variables = {}
     for app in apps:
-        name = app.name.upper().replace("-", "_")
-        variables[f"MOORAGE_PORT_{name}"] = str(app.inner or app.port)
+        name = _variable_part(app.name)
+        variables[f"MOORAGE_PORT_{name}"] = _number(app)
         if app.protocol == "http":
             variables[f"MOORAGE_PATH_{name}"] = app_path(session_id, app.name)
     return variables
@@ -136,7 +150,7 @@ def placeholders(session_id: str, apps: Iterable[AppPort]) -> dict[str, str]:
     """Return the values of the command placeholders ``{port:NAME}`` and ``{path:NAME}``."""
     found = {}
     for app in apps:
-        found[f"{{port:{app.name}}}"] = str(app.inner or app.port)
+        found[f"{{port:{app.name}}}"] = _number(app)
         found[f"{{path:{app.name}}}"] = app_path(session_id, app.name)
     return found
 

@@ -3,9 +3,9 @@
     python3 launcher.py DIRECTORY
 
 DIRECTORY is on a file system that the node shares with the agent. ``spec.json`` there has what to run. The
-launcher picks a free port and writes it to ``started.json``, writes the output to ``kernel.log``, and the end
-to ``exit.json``. It ends the program on SIGTERM, with the grace period in ``grace`` if that file exists, and
-when the heartbeat file of the agent has not changed for too long: nobody is left who would cancel the job.
+launcher picks free ports and writes them to ``started.json``, writes the output to ``kernel.log``, and the
+end to ``exit.json``. It ends the program on SIGTERM, with the grace period in ``grace`` if that file exists,
+and when the heartbeat file of the agent has not changed for too long: nobody is left to cancel the job.
 
 Standard library only, Python 3.7 or later: the site's node need not have what the agent has.
 """
@@ -85,16 +85,21 @@ class Program:
         self.terms = 0
 
     def run(self) -> int:
-        spec, port = self.spec, free_port() if self.spec["serves"] else 0
+        spec, tokens = self.spec, self.spec.get("ports", {})
+        free = free_ports(1 + len(tokens))
+        port = free.pop() if spec["serves"] else 0
+        ports = {name: free.pop() for name in tokens}
+        values = {_PORT_TOKEN: port}
+        values.update({token: ports[name] for name, token in tokens.items()})
         for mark in ("started.json", "exit.json"):  # of a run before the site requeued the job
             if os.path.exists(os.path.join(self.folder, mark)):
                 os.unlink(os.path.join(self.folder, mark))
         work = os.path.join(self.folder, "work")
         for path, text, mode in spec["files"]:
             write_private(os.path.join(work, path), text, mode)
-        argv = [word.replace(_PORT_TOKEN, str(port)) for word in spec["argv"]]
+        argv = [fill(word, values) for word in spec["argv"]]
         env = dict(os.environ)
-        env.update({name: value.replace(_PORT_TOKEN, str(port)) for name, value in spec["env"].items()})
+        env.update({name: fill(value, values) for name, value in spec["env"].items()})
         wakeup, self.wakeup = os.pipe()
         os.set_blocking(self.wakeup, False)
         signal.set_wakeup_fd(self.wakeup, warn_on_full_buffer=False)
@@ -108,6 +113,7 @@ class Program:
             self.end(None, f"cannot run {argv[0]!r}: {error.strerror}", never_started=True)
             return 127
         started = {"host": own_address(spec["agent"]), "port": port, "node": socket.gethostname()}
+        started["ports"] = ports
         self.write("started.json", started)
         code = self.watch(process, wakeup)
         kill(process.pid, signal.SIGKILL)  # what it left running
@@ -178,10 +184,22 @@ def write_private(path: str, text: str, mode: int) -> None:
     os.replace(temporary, path)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
+def fill(text: str, values: dict[str, int]) -> str:
+    for token, port in values.items():
+        text = text.replace(token, str(port))
+    return text
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of this node that nobody listens on, each another one."""
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind(("", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()
 
 
 def own_address(peer: str) -> str:

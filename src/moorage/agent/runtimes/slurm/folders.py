@@ -101,6 +101,7 @@ class JobFolders:
         started, end = _read_json(folder / _STARTED), _read_json(folder / _EXIT)
         return Marks(
             address=(str(started["host"]), int(started["port"])) if started else None,
+            app_ports=started.get("ports", {}) if started else {},
             exit=Exit(end["code"], end["reason"], end["never_started"], end["at"]) if end else None,
             ends_at=record.ends_at or None,
             stopped=(folder / _STOPPED).exists(),

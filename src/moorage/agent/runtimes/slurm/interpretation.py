@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from moorage.agent.runtimes.base import RuntimeObservation
 from moorage.agent.runtimes.batch import Candidate
@@ -83,7 +84,8 @@ class Exit:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What is known of the job beside Slurm's view. ``address``: set once the program was started.
+    """What is known of the job beside Slurm's view. ``address``: set once the program was started; its
+    port is 0 if it has none but ``app_ports``.
     ``ends_at``: the last known end of the walltime. ``stopped``: the agent has asked for its end.
     ``output``: what Slurm and the launcher themselves have printed."""
 
@@ -92,6 +94,7 @@ class Marks:
     ends_at: float | None = None
     stopped: bool = False
     output: str = ""
+    app_ports: Mapping[str, int] = field(default_factory=dict)
 
 
 def interpret(
@@ -113,7 +116,8 @@ def interpret(
         ObservedState.RUNNING if started else ObservedState.CREATING,
         detail=detail,
         ends_at=job.end,
-        address=marks.address if started and marks.address and marks.address[1] else None,
+        address=marks.address if marks.address and (marks.address[1] or marks.app_ports) else None,
+        app_ports=marks.app_ports,
     )
 
 

@@ -38,7 +38,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.ids import KernelId
 from moorage.common.model.kernel import DoubtfulJob
-from moorage.common.model.service_ports import ServicePort
+from moorage.common.model.service_ports import ServicePort, port_token
 from moorage.common.model.status import ObservedState
 
 log = structlog.get_logger("moorage.agent.slurm")
@@ -89,7 +89,7 @@ class SlurmRuntime:
         self._agent = agent_part(identity)
         self.capabilities = Capabilities(
             own_address=True, max_jobs=rules.max_jobs, exec=False, workspaces=False, clusters=False,
-            service_ports=False, usage=False, files=True,
+            usage=False, files=True,
         )  # fmt: skip
         self._listing = JobListing(slurm, self._agent, clock, self._on_job_change)
         self._changed: dict[str, asyncio.Event] = {}  # by the name of the job, while somebody waits
@@ -297,6 +297,7 @@ class SlurmRuntime:
             "env": launch.env,
             "files": [(file.path, file.text, file.mode) for file in launch.files],
             "serves": launch.serves,
+            "ports": {app.name: port_token(app.name) for app in launch.apps},
             "stop_grace_s": launch.stop_grace_s,
             "agent": rules.address,
             "heartbeat": str(self._folders.work / HEARTBEAT),
