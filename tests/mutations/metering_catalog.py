@@ -9,6 +9,7 @@ LIMITS = ("tests/unit/proxy/test_limit_ledger.py", "tests/unit/proxy/test_reques
 SHARES = ("tests/unit/manager/test_limit_shares.py",)
 METER = ("tests/unit/proxy/test_token_meter.py",)
 RECORDS = ("tests/store/test_usage_records.py",)
+CHARGES = ("tests/store/test_ledger.py",)
 SPOOL = ("tests/wire/test_proxy_link.py", "tests/unit/proxy/test_report_stream.py")
 
 MUTATIONS = (
@@ -76,6 +77,34 @@ MUTATIONS = (
         "ON CONFLICT (source, epoch, sequence) DO NOTHING",
         "ON CONFLICT (source, epoch, sequence) DO UPDATE SET requests = 2 * excluded.requests",
         RECORDS,
+    ),
+    Mutation(
+        "a lost attempt is charged until its agent comes back",
+        "manager/store/migrations/versions/0055_ledger.py",
+        "WHEN (OLD.status IN ('RUNNING', 'TERMINATING', 'CREATING')",
+        "WHEN (false AND OLD.status IN ('RUNNING', 'TERMINATING', 'CREATING')",
+        CHARGES,
+    ),
+    Mutation(
+        "a kernel that vanished is charged until its agent comes back",
+        "manager/store/migrations/versions/0055_ledger.py",
+        "THEN a.seen_before",
+        "THEN now()",
+        CHARGES,
+    ),
+    Mutation(
+        "a month that was rolled up has what other months used",
+        "manager/store/sql/ledger_roll_up.sql",
+        "greatest(r.began_at, b.at AT TIME ZONE 'UTC')",
+        "r.began_at",
+        CHARGES,
+    ),
+    Mutation(
+        "an hour has what was used before it",
+        "manager/store/sql/usage_records_page.sql",
+        "- greatest(c.began_at, $2, CASE WHEN $4 <> 'none' THEN b.at AT TIME ZONE 'UTC' END)",
+        "- greatest(c.began_at, $2)",
+        CHARGES,
     ),
     Mutation(
         "usage is rolled up, and kept as well",

@@ -1,4 +1,4 @@
-"""Calls about what requests for models use, and about the limits on it."""
+"""Calls about what requests and sessions use, and about the limits on it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class MeteringCalls(Transport):
         cursor: str | None = None,
         limit: int = 50,
     ) -> Page[ModelUsage]:
-        """What requests used in the hours from ``since`` to ``until`` (default: the last day), split by
-        ``by`` and ``bucket``. One page; pass its ``next`` as ``cursor`` for the next page."""
+        """What requests and sessions used in the hours from ``since`` to ``until`` (default: the last day),
+        split by ``by`` and ``bucket``. One page; pass its ``next`` as ``cursor`` for the next page."""
         query = {
             "from": since.isoformat() if since else None,
             "to": until.isoformat() if until else None,

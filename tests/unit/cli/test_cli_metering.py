@@ -12,21 +12,23 @@ from invoke import Run
 from moorage.common.model.spec import EndpointSpec, Probe
 from moorage.common.views.metering import LimitUse, LimitView, ModelUsage
 
+HOURS = ["GPU", "H", "CPU", "H", "GIB", "H", "NODE", "H"]
 DAY = datetime(2026, 5, 4, tzinfo=UTC)
 
 
 def test_usage_is_shown_by_what_it_is_split_by(manager: FakeManager, moorage: Run) -> None:
-    assert "no request was counted" in moorage("usage").stderr
+    assert "nothing was used" in moorage("usage").stderr
     amounts = {"requests": 3, "tokens_in": 40, "tokens_out": 500, "tokens_cached": 7}
+    amounts |= {"gpu_ms": 5_400_000, "memory_mib_s": 2 * 1024 * 3600}
     manager.store.usage_records.items = [
         ModelUsage.model_validate({"model": "tiny", "key_id": "id-1", "key": "ci", "at": DAY, **amounts}),
         ModelUsage.model_validate({"model": "tiny", "key_id": "id-2", "at": DAY, **amounts}),
     ]
     result = moorage("usage", "--by", "key,model", "--bucket", "day", "--from", "7d", "--project", "vision")
     assert [line.split() for line in result.stdout.splitlines()] == [
-        ["DAY", "KEY", "MODEL", "REQUESTS", "TOKENS", "IN", "CACHED", "TOKENS", "OUT"],
-        ["2026-05-04", "ci", "tiny", "3", "40", "7", "500"],
-        ["2026-05-04", "id-2", "tiny", "3", "40", "7", "500"],
+        ["DAY", "KEY", "MODEL", "REQUESTS", "TOKENS", "IN", "CACHED", "TOKENS", "OUT", *HOURS],
+        ["2026-05-04", "ci", "tiny", "3", "40", "7", "500", "1.50", "0.00", "2.00", "0.00"],
+        ["2026-05-04", "id-2", "tiny", "3", "40", "7", "500", "1.50", "0.00", "2.00", "0.00"],
     ]
     since, until, split = manager.store.usage_records.asked[-1]
     assert (split.by, split.bucket, split.project) == (["key", "model"], "day", "vision")
@@ -34,6 +36,11 @@ def test_usage_is_shown_by_what_it_is_split_by(manager: FakeManager, moorage: Ru
     assert (since.minute, until.minute) == (0, 0)
     shown = json.loads(moorage("usage", "-o", "json").stdout)["usage"]
     assert [one["key"] for one in shown] == ["ci", None]
+    csv = moorage("usage", "--by", "key", "--bucket", "day", "--csv").stdout.splitlines()
+    assert csv[0] == (
+        "at,key_id,key,requests,tokens_in,tokens_out,tokens_cached,gpu_ms,cpu_ms,memory_mib_s,node_ms"
+    )
+    assert csv[2] == "2026-05-04T00:00:00Z,id-2,,3,40,500,7,5400000,0,7372800,0"
     assert "only the first 1 lines" in moorage("usage", "-n", "1").stderr
 
 

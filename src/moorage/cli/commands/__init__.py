@@ -91,7 +91,7 @@ COMMANDS = {
     ),
     "top": ("Show what sessions use now: processors, memory, GPUs, network.", "moorage.cli.commands.top"),
     "usage": (
-        "Show what requests for models used: requests and tokens, in full hours.",
+        "Show what requests and sessions used, in full hours.",
         "moorage.cli.commands.usage",
     ),
     "users": ("People and robots, and their roles on the platform.", "moorage.cli.commands.users"),

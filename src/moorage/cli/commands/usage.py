@@ -1,4 +1,4 @@
-"""``moorage usage``: requests and tokens of models, by project, user, key, model, replica and time."""
+"""``moorage usage``: tokens of models and time of sessions, by project, user, key, session and time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,13 @@ _COLUMNS = {
     "endpoint": "ENDPOINT",
     "session": "SESSION",
     "resource_group": "GROUP",
+    "device": "DEVICE",
 }
+_HOUR_MS, _GIB_HOUR = 3_600_000, 1024 * 3600
+_AMOUNTS = (
+    "requests", "tokens_in", "tokens_out", "tokens_cached", "gpu_ms", "cpu_ms", "memory_mib_s", "node_ms",
+)  # fmt: skip
+_CSV: dict[str, tuple[str, ...]] = {"key": ("key_id", "key"), "session": ("session_id",)}
 _FORMATS = {"hour": "%Y-%m-%d %H:00", "day": "%Y-%m-%d", "month": "%Y-%m"}
 
 
@@ -38,6 +44,7 @@ Project = Annotated[str | None, typer.Option(help="Only of this project.")]
 User = Annotated[str | None, typer.Option(help="Only of this user.")]
 Key = Annotated[str | None, typer.Option(help="Only of this key.")]
 Model = Annotated[str | None, typer.Option(help="Only of this model.")]
+Csv = Annotated[bool, typer.Option("--csv", help="Print comma-separated values with exact amounts.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Show at most so many lines.")]
 
 
@@ -53,15 +60,20 @@ def usage(
     key: Key = None,
     model: Model = None,
     limit: Limit = 1000,
+    csv: Csv = False,
 ) -> None:
-    """Show what requests for models used: requests and tokens, in full hours.
+    """Show what requests and sessions used, in full hours.
+
+    Requests and tokens of models, and hours of GPUs, CPUs, GiB of memory and nodes of sites, from the ledger.
+    Running sessions are included, until now.
 
     \b
     Examples:
       moorage usage
       moorage usage --by key,model --from 7d --bucket day
       moorage usage --by session --model qwen
-      moorage usage --from 30d -o json | jq '.usage[] | [.project, .tokens_out]'
+      moorage usage --by project,device --from 30d --bucket month --csv > usage.csv
+      moorage usage --from 30d -o json | jq '.usage[] | [.project, .gpu_ms]'
     """
     split = _split(by, bucket)
     now = cli.clock.now()
@@ -90,14 +102,19 @@ def usage(
         cli.note(f"only the first {limit} lines are shown; --limit shows more")
         return found
 
-    found = cli.run(work)
+    _show(cli, cli.run(work), split, bucket, csv=csv)
+
+
+def _show(cli: Cli, found: list[ModelUsage], split: list[Dimension], bucket: str, *, csv: bool) -> None:
     if cli.json:
         cli.print_json({"usage": found})
+    elif csv:
+        _print_csv(found, split, bucket)
     elif not found:
-        cli.note("no request was counted in this time")
+        cli.note("nothing was used in this time")
     else:
         columns = (*([bucket.upper()] if bucket != "none" else []), *(_COLUMNS[name] for name in split))
-        amounts = ("REQUESTS", "TOKENS IN", "CACHED", "TOKENS OUT")
+        amounts = ("REQUESTS", "TOKENS IN", "CACHED", "TOKENS OUT", "GPU H", "CPU H", "GIB H", "NODE H")
         output.print_table(cli.out, (*columns, *amounts), [_row(view, split, bucket) for view in found])
 
 
@@ -121,7 +138,30 @@ def _row(view: ModelUsage, split: list[Dimension], bucket: str) -> list[str]:
         "endpoint": view.endpoint,
         "session": view.session_id,
         "resource_group": view.resource_group,
+        "device": view.device,
     }
     row = [] if bucket == "none" or view.at is None else [view.at.strftime(_FORMATS[bucket])]
     row += [names[name] or "-" for name in split]
-    return row + [str(n) for n in (view.requests, view.tokens_in, view.tokens_cached, view.tokens_out)]
+    row += [str(n) for n in (view.requests, view.tokens_in, view.tokens_cached, view.tokens_out)]
+    hours = (
+        (view.gpu_ms, _HOUR_MS),
+        (view.cpu_ms, _HOUR_MS),
+        (view.memory_mib_s, _GIB_HOUR),
+        (view.node_ms, _HOUR_MS),
+    )
+    return row + [f"{amount / hour:.2f}" for amount, hour in hours]
+
+
+def _print_csv(found: list[ModelUsage], split: list[Dimension], bucket: str) -> None:
+    """With the names and the units of the REST API."""
+    import csv
+    import sys
+
+    names = (["at"] if bucket != "none" else []) + [
+        column for name in split for column in _CSV.get(name, (name,))
+    ]
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow([*names, *_AMOUNTS])
+    for view in found:
+        fields = view.model_dump(mode="json")
+        writer.writerow(["" if fields[name] is None else fields[name] for name in (*names, *_AMOUNTS)])

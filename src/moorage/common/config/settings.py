@@ -188,7 +188,8 @@ class ManagerSettings(ConsoleSettings, Section):
     stats_kept_days: Annotated[float, Field(gt=0, le=3650, allow_inf_nan=False)] = 7
     """Retention of hourly usage of sessions. Usage per minute is kept for two hours."""
     usage_kept_days: Annotated[float, Field(gt=0, le=3650, allow_inf_nan=False)] = 400
-    """Retention of what requests for models used (`moorage usage`). After a day, it is kept by the hour."""
+    """Retention of what requests and sessions used (`moorage usage`). After a day, requests are kept by the
+    hour; after this time, all is kept by the month."""
     sessions_kept_days: Annotated[float, Field(gt=0, le=3650, allow_inf_nan=False)] = 30
     """Retention of sessions that have ended, with their history and the last lines of their logs."""
     audit_kept_days: Annotated[float, Field(ge=1, le=36_500, allow_inf_nan=False)] = 400

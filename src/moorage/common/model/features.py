@@ -74,9 +74,7 @@ PLANNED_TYPES: Mapping[str, frozenset[Feature]] = {
 }
 
 # Features of the table that this release does not have, with what to use meanwhile.
-PLANNED: Mapping[Feature, str] = {
-    Feature.LEDGER: "`moorage usage` shows what requests for models used",
-}
+PLANNED: Mapping[Feature, str] = {}
 
 # Fields of a session's specification, each with the feature that it needs and what to do without.
 FIELDS: Mapping[str, tuple[Feature, str]] = {

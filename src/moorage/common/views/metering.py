@@ -1,4 +1,4 @@
-"""REST models of what requests for models use, and of the limits on it."""
+"""REST models of what requests and sessions use, and of the limits on it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 from moorage.common.model.spec import Model, NoNul
 from moorage.common.views.resources import View
 
-Dimension = Literal["project", "user", "key", "model", "endpoint", "session", "resource_group"]
+Dimension = Literal["project", "user", "key", "model", "endpoint", "session", "resource_group", "device"]
 Bucket = Literal["none", "hour", "day", "month"]
 LimitScope = Literal["key", "project", "model"]
 
@@ -29,7 +29,7 @@ class UsageSplit(Model):
     by: Annotated[list[Dimension], BeforeValidator(_split), Field(max_length=20)] = Field(
         ["project", "model"],
         description="Comma-separated or repeated: project, user, key, model, endpoint, session, "
-        "resource_group.",
+        "resource_group, device.",
     )
     bucket: Bucket = Field("none", description="Also split by hour, day or month, in UTC.")
     project: NoNul | None = Field(None, description="Only of this project.")
@@ -39,21 +39,27 @@ class UsageSplit(Model):
 
 
 class ModelUsage(View):
-    """What requests for models used. null: not split by that; "": not known, or no key was required."""
+    """What requests for models and kernels of sessions used. null: not split by that; "": not known, or no
+    key was required. Kernels are counted in whole seconds, from RUNNING to their end or until now."""
 
     at: datetime | None = Field(None, description="Start of the hour, day or month.")
-    project: str | None = Field(None, description="That of the key.")
-    user: str | None = Field(None, description="That of the key.")
+    project: str | None = Field(None, description="That of the key, or of the session.")
+    user: str | None = Field(None, description="That of the key, or the owner of the session.")
     key_id: str | None = None
     key: str | None = Field(None, description="Name of the key; null also for keys of others.")
-    model: str | None = None
+    model: str | None = Field(None, description="Of a replica: the name of its endpoint.")
     endpoint: str | None = None
-    session_id: str | None = Field(None, description="The replica.")
-    resource_group: str | None = Field(None, description="That of the replica.")
+    session_id: str | None = Field(None, description="The session or the replica.")
+    resource_group: str | None = Field(None, description="That of the session or the replica.")
+    device: str | None = Field(None, description="Model of the GPU.")
     requests: int
     tokens_in: int
     tokens_out: int
     tokens_cached: int = Field(description="Those of tokens_in that a cache had.")
+    gpu_ms: int = Field(0, description="GPUs times milliseconds; half a GPU counts half.")
+    cpu_ms: int = Field(0, description="CPUs times milliseconds.")
+    memory_mib_s: int = Field(0, description="MiB of memory times seconds.")
+    node_ms: int = Field(0, description="Nodes of sites times milliseconds.")
 
 
 class LimitUse(View):

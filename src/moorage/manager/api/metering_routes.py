@@ -12,7 +12,7 @@ METERING_ROUTES: tuple[Route, ...] = (
         "GET",
         "/v1/usage",
         metering.usage,
-        "List what requests for models used, in the order of time and names",
+        "List what requests and sessions used, in the order of time and names",
         Page[ModelUsage],
         query=metering.UsageQuery,
         access="viewer",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Text
+from sqlalchemy import BigInteger, Numeric, Text
 from sqlalchemy.dialects.postgresql import JSONB
 
-from moorage.manager.store.schema import TIME, table
+from moorage.manager.store.schema import ID, TIME, table
 
 limit_shares = table(
     "limit_shares", ("subject",), {"subject": Text(), "revision": BigInteger(), "shares": JSONB()}
@@ -37,4 +37,22 @@ usage_epochs = table(
     "usage_epochs",
     ("source", "epoch"),
     {"source": Text(), "epoch": Text(), "sequence": BigInteger(), "at": TIME},
+)
+
+_UNIT = {"unit": Text(), "device": Text()}
+_LEDGER_PAYER = (*_PAYER, "endpoint", "resource_group")
+
+ledger = table(
+    "ledger",
+    ("id",),
+    {"id": BigInteger(), "kernel_id": [ID], **_UNIT, "rate": BigInteger(), "amount": BigInteger()}
+    | {"began_at": TIME, "ended_at": TIME}
+    | {name: Text() for name in (*_LEDGER_PAYER, "session_id", "reason", "actor")}
+    | {"at": TIME},
+)
+
+ledger_months = table(
+    "ledger_months",
+    ("at", *_LEDGER_PAYER, *_UNIT),
+    {"at": TIME, **_UNIT} | {name: Text() for name in _LEDGER_PAYER} | {"amount": Numeric()},
 )

@@ -71,6 +71,8 @@ agents = table(
         "manager": [ID],
         "detached_stream": [BigInteger()],
         "assigned_group": [Text()],
+        "seen_before": [TIME],
+        "back_at": [TIME],
     },
 )
 
@@ -214,6 +216,7 @@ kernels = table(
         "expected_start": [TIME],
         "ends_at": [TIME],
         "started_at": [TIME],
+        "running_at": [TIME],
     },
 )
 

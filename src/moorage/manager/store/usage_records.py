@@ -1,6 +1,7 @@
-"""Usage records in Postgres: requests and tokens of models, as the proxies counted them.
+"""Usage in Postgres: requests and tokens of models, as the proxies counted them, and what kernels used.
 
-Records of the last day are kept as they came, older ones as what each hour adds up to.
+Records of the last day are kept as they came, older ones as what each hour, and at last each month, adds up
+to. What kernels used is written by triggers of the tables ``kernels`` and ``sessions`` when they end.
 """
 
 from __future__ import annotations
@@ -31,9 +32,12 @@ _LATEST_MS = 1 << 43  # in the year 2248
 # Records are rolled up when they are so old, so many at a time.
 RECORDS_KEPT_S, BATCH = 86_400.0, 2000
 _POSITION = (
-    "at", "project", "username", "key_id", "model", "endpoint", "session_id", "resource_group",
+    "at", "project", "username", "key_id", "model", "endpoint", "session_id", "resource_group", "device",
 )  # fmt: skip
 _FIRST = (datetime.fromisoformat("0001-01-02T00:00:00+00:00"), *("" for _ in _POSITION[1:]))
+_AMOUNTS = (
+    "requests", "tokens_in", "tokens_out", "tokens_cached", "gpu_ms", "cpu_ms", "memory_mib_s", "node_ms",
+)  # fmt: skip
 _FIELDS = {
     "project": {"project": "project"},
     "user": {"username": "user"},
@@ -42,6 +46,7 @@ _FIELDS = {
     "endpoint": {"endpoint": "endpoint"},
     "session": {"session_id": "session_id"},
     "resource_group": {"resource_group": "resource_group"},
+    "device": {"device": "device"},
 }
 
 
@@ -93,19 +98,24 @@ class UsageRecordStore:
         return Page[ModelUsage](items=[_view(row, split) for row in rows[:limit]], next=following)
 
     async def compact(self, kept_s: float) -> bool:
-        """Roll old records up into hours, and delete hours older than ``kept_s`` seconds; a bounded number of
-        rows per call. Returns whether there may be more."""
-        rolled = await self._connection.fetch(SQL["usage_records_roll_up"], RECORDS_KEPT_S, BATCH)
-        deleted = await self._connection.fetch(SQL["usage_records_delete_old"], float(kept_s), BATCH)
-        return int(rolled[0]["rolled"]) >= BATCH or len(deleted) >= BATCH
+        """Roll old records up into hours, and what is older than ``kept_s`` seconds into months, which stay;
+        a bounded number of rows per call. Returns whether there may be more."""
+        more = False
+        for statement, age_s in (
+            (SQL["usage_records_roll_up"], RECORDS_KEPT_S),
+            (SQL["usage_hours_roll_up"], float(kept_s)),
+            (SQL["ledger_roll_up"], float(kept_s)),
+        ):
+            rolled = await self._connection.fetch(statement, age_s, BATCH)
+            more |= int(rolled[0]["rolled"]) >= BATCH
+        return more
 
 
 def _view(row: Row, split: UsageSplit) -> ModelUsage:
     shown: dict[str, Any] = {name: row[column] for one in split.by for column, name in _FIELDS[one].items()}
     if split.bucket != "none":
         shown["at"] = row["at"]
-    amounts = ("requests", "tokens_in", "tokens_out", "tokens_cached")
-    return ModelUsage.model_validate(shown | {name: row[name] for name in amounts})
+    return ModelUsage.model_validate(shown | {name: row[name] for name in _AMOUNTS})
 
 
 def _cursor(row: Row) -> str:

@@ -1,7 +1,23 @@
--- What requests used from $2 until $3 (full hours) by the projects $1 (NULL: all), split by $4 (hour, day, month or none, in UTC)
+-- What was used from $2 until $3 (full hours) by the projects $1 (NULL: all), split by $4 (hour, day, month or none, in UTC)
 -- and by the dimensions $5; those that it is not split by are ''. $6 to $9: only of this project, user, key (id or name) and
--- model. $10: the user whose keys are named (NULL: all). At most $11 rows after the row ($12 to $19).
-WITH used AS (
+-- model. $10: the user whose keys are named (NULL: all). At most $11 rows after the row ($12 to $20).
+--
+-- Requests are those of the proxies. Kernels are those of the ledger, and the live ones until now; a part of a record is its
+-- rate times the seconds in that part. What was rolled up into a month is at its begin.
+WITH
+-- include: ledger_live
+, parts AS (
+    SELECT CASE WHEN $4 = 'none' THEN 'epoch' ELSE b.at AT TIME ZONE 'UTC' END AS at,
+           c.unit, c.device, c.project, c.username, c.key_id, c.model, c.endpoint, c.session_id, c.resource_group,
+           CASE WHEN c.rate = 0 THEN c.amount ELSE c.rate * greatest(0, extract(epoch FROM
+               least(c.ended_at, $3, CASE WHEN $4 <> 'none' THEN (b.at + ('1 ' || $4)::interval) AT TIME ZONE 'UTC' END)
+               - greatest(c.began_at, $2, CASE WHEN $4 <> 'none' THEN b.at AT TIME ZONE 'UTC' END)))::bigint END AS amount
+    FROM charged c CROSS JOIN LATERAL generate_series(
+        date_trunc(CASE $4 WHEN 'none' THEN 'millennium' ELSE $4 END, greatest(c.began_at, $2) AT TIME ZONE 'UTC'),
+        greatest(c.began_at, $2, least(c.ended_at, $3) - interval '1 second') AT TIME ZONE 'UTC',
+        CASE $4 WHEN 'none' THEN interval '1000 years' ELSE ('1 ' || $4)::interval END) AS b(at)
+    WHERE c.amount <> 0 AND (c.ended_at > $2 OR c.rate = 0 AND c.ended_at = $2) AND c.began_at < $3 AND ($1::text[] IS NULL OR c.project = ANY ($1))
+), records AS (
     SELECT ended_at AS at, project, username, key_id, model, endpoint, session_id, resource_group,
            requests, tokens_in, tokens_out, tokens_cached
     FROM usage_records WHERE ended_at >= $2 AND ended_at < $3 AND ($1::text[] IS NULL OR project = ANY ($1))
@@ -9,8 +25,19 @@ WITH used AS (
     SELECT at, project, username, key_id, model, endpoint, session_id, resource_group,
            requests, tokens_in, tokens_out, tokens_cached
     FROM usage_hours WHERE at >= $2 AND at < $3 AND ($1::text[] IS NULL OR project = ANY ($1))
+), used AS (
+    SELECT at, unit, device, project, username, key_id, model, endpoint, session_id, resource_group, amount::numeric FROM parts
+    UNION ALL
+    SELECT CASE WHEN $4 = 'none' THEN 'epoch' ELSE date_trunc($4, r.at AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' END, u.unit, '',
+           r.project, r.username, r.key_id, r.model, r.endpoint, r.session_id, r.resource_group, u.amount
+    FROM records r CROSS JOIN LATERAL (VALUES ('requests', r.requests), ('tokens_in', r.tokens_in), ('tokens_out', r.tokens_out),
+                                              ('tokens_cached', r.tokens_cached)) AS u(unit, amount)
+    UNION ALL
+    SELECT CASE WHEN $4 = 'none' THEN 'epoch' ELSE date_trunc($4, m.at AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' END, m.unit, m.device,
+           m.project, m.username, m.key_id, m.model, m.endpoint, '', m.resource_group, m.amount
+    FROM ledger_months m WHERE m.at >= $2 AND m.at < $3 AND ($1::text[] IS NULL OR m.project = ANY ($1))
 ), summed AS (
-    SELECT CASE WHEN $4 = 'none' THEN 'epoch' ELSE date_trunc($4, at AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' END AS at,
+    SELECT at,
            CASE WHEN 'project' = ANY ($5::text[]) THEN project ELSE '' END AS project,
            CASE WHEN 'user' = ANY ($5) THEN username ELSE '' END AS username,
            CASE WHEN 'key' = ANY ($5) THEN key_id ELSE '' END AS key_id,
@@ -18,16 +45,23 @@ WITH used AS (
            CASE WHEN 'endpoint' = ANY ($5) THEN endpoint ELSE '' END AS endpoint,
            CASE WHEN 'session' = ANY ($5) THEN session_id ELSE '' END AS session_id,
            CASE WHEN 'resource_group' = ANY ($5) THEN resource_group ELSE '' END AS resource_group,
-           sum(requests)::bigint AS requests, sum(tokens_in)::bigint AS tokens_in,
-           sum(tokens_out)::bigint AS tokens_out, sum(tokens_cached)::bigint AS tokens_cached
+           CASE WHEN 'device' = ANY ($5) THEN device ELSE '' END AS device,
+           coalesce(sum(amount) FILTER (WHERE unit = 'requests'), 0)::bigint AS requests,
+           coalesce(sum(amount) FILTER (WHERE unit = 'tokens_in'), 0)::bigint AS tokens_in,
+           coalesce(sum(amount) FILTER (WHERE unit = 'tokens_out'), 0)::bigint AS tokens_out,
+           coalesce(sum(amount) FILTER (WHERE unit = 'tokens_cached'), 0)::bigint AS tokens_cached,
+           coalesce(sum(amount) FILTER (WHERE unit = 'gpu'), 0)::bigint AS gpu_ms,
+           coalesce(sum(amount) FILTER (WHERE unit = 'cpu'), 0)::bigint AS cpu_ms,
+           coalesce(sum(amount) FILTER (WHERE unit = 'memory'), 0)::bigint AS memory_mib_s,
+           coalesce(sum(amount) FILTER (WHERE unit = 'node'), 0)::bigint AS node_ms
     FROM used
     WHERE ($6::text IS NULL OR project = $6) AND ($7::text IS NULL OR username = $7) AND ($9::text IS NULL OR model = $9)
       AND ($8::text IS NULL OR key_id = $8 OR key_id IN (SELECT k.id::text FROM api_keys k WHERE k.name = $8))
-    GROUP BY 1, 2, 3, 4, 5, 6, 7, 8
+    GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9
 )
 SELECT s.*, k.name AS key FROM summed s
 LEFT JOIN api_keys k ON k.id::text = s.key_id AND ($10::text IS NULL OR k.owner = $10)
-WHERE (s.at, s.project, s.username, s.key_id, s.model, s.endpoint, s.session_id, s.resource_group)
-    > ($12::timestamptz, $13::text, $14::text, $15::text, $16::text, $17::text, $18::text, $19::text)
-ORDER BY s.at, s.project, s.username, s.key_id, s.model, s.endpoint, s.session_id, s.resource_group
+WHERE (s.at, s.project, s.username, s.key_id, s.model, s.endpoint, s.session_id, s.resource_group, s.device)
+    > ($12::timestamptz, $13::text, $14::text, $15::text, $16::text, $17::text, $18::text, $19::text, $20::text)
+ORDER BY s.at, s.project, s.username, s.key_id, s.model, s.endpoint, s.session_id, s.resource_group, s.device
 LIMIT $11
