@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 import moorage
 from moorage.cli.context import Cli, command, with_shared_options
@@ -46,6 +46,16 @@ class _RootGroup(ErrorReportingGroup):
                     import_module(module)
             self.commands.update(typer.main.get_group(app).commands)
         return super().get_command(ctx, cmd_name)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """Completes names from their lines in ``moorage --help``, without the modules of the commands."""
+        imported = self.commands
+        stubs = {name: TyperCommand(name, help=line) for name, line in _HELP.items()}
+        self.commands = {**stubs, **imported}
+        try:
+            return super().shell_complete(ctx, incomplete)
+        finally:
+            self.commands = imported
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         own = {name: command.get_short_help_str(200) for name, command in self.commands.items()}
@@ -93,7 +103,19 @@ def list_command(group: typer.Typer) -> Callable[[Callable[..., None]], Callable
     return register
 
 
-def _root(cli: Cli) -> None:
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(moorage.__version__)
+        raise typer.Exit
+
+
+def _root(
+    cli: Cli,
+    version: Annotated[
+        bool,
+        typer.Option("--version", "-V", is_eager=True, callback=_print_version, help="Print the version."),
+    ] = False,
+) -> None:
     """Run models and jobs on GPUs, behind one OpenAI-compatible address."""
 
 

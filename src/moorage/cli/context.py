@@ -98,16 +98,23 @@ class Cli:
         options = {name: self._given.get(name) for name in ("url", "key_file", "openai_url", "ca_file")}
         return find_connection(os.environ, **options)
 
-    def run(self, work: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
-        """Run ``work`` with a connected client to its end."""
+    def run(self, work: Callable[[Client], Coroutine[Any, Any, T]], *, workloads_only: bool = False) -> T:
+        """Run ``work`` with a connected client to its end.
+
+        ``workloads_only``: with the calls about sessions and endpoints, which are imported in less time.
+        """
         # Here and not above: most of the time that a command takes goes into imports.
         import asyncio
 
-        from moorage.sdk import Client
+        connect: Any
+        if workloads_only:
+            from moorage.sdk.waiting import WaitCalls as connect
+        else:
+            from moorage.sdk import Client as connect
 
         async def main() -> T:
             at = self.connection
-            async with Client(at.url, at.key, ca_file=at.ca_file) as client:
+            async with connect(at.url, at.key, ca_file=at.ca_file) as client:
                 return await work(client)
 
         return asyncio.run(main())

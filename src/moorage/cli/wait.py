@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from moorage.cli.errors import WaitTimeout
 from moorage.cli.summary import (
@@ -18,7 +18,6 @@ from moorage.cli.summary import (
 from moorage.common.model.durations import format_duration
 from moorage.common.model.errors import Conflict
 from moorage.sdk import ApiError
-from moorage.sdk.waiting import first
 
 if TYPE_CHECKING:
     from moorage.cli.progress import Progress
@@ -27,6 +26,15 @@ if TYPE_CHECKING:
     from moorage.common.views.endpoints import EndpointView, ReplicaView, RolloutView
     from moorage.common.views.resources import SessionView
     from moorage.sdk import Client
+
+T = TypeVar("T")
+
+
+async def _first(states: AsyncGenerator[T], condition: Callable[[T], bool]) -> T:
+    # Here and not above: the help of a command needs no client.
+    from moorage.sdk.waiting import first
+
+    return await first(states, condition)
 
 
 @contextmanager
@@ -86,7 +94,7 @@ async def until_ready(
     step = f"it keeps starting: `moorage describe {name}` shows what it waits for"
     states = client.states(read, "session", "endpoint", about=endpoint.id, timeout_s=timeout_s, clock=clock)
     with timeout_of(timeout_s, f"the start of {name}", step):
-        view = await first(states, lambda view: bool(view.ready) or failed_replica(view) is not None)
+        view = await _first(states, lambda view: bool(view.ready) or failed_replica(view) is not None)
     return view if view.ready else failed_replica(view) or view
 
 
@@ -108,7 +116,7 @@ async def until_rolled_out(
     )
     step = f"it goes on: `moorage describe {name}` shows its replicas"
     with timeout_of(timeout_s, f"the rollout of {name}", step):
-        return await first(states, lambda view: view.state != "progressing")
+        return await _first(states, lambda view: view.state != "progressing")
 
 
 async def until_session(
@@ -132,7 +140,7 @@ async def until_session(
     step = f"nothing was stopped: `moorage describe {session.name}` shows its state"
     states = client.states(read, "session", about=session.id, timeout_s=timeout_s, clock=clock)
     with timeout_of(timeout_s, f"waiting for {session.name}", step):
-        return await first(states, condition)
+        return await _first(states, condition)
 
 
 async def until_ended(

@@ -10,6 +10,7 @@ import typer
 
 from moorage.cli import output, times
 from moorage.cli.app import list_command, noun
+from moorage.cli.completion import agent_ids
 from moorage.cli.context import Cli, Output, command
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.slots import WHOLE_DEVICE, format_amount
@@ -22,7 +23,12 @@ if TYPE_CHECKING:
     from moorage.sdk import Client
 
 agents = noun("agents", help="Agents: what their nodes offer, and whether they take new work.")
-AgentId = Annotated[str, typer.Argument(metavar="AGENT", help="An agent's id, as `agents list` shows it.")]
+AgentId = Annotated[
+    str,
+    typer.Argument(
+        metavar="AGENT", help="An agent's id, as `agents list` shows it.", autocompletion=agent_ids
+    ),
+]
 
 
 @list_command(agents)
@@ -152,7 +158,9 @@ def history(cli: Cli, agent_id: AgentId) -> None:
 @command(agents)
 def forget(
     cli: Cli,
-    agent_id: Annotated[str, typer.Argument(help="An agent that is SUSPECT or LOST.")],
+    agent_id: Annotated[
+        str, typer.Argument(help="An agent that is SUSPECT or LOST.", autocompletion=agent_ids)
+    ],
     destroyed: Annotated[
         bool, typer.Option("--destroyed", help="Its node is gone for good, or was restarted since.")
     ] = False,

@@ -12,6 +12,7 @@ import typer
 
 from moorage.cli.app import app
 from moorage.cli.bench_report import BenchProgress, check_plot, print_summary, save_plot
+from moorage.cli.completion import endpoint_names
 from moorage.cli.context import Cli, command, duration_option
 from moorage.cli.errors import FAILURE, INTERRUPTED
 from moorage.common.model.errors import InvalidInput
@@ -23,7 +24,7 @@ _APIS = ("chat", "completions")
 _CONCURRENCY, _PROMPTS = 8, 100
 
 
-Model = Annotated[str, typer.Argument(help="A served model.")]
+Model = Annotated[str, typer.Argument(help="A served model.", autocompletion=endpoint_names)]
 NumPrompts = Annotated[
     int | None, typer.Option(min=1, max=10_000_000, help="Requests to send. Default: 100; with --for, any.")
 ]

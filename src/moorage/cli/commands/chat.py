@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moorage.cli.app import app
+from moorage.cli.completion import endpoint_names
 from moorage.cli.context import Cli, command
 from moorage.cli.errors import INTERRUPTED
 from moorage.cli.lookup import all_endpoints
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 @command(app)
 def chat(
     cli: Cli,
-    name: Annotated[str | None, typer.Argument(help="An endpoint; optional when only one is ready.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="An endpoint; optional when only one is ready.", autocompletion=endpoint_names),
+    ] = None,
     prompt: Annotated[str | None, typer.Argument(help="The question. Default: read from stdin.")] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Longest answer, in tokens.")] = None,
 ) -> None:

@@ -15,6 +15,7 @@ from moorage.cli.app import app
 from moorage.cli.commands.extend import idle_facts
 from moorage.cli.commands.rollout import rollout_facts
 from moorage.cli.commands.top import usage_line
+from moorage.cli.completion import workload_names
 from moorage.cli.context import Cli, Output, command
 from moorage.cli.lookup import find
 from moorage.cli.output import (
@@ -50,7 +51,10 @@ if TYPE_CHECKING:
 
 @command(app)
 def describe(
-    cli: Cli, name: Annotated[str, typer.Argument(help="An endpoint, or a session's name or id.")]
+    cli: Cli,
+    name: Annotated[
+        str, typer.Argument(help="An endpoint, or a session's name or id.", autocompletion=workload_names)
+    ],
 ) -> None:
     """Show an endpoint or session in full: state, history, why it waits or failed, last log lines.
 

@@ -13,6 +13,7 @@ import typer
 from moorage.cli import parse, terminal
 from moorage.cli.app import app
 from moorage.cli.code_session import converse, run_code
+from moorage.cli.completion import session_names
 from moorage.cli.context import Cli, command, duration_option
 from moorage.cli.errors import FAILURE, INTERRUPTED
 from moorage.cli.output import printable
@@ -29,7 +30,7 @@ _BROKEN_PIPE = 141  # as of a program that SIGPIPE ended
 @command(app, "exec")
 def exec_(
     cli: Cli,
-    name: Annotated[str, typer.Argument(help="A session's name or id.")],
+    name: Annotated[str, typer.Argument(help="A session's name or id.", autocompletion=session_names)],
     command: Annotated[
         list[str] | None, typer.Argument(help="After --: program and arguments.", show_default=False)
     ] = None,

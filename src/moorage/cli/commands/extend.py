@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moorage.cli.app import app
+from moorage.cli.completion import session_names
 from moorage.cli.context import Cli, Output, command, duration_option
 from moorage.cli.output import print_facts
 from moorage.common.model.durations import format_duration
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 @command(app)
 def extend(
     cli: Cli,
-    session: Annotated[str, typer.Argument(help="A running interactive session, by name or id.")],
+    session: Annotated[
+        str,
+        typer.Argument(help="A running interactive session, by name or id.", autocompletion=session_names),
+    ],
     by: Annotated[
         float | None,
         duration_option("How long it is kept from now at least; default: as long as is allowed.", "--for"),

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from moorage.cli import output, parse
 from moorage.cli.app import list_command, noun
+from moorage.cli.completion import group_names
 from moorage.cli.context import Cli, Output, command
 from moorage.cli.start_times import start_text
 from moorage.common.model.errors import InvalidInput
@@ -28,7 +29,9 @@ def list_groups(cli: Cli) -> None:
 
 
 @command(groups)
-def describe(cli: Cli, name: Annotated[str, typer.Argument(help="A resource group.")]) -> None:
+def describe(
+    cli: Cli, name: Annotated[str, typer.Argument(help="A resource group.", autocompletion=group_names)]
+) -> None:
     """Show one resource group and all its options."""
     view = cli.run(lambda client: client.get_group(name))
     if cli.output is not Output.TABLE and not cli.wide:
@@ -68,7 +71,7 @@ def create(
 @command(groups)
 def delete(
     cli: Cli,
-    name: Annotated[str, typer.Argument(help="A resource group.")],
+    name: Annotated[str, typer.Argument(help="A resource group.", autocompletion=group_names)],
     drain: Annotated[
         bool,
         typer.Option("--drain", help="Also while it is in use: nothing new is created, and the rest stays."),
@@ -84,7 +87,7 @@ def delete(
 @command(groups, "set")
 def set_group(
     cli: Cli,
-    name: Annotated[str, typer.Argument(help="A resource group.")],
+    name: Annotated[str, typer.Argument(help="A resource group.", autocompletion=group_names)],
     options: Annotated[
         list[str] | None,
         typer.Argument(help="OPTION=VALUE; `none` unsets it. `groups describe` lists the options."),

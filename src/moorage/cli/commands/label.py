@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moorage.cli.app import app
+from moorage.cli.completion import workload_names
 from moorage.cli.context import Cli, Output, command
 from moorage.cli.lookup import find
 from moorage.cli.output import labels_cell
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 @command(app)
 def label(
     cli: Cli,
-    name: Annotated[str, typer.Argument(help="An endpoint, or a session's name or id.")],
+    name: Annotated[
+        str, typer.Argument(help="An endpoint, or a session's name or id.", autocompletion=workload_names)
+    ],
     changes: Annotated[list[str], typer.Argument(help="KEY=VALUE sets a label; KEY- removes it.")],
 ) -> None:
     """Change the labels of a session or an endpoint. Others stay, and nothing restarts.

@@ -10,6 +10,7 @@ import typer
 
 from moorage.cli import output, parse
 from moorage.cli.app import app, list_command, noun
+from moorage.cli.completion import endpoint_names
 from moorage.cli.context import Cli, Output, command
 from moorage.cli.lookup import all_endpoints, all_sessions
 from moorage.common.model.status import LIVE
@@ -65,7 +66,7 @@ def ps(
         kinds: tuple[EventKind, ...] = ("session", "endpoint")
         cli.run(lambda client: watch_list(cli, client, kinds, work, lambda found: _show(cli, *found)))
     else:
-        _show(cli, *cli.run(work))
+        _show(cli, *cli.run(work, workloads_only=True))
 
 
 def _show(cli: Cli, endpoint_views: list[EndpointView], session_views: list[SessionView]) -> None:
@@ -94,7 +95,7 @@ def list_sessions(cli: Cli, all_: All = False, selector: Selector = None) -> Non
     Examples:
       moorage sessions list --all
     """
-    found = cli.run(lambda client: _sessions(client, all_, selector))
+    found = cli.run(lambda client: _sessions(client, all_, selector), workloads_only=True)
     if cli.json:
         cli.print_json({"sessions": found})
     elif cli.output is Output.NAME:
@@ -109,7 +110,7 @@ def list_sessions(cli: Cli, all_: All = False, selector: Selector = None) -> Non
 @list_command(endpoints)
 def list_endpoints(cli: Cli, selector: Selector = None) -> None:
     """List endpoints."""
-    found = cli.run(lambda client: all_endpoints(client, selector))
+    found = cli.run(lambda client: all_endpoints(client, selector), workloads_only=True)
     if cli.json:
         cli.print_json({"endpoints": found})
     elif cli.output is Output.NAME:
@@ -124,7 +125,7 @@ def list_endpoints(cli: Cli, selector: Selector = None) -> None:
 @command(endpoints, "set")
 def set_endpoint(
     cli: Cli,
-    name: Annotated[str, typer.Argument(help="An endpoint.")],
+    name: Annotated[str, typer.Argument(help="An endpoint.", autocompletion=endpoint_names)],
     fields: Annotated[list[str], typer.Argument(help="FIELD=VALUE; none removes a field.")],
     if_version: Annotated[
         int | None, typer.Option(help="Refuse if the endpoint has another version; `-o json` shows it.")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moorage.cli.app import app
+from moorage.cli.completion import workload_names
 from moorage.cli.context import Cli, command
 from moorage.cli.errors import INTERRUPTED
 from moorage.cli.lookup import find
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 @command(app)
 def logs(
     cli: Cli,
-    name: Annotated[str, typer.Argument(help="A session's name or id, or an endpoint.")],
+    name: Annotated[
+        str, typer.Argument(help="A session's name or id, or an endpoint.", autocompletion=workload_names)
+    ],
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Follow the log until the session ends.")
     ] = False,

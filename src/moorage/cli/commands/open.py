@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moorage.cli.app import app
+from moorage.cli.completion import session_names
 from moorage.cli.context import Cli, command, duration_option
 from moorage.common.model.errors import InvalidInput, NotFound
 from moorage.common.views.access_tokens import MONTH_S, WORKING_DAY_S, AccessTokenSpec, AppView
@@ -15,7 +16,7 @@ from moorage.common.views.access_tokens import MONTH_S, WORKING_DAY_S, AccessTok
 if TYPE_CHECKING:
     from moorage.sdk import Client
 
-Session = Annotated[str, typer.Argument(help="The session's name or id.")]
+Session = Annotated[str, typer.Argument(help="The session's name or id.", autocompletion=session_names)]
 Lifetime = Annotated[
     float,
     duration_option("How long the address stays valid.", min_s=10, max_s=MONTH_S, show_default="8h"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moorage.cli.app import noun
+from moorage.cli.completion import endpoint_names
 from moorage.cli.context import Cli, Output, command
 from moorage.cli.errors import FAILURE
 from moorage.cli.output import format_age, print_facts, print_table, printable
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 rollout = noun("rollout", help="Revisions of an endpoint: the state of a rolling update, history, undo.")
 
-Name = Annotated[str, typer.Argument(help="An endpoint.")]
+Name = Annotated[str, typer.Argument(help="An endpoint.", autocompletion=endpoint_names)]
 
 
 @command(rollout)

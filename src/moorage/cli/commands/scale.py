@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from moorage.cli.app import app
+from moorage.cli.completion import endpoint_names
 from moorage.cli.context import Cli, Output, command
 from moorage.common.model.errors import InvalidInput
 
@@ -14,7 +15,7 @@ from moorage.common.model.errors import InvalidInput
 @command(app)
 def scale(
     cli: Cli,
-    name: Annotated[str, typer.Argument(help="An endpoint.")],
+    name: Annotated[str, typer.Argument(help="An endpoint.", autocompletion=endpoint_names)],
     replicas: Annotated[int, typer.Argument(help="Number of replicas; 0 unloads the model.")],
 ) -> None:
     """Set the number of replicas of an endpoint. Also retries one that was given up after failures.

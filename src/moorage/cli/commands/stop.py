@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moorage.cli.app import app
+from moorage.cli.completion import workload_names
 from moorage.cli.context import Cli, command
 from moorage.cli.errors import INTERRUPTED
 from moorage.cli.lookup import find, live_sessions
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 @command(app)
 def stop(
     cli: Cli,
-    name: Annotated[str, typer.Argument(help="An endpoint, or a session's name or id.")],
+    name: Annotated[
+        str, typer.Argument(help="An endpoint, or a session's name or id.", autocompletion=workload_names)
+    ],
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it has ended.")] = True,
     timeout: Timeout = None,
 ) -> None:

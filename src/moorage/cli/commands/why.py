@@ -9,6 +9,7 @@ import typer
 
 from moorage.cli import output
 from moorage.cli.app import app
+from moorage.cli.completion import workload_names
 from moorage.cli.context import Cli, Output, command
 from moorage.common.model.durations import format_duration
 from moorage.common.model.status import Status
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 
 
 @command(app)
-def why(cli: Cli, session: Annotated[str, typer.Argument(help="Name or id of a session.")]) -> None:
+def why(
+    cli: Cli,
+    session: Annotated[str, typer.Argument(help="Name or id of a session.", autocompletion=workload_names)],
+) -> None:
     """Explain why a session waits: its conditions, what agents lack, its place in the queue.
 
     \b
