@@ -20,6 +20,7 @@ from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import Leader, Scheduler
 from moorage.manager.metrics import Metrics
 from moorage.manager.store import Store
+from moorage.manager.store.node_hours import JobSums
 from moorage.manager.store.queries import SQL
 from moorage.manager.termination import SessionTerminator
 from moorage.manager.workloads.site_jobs import as_job
@@ -167,7 +168,7 @@ async def test_sums_are_of_jobs_and_of_the_month(store: Store, site: FakeAgent) 
     )
 
     async def sums(at: datetime) -> dict[str, tuple[int, int]]:
-        rows = await store.database.fetch(SQL["node_hours"], at)
+        rows = await store.database.fetch(SQL["node_hours"], at, None)
         return {row["owner"]: (round(row["used"], -2), round(row["reserved"], -2)) for row in rows}
 
     assert await sums(middle + timedelta(seconds=1200)) == {"ann": (2100, 2400), "bob": (3000, 600)}, (
@@ -240,7 +241,58 @@ async def test_jobs_of_the_month_are_kept(store: Store, site: FakeAgent) -> None
 async def test_sum_reads_only_the_jobs_of_the_month(store: Store, site: FakeAgent) -> None:
     connection = store.database.dedicated_connection()
     await connection.fetch("SET enable_seqscan = off")
-    rows = await connection.fetch("EXPLAIN " + SQL["node_hours"], None)
+    rows = await connection.fetch("EXPLAIN " + SQL["node_hours"], None, None)
     text = "\n".join(row[0] for row in rows)
     assert "kernels_of_jobs" in text
     assert "sessions_live_jobs" in text
+
+
+async def test_kept_sum_of_ended_jobs_is_that_of_the_jobs(store: Store, site: FakeAgent) -> None:
+    """Jobs that ended before and after the sum was taken, one that lives, and the next month."""
+    await limit(store, "group", "hpc", 100)
+    early, late, lives = [await add(store, name) for name in ("early", "late", "lives")]
+    await schedule(store)
+    for session in (early, late, lives):
+        await see(site, session, ObservedState.RUNNING)
+    now = datetime.now(UTC)
+    month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    started = max(month, now - timedelta(hours=3))
+
+    async def set_times(session: str, ran: timedelta) -> None:
+        await store.database.fetch(
+            "UPDATE kernels SET started_at = $2::timestamptz, ends_at = $2::timestamptz + interval '2 days', "
+            "status_since = CASE status WHEN 'RUNNING' THEN status_since ELSE $2::timestamptz + $3::interval "
+            "END WHERE session_id = $1", session, started, ran,
+        )  # fmt: skip
+
+    async def used() -> int:
+        rows = await store.database.fetch(SQL["node_hours"], None, None)
+        exact = sum(row["used"] for row in rows)
+        kept = (await jobs.of_month()).used["group", "hpc"]
+        assert abs(exact - kept) < 2
+        return kept
+
+    jobs = JobSums(store.database)
+    await see(site, early, ObservedState.EXITED)
+    for session in (early, late, lives):
+        await set_times(session, (now - started) / 2)
+    before = await used()
+    await see(site, late, ObservedState.EXITED)
+    assert 0 <= await used() - before < 60, "the one that ended is counted once, at once"
+    turn = (month + timedelta(days=32)).replace(day=1)
+    assert (await jobs.of_month(turn + timedelta(hours=1))).month_ends > turn
+    assert 0 <= await used() - before < 60
+
+
+async def test_pass_sums_up_only_what_is_not_settled(store: Store, site: FakeAgent) -> None:
+    connection = store.database.dedicated_connection()
+    await limit(store, "group", "hpc", 100)
+    job = await add(store, "job")
+    await schedule(store)
+    await see(site, job, ObservedState.RUNNING, ObservedState.EXITED)
+    settled = datetime.now(UTC) + timedelta(seconds=1)
+    rows = await connection.fetch("EXPLAIN (ANALYZE) " + SQL["node_hours"], None, settled)
+    text = "\n".join(row[0] for row in rows)
+    assert "CTE Scan on found j" in text
+    [scan] = [line for line in text.splitlines() if "CTE Scan on found j" in line]
+    assert "rows=0" in scan.partition("actual")[2]

@@ -2,14 +2,13 @@
 
 Quotas of users and projects apply across all resource groups. Their usage is summed up from the sessions at
 each read; scheduling passes keep the sums (``HeldSlots``). Node-hours are summed up from the jobs of the
-month.
+month; the sums of those that ended some time ago are kept (``JobSums``).
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -26,12 +25,11 @@ from moorage.manager.scheduling.core.policy import Policy
 from moorage.manager.store.cursors import Listing
 from moorage.manager.store.database import Database
 from moorage.manager.store.held_slots import SESSIONS, HeldSums
+from moorage.manager.store.node_hours import COLUMNS, JobSums, MonthSums
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.schema import TIME
 from moorage.manager.store.versions import Versions, check_version, sent
-
-_COLUMNS: Mapping[str, str] = {"user": "owner", "project": "project", "group": "resource_group"}
 
 _LISTING = Listing(
     SQL["quota_list"],
@@ -46,6 +44,7 @@ class QuotaStore:
     def __init__(self, db: Database, notifier: Notifier) -> None:
         self._db, self._notifier = db, notifier
         self._connection = db.dedicated_connection()
+        self._jobs = JobSums(db)
 
     async def page(
         self, scope: Scope, paging: Paging = FIRST, *, kind: QuotaScope | None = None
@@ -120,7 +119,7 @@ class QuotaStore:
             return (), None
         sums = await (held or self._sum_all)()
         limits_jobs = of_site and any(row["node_seconds"] is not None for row in quotas)
-        jobs = await self._sum_jobs(now) if limits_jobs else None
+        jobs = await self._jobs.of_month(now) if limits_jobs else None
         share_by = "project" if policy.share_by == "project" else "user"
         return (
             tuple(_quota(row, sums, jobs, group) for row in quotas),
@@ -133,15 +132,6 @@ class QuotaStore:
             sums.add(row["resource_group"], row["owner"], row["project"], {row["slot"]: row["amount"]})
         return sums
 
-    async def _sum_jobs(self, now: datetime | None = None) -> _JobSums:
-        rows = await self._db.fetch(SQL["node_hours"], now)
-        found = _JobSums(rows[0]["month_ends"])
-        for row in rows:
-            for scope, column in _COLUMNS.items():
-                found.used[scope, row[column]] += row["used"]
-                found.reserved[scope, row[column]] += row["reserved"]
-        return found
-
     async def _rows(self, scope: Scope, kind: QuotaScope | None, name: str | None) -> list[Any]:
         user = None if scope.projects is None else scope.owner.user
         return await self._db.fetch(SQL["quota_list"], kind, name, scope.projects, user)
@@ -152,10 +142,10 @@ class QuotaStore:
             return []
         used = await self._sum_all()
         limits_jobs = any(row["node_seconds"] is not None for row in rows)
-        jobs = await self._sum_jobs() if limits_jobs else None
+        jobs = await self._jobs.of_month() if limits_jobs else None
         pending: dict[tuple[str, str], int] = {}
         for row in await self._db.fetch(SQL["pending_counts"]):
-            for scope, column in _COLUMNS.items():
+            for scope, column in COLUMNS.items():
                 pending[scope, row[column]] = pending.get((scope, row[column]), 0) + row["n"]
         views = []
         for row in rows:
@@ -168,16 +158,7 @@ class QuotaStore:
         return views
 
 
-@dataclass(slots=True)
-class _JobSums:
-    """Node-seconds of a month by scope and name of quotas: used, and reserved by live jobs."""
-
-    month_ends: datetime
-    used: Counter[tuple[str, str]] = field(default_factory=Counter)
-    reserved: Counter[tuple[str, str]] = field(default_factory=Counter)
-
-
-def _node_hours(limit: int | None, name: tuple[str, str], jobs: _JobSums | None) -> dict[str, float | None]:
+def _node_hours(limit: int | None, name: tuple[str, str], jobs: MonthSums | None) -> dict[str, float | None]:
     if limit is None or jobs is None:
         return {}
     seconds = {"": limit, "_used": jobs.used[name], "_reserved": jobs.reserved[name]}
@@ -190,7 +171,7 @@ def _applies(row: Any, group: str, of_site: bool) -> bool:
     return in_scope and (bool(row["slots"]) or row["sessions"] is not None or limits_jobs)
 
 
-def _quota(row: Any, sums: HeldSums, jobs: _JobSums | None, group: str) -> Quota:
+def _quota(row: Any, sums: HeldSums, jobs: MonthSums | None, group: str) -> Quota:
     scope, name = row["scope"], row["name"]
     used, elsewhere = sums.of(scope, name), sums.elsewhere(scope, name, group)
     running, away = used.get(SESSIONS, 0), elsewhere.pop(SESSIONS, 0)

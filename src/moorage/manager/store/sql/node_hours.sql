@@ -2,27 +2,29 @@
 -- ends. A kernel is a job on one node. `used`: until now. `reserved`: what live jobs may use beyond that before the month ends.
 -- A job uses nothing after the end of its walltime, so those of the month are found by it (index kernels_of_jobs). One that the
 -- site has not started yet reserves its whole walltime (index sessions_live_jobs).
+-- $2: jobs that ended before are left out, since node_hours_settled has them; NULL: none is. `settled_s`: how long ago that was.
 WITH month AS (
     SELECT n.now, date_trunc('month', n.now, 'UTC') AS begins,
            (date_trunc('month', n.now AT TIME ZONE 'UTC') + interval '1 month') AT TIME ZONE 'UTC' AS ends
     FROM (SELECT coalesce($1::timestamptz, now()) AS now) n
-), jobs AS (
-    SELECT s.resource_group, s.owner, s.project, greatest(k.started_at, m.begins) AS starts, least(k.ends_at, m.ends) AS ends,
+), found AS MATERIALIZED (
+    SELECT k.session_id, greatest(k.started_at, m.begins) AS starts, least(k.ends_at, m.ends) AS ends,
            CASE WHEN k.status IN ('TERMINATED', 'CANCELLED', 'ERROR') THEN least(k.status_since, m.now) END AS ended, m.now
-    FROM month m JOIN kernels k ON k.ends_at > m.begins JOIN sessions s ON s.id = k.session_id
+    FROM month m JOIN kernels k ON k.ends_at > m.begins
     WHERE k.started_at < m.ends
+      AND (k.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR') OR $2::timestamptz IS NULL OR k.status_since >= $2::timestamptz)
 ), uses AS (
-    SELECT resource_group, owner, project,
-           greatest(0, extract(epoch FROM least(coalesce(ended, now), ends) - starts)) AS used,
-           CASE WHEN ended IS NULL THEN greatest(0, extract(epoch FROM ends - greatest(starts, now))) ELSE 0 END AS reserved
-    FROM jobs
+    SELECT s.resource_group, s.owner, s.project,
+           greatest(0, extract(epoch FROM least(coalesce(j.ended, j.now), j.ends) - j.starts)) AS used,
+           CASE WHEN j.ended IS NULL THEN greatest(0, extract(epoch FROM j.ends - greatest(j.starts, j.now))) ELSE 0 END AS reserved
+    FROM found j JOIN sessions s ON s.id = j.session_id
     UNION ALL
     SELECT s.resource_group, s.owner, s.project, 0, (s.spec ->> 'walltime_s')::float8::numeric
     FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt AND k.started_at IS NULL
     WHERE s.status IN ('SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING', 'RUNNING', 'TERMINATING') AND s.spec ? 'job'
       AND k.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
 )
-SELECT m.ends AS month_ends, u.resource_group, u.owner, u.project, coalesce(ceil(sum(u.used)), 0)::bigint AS used,
-       coalesce(ceil(sum(u.used + u.reserved)) - ceil(sum(u.used)), 0)::bigint AS reserved
+SELECT m.ends AS month_ends, extract(epoch FROM now() - $2::timestamptz) AS settled_s, u.resource_group, u.owner, u.project,
+       coalesce(sum(u.used), 0) AS used, coalesce(sum(u.reserved), 0) AS reserved
 FROM month m LEFT JOIN uses u ON true
-GROUP BY 1, 2, 3, 4
+GROUP BY 1, 2, 3, 4, 5
