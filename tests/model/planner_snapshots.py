@@ -249,6 +249,10 @@ def small_quota(draw: st.DrawFn) -> Snapshot:
     devices = tuple(DeviceState(DeviceId(f"g{n}"), "cuda.device", 1000) for n in range(16))
     roomy = replace(agent, free={"cpu": 64_000}, capacity={"cpu": 64_000}, devices=devices, running=())
     mine = tuple(replace(item, user="ann", mode="single-node") for item in world.pending)
+    if draw(st.booleans()):  # of node-hours alone
+        jobs = tuple(replace(item, node_seconds=draw(st.integers(1, 5))) for item in mine)
+        hours = {"node_seconds": draw(st.integers(1, 9)), "node_seconds_used": draw(st.integers(0, 2))}
+        return Snapshot("g", (roomy,), jobs, (Quota("user", "ann", {}, {}, None, 0, **hours),))
     limits = {"cpu": draw(st.integers(0, 9000)), "cuda.device": draw(st.integers(1, 6))}
     quota = Quota("user", "ann", limits, {"cuda.shares": 300}, draw(st.none() | st.integers(1, 5)), 0)
     return Snapshot("g", (roomy,), mine, (quota,))

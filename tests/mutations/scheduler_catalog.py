@@ -47,6 +47,13 @@ MUTATIONS = (
         PLANNER,
     ),
     Mutation(
+        "node-hours of a job are not charged within a pass",
+        "manager/scheduling/core/quotas.py",
+        "amounts += [node_seconds] if limited.node_seconds else []",
+        "amounts += [0] if limited.node_seconds else []",
+        ("tests/model/test_plan_rules.py",),
+    ),
+    Mutation(
         "a quota admits one unit too much",
         "manager/scheduling/core/quotas.py",
         "if amount > remaining[index]:\n                    shape =",
