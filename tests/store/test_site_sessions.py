@@ -160,6 +160,39 @@ async def test_history_of_waits_and_loads_is_read_for_the_endpoints_of_a_site(st
     assert endpoint_view(record, datetime.now(UTC)).start_times == [times]
 
 
+async def test_routes_say_when_a_job_in_the_queue_of_its_site_will_be_ready(store: Store) -> None:
+    site = HpcOptions(runtime="fake", walltime_s=600)
+    await store.groups.put("hpc", GroupOptions(hpc=site), actor="t")
+    spec = EndpointSpec(name="m", engine="llamacpp", model="/m.gguf", resource_group="hpc")
+    made, _ = await store.endpoints.create_once(SYSTEM, spec, [], {}, None)
+    agent = FakeAgent(store, "login", group="hpc")
+    as_site(agent, 5)
+    await agent.report()
+
+    async def observe(name: str, *states: ObservedState, **fields: float) -> None:
+        """A replica of the endpoint passes through these states."""
+        replica = as_job(spec.session(name, "hpc"), site)
+        ids = {"endpoint_id": made.snapshot.endpoint_id, "endpoint_revision": 1}
+        session = await store.sessions.create(SYSTEM, replica, **ids)  # type: ignore[arg-type]
+        assert await schedule(store) == 1
+        [kernel] = (await store.sessions.get(SYSTEM, session.id)).kernels
+        for state in states:
+            agent.see(kernel.id, state, **fields)
+            await agent.report()
+            await reconcile_all(store)
+
+    ends = (datetime.now(UTC) + timedelta(seconds=500)).timestamp()
+    await observe("m-1", ObservedState.QUEUED, ObservedState.CREATING, ObservedState.RUNNING, ends_at=ends)
+    [route] = (await store.routes.table()).models
+    assert route.ready_at == 0, "none starts"
+    await store.database.fetch("UPDATE kernels SET started_at = started_at - interval '30 s'")
+    await store.routes.changes()
+    starts = (datetime.now(UTC) + timedelta(hours=2)).timestamp()
+    await observe("m-2", ObservedState.QUEUED, expected_start=starts)
+    [route] = (await store.routes.changes()).models
+    assert 30 <= route.ready_at - starts < 135, "a job takes its load time, from the begin of its walltime"
+
+
 async def test_why_says_when_a_job_in_the_queue_of_its_site_is_expected_to_start(store: Store) -> None:
     site = HpcOptions(runtime="fake", walltime_s=600)
     await store.groups.put("hpc", GroupOptions(hpc=site), actor="t")

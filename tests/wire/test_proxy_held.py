@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 
 import pytest
 from aiohttp import web
@@ -15,8 +16,8 @@ CHAT = {"model": "tiny", "messages": []}
 TELL = {"X-Moorage-Progress": "1"}
 
 
-def loading(generation: int, *targets: Target, holds: bool = True) -> RouteTable:
-    route = ModelRoute("tiny", 1, targets, holds=holds and not targets, expected_s=12)
+def loading(generation: int, *targets: Target, holds: bool = True, ready_at: int = 0) -> RouteTable:
+    route = ModelRoute("tiny", 1, targets, holds=holds and not targets, expected_s=12, ready_at=ready_at)
     return RouteTable(generation, (route,), (KEY_GRANT,))
 
 
@@ -65,6 +66,20 @@ async def test_client_that_asks_is_told_its_place(tmp_path, plane):
         assert (await first)[1] == b": queued position=1 eta=12s\n\n" + event("1") + DONE
         # The connections go on.
         assert (await post(client, number=1))[0] == 200
+
+
+async def test_wait_is_told_by_when_a_replica_that_starts_is_expected(tmp_path, plane):
+    """Such as that of a job, which waits in the queue of its site for an hour."""
+    table = loading(1, ready_at=int(time.time()) + 3600)
+    async with (
+        engine(answer) as port,
+        serving(tmp_path, table, plane=plane) as client,
+        client.post(CHAT | {"stream": True}, **TELL) as response,
+    ):
+        comment = (await response.content.readuntil(b"\n\n")).decode()
+        assert 3500 < int(comment.partition("eta=")[2].partition("s")[0]) <= 3600
+        await client.manager.publish(loading(2, target("k", port)))
+        assert await response.read() == event("1") + DONE
 
 
 async def test_failures_after_the_first_comment_are_events(tmp_path, plane):

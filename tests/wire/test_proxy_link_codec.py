@@ -50,6 +50,7 @@ ROUTES = st.builds(
     holds=st.booleans(),
     status=TEXT,
     expected_s=st.integers(0, 2**31 - 1),
+    ready_at=st.integers(0, 2**40),
     max_model_len=st.integers(0, 2**31 - 1),
     fallbacks=st.lists(FALLBACKS, max_size=3).map(tuple),
     fallback_after_s=st.floats(0, 1e9),

@@ -288,8 +288,9 @@ class ModelRoute:
     """One served model. Without targets it is known but not loaded: clients get 503, never 404.
 
     Keys of ``project`` ("": any) see it, and those of the projects in ``shared_with`` ("*": all).
-    ``status``: as served, "" if not said. ``expected_s``: until a replica is ready, as expected when the
-    table was read; 0: unknown. ``max_model_len``: tokens of a prompt with its answer, at every replica; 0:
+    ``status``: as served, "" if not said. ``expected_s``: from the start of a replica until it is ready; 0:
+    unknown. ``ready_at``: when the next of those that start is expected to be ready, in unix seconds; 0:
+    unknown, or none starts. ``max_model_len``: tokens of a prompt with its answer, at every replica; 0:
     unknown.
     """
 
@@ -302,6 +303,7 @@ class ModelRoute:
     holds: bool = False  # requests may be held: it is being loaded, or a request wakes it
     status: str = ""
     expected_s: int = 0
+    ready_at: int = 0
     max_model_len: int = 0
     fallbacks: tuple[Fallback, ...] = ()  # in their order; those of other models are not followed
     fallback_after_s: float = 0.0  # how long a request waits for a replica before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from math import ceil
 from typing import Any
 
@@ -14,6 +15,7 @@ from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.serving import Routing
 from moorage.common.model.status import EndpointStatus
 
+_ROUNDED_S = 5
 _NO_KEYS: Mapping[str, Mapping[str, str]] = {}
 
 
@@ -60,6 +62,7 @@ def model_routes(
             holds=facts[name]["holds"],
             status=_status(facts[name], sum(not target.draining for target in targets)),
             expected_s=ceil(facts[name]["expected_s"].total_seconds()) if facts[name]["expected_s"] else 0,
+            ready_at=_ready_at(facts[name]["ready_at"]),
             max_model_len=min(contexts.get(name, (0,))),
             adapters=tuple(adapter_model(name, one["name"]) for one in facts[name]["adapters"] or ()),
             canary=facts[name]["canary"],
@@ -67,6 +70,11 @@ def model_routes(
         )
         for name, (_, created, targets) in sorted(routes.items())
     )
+
+
+def _ready_at(expected: datetime | None) -> int:
+    """Rounded up, because a site states the same start a little differently each time."""
+    return 0 if expected is None else ceil(expected.timestamp() / _ROUNDED_S) * _ROUNDED_S
 
 
 def _routing(name: str, stored: Mapping[str, Any] | None, keys: Mapping[str, str]) -> dict[str, Any]:

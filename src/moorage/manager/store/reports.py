@@ -150,7 +150,7 @@ class ReportStore:
             {SessionId(row["session_id"]) for row in written if row["was_stopping"]}
         )
         self._notifier.notify_capacity(freed)
-        self._notifier.notify_routes({SessionId(row["session_id"]) for row in written if row["has_port"]})
+        self._notifier.notify_routes({SessionId(row["session_id"]) for row in written if row["in_routes"]})
         self._notifier.notify_endpoints(
             {EndpointId(row["endpoint_id"]) for row in written if row["endpoint_id"] is not None}
         )

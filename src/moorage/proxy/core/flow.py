@@ -56,10 +56,10 @@ class RequestFlow:
     """
 
     __slots__ = (
-        "_affinity", "_asked", "_asked_at", "_body", "_chain", "_failures", "_fall_at", "_held_since",
-        "_hold_until", "_home", "_is_over", "_is_stream_open", "_reservation", "_router", "_sent_at",
-        "_served_by", "_started_at", "_status", "_stored", "_tells", "_tried", "_waited_s", "admitted",
-        "is_anthropic", "model", "path", "payload", "request_id", "resume", "target",
+        "_affinity", "_asked", "_asked_at", "_body", "_chain", "_epoch", "_failures", "_fall_at",
+        "_held_since", "_hold_until", "_home", "_is_over", "_is_stream_open", "_reservation", "_router",
+        "_sent_at", "_served_by", "_started_at", "_status", "_stored", "_tells", "_tried", "_waited_s",
+        "admitted", "is_anthropic", "model", "path", "payload", "request_id", "resume", "target",
     )  # fmt: skip
 
     def __init__(self, router: RequestRouter, request_id: str, now: float) -> None:
@@ -77,6 +77,7 @@ class RequestFlow:
         self._served_by = ""  # the model of a fallback
         self.admitted: BodyRequired | None = None
         self.model, self.path, self.payload, self._body = "", "", b"", b""
+        self._epoch = 0.0  # what the clock shows when ``now`` is 0, unix seconds
         self._asked = ""  # the model, or an adapter of it
         self.target: Target | None = None
         self.resume: Callable[[Command], None] | None = None
@@ -100,6 +101,7 @@ class RequestFlow:
     ) -> Command:
         """The head has arrived. ``fields``: its headers, case-insensitive. ``size``: the announced length of
         the body, None if unknown. ``query``: as it was sent."""
+        self._epoch = unix_now - now
         self.is_anthropic = speaks_anthropic(split_project(path)[1], fields)
         outcome = self._router.admit_head(method, path, fields, size, unix_now, now, query)
         if isinstance(outcome, BodyRequired):
@@ -110,6 +112,7 @@ class RequestFlow:
     def head_again(self, admitted: BodyRequired, now: float, unix_now: float) -> Command:
         """A head has arrived that equals one with the decision ``admitted``, made by the credentials that are
         still in use."""
+        self._epoch = unix_now - now
         self.is_anthropic = admitted.is_anthropic
         if outcome := self._router.admit_again(admitted, unix_now, now):
             return self._answer(outcome, now)
@@ -165,7 +168,7 @@ class RequestFlow:
             return self._answer(self._no_replica(), now)
         priority = DEFAULT if self._reservation is None else self._reservation.priority
         if not router.waiting.add(self, priority, len(self._body)):
-            error = error_response.too_many_held(self.model, router.expected_s(self.model))
+            error = error_response.too_many_held(self.model, router.expected_s(self.model, now + self._epoch))
             return self._fall_back(now) or self._answer(error, now)
         self._asked_at = now
         return self._wait(now)
@@ -177,8 +180,8 @@ class RequestFlow:
         if not self._tells:
             return Hold(until)
         self._is_stream_open = True
-        expected_s = self._router.expected_s(self.model) - (now - self._asked_at)
-        eta = f" eta={expected_s:.0f}s" if expected_s >= 1 else ""
+        expected_s = self._router.expected_s(self.model, now + self._epoch, now - self._asked_at)
+        eta = f" eta={expected_s}s" if expected_s else ""
         comment = f": queued position={self._router.waiting.position(self)}{eta}\n\n"
         return Hold(min(until, now + PROGRESS_S), comment.encode())
 

@@ -168,10 +168,14 @@ class RequestRouter:
         """How long a request may wait for a replica of a model that has none."""
         return max(self._table_wait_s, self.settings.max_hold_s if self.holds(model) else 0.0)
 
-    def expected_s(self, model: str) -> int:
-        """The time until a replica of a model is ready, as the manager expects it; 0: unknown."""
+    def expected_s(self, model: str, unix_now: float, waited_s: float = 0.0) -> int:
+        """The time until a replica of a model is ready, as the manager expects it; 0: unknown, or it takes
+        longer than expected. ``waited_s``: since the request that starts the first one."""
         route = self.table.model(model) if self.table is not None else None
-        return 0 if route is None else route.expected_s
+        if route is None:
+            return 0
+        remaining_s = route.ready_at - unix_now if route.ready_at else route.expected_s - waited_s
+        return max(0, round(remaining_s))
 
     def target_at(self, home: Home, tried: Container[KernelId]) -> Target | None:
         """The replica that keeps a response, unless it is in ``tried`` or has ended."""

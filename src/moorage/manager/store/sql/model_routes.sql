@@ -1,6 +1,7 @@
 -- The models with these names ($2), and those of these sessions and endpoints ($1): endpoints, ready or not, and running
 -- inference sessions without an endpoint. A name without a route has a row without `rank`. `holds`: a replica is on its way, or
--- a request wakes the endpoint. `expected_s`: nine of ten replicas of late were ready after this time.
+-- a request wakes the endpoint. `expected_s`: nine of ten replicas of late were ready after this time. `ready_at`: when the next
+-- of those that start will be so, by the start that its site expects, or else by its creation.
 WITH names AS MATERIALIZED (
     SELECT unnest($2::text[]) AS name
     UNION SELECT e.name FROM endpoints e WHERE e.id = ANY ($1::uuid[])
@@ -8,11 +9,11 @@ WITH names AS MATERIALIZED (
     WHERE s.id = ANY ($1::uuid[]) AND s.type = 'inference'
 )
 SELECT n.name AS model, r.created_at, r.rank, r.session_id, r.kernel_id, r.host, r.port, r.secret, r.engine,
-       r.project, r.shared_with, r.draining, r.args, r.wanted, r.holds, r.is_starting, r.expected_s, r.max_model_len,
+       r.project, r.shared_with, r.draining, r.args, r.wanted, r.holds, r.is_starting, r.expected_s, r.ready_at, r.max_model_len,
        r.routing, r.secrets, r.adapters, r.limits, r.canary, r.is_canary
 FROM names n LEFT JOIN LATERAL (
     SELECT e.created_at, 0 AS rank, t.*, e.project, e.shared_with, e.replicas AS wanted,
-           e.replicas > 0 OR coalesce((e.serving -> 'autoscale' ->> 'min')::int = 0, false) AS holds, x.is_starting, y.expected_s,
+           e.replicas > 0 OR coalesce((e.serving -> 'autoscale' ->> 'min')::int = 0, false) AS holds, x.is_starting, y.expected_s, z.ready_at,
            CASE WHEN e.canary_of IS NULL THEN 0 ELSE (e.serving -> 'rollout' ->> 'canary')::int END AS canary,
            e.serving -> 'routing' AS routing, e.serving -> 'adapters' AS adapters,
            CASE WHEN e.serving ? 'routing' THEN (
@@ -25,9 +26,15 @@ FROM names n LEFT JOIN LATERAL (
         SELECT coalesce(bool_or(s.status NOT IN ('PENDING', 'QUEUED')), false) AS is_starting FROM sessions s
         WHERE s.endpoint_id = e.id AND s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR') AND s.status <> 'TERMINATING') x
     CROSS JOIN LATERAL (
-        SELECT percentile_disc(0.9) WITHIN GROUP (ORDER BY s.ready_at - s.created_at) AS expected_s
-        FROM (SELECT ready_at, created_at FROM sessions n WHERE n.endpoint_id = e.id ORDER BY n.created_at DESC LIMIT 10) s
+        SELECT percentile_disc(0.9) WITHIN GROUP (ORDER BY s.ready_at - s.created_at) AS expected_s,
+               percentile_disc(0.9) WITHIN GROUP (ORDER BY s.ready_at - k.started_at) AS load_s
+        FROM (SELECT n.id, n.attempt, n.ready_at, n.created_at FROM sessions n WHERE n.endpoint_id = e.id ORDER BY n.created_at DESC LIMIT 10) s
+        LEFT JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt AND k.hostname = 'main1'
         WHERE s.ready_at IS NOT NULL) y
+    CROSS JOIN LATERAL (
+        SELECT min(coalesce(k.expected_start + y.load_s, s.created_at + y.expected_s)) AS ready_at
+        FROM sessions s LEFT JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt AND k.hostname = 'main1'
+        WHERE s.endpoint_id = e.id AND s.status IN ('PENDING', 'SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING')) z
     LEFT JOIN LATERAL (
         SELECT s.id AS session_id, k.id AS kernel_id, k.host, k.port, k.secret, s.spec ->> 'engine' AS engine,
                s.draining_since IS NOT NULL AS draining, s.spec -> 'args' AS args, l.max_model_len,
@@ -39,7 +46,7 @@ FROM names n LEFT JOIN LATERAL (
     WHERE e.name = n.name AND e.deleted_at IS NULL
     UNION ALL
     SELECT s.created_at, 1, s.id, k.id, k.host, k.port, k.secret, s.spec ->> 'engine', false, s.spec -> 'args',
-           l.max_model_len, false, s.project, '{}', 1, false, true, NULL::interval, 0, NULL, NULL, NULL, NULL
+           l.max_model_len, false, s.project, '{}', 1, false, true, NULL::interval, NULL::timestamptz, 0, NULL, NULL, NULL, NULL
     FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
     LEFT JOIN engine_loads l ON l.kernel_id = k.id
     WHERE s.name = n.name AND s.endpoint_id IS NULL AND s.type = 'inference' AND s.status = 'RUNNING'
