@@ -109,7 +109,34 @@ async def test_agent_streams_logs_on_request(manager: Manager, client: Client) -
         assert await asyncio.wait_for(reading, 10) == b"one\ntwo\n"
 
 
-async def test_interrupted_log_ends_for_a_slow_reader(manager: Manager, client: Client) -> None:
+async def test_log_that_stops_without_its_end_is_read_on(manager: Manager, client: Client) -> None:
+    """An agent that stops in an orderly way ends its calls as one does whose log is complete."""
+    async with attach(manager) as agent, asyncio.timeout(60):
+        await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
+        await agent.orders_with(1)
+
+        async def read() -> bytes:
+            return b"".join([chunk async for chunk in client.logs("job", follow=True)])
+
+        async def send(*chunks: agent_pb2.LogChunk) -> None:
+            while not isinstance(request := await agent.next(), LogRequest):
+                pass
+
+            async def marked() -> AsyncIterator[agent_pb2.LogChunk]:
+                yield agent_pb2.LogChunk(request_id=request.request_id, marks_end=True)
+                for chunk in chunks:
+                    chunk.request_id = request.request_id
+                    yield chunk
+
+            await agent.stub.SendLogs(marked(), metadata=[("authorization", f"Bearer {TOKEN}")])
+
+        reading = asyncio.ensure_future(read())
+        await send(agent_pb2.LogChunk(data=b"one\n"))
+        await send(agent_pb2.LogChunk(data=b"one\ntwo\n"), agent_pb2.LogChunk(end=True))
+        assert await reading == b"one\ntwo\n"
+
+
+async def test_interrupted_log_goes_on_for_a_slow_reader(manager: Manager, client: Client) -> None:
     async with attach(manager) as agent, asyncio.timeout(60):
         await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
         await agent.orders_with(1)
@@ -124,14 +151,27 @@ async def test_interrupted_log_ends_for_a_slow_reader(manager: Manager, client: 
                 await call.write(agent_pb2.LogChunk(request_id=request.request_id, data=b"x" * 65_536))
 
         flooding = asyncio.ensure_future(flood())
-        assert await first
+        received = len(await first)
         done, _ = await asyncio.wait([flooding], timeout=2)
         assert not done, "a reader that does not read must block the log stream"
         call.cancel()
         await asyncio.gather(flooding, return_exceptions=True)
         await agent.report()
-        await asyncio.sleep(0.2)  # the manager has noticed the cancellation and still buffers unread output
-        assert all([chunk async for chunk in log])
+
+        async def rest() -> int:
+            return sum([len(chunk) async for chunk in log])
+
+        reading = asyncio.ensure_future(rest())  # it drains what the manager has buffered, and asks again
+        while not isinstance(again := await agent.next(), LogRequest):
+            pass
+        assert again.request_id != request.request_id
+
+        async def whole() -> AsyncIterator[agent_pb2.LogChunk]:
+            for _ in range(400):
+                yield agent_pb2.LogChunk(request_id=again.request_id, data=b"x" * 65_536)
+
+        await agent.stub.SendLogs(whole(), metadata=[("authorization", f"Bearer {TOKEN}")])
+        assert await reading + received == 400 * 65_536
 
 
 async def test_disconnected_agent_is_lost_and_its_session_fails(manager: Manager, client: Client) -> None:

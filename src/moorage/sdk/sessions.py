@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
+from moorage.common.aio.clock import SystemClock
 from moorage.common.model.commands import ExecSpec
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import SessionType, Status
@@ -111,25 +112,30 @@ class SessionCalls(Transport):
         attempt: int | None = None,
         kernel: str | None = None,
     ) -> AsyncIterator[bytes]:
-        """The log in pieces. ``tail``: only the last lines. ``follow``: until the session ends.
+        """The log in pieces. ``tail``: only the last lines. ``follow``: until the session ends; when the
+        connection is lost, as by a restart of the manager, it is read on from there.
 
         ``attempt``: the newest by default. ``kernel``: of a cluster, like ``sub1``; the main one by default.
         """
-        query = {
-            "tail": None if tail is None else str(tail),
-            "follow": "true" if follow else None,
-            "attempt": None if attempt is None else str(attempt),
-            "kernel": kernel,
-        }
+        from moorage.sdk.log_following import follow_log
         from moorage.sdk.streams import read_stream
 
-        return read_stream(
-            self.http,
-            self.address(f"/v1/sessions/{segment(ref)}/logs", query),
-            timeout_s=self.timeout,
-            idle_s=None if follow else self.timeout,
-            unreachable=self.unreachable,
-        )
+        def read(tail: int | None) -> AsyncIterator[bytes]:
+            query = {
+                "tail": None if tail is None else str(tail),
+                "follow": "true" if follow else None,
+                "attempt": None if attempt is None else str(attempt),
+                "kernel": kernel,
+            }
+            return read_stream(
+                self.http,
+                self.address(f"/v1/sessions/{segment(ref)}/logs", query),
+                timeout_s=self.timeout,
+                idle_s=None if follow else self.timeout,
+                unreachable=self.unreachable,
+            )
+
+        return follow_log(read, tail, SystemClock()) if follow else read(tail)
 
     def exec(self, ref: str, spec: ExecSpec) -> AbstractAsyncContextManager[RunningCommand]:
         """Run a command in a running session: ``async with client.exec(...) as command``.

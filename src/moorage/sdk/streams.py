@@ -42,7 +42,8 @@ async def read_stream(
     idle_s: float | None,
     unreachable: Callable[[Exception], Unreachable],
 ) -> AsyncIterator[bytes]:
-    """The body of the answer in pieces. ``idle_s``: the longest silence; None: any.
+    """The body of the answer in pieces, after an empty one when it begins. ``idle_s``: the longest silence;
+    None: any.
 
     Raises ``ApiError`` and ``Unreachable``.
     """
@@ -53,5 +54,6 @@ async def read_stream(
                 raise ApiError(
                     answer.status, problem_of(str(url.origin()), answer.status, await answer.read())
                 )
+            yield b""
             async for piece in answer.content.iter_any():
                 yield piece

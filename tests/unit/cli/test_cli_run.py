@@ -68,8 +68,18 @@ def test_run_creates_one_session_if_the_response_is_lost(manager: FakeManager, m
     assert len(manager.sessions) == 2, "each call has a key of its own"
 
 
-def test_run_survives_an_interrupted_log(manager: FakeManager, moorage: Run) -> None:
-    manager.next_session(**(runs(4, Reason.EXIT_NONZERO, b"one\n") | {"log_breaks": True}))
+def test_run_reads_an_interrupted_log_on(manager: FakeManager, moorage: Run) -> None:
+    manager.next_session(**(runs(4, Reason.EXIT_NONZERO, b"one\n", b"two\n") | {"log_breaks": 2}))
+    result = moorage("run", "--", "x")
+    assert (result.exit_code, result.stdout) == (4, "one\ntwo\n")
+    assert "was cut off" not in result.stderr
+
+
+def test_run_survives_a_log_that_stays_away(
+    manager: FakeManager, moorage: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("moorage.sdk.log_following.OUTAGE_S", -1.0)
+    manager.next_session(**(runs(4, Reason.EXIT_NONZERO, b"one\n") | {"log_breaks": 1_000}))
     result = moorage("run", "--", "x")
     assert (result.exit_code, result.stdout) == (4, "one\n")
     assert "was cut off" in result.stderr

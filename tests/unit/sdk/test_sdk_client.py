@@ -80,8 +80,17 @@ async def test_logs_come_in_pieces_and_by_tail(manager: FakeManager) -> None:
         assert caught.value.status == 404
 
 
-async def test_interrupted_log_raises(manager: FakeManager) -> None:
-    manager.add_session(batch("job"), log=[b"one\n"], log_breaks=True)
+@pytest.mark.parametrize("tail", [None, 2])
+async def test_followed_log_goes_on_where_it_was_cut_off(manager: FakeManager, tail: int | None) -> None:
+    manager.add_session(batch("job"), log=[b"one\n", b"two\n", b"three\n"], log_breaks=2)
+    async with Client(manager.url, KEY) as client:
+        read = b"".join([p async for p in client.logs("job", follow=True, tail=tail)])
+    assert read == (b"one\n" if tail is None else b"") + b"two\nthree\n"
+
+
+async def test_log_that_stays_away_raises(manager: FakeManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("moorage.sdk.log_following.OUTAGE_S", -1.0)
+    manager.add_session(batch("job"), log=[b"one\n"], log_breaks=1_000)
     async with Client(manager.url, KEY) as client:
         with pytest.raises(Unreachable, match="closed the connection in mid-answer"):
             _ = [p async for p in client.logs("job", follow=True)]

@@ -44,11 +44,13 @@ async def send_log(
     # The manager ends the call when its reader has disconnected; a silent kernel may write nothing for long.
     call.add_done_callback(lambda _: current.cancel())
 
-    def chunk(data: bytes = b"", error: str = "") -> agent_pb2.LogChunk:
-        return agent_pb2.LogChunk(request_id=request.request_id, data=data, error=error)
+    def chunk(data: bytes = b"", **fields: Any) -> agent_pb2.LogChunk:
+        return agent_pb2.LogChunk(request_id=request.request_id, data=data, **fields)
 
     try:
-        await call.write(chunk())  # identifies the request, even if the log stays empty for long
+        await call.write(
+            chunk(marks_end=True)
+        )  # identifies the request, even if the log stays empty for long
         try:
             async with aclosing(open_log(request)) as pieces:
                 async for data in pieces:
@@ -56,6 +58,7 @@ async def send_log(
                         await call.write(chunk(data[start : start + _CHUNK]))
         except (MoorageError, OSError) as error:
             await call.write(chunk(error=str(error)))
+        await call.write(chunk(end=True))
         await call.done_writing()
         await call
     except BROKEN:

@@ -15,7 +15,7 @@ class Pipe(Generic[T]):
     def __init__(self, limit: int) -> None:
         self._limit, self._items = limit, deque[T]()
         self._moved = asyncio.Event()
-        self.closed = False
+        self.closed = self.broken = False
 
     async def put(self, item: T) -> bool:
         """Append an item, waiting for space. Returns False, and drops the item, if the pipe is closed."""
@@ -39,6 +39,9 @@ class Pipe(Generic[T]):
         self._moved.set()
         return item
 
-    def close(self) -> None:
+    def close(self, *, broken: bool = False) -> None:
+        """``broken``: the writer was lost before its end."""
+        if not self.closed:
+            self.broken = broken
         self.closed = True
         self._moved.set()

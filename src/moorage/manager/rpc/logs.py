@@ -77,7 +77,8 @@ class LogBroker:
                     started = True
                     yield chunk.data
         except (NotFound, AgentUnreachable):
-            if started or not kernel.log_tail:
+            goes_on = follow and session.status not in TERMINAL
+            if started or goes_on or not kernel.log_tail:
                 raise
             yield kernel.log_tail.encode()
 
@@ -98,6 +99,8 @@ class LogBroker:
             while chunk is not None:
                 yield chunk
                 chunk = await pipe.get()
+            if pipe.broken:
+                raise AgentUnreachable(f"agent {agent_id!r} was lost while it sent the log")
         finally:
             pipe.close()
             del self._readers[request.request_id]
@@ -128,7 +131,7 @@ class LogBroker:
         """One call of ``SendLogs``, which answers one request. Returns, and so ends the call, when the reader
         disconnects. Another agent than the one that was asked is refused."""
         pipe: Pipe[agent_pb2.LogChunk] | None = None
-        answered = ""
+        answered, marked, complete = "", False, False
         try:
             async for chunk in chunks:
                 agent_id, known = self._readers.get(chunk.request_id, ("", None))
@@ -137,8 +140,12 @@ class LogBroker:
                 if wrong := caller.refusal_to_act_as(agent_id):
                     await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
                 pipe, answered = known, chunk.request_id
+                marked = marked or chunk.marks_end
+                complete = chunk.end
                 await pipe.put(chunk)
+            # The iteration also ends when the agent is lost.
+            complete = complete or not marked
         finally:
             # Must not wait: when the agent disconnects, its stream ends and this call is cancelled.
             if pipe is not None:
-                pipe.close()
+                pipe.close(broken=not complete)

@@ -157,8 +157,9 @@ class MemorySessions:
         lines = b"".join(scripted.log).splitlines(keepends=True)
         for piece in lines[-tail_lines:] if tail_lines else scripted.log:
             yield piece
-        if scripted.log_breaks:
-            raise AgentUnreachable("the agent is gone, as scripted")
+            if scripted.log_breaks:
+                scripted.log_breaks -= 1
+                raise AgentUnreachable("the agent is gone, as scripted")
 
 
 @dataclass

@@ -22,7 +22,8 @@ START = (Status.SCHEDULED, Status.PREPARING, Status.CREATING, Status.RUNNING)
 
 @dataclass
 class ScriptedSession:
-    """``script``: the next statuses; the last one is final. ``log_breaks``: reading fails at the end."""
+    """``script``: the next statuses; the last one is final. ``log_breaks``: how often reading
+    fails after the first piece."""
 
     id: str
     name: str
@@ -36,7 +37,7 @@ class ScriptedSession:
     detail: str = ""
     exit_code: int | None = None
     log: list[bytes] = field(default_factory=list)
-    log_breaks: bool = False
+    log_breaks: int = 0
     log_tail: str = ""
     hold: Hold | None = None
     advances_to_stop: int = 1

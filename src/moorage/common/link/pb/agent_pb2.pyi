@@ -444,14 +444,18 @@ class ManagerMessage(_message.Message):
     def __init__(self, orders: _Optional[_Union[Orders, _Mapping]] = ..., logs: _Optional[_Union[LogRequest, _Mapping]] = ..., full_report: _Optional[_Union[FullReportRequest, _Mapping]] = ..., exec: _Optional[_Union[ExecRequest, _Mapping]] = ..., workspaces: _Optional[_Union[WorkspaceRequest, _Mapping]] = ..., contact: _Optional[_Union[Contact, _Mapping]] = ..., report_pause_ms: _Optional[int] = ..., report_deltas: _Optional[bool] = ..., heartbeat_ms: _Optional[int] = ...) -> None: ...
 
 class LogChunk(_message.Message):
-    __slots__ = ("request_id", "data", "error")
+    __slots__ = ("request_id", "data", "error", "end", "marks_end")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    MARKS_END_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     data: bytes
     error: str
-    def __init__(self, request_id: _Optional[str] = ..., data: _Optional[bytes] = ..., error: _Optional[str] = ...) -> None: ...
+    end: bool
+    marks_end: bool
+    def __init__(self, request_id: _Optional[str] = ..., data: _Optional[bytes] = ..., error: _Optional[str] = ..., end: _Optional[bool] = ..., marks_end: _Optional[bool] = ...) -> None: ...
 
 class LogAck(_message.Message):
     __slots__ = ()
