@@ -9,6 +9,7 @@ LIMITS = ("tests/unit/proxy/test_limit_ledger.py", "tests/unit/proxy/test_reques
 SHARES = ("tests/unit/manager/test_limit_shares.py",)
 METER = ("tests/unit/proxy/test_token_meter.py",)
 RECORDS = ("tests/store/test_usage_records.py",)
+BUDGETS = ("tests/store/test_budgets.py",)
 CHARGES = ("tests/store/test_ledger.py",)
 SPOOL = ("tests/wire/test_proxy_link.py", "tests/unit/proxy/test_report_stream.py")
 
@@ -102,9 +103,30 @@ MUTATIONS = (
     Mutation(
         "an hour has what was used before it",
         "manager/store/sql/usage_records_page.sql",
-        "- greatest(c.began_at, $2, CASE WHEN $4 <> 'none' THEN b.at AT TIME ZONE 'UTC' END)",
-        "- greatest(c.began_at, $2)",
+        "- greatest(c.began_at, $2, q.since, CASE WHEN $4 <> 'none' THEN b.at AT TIME ZONE 'UTC' END)",
+        "- greatest(c.began_at, $2, q.since)",
         CHARGES,
+    ),
+    Mutation(
+        "a new price changes the cost of the hours before it",
+        "manager/store/sql/usage_records_page.sql",
+        "ledger_price(c.unit, c.device, c.resource_group, q.since)",
+        "ledger_price(c.unit, c.device, c.resource_group, now())",
+        BUDGETS,
+    ),
+    Mutation(
+        "a budget counts what was used before its period",
+        "manager/store/sql/budgets_measure.sql",
+        "      AND c.ended_at >= o.began_at\n",
+        "",
+        BUDGETS,
+    ),
+    Mutation(
+        "a proxy refuses for a budget whose period has ended",
+        "proxy/core/request_limiter.py",
+        "and key.exhausted_until > self._unix_now()",
+        "",
+        ("tests/unit/proxy/test_request_limiter.py",),
     ),
     Mutation(
         "usage is rolled up, and kept as well",

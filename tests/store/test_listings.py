@@ -28,6 +28,8 @@ WHOLE = {
     "/v1/stats/sessions": "a snapshot with a limit of its own",
     "/v1/stats/agents": "a snapshot",
     "/v1/limits": "the limits in use now",
+    "/v1/budgets": "a few for each project, user and key",
+    "/v1/prices": "a few for each unit",
     "/v1/runtimes": "a table of the program",
 }
 # Their order is the point: time, or the position in a log.

@@ -31,15 +31,14 @@ from moorage.manager.secrets import Keyring
 from moorage.manager.store import Store
 
 from .conftest import FakeAgent, schedule
+from .tenancy_bodies import BODIES, CANARY
 from .tenancy_harness import CALLERS, ROOT, Api, Caller, make_stopped_pipeline, serve
 
-# In every name, command and variable of what ann has.
-CANARY = "quokka"
 ISOLATED_ANN = Scope.system("ann", Owner("ann", "vision", isolated=True))
 ANN, BOB = Scope.system("ann", Owner("ann", "vision")), Scope.system("bob", Owner("bob", "speech"))
 
 # Routes about what belongs to a project, by the first part of their path; the others are about the platform.
-TENANT = {"secrets", "sessions", "endpoints", "workspaces", "quotas", "keys", "projects", "stats"}
+TENANT = {"secrets", "sessions", "endpoints", "workspaces", "quotas", "keys", "projects", "stats", "budgets"}
 TENANT |= {"pipelines", "templates", "usage", "limits", "metrics", "events", "overview", "occupancy"}
 PLATFORM = {
     "agents",
@@ -53,47 +52,11 @@ PLATFORM = {
     "ca",
     "session",
     "audit",
+    "prices",
 }
 
 # Named within the caller's own project.
 OWN = {"secrets", "templates"}
-
-BODIES: dict[str, Any] = {
-    "Extension": {},
-    "ExecutionSpec": {"code": CANARY},
-    "ExecutionInput": {"text": CANARY},
-    "CompletionSpec": {"code": CANARY},
-    "SessionPatch": {"user_labels": {"team": "vision"}},
-    "TemplateSpec": {"spec": {"command": ["x"]}},
-    "TemplateRun": {},
-    "PipelineSpec": {"name": "new", "steps": [{"name": "one", "spec": {"command": ["x"]}}]},
-    "SessionSpec": {"command": ["x"]},
-    "NewEndpoint": {"name": "new-model", "engine": "custom", "command": ["x"], "probe": {}, "replicas": 0},
-    "Scale": {"replicas": 0},
-    "EndpointPatch": {"priority": 5},
-    "RolloutUndo": {"revision": 1},
-    "AccessTokenSpec": {},
-    "KeySpec": {"name": "new-key"},
-    "KeyLimits": {"max_priority": 50},
-    "Rotation": {},
-    "SecretSpec": {"value": CANARY},
-    "UserPatch": {"email": "a@b.c"},
-    "ProjectPatch": {"max_priority": 100},
-    "Membership": {"role": "member"},
-    "QuotaLimits": {"sessions": 100},
-    "UserSpec": {"name": "new-user"},
-    "ProjectSpec": {"name": "new-project"},
-    "GroupOptions": {},
-    "Cordon": {},
-    "NewGroup": {"name": "new-group"},
-    "Assignment": {"resource_group": "default"},
-    "JoinTokenSpec": {"kind": "agent"},
-    "RotateCa": {},
-    "SwitchProject": {"project": "vision"},
-    "PasswordChange": {"current": "wrong", "password": "correct horse"},
-    "NewPassword": {"password": "correct horse"},
-    "UserSubject": {"subject": "somebody"},
-}
 
 
 def session_spec(name: str) -> SessionSpec:
@@ -150,6 +113,7 @@ class World:
             "agents/{id}": "node-1",
             "groups/{name}": "default",
             "quotas/{scope}/{name}": "project/vision",
+            "budgets/{scope}/{period}/{unit}/{name}": "project/month/gpu/vision",
             "keys/{name}": key.name,
             "users/{name}": "ann",
             "secrets/{name}": f"{CANARY}-secret",

@@ -41,6 +41,7 @@ from moorage.manager.loops import (
     UsageWriter,
 )
 from moorage.manager.loops.autoscaler import Autoscaler
+from moorage.manager.loops.budget_controller import BudgetController
 from moorage.manager.loops.idle_controller import IdleController
 from moorage.manager.loops.lease_controller import LeaseController
 from moorage.manager.loops.load_writer import LoadWriter
@@ -227,6 +228,7 @@ class Manager:
             LeaseController(store, leader, clock).loop,
             IdleController(store, leader, terminator, clock).loop,
             Autoscaler(store, leader, metrics, clock).loop,
+            BudgetController(store, leader, terminator, clock).loop,
             *RoutineRunner(store, leader, clock).loops,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from moorage.sdk.agents import AgentCalls
 from moorage.sdk.apps import AppCalls
+from moorage.sdk.budgets import BudgetCalls
 from moorage.sdk.code import CodeCalls
 from moorage.sdk.groups import GroupCalls
 from moorage.sdk.identity import IdentityCalls
@@ -31,6 +32,7 @@ class Client(
     SecretCalls,
     IdentityCalls,
     MeteringCalls,
+    BudgetCalls,
     TemplateCalls,
     PipelineCalls,
 ):

@@ -31,8 +31,8 @@ SINGULAR = {
     "rollout": {"status", "history", "undo", "promote", "canary"},
 }
 NOUNS = {
-    "agents", "endpoints", "groups", "join-tokens", "keys", "limits", "peers", "pipelines",
-    "projects", "quotas",
+    "agents", "budgets", "endpoints", "groups", "join-tokens", "keys", "limits", "peers", "pipelines",
+    "prices", "projects", "quotas",
     "secrets", "sessions", "templates", "users", "workspaces",
 }  # fmt: skip
 NOUN_VERBS = {

@@ -38,9 +38,9 @@ def test_usage_is_shown_by_what_it_is_split_by(manager: FakeManager, moorage: Ru
     assert [one["key"] for one in shown] == ["ci", None]
     csv = moorage("usage", "--by", "key", "--bucket", "day", "--csv").stdout.splitlines()
     assert csv[0] == (
-        "at,key_id,key,requests,tokens_in,tokens_out,tokens_cached,gpu_ms,cpu_ms,memory_mib_s,node_ms"
+        "at,key_id,key,requests,tokens_in,tokens_out,tokens_cached,gpu_ms,cpu_ms,memory_mib_s,node_ms,cost"
     )
-    assert csv[2] == "2026-05-04T00:00:00Z,id-2,,3,40,500,7,5400000,0,7372800,0"
+    assert csv[2] == "2026-05-04T00:00:00Z,id-2,,3,40,500,7,5400000,0,7372800,0,0"
     assert "only the first 1 lines" in moorage("usage", "-n", "1").stderr
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -36,7 +37,9 @@ def ask(
 
 
 def limiter(usage: UsageBook | None = None, project: RequestLimits | None = None) -> RequestLimiter:
-    return RequestLimiter(Ledger([0] * cells_needed(1)), {"p": project}.get, usage, lambda: 0.5)
+    return RequestLimiter(
+        Ledger([0] * cells_needed(1)), {"p": project}.get, usage, lambda: 0.5, lambda: 1_000.0
+    )
 
 
 def held(outcome: HeldRequest | ErrorResponse | None) -> HeldRequest:
@@ -47,6 +50,16 @@ def held(outcome: HeldRequest | ErrorResponse | None) -> HeldRequest:
 def test_request_without_limits_holds_nothing():
     assert limiter().reserve(ask(), 0.0) is None
     assert limiter().reserve(ask(None), 0.0) is None
+
+
+def test_exhausted_budget_refuses_until_it_has_room_again():
+    refusal = limiter().reserve(ask(replace(KEY, exhausted_until=1_800_000_000)), 0.0)
+    assert isinstance(refusal, ErrorResponse)
+    assert (refusal.status, refusal.type, refusal.code) == (429, "insufficient_quota", "budget_exhausted")
+    assert refusal.headers == {"Retry-After": "Fri, 15 Jan 2027 08:00:00 GMT"}
+    assert refusal.message.endswith("is exhausted until 2027-01-15T08:00:00Z.")
+    # The proxy may not hear from a manager when the period ends.
+    assert limiter().reserve(ask(replace(KEY, exhausted_until=1_000)), 0.0) is None
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,10 @@ COMMANDS = {
         "Send prompts to a served model, and measure its answers: first token, tokens, throughput, errors.",
         "moorage.cli.commands.bench",
     ),
+    "budgets": (
+        "Budgets of projects, users and keys: what they may use in a period.",
+        "moorage.cli.commands.budgets",
+    ),
     "chat": ("Ask a served model.", "moorage.cli.commands.chat"),
     "cp": (
         "Copy a file or directory into or out of a running session: completely, or not at all.",
@@ -62,6 +66,7 @@ COMMANDS = {
         "Forward a local port to a service port of a session, until Ctrl-C.",
         "moorage.cli.commands.port_forward",
     ),
+    "prices": ("Prices of what is used, and since when.", "moorage.cli.commands.budgets"),
     "projects": (
         "Projects: who belongs to them, and their limits.",
         "moorage.cli.commands.projects",

@@ -29,6 +29,7 @@ _COLUMNS = {
 _HOUR_MS, _GIB_HOUR = 3_600_000, 1024 * 3600
 _AMOUNTS = (
     "requests", "tokens_in", "tokens_out", "tokens_cached", "gpu_ms", "cpu_ms", "memory_mib_s", "node_ms",
+    "cost",
 )  # fmt: skip
 _CSV: dict[str, tuple[str, ...]] = {"key": ("key_id", "key"), "session": ("session_id",)}
 _FORMATS = {"hour": "%Y-%m-%d %H:00", "day": "%Y-%m-%d", "month": "%Y-%m"}
@@ -114,8 +115,12 @@ def _show(cli: Cli, found: list[ModelUsage], split: list[Dimension], bucket: str
         cli.note("nothing was used in this time")
     else:
         columns = (*([bucket.upper()] if bucket != "none" else []), *(_COLUMNS[name] for name in split))
-        amounts = ("REQUESTS", "TOKENS IN", "CACHED", "TOKENS OUT", "GPU H", "CPU H", "GIB H", "NODE H")
-        output.print_table(cli.out, (*columns, *amounts), [_row(view, split, bucket) for view in found])
+        amounts = ["REQUESTS", "TOKENS IN", "CACHED", "TOKENS OUT", "GPU H", "CPU H", "GIB H", "NODE H"]
+        rows = [_row(view, split, bucket) for view in found]
+        if any(view.cost for view in found):
+            amounts.append("COST")
+            rows = [[*row, f"{view.cost / 1_000_000:.2f}"] for row, view in zip(rows, found, strict=True)]
+        output.print_table(cli.out, (*columns, *amounts), rows)
 
 
 def _split(by: str, bucket: str) -> list[Any]:

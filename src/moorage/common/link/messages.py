@@ -338,6 +338,7 @@ class KeyGrant:
     owner: str = ""  # the user, whatever it opens
     limits: RequestLimits | None = None
     priority: int | None = None  # of its requests, 0 to 100; None: the default
+    exhausted_until: int = 0  # unix seconds: a budget of its key, user or project is used up; 0: none is
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,12 @@ class Forbidden(MoorageError):
     code, http = "forbidden", 403
 
 
+class BudgetExhausted(Forbidden):
+    """A budget is exhausted."""
+
+    code = "budget-exhausted"
+
+
 class NotFound(MoorageError):
     """The object does not exist."""
 

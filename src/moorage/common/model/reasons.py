@@ -54,6 +54,7 @@ class Reason(StrEnum):
     TIMEOUT = "timeout"
     MAX_LIFETIME = "max-lifetime"
     IDLE_TIMEOUT = "idle-timeout"
+    BUDGET_EXHAUSTED = "budget-exhausted"
     WALLTIME = "walltime"
     STOP_TIMEOUT = "stop-timeout"
     KERNEL_GONE = "kernel-gone"
@@ -276,6 +277,10 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
         Reason.IDLE_TIMEOUT: ReasonInfo(
             "nobody used it: an idle criterion of its own or of its resource group was met",
             "start it again; `moorage extend` keeps a session that was warned",
+        ),
+        Reason.BUDGET_EXHAUSTED: ReasonInfo(
+            "a budget of its project, user or key is used up, and stops what runs",
+            "wait until its period ends, or ask an administrator for a larger one",
         ),
         Reason.WALLTIME: ReasonInfo(
             "the walltime of its job is over", "start it again; a replica of an endpoint has a successor"

@@ -60,6 +60,7 @@ class ModelUsage(View):
     cpu_ms: int = Field(0, description="CPUs times milliseconds.")
     memory_mib_s: int = Field(0, description="MiB of memory times seconds.")
     node_ms: int = Field(0, description="Nodes of sites times milliseconds.")
+    cost: int = Field(0, description="By the prices of each hour, in millionths of the currency.")
 
 
 class LimitUse(View):

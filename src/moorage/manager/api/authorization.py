@@ -58,7 +58,8 @@ def check_access(route: Route, scope: Scope) -> None:
 
 async def check_limits(call: AnyCall, spec: Workload) -> None:
     """Raises ``Forbidden`` or ``NotFound`` for a workload that the caller's key, its project or the resource
-    group does not allow."""
+    group does not allow, and ``BudgetExhausted``."""
+    await call.deps.store.budgets.check(call.scope)
     error = limits.check_key(call.scope, spec)
     names_sub_image = isinstance(spec, SessionSpec) and spec.cluster is not None
     if error is None:

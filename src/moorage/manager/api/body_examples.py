@@ -8,6 +8,14 @@ from typing import Any
 EXAMPLES: Mapping[str, Any] = {
     "AccessTokenSpec": {"lifetime_s": 3600},
     "Assignment": {"resource_group": "training"},
+    "BudgetSpec": {"soft": 1_440_000_000, "hard": 1_800_000_000},
+    "CorrectionSpec": {
+        "unit": "gpu",
+        "amount": -3_600_000,
+        "at": "2026-05-04T13:00:00Z",
+        "reason": "the node was faulty",
+        "project": "vision",
+    },
     "Cordon": {"drain": True, "stop_after_s": 600},
     "EndpointPatch": {"resources": {"mem": "8GiB"}, "user_labels": {"stage": "prod"}},
     "Extension": {"seconds": 3600},
@@ -27,6 +35,7 @@ EXAMPLES: Mapping[str, Any] = {
     "NewGroup": {"name": "training", "options": {"hol": "backfill"}},
     "NewPassword": {"password": "correct horse battery staple"},
     "PasswordChange": {"current": "correct horse", "password": "correct horse battery staple"},
+    "PriceSpec": {"unit": "gpu", "device": "H100", "price": 2_500_000},
     "ProjectPatch": {"max_priority": 50},
     "ProjectSpec": {"name": "vision", "resource_groups": ["training"]},
     "QuotaLimits": {"slots": {"cuda.device": 4}, "sessions": 10},

@@ -13,7 +13,6 @@ from moorage.common.http.server import DEFAULT_LIMITS, Limits
 from moorage.common.model.commands import Channel, ExecEnd, ExecSpec, Size
 from moorage.common.model.spec import SessionSpec
 from moorage.common.views.decisions import DecisionPage, RunView
-from moorage.common.views.metering import LimitView, ModelUsage, UsageSplit
 from moorage.common.views.peers import (
     CaView,
     JoinReply,
@@ -41,6 +40,7 @@ from moorage.manager.api.identity_dependencies import (
     Secrets,
     Users,
 )
+from moorage.manager.api.metering_dependencies import Budgets, LimitShares, UsageRecords
 from moorage.manager.api.pipeline_dependencies import Pipelines
 from moorage.manager.api.resource_dependencies import (
     Agents,
@@ -67,23 +67,6 @@ class Usage(Protocol):
 class Idle(Protocol):
     async def find(self, scope: Scope, session_id: str) -> StoredIdle | None: ...
     async def extend(self, scope: Scope, session_id: str, seconds: float, extensions: int) -> bool: ...
-
-
-class UsageRecords(Protocol):
-    async def page(
-        self,
-        scope: Scope,
-        since: datetime,
-        until: datetime,
-        split: UsageSplit,
-        *,
-        cursor: str | None,
-        limit: int,
-    ) -> Page[ModelUsage]: ...
-
-
-class LimitShares(Protocol):
-    async def in_use(self, scope: Scope) -> list[LimitView]: ...
 
 
 class Decisions(Protocol):
@@ -118,6 +101,8 @@ class ApiStore(Protocol):
     def usage_records(self) -> UsageRecords: ...
     @property
     def limit_shares(self) -> LimitShares: ...
+    @property
+    def budgets(self) -> Budgets: ...
     @property
     def groups(self) -> Groups: ...
     @property

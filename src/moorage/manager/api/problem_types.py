@@ -27,6 +27,11 @@ TYPES: Mapping[str, ProblemType] = {
     "body-too-large": ProblemType(
         413, "The body is larger than manager.max_body_bytes.", "Send a smaller one."
     ),
+    "budget-exhausted": ProblemType(
+        403,
+        "A budget of the project, the user or the key is used up.",
+        "Wait until its period ends, or ask for a larger one.",
+    ),
     "conflict": ProblemType(
         409, "The state of the resource, or another one, forbids the request.", "Read it."
     ),

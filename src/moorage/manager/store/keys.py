@@ -229,6 +229,7 @@ def _grant(row: Any, role: Role) -> KeyGrant:
         owner=row["owner"],
         limits=request_limits(row) or None,
         priority=min(priorities, default=None),
+        exhausted_until=row["exhausted_until"],
     )
 
 

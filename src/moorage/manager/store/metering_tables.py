@@ -56,3 +56,19 @@ ledger_months = table(
     ("at", *_LEDGER_PAYER, *_UNIT),
     {"at": TIME, **_UNIT} | {name: Text() for name in _LEDGER_PAYER} | {"amount": Numeric()},
 )
+
+_CHANGED = {"changed_at": TIME, "changed_by": Text()}
+
+prices = table(
+    "prices",
+    ("unit", "device", "resource_group", "since"),
+    {**_UNIT, "resource_group": Text(), "since": TIME, "price": BigInteger(), **_CHANGED},
+)
+
+budgets = table(
+    "budgets",
+    ("scope", "name", "unit", "period"),
+    {name: Text() for name in ("scope", "name", "unit", "period", "policy", "level")}
+    | {"soft": [BigInteger()], "hard": [BigInteger()], "used": BigInteger()}
+    | {"resets_at": TIME, "measured_at": [TIME], **_CHANGED},
+)

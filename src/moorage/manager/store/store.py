@@ -11,6 +11,7 @@ from moorage.manager.store.access_tokens import AccessTokenStore
 from moorage.manager.store.agents import AgentStore
 from moorage.manager.store.audit import AuditStore
 from moorage.manager.store.authorities import AuthorityStore
+from moorage.manager.store.budgets import BudgetStore
 from moorage.manager.store.console_sessions import ConsoleSessionStore
 from moorage.manager.store.database import Database
 from moorage.manager.store.deadlines import DeadlineStore
@@ -102,6 +103,7 @@ class Store:
         self.pipelines = PipelineStore(db, notifier, self.sessions, clock, lost_grace_s)
         self.usage = UsageStore(db, self.sessions)
         self.usage_records, self.limit_shares = UsageRecordStore(db), LimitShareStore(db)
+        self.budgets = BudgetStore(db, notifier, clock)
         self.decisions = DecisionStore(db)
         self.retention = RetentionStore(db)
         self.expected_starts = ExpectedStartStore(db, clock)

@@ -37,6 +37,7 @@ _POSITION = (
 _FIRST = (datetime.fromisoformat("0001-01-02T00:00:00+00:00"), *("" for _ in _POSITION[1:]))
 _AMOUNTS = (
     "requests", "tokens_in", "tokens_out", "tokens_cached", "gpu_ms", "cpu_ms", "memory_mib_s", "node_ms",
+    "cost",
 )  # fmt: skip
 _FIELDS = {
     "project": {"project": "project"},

@@ -38,7 +38,9 @@ class Accounting:
         def limits_of(project: str) -> RequestLimits | None:
             return router.table.limits_of_project(project) if router.table is not None else None
 
-        self.limiter = RequestLimiter(ledger, limits_of, usage, clock.monotonic)
+        self.limiter = RequestLimiter(
+            ledger, limits_of, usage, clock.monotonic, lambda: clock.now().timestamp()
+        )
         epoch = clock.new_id()
         name = proxy_id if slot is None else f"{proxy_id}/{slot.number}"
         load = LoadMeter(router, self.limiter, name, epoch)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from typing import Final
 
 from moorage.common.link.messages import KeyGrant, ModelRoute, RequestLimits
@@ -90,6 +92,14 @@ def headers_of(rooms: Rooms) -> list[tuple[str, str]]:
 
 def tightest(rooms: Iterable[Room]) -> Room | None:
     return min(rooms, key=lambda room: room.remaining, default=None)
+
+
+def budget_exhausted(until: int) -> ErrorResponse:
+    """429, as OpenAI gives it. ``until``: unix seconds. Retry-After is that time."""
+    at = datetime.fromtimestamp(until, UTC)
+    message = f"A budget of this key, its user or its project is exhausted until {at:%Y-%m-%dT%H:%M:%SZ}."
+    headers = {"Retry-After": format_datetime(at, usegmt=True)}
+    return ErrorResponse(429, "insufficient_quota", "budget_exhausted", message, headers=headers)
 
 
 def rate_limited(refusal: Refusal) -> ErrorResponse:

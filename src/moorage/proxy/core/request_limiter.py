@@ -15,6 +15,7 @@ from moorage.proxy.core.limiter import Ask, Observer
 from moorage.proxy.core.limits import (
     Refusal,
     Subject,
+    budget_exhausted,
     estimate_tokens,
     headers_of,
     rate_limited,
@@ -32,7 +33,8 @@ _BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 
 class RequestLimiter:
     """``Limiter`` by a ledger. ``limits_of``: the limits of a project. ``usage``: None if nothing is metered.
-    ``monotonic``: the time.
+    ``monotonic``: the time; ``unix_now``: the time of the day, at which budgets have room again;
+    without it, they never have.
 
     ``active``: subjects with limits that were asked about, ``unmet``: those whose share was too small, both
     since they were emptied. A request that needs no limit, no metering and no priority costs a few
@@ -45,7 +47,9 @@ class RequestLimiter:
         limits_of: Callable[[str], RequestLimits | None],
         usage: UsageBook | None,
         monotonic: Callable[[], float],
+        unix_now: Callable[[], float] = float,
     ) -> None:
+        self._unix_now = unix_now
         self._ledger, self._limits_of, self._usage, self._monotonic = ledger, limits_of, usage, monotonic
         self.activity = Activity()
         self.active: dict[str, Subject] = {}
@@ -53,6 +57,8 @@ class RequestLimiter:
 
     def reserve(self, ask: Ask, now: float) -> HeldRequest | ErrorResponse | None:
         key, permit = ask.identity, ask.permit
+        if key is not None and key.exhausted_until and key.exhausted_until > self._unix_now():
+            return budget_exhausted(key.exhausted_until)
         activity = self.activity.touch(permit.endpoint, now)
         activity.requests += 1
         subjects = permit.subjects

@@ -15,7 +15,7 @@ from memory_keys import MemoryKeys
 from memory_pages import page
 from memory_secrets import MemorySecrets
 from memory_sessions import MemoryEndpoints, MemorySessions
-from memory_usage import MemoryLimits, MemoryUsage, MemoryUsageRecords
+from memory_usage import MemoryBudgets, MemoryLimits, MemoryUsage, MemoryUsageRecords
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import (
@@ -242,6 +242,7 @@ class MemoryStore:
         self.endpoints = MemoryEndpoints(self.sessions, self.database.check, clock)
         self.usage = MemoryUsage(self.sessions)
         self.usage_records, self.limit_shares = MemoryUsageRecords(), MemoryLimits()
+        self.budgets = MemoryBudgets()
         self.agents = MemoryAgents(self.database, clock)
         self.groups = MemoryGroups(self.database)
         self.quotas = MemoryQuotas(self.database, clock)

@@ -6,7 +6,16 @@ from datetime import UTC, datetime
 
 from memory_sessions import MemorySessions
 
+from moorage.common.model.errors import BudgetExhausted, NotFound
 from moorage.common.model.status import AgentStatus, Status
+from moorage.common.views.budgets import (
+    BudgetSpec,
+    BudgetView,
+    CorrectionSpec,
+    CorrectionView,
+    PriceSpec,
+    PriceView,
+)
 from moorage.common.views.metering import LimitView, ModelUsage, UsageSplit
 from moorage.common.views.resources import Page
 from moorage.common.views.usage import (
@@ -90,6 +99,49 @@ class MemoryUsageRecords:
         if cursor is None and len(self.items) > 1:
             return Page[ModelUsage](items=self.items[:1], next="1")
         return Page[ModelUsage](items=self.items[1:] if cursor else self.items)
+
+
+class MemoryBudgets:
+    """``exhausted``: why nobody may create anything."""
+
+    def __init__(self) -> None:
+        self.views: dict[tuple[str, str, str, str], BudgetView] = {}
+        self.price_views: list[PriceView] = []
+        self.corrections: list[CorrectionSpec] = []
+        self.exhausted: BudgetExhausted | None = None
+
+    async def check(self, scope: Scope) -> None:
+        if self.exhausted is not None:
+            raise self.exhausted
+
+    async def visible(self, scope: Scope) -> list[BudgetView]:
+        return [self.views[key] for key in sorted(self.views)]
+
+    async def put(
+        self, scope: Scope, kind: str, name: str, unit: str, period: str, spec: BudgetSpec
+    ) -> BudgetView:
+        given = {"scope": kind, "name": name, "unit": unit, "period": period, **spec.model_dump()}
+        given |= {"used": 0, "level": "ok", "resets_at": AT, "measured_at": None, "changed_at": AT}
+        view = BudgetView.model_validate(given | {"changed_by": scope.actor})
+        self.views[kind, name, unit, period] = view
+        return view
+
+    async def delete(self, scope: Scope, kind: str, name: str, unit: str, period: str) -> BudgetView:
+        if (kind, name, unit, period) not in self.views:
+            raise NotFound(f"{kind} {name!r} has no budget of {unit} by the {period}", next_step="list them")
+        return self.views.pop((kind, name, unit, period))
+
+    async def prices(self) -> list[PriceView]:
+        return self.price_views
+
+    async def put_price(self, scope: Scope, spec: PriceSpec) -> PriceView:
+        given = spec.model_dump() | {"since": spec.since or AT, "changed_at": AT, "changed_by": scope.actor}
+        self.price_views.append(PriceView.model_validate(given))
+        return self.price_views[-1]
+
+    async def correct(self, scope: Scope, spec: CorrectionSpec) -> CorrectionView:
+        self.corrections.append(spec)
+        return CorrectionView(id=len(self.corrections))
 
 
 class MemoryLimits:

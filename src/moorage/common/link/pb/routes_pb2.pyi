@@ -105,7 +105,7 @@ class ModelRoute(_message.Message):
     def __init__(self, name: _Optional[str] = ..., created: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ..., project: _Optional[str] = ..., shared_with: _Optional[_Iterable[str]] = ..., limits: _Optional[_Union[RequestLimits, _Mapping]] = ..., holds: _Optional[bool] = ..., status: _Optional[str] = ..., expected_s: _Optional[int] = ..., ready_at: _Optional[int] = ..., max_model_len: _Optional[int] = ..., fallbacks: _Optional[_Iterable[_Union[Fallback, _Mapping]]] = ..., fallback_after_s: _Optional[float] = ..., prefix_affinity: _Optional[bool] = ..., canary: _Optional[int] = ..., adapters: _Optional[_Iterable[str]] = ..., max_load: _Optional[float] = ...) -> None: ...
 
 class KeyGrant(_message.Message):
-    __slots__ = ("sha256", "expires_at", "user", "project", "admin", "project_admin", "limits_models", "models", "id", "limits", "priority", "owner")
+    __slots__ = ("sha256", "expires_at", "user", "project", "admin", "project_admin", "limits_models", "models", "id", "limits", "priority", "owner", "exhausted_until")
     SHA256_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
@@ -118,6 +118,7 @@ class KeyGrant(_message.Message):
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
+    EXHAUSTED_UNTIL_FIELD_NUMBER: _ClassVar[int]
     sha256: str
     expires_at: int
     user: str
@@ -130,7 +131,8 @@ class KeyGrant(_message.Message):
     limits: RequestLimits
     priority: int
     owner: str
-    def __init__(self, sha256: _Optional[str] = ..., expires_at: _Optional[int] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., admin: _Optional[bool] = ..., project_admin: _Optional[bool] = ..., limits_models: _Optional[bool] = ..., models: _Optional[_Iterable[str]] = ..., id: _Optional[str] = ..., limits: _Optional[_Union[RequestLimits, _Mapping]] = ..., priority: _Optional[int] = ..., owner: _Optional[str] = ...) -> None: ...
+    exhausted_until: int
+    def __init__(self, sha256: _Optional[str] = ..., expires_at: _Optional[int] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., admin: _Optional[bool] = ..., project_admin: _Optional[bool] = ..., limits_models: _Optional[bool] = ..., models: _Optional[_Iterable[str]] = ..., id: _Optional[str] = ..., limits: _Optional[_Union[RequestLimits, _Mapping]] = ..., priority: _Optional[int] = ..., owner: _Optional[str] = ..., exhausted_until: _Optional[int] = ...) -> None: ...
 
 class ProjectGrant(_message.Message):
     __slots__ = ("name", "limits")

@@ -2,40 +2,27 @@
 -- and by the dimensions $5; those that it is not split by are ''. $6 to $9: only of this project, user, key (id or name) and
 -- model. $10: the user whose keys are named (NULL: all). At most $11 rows after the row ($12 to $20).
 --
--- Requests are those of the proxies. Kernels are those of the ledger, and the live ones until now; a part of a record is its
--- rate times the seconds in that part. What was rolled up into a month is at its begin.
+-- A part of an entry is its rate times the seconds in that part. What was rolled up into a month is at its begin.
 WITH
--- include: ledger_live
+-- include: ledger_entries
 , parts AS (
     SELECT CASE WHEN $4 = 'none' THEN 'epoch' ELSE b.at AT TIME ZONE 'UTC' END AS at,
            c.unit, c.device, c.project, c.username, c.key_id, c.model, c.endpoint, c.session_id, c.resource_group,
            CASE WHEN c.rate = 0 THEN c.amount ELSE c.rate * greatest(0, extract(epoch FROM
-               least(c.ended_at, $3, CASE WHEN $4 <> 'none' THEN (b.at + ('1 ' || $4)::interval) AT TIME ZONE 'UTC' END)
-               - greatest(c.began_at, $2, CASE WHEN $4 <> 'none' THEN b.at AT TIME ZONE 'UTC' END)))::bigint END AS amount
-    FROM charged c CROSS JOIN LATERAL generate_series(
+               least(c.ended_at, $3, q.until, CASE WHEN $4 <> 'none' THEN (b.at + ('1 ' || $4)::interval) AT TIME ZONE 'UTC' END)
+               - greatest(c.began_at, $2, q.since, CASE WHEN $4 <> 'none' THEN b.at AT TIME ZONE 'UTC' END))) END AS amount,
+           CASE WHEN isfinite(q.since) THEN ledger_price(c.unit, c.device, c.resource_group, q.since) ELSE 0 END AS price
+    FROM entries c CROSS JOIN LATERAL generate_series(
         date_trunc(CASE $4 WHEN 'none' THEN 'millennium' ELSE $4 END, greatest(c.began_at, $2) AT TIME ZONE 'UTC'),
         greatest(c.began_at, $2, least(c.ended_at, $3) - interval '1 second') AT TIME ZONE 'UTC',
         CASE $4 WHEN 'none' THEN interval '1000 years' ELSE ('1 ' || $4)::interval END) AS b(at)
-    WHERE c.amount <> 0 AND (c.ended_at > $2 OR c.rate = 0 AND c.ended_at = $2) AND c.began_at < $3 AND ($1::text[] IS NULL OR c.project = ANY ($1))
-), records AS (
-    SELECT ended_at AS at, project, username, key_id, model, endpoint, session_id, resource_group,
-           requests, tokens_in, tokens_out, tokens_cached
-    FROM usage_records WHERE ended_at >= $2 AND ended_at < $3 AND ($1::text[] IS NULL OR project = ANY ($1))
-    UNION ALL
-    SELECT at, project, username, key_id, model, endpoint, session_id, resource_group,
-           requests, tokens_in, tokens_out, tokens_cached
-    FROM usage_hours WHERE at >= $2 AND at < $3 AND ($1::text[] IS NULL OR project = ANY ($1))
-), used AS (
-    SELECT at, unit, device, project, username, key_id, model, endpoint, session_id, resource_group, amount::numeric FROM parts
-    UNION ALL
-    SELECT CASE WHEN $4 = 'none' THEN 'epoch' ELSE date_trunc($4, r.at AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' END, u.unit, '',
-           r.project, r.username, r.key_id, r.model, r.endpoint, r.session_id, r.resource_group, u.amount
-    FROM records r CROSS JOIN LATERAL (VALUES ('requests', r.requests), ('tokens_in', r.tokens_in), ('tokens_out', r.tokens_out),
-                                              ('tokens_cached', r.tokens_cached)) AS u(unit, amount)
-    UNION ALL
-    SELECT CASE WHEN $4 = 'none' THEN 'epoch' ELSE date_trunc($4, m.at AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' END, m.unit, m.device,
-           m.project, m.username, m.key_id, m.model, m.endpoint, '', m.resource_group, m.amount
-    FROM ledger_months m WHERE m.at >= $2 AND m.at < $3 AND ($1::text[] IS NULL OR m.project = ANY ($1))
+    JOIN price_spans q ON q.unit = c.unit AND CASE WHEN c.rate = 0
+        THEN q.since <= c.ended_at AND coalesce(q.until > c.ended_at, true)
+        ELSE q.since < c.ended_at AND coalesce(q.until > c.began_at, true) END
+    WHERE c.amount <> 0 AND c.ended_at >= $2 AND (c.ended_at > $2 OR c.rate = 0) AND c.began_at < $3
+      AND ($1::text[] IS NULL OR c.project = ANY ($1))
+      AND ($6::text IS NULL OR c.project = $6) AND ($7::text IS NULL OR c.username = $7) AND ($9::text IS NULL OR c.model = $9)
+      AND ($8::text IS NULL OR c.key_id = $8 OR c.key_id IN (SELECT k.id::text FROM api_keys k WHERE k.name = $8))
 ), summed AS (
     SELECT at,
            CASE WHEN 'project' = ANY ($5::text[]) THEN project ELSE '' END AS project,
@@ -53,10 +40,9 @@ WITH
            coalesce(sum(amount) FILTER (WHERE unit = 'gpu'), 0)::bigint AS gpu_ms,
            coalesce(sum(amount) FILTER (WHERE unit = 'cpu'), 0)::bigint AS cpu_ms,
            coalesce(sum(amount) FILTER (WHERE unit = 'memory'), 0)::bigint AS memory_mib_s,
-           coalesce(sum(amount) FILTER (WHERE unit = 'node'), 0)::bigint AS node_ms
-    FROM used
-    WHERE ($6::text IS NULL OR project = $6) AND ($7::text IS NULL OR username = $7) AND ($9::text IS NULL OR model = $9)
-      AND ($8::text IS NULL OR key_id = $8 OR key_id IN (SELECT k.id::text FROM api_keys k WHERE k.name = $8))
+           coalesce(sum(amount) FILTER (WHERE unit = 'node'), 0)::bigint AS node_ms,
+           floor(sum(amount * price * ledger_weight(unit)) / 2304000000)::bigint AS cost
+    FROM parts
     GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9
 )
 SELECT s.*, k.name AS key FROM summed s

@@ -1,0 +1,183 @@
+"""``moorage budgets`` and ``moorage prices``: what may be used in a period, and what it costs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
+
+import typer
+
+from moorage.cli import output, times
+from moorage.cli.app import list_command, noun
+from moorage.cli.context import Cli, command
+from moorage.common.model.budget_units import format_budget_amount, parse_budget_amount
+from moorage.common.model.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from moorage.common.views.budgets import BudgetView, PriceView
+
+budgets = noun("budgets", help="Budgets of projects, users and keys: what they may use in a period.")
+prices = noun("prices", help="Prices of what is used, and since when.")
+
+ScopeName = Annotated[str, typer.Argument(metavar="SCOPE", help="project, user or key.")]
+Name = Annotated[str, typer.Argument(help="Name of the project, user or key.")]
+UnitName = Annotated[
+    str,
+    typer.Argument(
+        metavar="UNIT",
+        help="gpu, cpu or node (hours), memory (GiB-hours), requests, tokens, tokens_in, tokens_out, money.",
+    ),
+]
+PeriodName = Annotated[str, typer.Option("--period", help="day, week, month or year, in UTC.")]
+
+
+@list_command(budgets)
+def list_budgets(cli: Cli) -> None:
+    """List budgets, what is used of each, and when it begins anew."""
+    _print(cli, cli.run(lambda client: client.list_budgets()))
+
+
+@command(budgets, "set")
+def set_budget(
+    cli: Cli,
+    scope: ScopeName,
+    name: Name,
+    unit: UnitName,
+    hard: Annotated[
+        str | None, typer.Option(help="No new session and no request from here on, until the period ends.")
+    ] = None,
+    soft: Annotated[str | None, typer.Option(help="Marked and warned about from here on.")] = None,
+    period: PeriodName = "month",
+    stop: Annotated[bool, typer.Option("--stop", help="At the hard limit also stop what runs.")] = False,
+) -> None:
+    """Set a budget, in place of the one of that unit and period. For administrators.
+
+    \b
+    Examples:
+      moorage budgets set project vision gpu --hard 500 --soft 400
+      moorage budgets set user ann tokens --hard 1000000 --period day
+      moorage budgets set key ci money --hard 25.50 --stop
+    """
+    from moorage.common.views.budgets import BudgetSpec
+
+    key = _key(scope, unit, period)
+    if hard is None and soft is None:
+        raise InvalidInput("no limit was given", next_step="give --hard, --soft or both")
+    spec = BudgetSpec(
+        hard=None if hard is None else parse_budget_amount(unit, hard),
+        soft=None if soft is None else parse_budget_amount(unit, soft),
+        policy="stop" if stop else "continue",
+    )
+    _print(cli, [cli.run(lambda client: client.set_budget(key[0], name, key[1], key[2], spec))], one=True)
+
+
+@command(budgets, "delete")
+def delete_budget(
+    cli: Cli, scope: ScopeName, name: Name, unit: UnitName, period: PeriodName = "month"
+) -> None:
+    """Delete a budget, and with it its limits. For administrators."""
+    key = _key(scope, unit, period)
+    deleted = cli.run(lambda client: client.delete_budget(key[0], name, key[1], key[2]))
+    if cli.json:
+        cli.print_json(deleted)
+    else:
+        print(f"{deleted.scope}/{deleted.name}")
+
+
+@list_command(prices)
+def list_prices(cli: Cli) -> None:
+    """List all prices, past and coming ones included."""
+    _print_prices(cli, cli.run(lambda client: client.list_prices()))
+
+
+@command(prices, "set")
+def set_price(
+    cli: Cli,
+    unit: Annotated[
+        str,
+        typer.Argument(
+            metavar="UNIT",
+            help="gpu, cpu, node (for an hour), memory (GiB for an hour), requests, tokens_in, tokens_out, "
+            "tokens_cached (for a million).",
+        ),
+    ],
+    price: Annotated[str, typer.Argument(help="In the currency, with up to six decimals.")],
+    device: Annotated[str, typer.Option(help="Only of this model of GPU.")] = "",
+    group: Annotated[str, typer.Option("--group", "-g", help="Only in this resource group.")] = "",
+    since: Annotated[
+        str | None, typer.Option(help="A full hour like 2026-12-01T00:00:00Z. Default: this hour.")
+    ] = None,
+) -> None:
+    """Set a price from an hour on. Prices of hours that have passed stay. For administrators.
+
+    \b
+    Examples:
+      moorage prices set gpu 2.50 --device H100
+      moorage prices set tokens_out 0.60 --since 2026-12-01T00:00:00Z
+    """
+    from moorage.common.views.budgets import PriceSpec, Unit
+
+    if unit not in get_args(Unit):
+        raise InvalidInput(f"UNIT {unit!r} is unknown", next_step=f"use one of: {', '.join(get_args(Unit))}")
+    spec = PriceSpec(
+        unit=cast("Unit", unit),
+        price=parse_budget_amount("money", price),
+        device=device,
+        resource_group=group,
+        since=None if since is None else times.future(since, cli.clock.now(), "--since"),
+    )
+    _print_prices(cli, [cli.run(lambda client: client.set_price(spec))], one=True)
+
+
+def _key(scope: str, unit: str, period: str) -> tuple[Any, Any, Any]:
+    from moorage.common.views.budgets import BudgetScope, BudgetUnit, Period
+
+    allowed = (("SCOPE", scope, BudgetScope), ("UNIT", unit, BudgetUnit), ("--period", period, Period))
+    for what, given, kind in allowed:
+        if given not in get_args(kind):
+            raise InvalidInput(
+                f"{what} {given!r} is unknown", next_step=f"use one of: {', '.join(get_args(kind))}"
+            )
+    return scope, unit, period
+
+
+def _print(cli: Cli, found: list[BudgetView], *, one: bool = False) -> None:
+    if cli.json:
+        cli.print_json(found[0] if one else {"budgets": found})
+    elif not found:
+        cli.note("there is no budget; `moorage budgets set` creates one")
+    else:
+        rows = [
+            (
+                view.scope,
+                view.name,
+                view.unit,
+                view.period,
+                format_budget_amount(view.unit, view.used),
+                "-" if view.soft is None else format_budget_amount(view.unit, view.soft),
+                "-" if view.hard is None else format_budget_amount(view.unit, view.hard),
+                {"ok": "ok", "soft": "above soft", "hard": "exhausted"}[view.level],
+                f"{view.resets_at:%Y-%m-%dT%H:%MZ}",
+            )
+            for view in found
+        ]
+        titles = ("SCOPE", "NAME", "UNIT", "PERIOD", "USED", "SOFT", "HARD", "STATE", "ANEW")
+        output.print_table(cli.out, titles, rows)
+
+
+def _print_prices(cli: Cli, found: list[PriceView], *, one: bool = False) -> None:
+    if cli.json:
+        cli.print_json(found[0] if one else {"prices": found})
+    elif not found:
+        cli.note("there is no price, so nothing costs anything; `moorage prices set` sets one")
+    else:
+        rows = [
+            (
+                view.unit,
+                view.device or "-",
+                view.resource_group or "-",
+                f"{view.since:%Y-%m-%dT%H:%MZ}",
+                f"{view.price / 1_000_000:.6f}".rstrip("0").rstrip("."),
+            )
+            for view in found
+        ]
+        output.print_table(cli.out, ("UNIT", "DEVICE", "GROUP", "SINCE", "PRICE"), rows)

@@ -1,0 +1,103 @@
+"""REST models of budgets, prices and corrections. Money is in millionths of the currency."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from moorage.common.model.spec import Model, NoNul
+from moorage.common.model.timestamps import Timestamp
+from moorage.common.views.resources import View
+
+Unit = Literal["gpu", "cpu", "memory", "node", "requests", "tokens_in", "tokens_out", "tokens_cached"]
+BudgetUnit = Literal[
+    "gpu", "cpu", "memory", "node", "requests", "tokens", "tokens_in", "tokens_out", "money"
+]  # fmt: skip
+BudgetScope = Literal["project", "user", "key"]
+Period = Literal["day", "week", "month", "year"]
+Policy = Literal["continue", "stop"]
+Level = Literal["ok", "soft", "hard"]
+
+LARGEST = (1 << 53) - 1
+Amount = Annotated[int, Field(ge=0, le=LARGEST)]
+_UNITS = "GPU, CPU and node milliseconds, MiB seconds of memory, requests, tokens, or millionths of money."
+
+
+class BudgetSpec(Model):
+    """What a project, a user or a key may use in each day, week, month or year (UTC) of one unit."""
+
+    soft: Amount | None = Field(None, description=f"From here on it is marked and warned about. {_UNITS}")
+    hard: Amount | None = Field(
+        None, description="From here on there are no new sessions and no requests, until the period ends."
+    )
+    policy: Policy = Field(
+        "continue", description="What becomes of sessions that run then. Replicas always go on."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> BudgetSpec:
+        if self.soft is None and self.hard is None:
+            raise ValueError("give `soft`, `hard` or both")
+        if self.soft is not None and self.hard is not None and self.soft > self.hard:
+            raise ValueError(f"soft = {self.soft} is above hard = {self.hard}; give a lower `soft`")
+        return self
+
+
+class BudgetView(View):
+    scope: BudgetScope
+    name: str
+    unit: BudgetUnit
+    period: Period
+    soft: int | None
+    hard: int | None
+    policy: Policy
+    used: int = Field(description="In this period, as last summed up.")
+    level: Level = Field(description="hard: exhausted until `resets_at`.")
+    resets_at: datetime
+    measured_at: datetime | None
+    changed_at: datetime
+    changed_by: str
+
+
+class PriceSpec(Model):
+    """The price of an hour (gpu, cpu, node), a GiB for an hour (memory), or a million (requests, tokens)."""
+
+    unit: Unit
+    device: NoNul = Field("", description='Model of the GPU; "": any.', max_length=200)
+    resource_group: NoNul = Field("", description='"": any.', max_length=200)
+    since: Timestamp | None = Field(None, description="A full hour, not in the past. Default: this hour.")
+    price: Amount = Field(description="In millionths of the currency.")
+
+
+class PriceView(View):
+    unit: Unit
+    device: str
+    resource_group: str
+    since: datetime
+    price: int
+    changed_at: datetime
+    changed_by: str
+
+
+class CorrectionSpec(Model):
+    """A record that corrects the ledger. It changes no other one."""
+
+    unit: Unit
+    amount: Annotated[int, Field(ge=-LARGEST, le=LARGEST)] = Field(
+        description="Negative: it was too much. GPU, CPU and node milliseconds, MiB seconds, or a number."
+    )
+    at: Timestamp = Field(description="When it was used; not in the future.")
+    reason: NoNul = Field(min_length=1, max_length=1000)
+    project: NoNul = Field(max_length=200)
+    user: NoNul = Field("", max_length=200)
+    key: NoNul = Field("", description="Name or id.", max_length=200)
+    model: NoNul = Field("", max_length=200)
+    session_id: NoNul = Field("", max_length=200)
+    resource_group: NoNul = Field("", max_length=200)
+    device: NoNul = Field("", max_length=200)
+
+
+class CorrectionView(View):
+    id: int = Field(description="Its number in the ledger.")

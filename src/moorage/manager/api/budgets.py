@@ -1,0 +1,45 @@
+"""Handlers for budgets, prices and corrections of the ledger."""
+
+from __future__ import annotations
+
+from moorage.common.model.spec import Model, Name
+from moorage.common.views import budgets as views
+from moorage.manager.api.request import read_path
+from moorage.manager.api.route import Call, Items, NoQuery
+
+
+class _BudgetPath(Model):
+    scope: views.BudgetScope
+    period: views.Period
+    unit: views.BudgetUnit
+    name: Name
+
+
+def _path(call: Call[views.BudgetSpec, NoQuery] | Call[None, NoQuery]) -> tuple[str, str, str, str]:
+    names = ("scope", "period", "unit", "name")
+    path = read_path({name: call.path(name) for name in names}, _BudgetPath)
+    return path.scope, path.name, path.unit, path.period
+
+
+async def list_budgets(call: Call[None, NoQuery]) -> Items[views.BudgetView]:
+    return Items[views.BudgetView](items=await call.deps.store.budgets.visible(call.scope))
+
+
+async def put_budget(call: Call[views.BudgetSpec, NoQuery]) -> views.BudgetView:
+    return await call.deps.store.budgets.put(call.scope, *_path(call), call.body)
+
+
+async def delete_budget(call: Call[None, NoQuery]) -> views.BudgetView:
+    return await call.deps.store.budgets.delete(call.scope, *_path(call))
+
+
+async def list_prices(call: Call[None, NoQuery]) -> Items[views.PriceView]:
+    return Items[views.PriceView](items=await call.deps.store.budgets.prices())
+
+
+async def put_price(call: Call[views.PriceSpec, NoQuery]) -> views.PriceView:
+    return await call.deps.store.budgets.put_price(call.scope, call.body)
+
+
+async def correct(call: Call[views.CorrectionSpec, NoQuery]) -> views.CorrectionView:
+    return await call.deps.store.budgets.correct(call.scope, call.body)

@@ -1,0 +1,147 @@
+"""Budgets, prices and corrections of the ledger in Postgres."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from moorage.common.aio.clock import Clock
+from moorage.common.model.errors import BudgetExhausted, InvalidInput, NotFound
+from moorage.common.model.ids import SessionId
+from moorage.common.views import budgets as views
+from moorage.manager.identity.scope import Scope
+from moorage.manager.store.database import Database
+from moorage.manager.store.notifier import Notifier, Topic
+from moorage.manager.store.queries import SQL
+
+# For how long the exhausted budgets are taken as read, in seconds.
+_READ_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """A budget that has changed its level, or that stops what runs."""
+
+    budget: views.BudgetView
+    old: str
+
+
+class BudgetStore:
+    def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
+        self._db, self._notifier, self._clock = db, notifier, clock
+        self._connection = db.dedicated_connection()
+        self._exhausted: Mapping[tuple[str, str], datetime] = {}
+        self._read_at = -_READ_S
+        notifier.on(Topic.KEYS, self._forget)
+
+    def _forget(self) -> None:
+        self._read_at = self._clock.monotonic() - _READ_S
+
+    async def exhausted(self) -> Mapping[tuple[str, str], datetime]:
+        """Scope and name of each budget that is exhausted, with the time at which it has room again."""
+        if self._clock.monotonic() - self._read_at >= _READ_S:
+            read_at = self._clock.monotonic()
+            rows = await self._db.fetch(SQL["budgets_exhausted"])
+            # The latest comes first, and stays.
+            self._exhausted = {(row["scope"], row["name"]): row["resets_at"] for row in reversed(rows)}
+            self._read_at = read_at
+        return self._exhausted
+
+    async def check(self, scope: Scope) -> None:
+        """Raises ``BudgetExhausted`` if the caller's project, user or key has used up a budget."""
+        if not (exhausted := await self.exhausted()):
+            return
+        payers = [("project", scope.owner.project), ("user", scope.owner.user)]
+        payers += [("key", scope.key.name)] if scope.key is not None and scope.key.console is None else []
+        for payer in payers:
+            if (resets_at := exhausted.get(payer)) is not None:
+                raise BudgetExhausted(
+                    f"the budget of {payer[0]} {payer[1]!r} is exhausted until {resets_at.isoformat()}",
+                    next_step="wait until then, or ask an administrator for a larger one "
+                    "(`moorage budgets` shows them)",
+                    resets_at=resets_at.isoformat(),
+                )
+
+    async def visible(self, scope: Scope) -> list[views.BudgetView]:
+        """Those of the projects that the scope reads, and of the caller."""
+        rows = await self._db.fetch(SQL["budget_list"], scope.projects, scope.owner.user)
+        return [views.BudgetView.model_validate(dict(row)) for row in rows]
+
+    async def put(
+        self, scope: Scope, kind: str, name: str, unit: str, period: str, spec: views.BudgetSpec
+    ) -> views.BudgetView:
+        """It counts what was used from the begin of this period on."""
+        scope.require_all("budgets")
+        args = kind, name, unit, period, spec.soft, spec.hard, spec.policy, scope.actor
+        rows = await self._connection.fetch(SQL["budget_put"], *args)
+        self._notifier.notify([Topic.KEYS])
+        return views.BudgetView.model_validate(dict(rows[0]))
+
+    async def delete(self, scope: Scope, kind: str, name: str, unit: str, period: str) -> views.BudgetView:
+        """Returns it as it was. Raises ``NotFound``."""
+        scope.require_all("budgets")
+        rows = await self._connection.fetch(SQL["budget_delete"], kind, name, unit, period)
+        if not rows:
+            raise NotFound(
+                f"{kind} {name!r} has no budget of {unit} by the {period}",
+                next_step="`moorage budgets` lists them",
+            )
+        self._notifier.notify([Topic.KEYS])
+        return views.BudgetView.model_validate(dict(rows[0]))
+
+    async def measure(self, term: int) -> Sequence[Reached]:
+        """Sum up what counts against each budget, as the leader of ``term``. Returns those that have changed
+        their level, and those that are exhausted and stop what runs."""
+        rows = await self._connection.fetch(SQL["budgets_measure"], term)
+        if any(row["level"] != row["old"] for row in rows):
+            self._notifier.notify([Topic.KEYS])
+        given = [dict(row) for row in rows]
+        return [Reached(old=one.pop("old"), budget=views.BudgetView.model_validate(one)) for one in given]
+
+    async def sessions(self, kind: str, name: str) -> list[SessionId]:
+        """Those that run, or wait, of a project, a user or a key. Replicas are left out."""
+        return [SessionId(row["id"]) for row in await self._db.fetch(SQL["budget_sessions"], kind, name)]
+
+    async def prices(self) -> list[views.PriceView]:
+        return [views.PriceView.model_validate(dict(row)) for row in await self._db.fetch(SQL["price_list"])]
+
+    async def put_price(self, scope: Scope, spec: views.PriceSpec) -> views.PriceView:
+        """Raises ``InvalidInput`` for a time that is no full hour, or has passed."""
+        scope.require_all("prices")
+        hour = self._clock.now().replace(minute=0, second=0, microsecond=0)
+        since = spec.since or hour
+        if since != since.replace(minute=0, second=0, microsecond=0):
+            raise InvalidInput(f"since = {since.isoformat()} is no full hour", next_step="give a full hour")
+        args = spec.unit, spec.device, spec.resource_group, since, spec.price, scope.actor
+        rows = await self._connection.fetch(SQL["price_put"], *args)
+        if not rows:
+            raise InvalidInput(
+                f"since = {since.isoformat()} is in the past: prices of hours that have passed stay",
+                next_step=f"give {hour.isoformat()} or later; correct what was charged by a correction",
+            )
+        return views.PriceView.model_validate(dict(rows[0]))
+
+    async def correct(self, scope: Scope, spec: views.CorrectionSpec) -> views.CorrectionView:
+        """Raises ``InvalidInput`` for a time in the future, and for an amount of 0."""
+        scope.require_all("corrections")
+        if spec.amount == 0:
+            raise InvalidInput("amount = 0 corrects nothing", next_step="give another amount")
+        if spec.at > self._clock.now():
+            raise InvalidInput(f"at = {spec.at.isoformat()} is in the future", next_step="give a past time")
+        rows = await self._connection.fetch(
+            SQL["ledger_correct"],
+            spec.unit,
+            spec.device,
+            spec.amount,
+            spec.at,
+            spec.project,
+            spec.user,
+            spec.key,
+            spec.model,
+            spec.session_id,
+            spec.resource_group,
+            spec.reason,
+            scope.actor,
+        )
+        return views.CorrectionView(id=rows[0]["id"])

@@ -1,0 +1,35 @@
+-- Sum up what counts against each budget in its period of now (in UTC), under the leader's term ($1), and store it with the
+-- level that it has reached. Returns those whose level changed, or that are exhausted and stop what runs.
+WITH
+-- include: ledger_entries
+, open AS (
+    SELECT b.scope, b.name, b.unit, b.period, date_trunc(b.period, now(), 'UTC') AS began_at,
+           (date_trunc(b.period, now() AT TIME ZONE 'UTC') + ('1 ' || b.period)::interval) AT TIME ZONE 'UTC' AS resets_at,
+           CASE b.scope WHEN 'key' THEN (SELECT k.id::text FROM api_keys k WHERE k.name = b.name AND k.revoked_at IS NULL) ELSE b.name END AS payer
+    FROM budgets b WHERE EXISTS (SELECT FROM leases WHERE name = 'leader' AND term = $1 AND expires_at > now())
+), recent AS MATERIALIZED (
+    SELECT * FROM entries e WHERE e.amount <> 0 AND e.ended_at >= (SELECT min(began_at) FROM open)
+), measured AS (
+    SELECT o.scope, o.name, o.unit, o.period, o.resets_at, CASE o.unit
+        WHEN 'money' THEN floor(sum(s.amount * s.price * ledger_weight(c.unit)) / 2304000000) ELSE sum(s.amount) END AS used
+    FROM open o JOIN recent c ON o.payer = CASE o.scope WHEN 'project' THEN c.project WHEN 'user' THEN c.username ELSE c.key_id END
+      AND c.ended_at >= o.began_at
+      AND (o.unit IN ('money', c.unit) OR o.unit = 'tokens' AND c.unit IN ('tokens_in', 'tokens_out'))
+    JOIN price_spans q ON q.unit = c.unit AND CASE WHEN c.rate = 0
+        THEN q.since <= c.ended_at AND coalesce(q.until > c.ended_at, true)
+        ELSE q.since < c.ended_at AND coalesce(q.until > c.began_at, true) END
+    CROSS JOIN LATERAL (SELECT
+        CASE WHEN c.rate = 0 THEN c.amount ELSE c.rate * greatest(0, extract(epoch FROM
+            least(c.ended_at, q.until) - greatest(c.began_at, o.began_at, q.since))) END AS amount,
+        CASE WHEN o.unit = 'money' AND isfinite(q.since) THEN ledger_price(c.unit, c.device, c.resource_group, q.since) ELSE 0 END AS price) s
+    GROUP BY 1, 2, 3, 4, 5
+), levels AS (
+    SELECT b.scope, b.name, b.unit, b.period, b.level AS old, o.resets_at, coalesce(m.used, 0)::bigint AS used,
+           CASE WHEN coalesce(m.used, 0) >= b.hard THEN 'hard' WHEN coalesce(m.used, 0) >= b.soft THEN 'soft' ELSE 'ok' END AS level
+    FROM open o JOIN budgets b USING (scope, name, unit, period) LEFT JOIN measured m USING (scope, name, unit, period)
+), put AS (
+    UPDATE budgets b SET used = l.used, level = l.level, resets_at = l.resets_at, measured_at = now()
+    FROM levels l WHERE (b.scope, b.name, b.unit, b.period) = (l.scope, l.name, l.unit, l.period)
+    RETURNING b.*, l.old
+)
+SELECT * FROM put WHERE level <> old OR (level = 'hard' AND policy = 'stop')

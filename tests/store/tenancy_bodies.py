@@ -1,0 +1,54 @@
+"""Bodies of requests with which the matrix of tenancy calls each route, by their type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# In every name, command and variable of what ann has.
+CANARY = "quokka"
+
+BODIES: dict[str, Any] = {
+    "Extension": {},
+    "ExecutionSpec": {"code": CANARY},
+    "ExecutionInput": {"text": CANARY},
+    "CompletionSpec": {"code": CANARY},
+    "SessionPatch": {"user_labels": {"team": "vision"}},
+    "TemplateSpec": {"spec": {"command": ["x"]}},
+    "TemplateRun": {},
+    "PipelineSpec": {"name": "new", "steps": [{"name": "one", "spec": {"command": ["x"]}}]},
+    "SessionSpec": {"command": ["x"]},
+    "NewEndpoint": {"name": "new-model", "engine": "custom", "command": ["x"], "probe": {}, "replicas": 0},
+    "Scale": {"replicas": 0},
+    "EndpointPatch": {"priority": 5},
+    "RolloutUndo": {"revision": 1},
+    "AccessTokenSpec": {},
+    "KeySpec": {"name": "new-key"},
+    "KeyLimits": {"max_priority": 50},
+    "Rotation": {},
+    "SecretSpec": {"value": CANARY},
+    "UserPatch": {"email": "a@b.c"},
+    "ProjectPatch": {"max_priority": 100},
+    "Membership": {"role": "member"},
+    "QuotaLimits": {"sessions": 100},
+    "BudgetSpec": {"soft": 1 << 50},
+    "PriceSpec": {"unit": "gpu", "price": 1},
+    "CorrectionSpec": {
+        "unit": "gpu",
+        "amount": -1,
+        "at": "2026-01-01T00:00:00Z",
+        "reason": "a fault",
+        "project": "vision",
+    },
+    "UserSpec": {"name": "new-user"},
+    "ProjectSpec": {"name": "new-project"},
+    "GroupOptions": {},
+    "Cordon": {},
+    "NewGroup": {"name": "new-group"},
+    "Assignment": {"resource_group": "default"},
+    "JoinTokenSpec": {"kind": "agent"},
+    "RotateCa": {},
+    "SwitchProject": {"project": "vision"},
+    "PasswordChange": {"current": "wrong", "password": "correct horse"},
+    "NewPassword": {"password": "correct horse"},
+    "UserSubject": {"subject": "somebody"},
+}

@@ -1,0 +1,186 @@
+"""Budgets, prices and corrections of the ledger."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from moorage.common.aio.clock import SystemClock
+from moorage.common.link.proxy_messages import UsageBatch
+from moorage.common.model.errors import BudgetExhausted, InvalidInput, NotFound
+from moorage.common.model.reasons import Reason
+from moorage.common.model.roles import Role
+from moorage.common.model.status import Status
+from moorage.common.views.budgets import BudgetSpec, BudgetView, CorrectionSpec, PriceSpec
+from moorage.common.views.keys import KeySpec
+from moorage.manager.identity.keys import Owner
+from moorage.manager.identity.scope import Scope
+from moorage.manager.loops import Leader
+from moorage.manager.loops.budget_controller import BudgetController
+from moorage.manager.store import Store, Topic
+from moorage.manager.termination import SessionTerminator
+
+from .conftest import LOST_GRACE_S, FakeAgent
+from .test_ledger import ANN, SYSTEM, end, move_back, records, run, used
+from .test_usage_records import RECORD
+
+HOUR_MS = 3_600_000
+
+
+async def put(store: Store, kind: str, name: str, unit: str, period: str = "year", **limits: object) -> None:
+    await store.budgets.put(SYSTEM, kind, name, unit, period, BudgetSpec.model_validate(limits))
+
+
+async def measure(store: Store) -> dict[str, BudgetView]:
+    """The budgets by scope and unit, after the leader has summed them up."""
+    term = await store.leases.acquire("test", 60)
+    assert term is not None
+    await store.budgets.measure(term)
+    return {f"{one.scope} {one.unit}": one for one in await store.budgets.visible(SYSTEM)}
+
+
+async def count(store: Store, sequence: int, **given: object) -> None:
+    record = replace(RECORD, sequence=sequence, **given)  # type: ignore[arg-type]
+    await store.usage_records.put("p", [UsageBatch("e", (record,))])
+
+
+async def test_budgets_count_what_is_theirs(store: Store) -> None:
+    agent = FakeAgent(store)
+    kernel = await run(store, agent)
+    await move_back(store, kernel, 10)
+    key = await store.keys.create(SYSTEM, KeySpec(name="ci", user="ann", project="vision", role=Role.MEMBER))
+    await count(store, 1, key_id=key.id)
+    await count(store, 2, project="speech", user="bob")
+    for kind, name in (("project", "vision"), ("user", "ann"), ("key", "ci")):
+        await put(store, kind, name, "tokens", hard=31)
+        await put(store, kind, name, "gpu", soft=10_000)
+    found = await measure(store)
+    tokens = {kind: found[f"{kind} tokens"] for kind in ("project", "user", "key")}
+    assert {kind: (one.used, one.level) for kind, one in tokens.items()} == dict.fromkeys(tokens, (30, "ok"))
+    gpu = found["project gpu"]
+    assert (gpu.level, 10_000 <= gpu.used <= 60_000) == ("soft", True), "also what still runs"
+    assert (found["user gpu"].level, found["key gpu"].level) == ("soft", "ok"), "no key started it"
+    await end(store, agent, kernel)
+    assert 10_000 <= (await measure(store))["project gpu"].used <= 60_000
+
+
+async def test_exhausted_budget_refuses_new_work_and_requests(store: Store) -> None:
+    await store.keys.create(SYSTEM, KeySpec(name="ci", user="ann", project="vision", role=Role.MEMBER))
+    await store.keys.create(SYSTEM, KeySpec(name="other", user="bob", project="speech", role=Role.MEMBER))
+    await count(store, 1)
+    await store.budgets.check(ANN)
+    await put(store, "project", "vision", "tokens", "month", hard=30)
+    month = (await measure(store))["project tokens"]
+    assert (month.level, month.used) == ("hard", 30)
+    with pytest.raises(BudgetExhausted, match="project 'vision' is exhausted until") as refused:
+        await store.budgets.check(ANN)
+    assert refused.value.fields == {"resets_at": month.resets_at.isoformat()}
+    assert (refused.value.code, refused.value.http) == ("budget-exhausted", 403)
+    await store.budgets.check(Scope.system("bob", Owner("bob", "speech")))
+    grants = {grant.project: grant.exhausted_until for grant in await store.keys.grants()}
+    assert (grants["vision"], grants["speech"]) == (int(month.resets_at.timestamp()), 0)
+    await put(store, "project", "vision", "tokens", "month", hard=31)
+    await store.budgets.check(ANN)
+    await put(store, "project", "vision", "tokens", "month", hard=5)
+    with pytest.raises(BudgetExhausted):  # lowered below what is used: at once
+        await store.budgets.check(ANN)
+    await store.budgets.delete(SYSTEM, "project", "vision", "tokens", "month")
+    await store.budgets.check(ANN)
+    assert {grant.exhausted_until for grant in await store.keys.grants()} == {0}
+    with pytest.raises(NotFound, match="no budget of tokens by the month"):
+        await store.budgets.delete(SYSTEM, "project", "vision", "tokens", "month")
+
+
+async def test_budget_begins_anew_with_its_period(store: Store) -> None:
+    before = RECORD.ended_ms - 2 * 86_400_000
+    await count(store, 1, began_ms=before, ended_ms=before)
+    await put(store, "project", "vision", "tokens", "day", hard=30)
+    assert (await measure(store))["project tokens"].used == 0
+    await count(store, 2)
+    day = (await measure(store))["project tokens"]
+    assert (day.used, day.level) == (30, "hard")
+    assert day.resets_at > datetime.now(UTC)
+    await store.database.fetch("UPDATE budgets SET resets_at = now() - interval '1 second'")
+    store.notifier.notify([Topic.KEYS])
+    await store.budgets.check(ANN)
+    assert {grant.exhausted_until for grant in await store.keys.grants()} <= {0}
+
+
+async def test_session_stops_at_the_hard_limit_if_the_budget_says_so(store: Store) -> None:
+    clock = SystemClock()
+    await move_back(store, await run(store, FakeAgent(store)), 100)
+    await store.database.fetch("DELETE FROM leases")
+    leader = Leader(store, clock)
+    async with leader:
+        controller = BudgetController(store, leader, SessionTerminator(store, LOST_GRACE_S), clock)
+        await put(store, "user", "ann", "gpu", hard=50_000)
+        await controller.run_once()
+        assert (await store.sessions.get(SYSTEM, "s")).status is Status.RUNNING
+        await put(store, "user", "ann", "gpu", hard=50_000, policy="stop")
+        await controller.run_once()
+        view = await store.sessions.get(SYSTEM, "s")
+        assert (view.status, view.reason) == (Status.TERMINATING, Reason.BUDGET_EXHAUSTED)
+        assert view.detail == "the budget of user ann is exhausted"
+
+
+async def test_cost_follows_the_prices_of_each_hour(store: Store) -> None:
+    agent = FakeAgent(store)
+    kernel = await run(store, agent)
+    await end(store, agent, kernel)
+    await store.database.fetch("ALTER TABLE ledger DISABLE TRIGGER ledger_stays")
+    await store.database.fetch(
+        "UPDATE ledger SET began_at = date_trunc('hour', now()) - interval '150 minutes', "
+        "ended_at = date_trunc('hour', now()), amount = rate * 9000"
+    )
+    await store.database.fetch(
+        "INSERT INTO prices (unit, device, resource_group, since, price, changed_by) "
+        "SELECT p.unit, p.device, p.rg, date_trunc('hour', now()) - p.ago * interval '1 hour', p.price, 't' "
+        "FROM (VALUES ('gpu', '', '', 100, 2000000), ('gpu', 'H100', '', 2, 3000000), "
+        "('gpu', 'H100', 'default', 1, 5000001), ('gpu', 'A100', '', 1, 9000000), "
+        "('memory', '', '', 100, 333333)) AS p(unit, device, rg, ago, price)"
+    )
+    [whole] = await used(store)
+    gpu = 2_000_000 // 2 + 3_000_000 + 5_000_001
+    assert whole.cost == gpu + 3 * 333_333 * 9000 // 3600
+    hours = await used(store, bucket="hour")
+    assert [one.gpu_ms for one in hours] == [HOUR_MS // 2, HOUR_MS, HOUR_MS]
+    assert abs(sum(one.cost for one in hours) - whole.cost) <= len(hours), "each is cut to millionths"
+    await put(store, "project", "vision", "money", hard=whole.cost + 1)
+    assert (await measure(store))["project money"].used in (whole.cost, 0), "0 around the new year"
+
+
+async def test_prices_of_hours_that_have_passed_stay(store: Store) -> None:
+    hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    first = await store.budgets.put_price(SYSTEM, PriceSpec(unit="gpu", price=5))
+    assert first.since >= hour
+    changed = await store.budgets.put_price(SYSTEM, PriceSpec(unit="gpu", price=6))
+    assert [one.price for one in await store.budgets.prices()] == [changed.price] == [6]
+    for since, message in (
+        (hour - timedelta(hours=1), "is in the past"),
+        (hour + timedelta(minutes=90), "no full hour"),
+    ):
+        with pytest.raises(InvalidInput, match=message):
+            await store.budgets.put_price(SYSTEM, PriceSpec(unit="gpu", price=5, since=since))
+
+
+async def test_correction_is_a_record_of_its_own(store: Store) -> None:
+    agent = FakeAgent(store)
+    kernel = await run(store, agent)
+    await move_back(store, kernel, 100)
+    await end(store, agent, kernel)
+    [before] = await used(store)
+    spec = CorrectionSpec(
+        unit="gpu", amount=-40_000, at=datetime.now(UTC), reason="a fault", project="vision", user="ann"
+    )
+    made = await store.budgets.correct(SYSTEM, spec)
+    [after] = await used(store)
+    assert after.gpu_ms == before.gpu_ms - 40_000
+    assert len(await records(store)) == 4
+    assert made.id > 0
+    await put(store, "user", "ann", "gpu", soft=1)
+    assert (await measure(store))["user gpu"].used == after.gpu_ms
+    for wrong, message in (({"amount": 0}, "corrects nothing"), ({"at": "2200-01-01T00:00:00Z"}, "future")):
+        with pytest.raises(InvalidInput, match=message):
+            await store.budgets.correct(SYSTEM, CorrectionSpec.model_validate({**spec.model_dump(), **wrong}))
