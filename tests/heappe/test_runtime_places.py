@@ -109,6 +109,9 @@ async def test_agents_that_share_an_account_leave_each_others_jobs_alone(
                 await runtime.probe()
                 assert set(await runtime.find()) == {handle.state["kernel_id"]}
                 assert runtime.doubtful_jobs() == ()
+                [nodes] = runtime.site_nodes()
+                assert (nodes.name, nodes.used) == ("gpu", 2)
+                assert nodes.total >= nodes.used
             one, two = agents
             await one.stop(handles[0], 1)
             await server.advance(120)

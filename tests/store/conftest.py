@@ -14,7 +14,7 @@ import pytest_asyncio
 from moorage.common.aio.clock import Clock, SystemClock
 from moorage.common.link.messages import AgentInfo, Observation, Report, RuntimeState, SlotOffer
 from moorage.common.model.ids import AgentId, DeviceId, KernelId
-from moorage.common.model.kernel import DoubtfulJob
+from moorage.common.model.kernel import DoubtfulJob, SiteNodes
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import AgentStatus, ObservedState
 from moorage.common.views.resources import SessionView
@@ -73,6 +73,7 @@ class FakeAgent:
     runtime_states: tuple[RuntimeState, ...] = ()
     lease_runtimes: tuple[str, ...] = ()
     doubtful_jobs: tuple[DoubtfulJob, ...] = ()
+    site_nodes: tuple[SiteNodes, ...] = ()
 
     def full_report(self) -> Report:
         gpus = tuple(
@@ -84,7 +85,7 @@ class FakeAgent:
             AgentId(self.name), self.group, "127.0.0.1", "0.1.0", self.arch, ("process",),
             ("custom", "llamacpp", "vllm"), offers, self.labels, self.identity,
             runtime_states=self.runtime_states, lease_runtimes=self.lease_runtimes,
-            doubtful_jobs=self.doubtful_jobs,
+            doubtful_jobs=self.doubtful_jobs, site_nodes=self.site_nodes,
         )  # fmt: skip
         kernels = tuple(self.seen.values())
         return Report(info, self.incarnation, self.generation, kernels, stream=self.stream)

@@ -13,7 +13,7 @@ from moorage.common.model.errors import Conflict
 from moorage.common.model.group_options import GroupOptions, QuotaLimits
 from moorage.common.model.hpc_options import HpcOptions
 from moorage.common.model.ids import AgentId
-from moorage.common.model.kernel import HpcJob
+from moorage.common.model.kernel import HpcJob, SiteNodes
 from moorage.common.model.spec import EndpointSpec, Probe, SessionSpec
 from moorage.common.model.status import ObservedState, Status
 from moorage.common.views.endpoints import EndpointView
@@ -191,6 +191,32 @@ async def test_routes_say_when_a_job_in_the_queue_of_its_site_will_be_ready(stor
     await observe("m-2", ObservedState.QUEUED, expected_start=starts)
     [route] = (await store.routes.changes()).models
     assert 30 <= route.ready_at - starts < 135, "a job takes its load time, from the begin of its walltime"
+
+
+async def test_nodes_in_use_at_a_site_are_shown_with_its_group_and_explain_a_wait(store: Store) -> None:
+    site = HpcOptions(runtime="fake", walltime_s=600)
+    await store.groups.put("hpc", GroupOptions(hpc=site), actor="t")
+    agents = [FakeAgent(store, name, group="hpc") for name in ("login", "spare")]
+    for agent in agents:
+        as_site(agent, 2)
+        agent.site_nodes = (SiteNodes("qgpu", 7, 8),)
+        await agent.report()
+    assert [(n.name, n.used, n.total) for n in await store.groups.site_nodes("hpc")] == [("qgpu", 7, 8)]
+    assert (await store.agents.get("login")).site_nodes[0].used == 7
+    spec = as_job(SessionSpec(command=["x"], resource_group="hpc"), site)
+    session = (await store.sessions.create(SYSTEM, spec)).id
+    assert await schedule(store) == 1
+    [kernel] = (await store.sessions.get(SYSTEM, session)).kernels
+    [placed] = [agent for agent in agents if agent.name == kernel.agent_id]
+    placed.see(kernel.id, ObservedState.QUEUED)
+    await placed.report()
+    await reconcile_all(store)
+    why = await ExplanationService(store, SystemClock()).why(SYSTEM, session)
+    assert why.basis.endswith("; 7 of 8 nodes of qgpu are in use")
+    for agent in agents:
+        agent.site_nodes = ()
+        await agent.report()
+    assert await store.groups.site_nodes("hpc") == []
 
 
 async def test_why_says_when_a_job_in_the_queue_of_its_site_is_expected_to_start(store: Store) -> None:

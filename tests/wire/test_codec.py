@@ -14,7 +14,7 @@ from moorage.common.link.field_codec import codec as codec_of
 from moorage.common.link.pb import agent_pb2
 from moorage.common.model import usage as u
 from moorage.common.model.cluster import ClusterMember, ClusterMembership
-from moorage.common.model.kernel import DeviceGrant, DoubtfulJob, HpcJob, KernelSpec
+from moorage.common.model.kernel import DeviceGrant, DoubtfulJob, HpcJob, KernelSpec, SiteNodes
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.service_ports import AppPort, ServicePort
 from moorage.common.model.status import ObservedState, SessionType
@@ -44,6 +44,8 @@ RUNTIMES = st.builds(m.RuntimeState, name=TEXT, listed=st.booleans(), silence_gr
 DOUBTFUL_JOBS = st.builds(
     DoubtfulJob, runtime=TEXT, name=TEXT, job_id=TEXT, since=SECONDS, why=TEXT, tried=TEXT
 )
+NODES = st.integers(0, 2**32 - 1)
+SITE_NODES = st.builds(SiteNodes, name=TEXT, used=NODES, total=NODES)
 INFOS = st.builds(
     m.AgentInfo,
     agent_id=TEXT,
@@ -63,6 +65,7 @@ INFOS = st.builds(
     report_interval_s=st.floats(0, 1e6),
     runtime_states=st.lists(RUNTIMES, max_size=3).map(tuple),
     doubtful_jobs=st.lists(DOUBTFUL_JOBS, max_size=3).map(tuple),
+    site_nodes=st.lists(SITE_NODES, max_size=3).map(tuple),
 )
 APPS = st.builds(
     AppPort,

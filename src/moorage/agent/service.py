@@ -175,6 +175,7 @@ class Agent:
             ),
             lease_runtimes=self._runtimes.with_leases(),
             doubtful_jobs=self._runtimes.doubtful_jobs(),
+            site_nodes=self._runtimes.site_nodes(),
         )
         draining = kernels.draining or self._shutting_down
         changed, removed = kernels.take_changes()

@@ -14,7 +14,7 @@ from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.spec import EndpointSpec, Probe
 from moorage.common.model.status import AgentStatus, Status
 from moorage.common.views.endpoints import EndpointView
-from moorage.common.views.resources import DoubtfulJobView, Hold, OfferView
+from moorage.common.views.resources import DoubtfulJobView, Hold, OfferView, SiteNodesView
 
 NOW = datetime(2026, 5, 4, tzinfo=UTC)
 
@@ -124,6 +124,12 @@ def test_agents(manager: FakeManager, moorage: Run) -> None:
         assert part in one
     assert json.loads(moorage("agents", "-o", "json").stdout)["agents"][0]["id"] == "node-1"
     assert moorage("agents", "describe", "nope").exit_code == 3
+
+
+def test_nodes_of_a_site_are_shown(manager: FakeManager, moorage: Run) -> None:
+    assert "nodes of" not in moorage("agents", "describe", "node-1").stdout
+    manager.set_agent(site_nodes=[SiteNodesView(name="qgpu", used=7, total=8)])
+    assert "7 of 8 in use" in moorage("agents", "describe", "node-1").stdout
 
 
 def test_agents_describe_shows_doubtful_jobs(manager: FakeManager, moorage: Run) -> None:

@@ -12,9 +12,6 @@ import hashlib
 import hmac
 from ipaddress import IPv4Address
 
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-
 from moorage.agent.runtimes.base import Overlay, OverlayPeer
 from moorage.common.model.cluster import ClusterMembership
 
@@ -55,5 +52,9 @@ def _private_key(cluster: ClusterMembership, rank: int) -> bytes:
 
 
 def _public_key(private: bytes) -> str:
+    # Imported here: most agents never run such a cluster, and need no cryptography until they do.
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
     public = X25519PrivateKey.from_private_bytes(private).public_key()
     return base64.b64encode(public.public_bytes(Encoding.Raw, PublicFormat.Raw)).decode()

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from moorage.agent.runtimes.execution import Command, Copy, Execution
 from moorage.common.model.errors import MoorageError
 from moorage.common.model.ids import KernelId
-from moorage.common.model.kernel import DoubtfulJob, HpcJob
+from moorage.common.model.kernel import DoubtfulJob, HpcJob, SiteNodes
 from moorage.common.model.reasons import Reason
 from moorage.common.model.service_ports import AppPort, ServicePort
 from moorage.common.model.status import ObservedState
@@ -368,6 +368,10 @@ class BatchRuntime(Runtime, Protocol):
 
     def doubtful_jobs(self) -> tuple[DoubtfulJob, ...]:
         """Jobs that it cannot end, or has doubts about, and for which the site may still bill."""
+        ...
+
+    def site_nodes(self) -> tuple[SiteNodes, ...]:
+        """Nodes of the site as it said of late; empty: unknown."""
         ...
 
     async def copy(self, handle: Handle, copy: Copy) -> Execution:

@@ -20,7 +20,7 @@ from moorage.agent.runtimes.process.isolation import describe, rules_of
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import ConfigError
-from moorage.common.model.kernel import DoubtfulJob
+from moorage.common.model.kernel import DoubtfulJob, SiteNodes
 from moorage.common.model.runtimes import ISOLATED_AS
 
 if TYPE_CHECKING:
@@ -125,6 +125,9 @@ class RuntimeRegistry:
 
     def doubtful_jobs(self) -> tuple[DoubtfulJob, ...]:
         return tuple(job for site in self._sites for job in site.doubtful_jobs())
+
+    def site_nodes(self) -> tuple[SiteNodes, ...]:
+        return tuple(nodes for site in self._sites for nodes in site.site_nodes())
 
     @property
     def max_jobs(self) -> int | None:

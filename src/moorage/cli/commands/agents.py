@@ -214,6 +214,7 @@ def print_agent(out: Console, view: AgentView, stats: AgentStats, now: datetime)
         ("engines", ", ".join(view.engines)),
         ("labels", ", ".join(f"{name}={value}" for name, value in view.labels.items())),
         ("kernels", str(view.kernels) + (f" of at most {view.max_kernels}" if view.max_kernels else "")),
+        *((f"nodes of {one.name}", f"{one.used} of {one.total} in use") for one in view.site_nodes),
     ]
     if stats.cpu is not None and stats.memory is not None:
         facts.append(("uses", f"cpu {stats.cpu / 1000:.2f}, mem {format_amount('mem', stats.memory)}"))

@@ -41,6 +41,8 @@ def describe(
         facts = [("group", view.name), ("now", counts)]
         if view.start_times is not None:
             facts.append(("starts", start_text(view.start_times)))
+        for one in view.site_nodes:
+            facts.append((f"nodes of {one.name}", f"{one.used} of {one.total} in use"))
         output.print_facts(
             cli.out, facts + [(f, _shown(v)) for f, v in view.options.model_dump(mode="json").items()]
         )

@@ -12,7 +12,7 @@ from moorage.common.link.field_codec import codec
 from moorage.common.link.pb import agent_pb2 as a
 from moorage.common.model.cluster import ClusterMember, ClusterMembership, Mode, Role
 from moorage.common.model.ids import KernelId
-from moorage.common.model.kernel import DeviceGrant, DoubtfulJob, HpcJob, KernelSpec
+from moorage.common.model.kernel import DeviceGrant, DoubtfulJob, HpcJob, KernelSpec, SiteNodes
 from moorage.common.model.reasons import Reason
 from moorage.common.model.service_ports import AppPort, Protocol, ServicePort
 from moorage.common.model.status import ObservedState
@@ -38,10 +38,16 @@ UNKNOWN = {
 _offer = codec(m.SlotOffer, a.SlotOffer)
 _runtime_state = codec(m.RuntimeState, a.RuntimeState)
 _doubtful_job = codec(DoubtfulJob, a.DoubtfulJob)
+_site_nodes = codec(SiteNodes, a.SiteNodes)
 _info = codec(
     m.AgentInfo,
     a.AgentInfo,
-    {m.SlotOffer: _offer, m.RuntimeState: _runtime_state, DoubtfulJob: _doubtful_job},
+    {
+        m.SlotOffer: _offer,
+        m.RuntimeState: _runtime_state,
+        DoubtfulJob: _doubtful_job,
+        SiteNodes: _site_nodes,
+    },
     zero_is_default=("share_quantum", "share_minimum"),
 )
 _app_port = codec(AppPort, a.AppPort, unknown=UNKNOWN)

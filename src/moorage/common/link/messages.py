@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
-from moorage.common.model.kernel import DoubtfulJob, KernelSpec
+from moorage.common.model.kernel import DoubtfulJob, KernelSpec, SiteNodes
 from moorage.common.model.reasons import Reason
 from moorage.common.model.service_ports import AppPort, Protocol
 from moorage.common.model.status import ObservedState
@@ -60,7 +60,8 @@ class AgentInfo:
 
     ``report_interval_s``: the longest pause between two reports; 0: unknown. ``runtime_states``: of every
     runtime that the agent knows, offered or not; empty for an agent of an earlier release, which counts as if
-    it had listed all kernels. ``doubtful_jobs``: of its batch runtimes.
+    it had listed all kernels. ``doubtful_jobs``: of its batch runtimes. ``site_nodes``: of their site, as it
+    said of late.
     """
 
     agent_id: AgentId
@@ -80,6 +81,7 @@ class AgentInfo:
     runtime_states: tuple[RuntimeState, ...] = ()
     lease_runtimes: tuple[str, ...] = ()
     doubtful_jobs: tuple[DoubtfulJob, ...] = ()
+    site_nodes: tuple[SiteNodes, ...] = ()
 
     def lists(self, runtime: str) -> bool:
         """Whether a kernel of ``runtime`` that a report lacks does not exist."""

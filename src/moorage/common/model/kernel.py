@@ -65,6 +65,16 @@ class DoubtfulJob:
 
 
 @dataclass(frozen=True, slots=True)
+class SiteNodes:
+    """Nodes of a site that jobs can get: those of a node type or partition called ``name``. ``used``: by jobs
+    of anybody, or not in service."""
+
+    name: str
+    used: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class KernelSpec:
     """Specification of one kernel. ``slots`` are in base units (see ``model.slots``)."""
 

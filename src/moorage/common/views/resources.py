@@ -231,6 +231,14 @@ class DoubtfulJobView(View):
     tried: str = ""
 
 
+class SiteNodesView(View):
+    """Nodes of a site that jobs can get: those of the node type or partition called ``name``."""
+
+    name: str
+    used: int = Field(description="In use by jobs of anybody, or not in service.")
+    total: int
+
+
 class AgentView(View):
     id: str
     status: AgentStatus
@@ -253,6 +261,7 @@ class AgentView(View):
     refuses_orders: bool = False
     unknown_kernels: list[UnknownKernelView] = []
     doubtful_jobs: list[DoubtfulJobView] = []
+    site_nodes: list[SiteNodesView] = Field([], description="Nodes of its site. Empty: none, or unknown.")
     cordon: Literal["", "cordon", "drain"] = ""
     cordoned_by: str = ""
     cordoned_at: datetime | None = None
@@ -330,6 +339,7 @@ class GroupView(View):
     start_times: StartTimes | None = Field(
         None, description="Of jobs of its site, in the answer for one group. null: none has become ready."
     )
+    site_nodes: list[SiteNodesView] = Field([], description="Of its sites, in the answer for one group.")
     runtimes: list[RuntimeName] = Field([], description="Runtimes that its live agents offer.")
 
 

@@ -74,7 +74,9 @@ async def get_group(call: Call[None, NoQuery]) -> GroupView:
     view = await call.deps.store.groups.get(call.path("name"))
     if not _sees(call, view):
         raise NotFound(f"no resource group {view.name!r}", next_step="`moorage groups` lists them")
-    view = view.model_copy(update={"start_times": await call.deps.store.groups.start_times(view.name)})
+    groups = call.deps.store.groups
+    times, nodes = await groups.start_times(view.name), await groups.site_nodes(view.name)
+    view = view.model_copy(update={"start_times": times, "site_nodes": nodes})
     return call.tagged(_shown(call, view))
 
 

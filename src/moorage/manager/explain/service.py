@@ -109,7 +109,8 @@ class ExplanationService:
         history = endpoint.starts.get(group) if endpoint is not None else None
         history = history or await self._store.replicas.start_history(group)
         if session.status is Status.QUEUED:
-            return explain_queued(outlook, session, history, now)
+            nodes = await self._store.groups.site_nodes(group)
+            return explain_queued(outlook, session, history, nodes, now)
         if session.status is not Status.PENDING or history is None:
             return outlook
         basis = f"{outlook.basis}; then its site's queue: {history_text(history)}"

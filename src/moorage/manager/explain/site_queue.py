@@ -3,13 +3,14 @@ that runs comes too late. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from moorage.common.model.durations import format_duration
 from moorage.common.model.reasons import REASONS
 from moorage.common.model.status import Status
 from moorage.common.views.pending import PendingExplanation
-from moorage.common.views.resources import SessionView
+from moorage.common.views.resources import SessionView, SiteNodesView
 from moorage.manager.serving.lifetime import holds_next, late_successor
 from moorage.manager.serving.snapshots import EndpointSnapshot, StartHistory
 
@@ -24,23 +25,34 @@ def history_text(history: StartHistory) -> str:
     )
 
 
+def nodes_text(nodes: Sequence[SiteNodesView]) -> str:
+    """``7 of 8 nodes of gpu are in use``; "" if nothing is known of them."""
+    return ", ".join(f"{one.used} of {one.total} nodes of {one.name} are in use" for one in nodes)
+
+
 def explain_queued(
-    found: PendingExplanation, session: SessionView, history: StartHistory | None, now: datetime
+    found: PendingExplanation,
+    session: SessionView,
+    history: StartHistory | None,
+    nodes: Sequence[SiteNodesView],
+    now: datetime,
 ) -> PendingExplanation:
-    """``found`` with the expected start of a session that is QUEUED: as its site says, else by history."""
+    """``found`` with the expected start of a session that is QUEUED: as its site says, else by history.
+    ``nodes``: of the site."""
     told = max((k.expected_start for k in session.kernels if k.expected_start is not None), default=None)
     past = history_text(history) if history is not None else ""
+    starts_at = told
     if told is not None:
-        basis = "; ".join(part for part in ("the site's own estimate", past) if part)
-        return found.model_copy(update={"expected_start": told, "basis": basis})
-    if history is None:
-        basis = "unknown: the site gives no estimate, and no job of the group has become ready yet"
-        return found.model_copy(update={"basis": basis})
-    for wait_s in (history.queue_p50_s, history.queue_p90_s):
-        at = session.status_since + timedelta(seconds=wait_s)
-        if at >= now:
-            return found.model_copy(update={"expected_start": at, "basis": past})
-    return found.model_copy(update={"basis": f"unknown: it has waited longer than most; {past}"})
+        basis = ["the site's own estimate", past]
+    elif history is None:
+        basis = ["unknown: the site gives no estimate, and no job of the group has become ready yet"]
+    else:
+        waits = (history.queue_p50_s, history.queue_p90_s)
+        expected = (session.status_since + timedelta(seconds=wait_s) for wait_s in waits)
+        starts_at = next((at for at in expected if at >= now), None)
+        basis = [past] if starts_at is not None else ["unknown: it has waited longer than most", past]
+    text = "; ".join(part for part in (*basis, nodes_text(nodes)) if part)
+    return found.model_copy(update={"expected_start": starts_at, "basis": text})
 
 
 def explain_late(session: SessionView, endpoint: EndpointSnapshot, now: datetime) -> str:

@@ -243,6 +243,7 @@ def _view(row: Row) -> resources.AgentView:
         refuses_orders=row["refuses_orders"],
         unknown_kernels=row["unknown_kernels"],
         doubtful_jobs=row["doubtful_jobs"],
+        site_nodes=row["site_nodes"],
         cordon=row["cordon"],
         cordoned_by=row["cordoned_by"],
         cordoned_at=row["cordoned_at"],

@@ -107,6 +107,11 @@ class GroupStore:
             return None
         return StartHistory(**{field: rows[0][field] for field in StartHistory.__slots__}).view(name)
 
+    async def site_nodes(self, name: str) -> list[resources.SiteNodesView]:
+        """Nodes of its sites; empty: none, or unknown."""
+        rows = await self._db.fetch(SQL["site_nodes"], name)
+        return [resources.SiteNodesView.model_validate(dict(row)) for row in rows]
+
     async def put(
         self,
         name: str,

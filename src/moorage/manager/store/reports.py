@@ -362,4 +362,5 @@ def _columns(update: AgentUpdate) -> dict[str, object]:
         "whole": update.whole,
         "lease_runtimes": list(info.lease_runtimes),
         "doubtful_jobs": [asdict(job) for job in info.doubtful_jobs],
+        "site_nodes": [asdict(nodes) for nodes in info.site_nodes],
     }

@@ -67,6 +67,7 @@ agents = table(
         "refuses_orders": Boolean(),
         "unknown_kernels": JSONB(),
         "doubtful_jobs": JSONB(),
+        "site_nodes": JSONB(),
         "ready": Boolean(),
         "manager": [ID],
         "detached_stream": [BigInteger()],

@@ -41,6 +41,7 @@ from moorage.common.views.resources import (
     Page,
     QuotaView,
     SessionView,
+    SiteNodesView,
 )
 from moorage.manager.identity.scope import Scope
 from moorage.manager.workloads.idle import StoredIdle
@@ -133,6 +134,9 @@ class MemoryGroups:
         if name not in self.options:
             raise NotFound(f"no resource group {name!r}")
         return GroupView(name=name, options=self.options[name], agents=0, pending=0, running=0)
+
+    async def site_nodes(self, name: str) -> list[SiteNodesView]:
+        return []
 
     async def start_times(self, name: str) -> None:
         return None

@@ -25,6 +25,7 @@ from moorage.agent.runtimes.base import (
     ignore_progress,
 )
 from moorage.agent.runtimes.batch import JobName, agent_part, kernel_part
+from moorage.agent.runtimes.batch.nodes import NodeUsage
 from moorage.agent.runtimes.execution import Command, Copy, ExecFailed, Execution
 from moorage.agent.runtimes.heappe.book import JobBook
 from moorage.agent.runtimes.heappe.client import HeappeClient
@@ -38,7 +39,7 @@ from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.ids import KernelId
-from moorage.common.model.kernel import DoubtfulJob
+from moorage.common.model.kernel import DoubtfulJob, SiteNodes
 from moorage.common.model.service_ports import ServicePort
 from moorage.common.model.status import ObservedState
 
@@ -94,6 +95,7 @@ class HeappeRuntime:
             release=release, per_job=per_job,
         )  # fmt: skip
         self._submitter = Submitter(client, self.book.listing, clock, rules.heartbeat_s)
+        self._nodes = NodeUsage(self._ask_for_nodes, clock)
         self._poll: asyncio.Task[None] | None = None
         self._hurried, self._hurry_until = asyncio.Event(), float("-inf")
 
@@ -113,6 +115,9 @@ class HeappeRuntime:
     def doubtful_jobs(self) -> tuple[DoubtfulJob, ...]:
         return self.book.doubtful()
 
+    def site_nodes(self) -> tuple[SiteNodes, ...]:
+        return self._nodes.current()
+
     async def probe(self) -> Isolation:
         listing = self.book.listing
         await listing.refresh(since=self._clock.monotonic() - self._rules.poll_s)
@@ -121,6 +126,7 @@ class HeappeRuntime:
                 f"other agents have jobs under this HEAppE account, such as {min(listing.others)}",
                 next_step="use an account of its own, or set agent.heappe_shared_account",
             )
+        await self._nodes.refresh()
         return Isolation()
 
     async def prepare(
@@ -263,6 +269,14 @@ class HeappeRuntime:
     def _handle(self, kernel_id: KernelId) -> Handle:
         name = JobName(self._agent, kernel_part(kernel_id))
         return Handle(NAME, {"kernel_id": kernel_id, "name": str(name)})
+
+    async def _ask_for_nodes(self) -> tuple[SiteNodes, ...]:
+        try:
+            place = await self._submitter.place(self._rules.defaults)
+        except CreateFailed:
+            return ()  # resource groups name the node types
+        used, total = await self._client.used_nodes(place.node_type, place.project.id)
+        return (SiteNodes(place.node_type.name, used, total),)
 
     def _wanted(self, launch: Launch) -> Wanted:
         given, job = self._rules.defaults, launch.hpc

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from moorage.agent.runtimes.base import RuntimeFailed
 from moorage.agent.runtimes.slurm.interpretation import Job
+from moorage.common.model.kernel import SiteNodes
 
 # A slurmctld that is down makes its clients fail after about 9 s; one under load answers late.
 TIMEOUT_S = 30.0
@@ -117,6 +118,15 @@ class Slurm:
         rows = [line.strip().split("|") for line in output.splitlines() if line.count("|") == 2]
         return [(name, available, limit) for name, available, limit in rows]
 
+    async def nodes(self, partition: str) -> tuple[SiteNodes, ...]:
+        """Nodes of a partition; "": of the default one. Raises ``RuntimeFailed``."""
+        chosen = (f"--partition={partition}",) if partition else ()
+        arguments = ("--noheader", "--summarize", "--format=%P|%F", *chosen)
+        code, output, error = await self._run("sinfo", *arguments)
+        if code != 0:
+            raise RuntimeFailed(_last_line(error) or f"sinfo exited with {code}")
+        return parse_nodes(output, partition)
+
     async def _run(self, program: str, *arguments: str) -> tuple[int, str, str]:
         self.calls += 1
         path = os.path.join(self._folder, program) if self._folder else program
@@ -147,6 +157,18 @@ class Slurm:
                 # Killed, it ends at once. Else its transport would be left to the garbage collector.
                 await asyncio.shield(process.wait())
         return process.returncode or 0, output.decode(errors="replace"), errors.decode(errors="replace")
+
+
+def parse_nodes(output: str, partition: str) -> tuple[SiteNodes, ...]:
+    """From lines such as ``gpu*|3/4/1/8``: allocated, idle, other and all nodes; the default partition has a
+    star. Those that are neither allocated nor idle take no jobs."""
+    rows = [line.strip().partition("|") for line in output.splitlines()]
+    counts = {name: numbers.split("/") for name, _, numbers in rows if re.fullmatch(r"(\d+/){3}\d+", numbers)}
+    shown = [name for name in counts if partition or name.endswith("*")] or list(counts)
+    return tuple(
+        SiteNodes(name.rstrip("*"), int(counts[name][3]) - int(counts[name][1]), int(counts[name][3]))
+        for name in shown
+    )
 
 
 def parse_jobs(output: str) -> list[Job]:

@@ -28,6 +28,7 @@ from moorage.agent.runtimes.base import (
 from moorage.agent.runtimes.batch import JobName, agent_part, kernel_part, resolve
 from moorage.agent.runtimes.batch.copying import CopyIn, CopyOut, pack, receive
 from moorage.agent.runtimes.batch.doubts import DoubtLedger
+from moorage.agent.runtimes.batch.nodes import NodeUsage
 from moorage.agent.runtimes.execution import Command, Copy, ExecFailed, Execution
 from moorage.agent.runtimes.slurm.commands import NoAccounting, Rejected, Slurm, script
 from moorage.agent.runtimes.slurm.folders import HEARTBEAT, JobFolders, JobRecord
@@ -99,6 +100,8 @@ class SlurmRuntime:
         self._poll: asyncio.Task[None] | None = None
         self._hurry_until, self._answered_at = float("-inf"), float("-inf")
         self._doubts = DoubtLedger(folders.work / f"doubtful-{self._agent}", NAME, clock)
+        self._nodes = NodeUsage(lambda: slurm.nodes(rules.defaults.partition), clock)
+        self.site_nodes = self._nodes.current
 
     async def close(self) -> None:
         await cancel_and_wait(self._poll)
@@ -117,6 +120,7 @@ class SlurmRuntime:
                 next_step="name a directory that this login node and the nodes of the site share",
             ) from None
         await self._listing.refresh(self._clock.monotonic() - self._rules.poll_s)
+        await self._nodes.refresh()
         return Isolation()
 
     async def prepare(

@@ -31,7 +31,7 @@ class SlotOffer(_message.Message):
     def __init__(self, slot: _Optional[str] = ..., device_id: _Optional[str] = ..., capacity: _Optional[int] = ..., model: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., healthy: _Optional[bool] = ..., numa: _Optional[int] = ..., nvlink_domain: _Optional[str] = ..., parent: _Optional[str] = ..., unhealthy_reason: _Optional[str] = ...) -> None: ...
 
 class AgentInfo(_message.Message):
-    __slots__ = ("agent_id", "resource_group", "address", "version", "arch", "runtimes", "engines", "offers", "labels", "identity", "max_kernels", "share_quantum", "share_minimum", "report_interval_s", "runtime_states", "lease_runtimes", "doubtful_jobs")
+    __slots__ = ("agent_id", "resource_group", "address", "version", "arch", "runtimes", "engines", "offers", "labels", "identity", "max_kernels", "share_quantum", "share_minimum", "report_interval_s", "runtime_states", "lease_runtimes", "doubtful_jobs", "site_nodes")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -56,6 +56,7 @@ class AgentInfo(_message.Message):
     RUNTIME_STATES_FIELD_NUMBER: _ClassVar[int]
     LEASE_RUNTIMES_FIELD_NUMBER: _ClassVar[int]
     DOUBTFUL_JOBS_FIELD_NUMBER: _ClassVar[int]
+    SITE_NODES_FIELD_NUMBER: _ClassVar[int]
     agent_id: str
     resource_group: str
     address: str
@@ -73,7 +74,18 @@ class AgentInfo(_message.Message):
     runtime_states: _containers.RepeatedCompositeFieldContainer[RuntimeState]
     lease_runtimes: _containers.RepeatedScalarFieldContainer[str]
     doubtful_jobs: _containers.RepeatedCompositeFieldContainer[DoubtfulJob]
-    def __init__(self, agent_id: _Optional[str] = ..., resource_group: _Optional[str] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., arch: _Optional[str] = ..., runtimes: _Optional[_Iterable[str]] = ..., engines: _Optional[_Iterable[str]] = ..., offers: _Optional[_Iterable[_Union[SlotOffer, _Mapping]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., identity: _Optional[str] = ..., max_kernels: _Optional[int] = ..., share_quantum: _Optional[int] = ..., share_minimum: _Optional[int] = ..., report_interval_s: _Optional[float] = ..., runtime_states: _Optional[_Iterable[_Union[RuntimeState, _Mapping]]] = ..., lease_runtimes: _Optional[_Iterable[str]] = ..., doubtful_jobs: _Optional[_Iterable[_Union[DoubtfulJob, _Mapping]]] = ...) -> None: ...
+    site_nodes: _containers.RepeatedCompositeFieldContainer[SiteNodes]
+    def __init__(self, agent_id: _Optional[str] = ..., resource_group: _Optional[str] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., arch: _Optional[str] = ..., runtimes: _Optional[_Iterable[str]] = ..., engines: _Optional[_Iterable[str]] = ..., offers: _Optional[_Iterable[_Union[SlotOffer, _Mapping]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., identity: _Optional[str] = ..., max_kernels: _Optional[int] = ..., share_quantum: _Optional[int] = ..., share_minimum: _Optional[int] = ..., report_interval_s: _Optional[float] = ..., runtime_states: _Optional[_Iterable[_Union[RuntimeState, _Mapping]]] = ..., lease_runtimes: _Optional[_Iterable[str]] = ..., doubtful_jobs: _Optional[_Iterable[_Union[DoubtfulJob, _Mapping]]] = ..., site_nodes: _Optional[_Iterable[_Union[SiteNodes, _Mapping]]] = ...) -> None: ...
+
+class SiteNodes(_message.Message):
+    __slots__ = ("name", "used", "total")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    USED_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    used: int
+    total: int
+    def __init__(self, name: _Optional[str] = ..., used: _Optional[int] = ..., total: _Optional[int] = ...) -> None: ...
 
 class DoubtfulJob(_message.Message):
     __slots__ = ("runtime", "name", "job_id", "since", "why", "tried")

@@ -1,0 +1,43 @@
+"""Nodes of a site, asked for now and then: how many are in use, by jobs of anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from moorage.agent.runtimes.base import RuntimeFailed
+from moorage.common.aio.clock import Clock
+from moorage.common.model.kernel import SiteNodes
+
+log = structlog.get_logger("moorage.agent.nodes")
+# HEAppE keeps its own answer for as long.
+ASK_EVERY_S = 120.0
+# Older than this, an answer says nothing about the site now.
+_FORGET_AFTER_S = 600.0
+
+
+class NodeUsage:
+    """``ask``: the site. Raises ``RuntimeFailed`` without an answer."""
+
+    def __init__(self, ask: Callable[[], Awaitable[tuple[SiteNodes, ...]]], clock: Clock) -> None:
+        self._ask, self._clock = ask, clock
+        self._asked_at = self._answered_at = float("-inf")
+        self._nodes: tuple[SiteNodes, ...] = ()
+
+    def current(self) -> tuple[SiteNodes, ...]:
+        is_old = self._clock.monotonic() - self._answered_at > _FORGET_AFTER_S
+        return () if is_old else self._nodes
+
+    async def refresh(self) -> None:
+        """Ask if it is time. A site without an answer is asked again when it is time again."""
+        now = self._clock.monotonic()
+        if now - self._asked_at < ASK_EVERY_S:
+            return
+        self._asked_at = now
+        try:
+            self._nodes = await self._ask()
+        except RuntimeFailed as error:
+            log.debug("the site does not say how many of its nodes are in use", why=error.message)
+        else:
+            self._answered_at = now
