@@ -53,9 +53,12 @@ def find_connection(
         path = Path(named).expanduser() if named else home / "admin-key"
         text = _read(path)
         if text is None and named:
-            raise ConfigError(f"the file with the API key, {path}, does not exist")
+            source = "--key-file" if key_file else "MOORAGE_API_KEY_FILE"
+            raise ConfigError(f"{source}: the file with the API key, {path}, does not exist")
         if text is not None:
             found, shown = text, f"$(cat {shlex.quote(str(path))})"
+    _check_url("--url", url)
+    _check_url("MOORAGE_URL", None if url else env.get("MOORAGE_URL"))
     return Connection(
         url=url or env.get("MOORAGE_URL") or saved.get("url") or DEFAULT_URL,
         openai_url=openai_url
@@ -66,6 +69,14 @@ def find_connection(
         key_in_shell=shown,
         ca_file=ca_file or env.get("MOORAGE_CA_FILE") or saved.get("ca_file") or None,
     )
+
+
+def _check_url(source: str, url: str | None) -> None:
+    if url and not url.startswith(("http://", "https://")):
+        raise ConfigError(
+            f"{source}: {url!r} is not the address of a manager",
+            next_step="write it like http://127.0.0.1:8700",
+        )
 
 
 def _read_connection(path: Path) -> dict[str, Any]:

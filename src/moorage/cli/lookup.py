@@ -32,9 +32,11 @@ async def find(client: Client, name: str) -> EndpointView | SessionView:
         ) from error
 
 
-async def live_sessions(client: Client, endpoint: str | None = None) -> list[SessionView]:
+async def live_sessions(
+    client: Client, endpoint: str | None = None, user: str | None = None
+) -> list[SessionView]:
     """All sessions that have not ended, newest first."""
-    return await all_sessions(client, LIVE, endpoint)
+    return await all_sessions(client, LIVE, endpoint, user=user)
 
 
 async def all_sessions(
@@ -42,13 +44,14 @@ async def all_sessions(
     statuses: Collection[Status] = (),
     endpoint: str | None = None,
     selector: str | None = None,
+    user: str | None = None,
 ) -> list[SessionView]:
     """All sessions with one of ``statuses`` (empty: any), newest first. ``selector``: on their labels."""
     found: list[SessionView] = []
     cursor: str | None = None
     while True:
         page = await client.list_sessions(
-            statuses=statuses, endpoint=endpoint, selector=selector, cursor=cursor, limit=500
+            statuses=statuses, endpoint=endpoint, selector=selector, user=user, cursor=cursor, limit=500
         )
         found += page.items
         if not (cursor := page.next):

@@ -113,11 +113,12 @@ def print_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
     """One name and value per line; empty values are left out."""
     from rich.text import Text
 
-    for name, value in facts:
-        if value:
-            style = _STYLES.get(value.split(" ")[0], "")
-            line = Text.assemble((f"{name:<14}", "bold"), (printable(value), style))
-            console.print(line, soft_wrap=True)
+    shown = [(name, value) for name, value in facts if value]
+    width = max((14, *(len(name) + 2 for name, _ in shown)))
+    for name, value in shown:
+        style = _STYLES.get(value.split(" ")[0], "")
+        line = Text.assemble((f"{name:<{width}}", "bold"), (printable(value), style))
+        console.print(line, soft_wrap=True)
 
 
 def print_heading(console: Console, title: str) -> None:

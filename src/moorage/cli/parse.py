@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,6 +29,39 @@ def pairs(given: Sequence[str], option: str, example: str) -> dict[str, str]:
             raise InvalidInput(f"{option} {text!r} is not NAME=VALUE", next_step=f"write it like {example}")
         parsed[name] = value
     return parsed
+
+
+def environment(given: Sequence[str] | None, files: Sequence[str] | None) -> dict[str, str] | None:
+    """Variables of ``--env-file`` and ``--env``, which wins; None when neither was given.
+
+    Lines are as Docker has them: NAME=VALUE to the end of the line, # before comments, and NAME alone for
+    the value here, if it has one. Raises ``InvalidInput`` that names the file and the line.
+    """
+    if not given and not files:
+        return None
+    found: dict[str, str] = {}
+    for file in files or ():
+        try:
+            lines = Path(file).expanduser().read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "not text"
+            raise InvalidInput(
+                f"--env-file {file!r} cannot be read: {why}", next_step="name a file of NAME=VALUE lines"
+            ) from None
+        for number, line in enumerate(lines, 1):
+            name, equals, value = line.lstrip().partition("=")
+            if not line.strip() or line.lstrip().startswith("#"):
+                continue
+            if not name.strip() or any(letter.isspace() for letter in name):
+                raise InvalidInput(
+                    f"--env-file {file!r}, line {number}: {line!r} is not NAME=VALUE",
+                    next_step="write it like SEED=1; # begins a comment",
+                )
+            if equals:
+                found[name] = value
+            elif name in os.environ:
+                found[name] = os.environ[name]
+    return found | pairs(given or (), "--env", "SEED=1")
 
 
 def limit(text: str, option: str) -> int | None:

@@ -28,6 +28,10 @@ Name = Annotated[str | None, typer.Option(help="Name of the session. Default: a 
 Resources = Annotated[list[str] | None, typer.Option(help="SLOT=AMOUNT, like cpu=2 or mem=4GiB; repeatable.")]
 Gpus = Annotated[int | None, typer.Option(min=0, help="Short for cuda.device=N.")]
 Env = Annotated[list[str] | None, typer.Option(help="Environment variable NAME=VALUE; repeatable.")]
+EnvFile = Annotated[
+    list[str] | None,
+    typer.Option("--env-file", help="File of NAME=VALUE lines; --env overrides it; repeatable."),
+]
 Secrets = Annotated[
     list[str] | None,
     typer.Option("--secret", help="VARIABLE=SECRET: a stored secret as environment variable; repeatable."),
@@ -131,7 +135,7 @@ def session_fields(
     fields: dict[str, Any] = {
         "name": given["name"],
         "resources": parse.resources(given["resources"] or [], given["gpus"], base_resources),
-        "env": parse.pairs(given["env"], "--env", "SEED=1") if given["env"] else None,
+        "env": parse.environment(given["env"], given.get("env_file")),
         "secret_env": parse.secret_env(given["secret"]),
         "resource_group": given["group"],
         "cluster": _cluster(given),

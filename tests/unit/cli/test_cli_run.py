@@ -36,7 +36,7 @@ def test_run_prints_only_the_log_to_stdout(manager: FakeManager, moorage: Run) -
         (3, Reason.EXIT_NONZERO, 3),
         (-15, Reason.KILLED, 143),
         (None, Reason.MODEL_MISSING, 1),
-        (-9, Reason.TIMEOUT, 137),
+        (-9, Reason.TIMEOUT, 124),
     ],
 )
 def test_run_exits_with_the_code_of_the_program(

@@ -101,7 +101,9 @@ def test_plan_takes_the_options_of_run(moorage: Run) -> None:
         found = re.findall(r"--[a-z][a-z-]*", moorage(verb, "--help").stdout.partition("Options:")[2])
         return set(found)
 
-    assert options("run") - options("plan") == {"--strict", "--wait", "--no-wait"}
+    assert options("run") - options("plan") == {
+        "--strict", "--wait", "--no-wait", "--detach", "--stop-on-interrupt",
+    }  # fmt: skip
 
 
 def test_plan_refuses_what_run_refuses(moorage: Run) -> None:

@@ -89,7 +89,10 @@ COMMANDS = {
     "serve": ("Serve a model behind one stable OpenAI-compatible address.", "moorage.cli.commands.serve"),
     "sessions": ("Sessions.", "moorage.cli.commands.list"),
     "start": ("Start an interactive session, which runs until it is stopped.", "moorage.cli.commands.start"),
-    "stop": ("Stop a session, or delete an endpoint with all its replicas.", "moorage.cli.commands.stop"),
+    "stop": (
+        "Stop sessions, and delete endpoints with all their replicas.",
+        "moorage.cli.commands.stop",
+    ),
     "templates": (
         "Templates of sessions: versioned sets of parameters.",
         "moorage.cli.commands.templates",

@@ -13,6 +13,7 @@ from moorage.cli.commands.apply import print_plan
 from moorage.cli.commands.run import batch_spec, run
 from moorage.cli.commands.why import print_explanation
 from moorage.cli.context import Cli, Output, command
+from moorage.cli.errors import FAILURE
 from moorage.cli.session_options import plan_session
 from moorage.common.model.errors import InvalidInput
 
@@ -25,7 +26,7 @@ _Command = Annotated[list[str] | None, typer.Argument(help="After --: program an
 def plan(cli: Cli, **given: Any) -> None:
     """Show where `moorage run` with these options would start now, or what is missing. Creates nothing.
 
-    With --file, show what `moorage apply` would change.
+    Exits with 1 if it would not start now. With --file, show what `moorage apply` would change.
 
     \b
     Examples:
@@ -57,12 +58,14 @@ def plan(cli: Cli, **given: Any) -> None:
         output.print_facts(cli.out, [("fits", "yes" if view.fits else "no"), ("group", view.resource_group)])
         output.print_facts(cli.out, [("agent", f"{agent}  {devices}".rstrip()) for agent, devices in rows])
         print_explanation(cli.out, view, cli.clock.now())
+    if not view.fits:
+        raise typer.Exit(FAILURE)
 
 
 def _copy_options_of_run() -> None:
     """Give ``plan`` the options of ``run``, except those about what follows the creation."""
     hints = get_type_hints(run, include_extras=True) | {"command": _Command}
-    excluded = ("strict", "wait")
+    excluded = ("strict", "wait", "detach", "stop_on_interrupt")
     parameters = [
         parameter.replace(default=None) if name == "command" else parameter
         for name, parameter in inspect.signature(run).parameters.items()

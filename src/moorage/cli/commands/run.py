@@ -14,7 +14,8 @@ from rich.text import Text
 from moorage.cli import parse, times
 from moorage.cli.app import app
 from moorage.cli.context import Cli, Output, command, duration_option
-from moorage.cli.errors import FAILURE, INTERRUPTED
+from moorage.cli.errors import FAILURE, NO_PROGRAM, TIMEOUT
+from moorage.cli.interrupts import terminated_like_ctrl_c
 from moorage.cli.output import LogWriter, current_kernel, printable
 from moorage.cli.progress import Progress
 from moorage.cli.session_options import (
@@ -24,6 +25,7 @@ from moorage.cli.session_options import (
     ClusterMode,
     ClusterSize,
     Env,
+    EnvFile,
     Gpus,
     Group,
     Image,
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from moorage.common.views.resources import SessionView
     from moorage.sdk import Client
 
+_NOT_OF_THE_SPEC = ("cli", "wait", "strict", "detach", "stop_on_interrupt")
 _BEFORE_RUNNING = frozenset({Status.PENDING, *STARTING})
 
 
@@ -69,6 +72,7 @@ def run(
     resources: Resources = None,
     gpus: Gpus = None,
     env: Env = None,
+    env_file: EnvFile = None,
     secret: Secrets = None,
     port: Ports = None,
     group: Group = None,
@@ -103,6 +107,10 @@ def run(
     parameters: Parameters = None,
     strict: Strict = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow it until it ends.")] = True,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="The same as --no-wait.")] = False,
+    stop_on_interrupt: Annotated[
+        bool, typer.Option("--stop-on-interrupt", help="Ctrl-C and SIGTERM stop the session, too.")
+    ] = False,
 ) -> None:
     """Run a program as a batch session, print its log, and exit with its exit code.
 
@@ -115,10 +123,11 @@ def run(
       moorage run --template train --set epochs=3
       moorage run --name eval --after train --no-wait -- python eval.py
     """
-    given = {name: value for name, value in locals().items() if name not in ("cli", "wait", "strict")}
+    given = {name: value for name, value in locals().items() if name not in _NOT_OF_THE_SPEC}
     if not command and template is None:
         raise InvalidInput("there is no program", next_step="moorage run -- PROGRAM ARGUMENTS")
-    _run(cli, batch_spec(given, cli.clock.now()), wait, strict)
+    spec = batch_spec(given, cli.clock.now())
+    _run(cli, spec, wait and not detach, strict, stop_on_interrupt)
 
 
 def batch_spec(given: Mapping[str, Any], now: datetime) -> SessionSpec | TemplateStart:
@@ -135,7 +144,9 @@ def batch_spec(given: Mapping[str, Any], now: datetime) -> SessionSpec | Templat
     return session_request(SessionType.BATCH, given, own)
 
 
-def _run(cli: Cli, spec: SessionSpec | TemplateStart, wait: bool, strict: bool) -> None:
+def _run(
+    cli: Cli, spec: SessionSpec | TemplateStart, wait: bool, strict: bool, stop_on_interrupt: bool
+) -> None:
     created: list[SessionView] = []
 
     async def work(client: Client) -> SessionView:
@@ -143,19 +154,32 @@ def _run(cli: Cli, spec: SessionSpec | TemplateStart, wait: bool, strict: bool) 
         return await _follow(cli, client, created[0]) if wait else created[0]
 
     try:
-        view = cli.run(work)
+        with terminated_like_ctrl_c() as interrupted:
+            view = cli.run(work)
     except KeyboardInterrupt:
-        ref = created[0].name if created else "it"
-        cli.note(
-            f"moorage: {ref} keeps running; `moorage logs -f {ref}` follows it, `moorage stop {ref}` ends it"
-        )
-        raise typer.Exit(INTERRUPTED) from None
+        _say_what_remains(cli, created, stop_on_interrupt)
+        raise typer.Exit(interrupted.exit_code) from None
     if cli.json:
         cli.print_json(view)
     elif cli.output is Output.NAME or not wait:
         print(view.name)
     if has_ended(view):
         raise typer.Exit(_exit_code(cli, view))
+
+
+def _say_what_remains(cli: Cli, created: list[SessionView], stop: bool) -> None:
+    if not created:
+        cli.note("moorage: interrupted; `moorage ps` shows whether the session was created")
+        return
+    ref = created[0].name
+    if not stop:
+        cli.note(
+            f"moorage: {ref} keeps running; `moorage logs -f {ref}` follows it, "
+            f"`moorage stop {ref}` ends it, and --stop-on-interrupt would have"
+        )
+        return
+    cli.run(lambda client: client.stop_session(created[0].id))
+    cli.note(f"moorage: {ref} is being stopped; `moorage describe {ref}` shows its state")
 
 
 def _has_log(copied: int, view: SessionView) -> bool:
@@ -229,6 +253,10 @@ def _exit_code(cli: Cli, view: SessionView) -> int:
     if code is None or stopped or view.reason not in (Reason.EXIT_NONZERO, Reason.EXIT_ZERO):
         line = "; ".join(part for part in (f"moorage: {view.name} did not succeed: {failure}", step) if part)
         cli.err.print(Text(printable(line, one_line=True)), soft_wrap=True)
+    if view.reason is Reason.TIMEOUT:
+        return TIMEOUT
+    if view.reason is Reason.CREATE_FAILED and "No such file or directory" in view.detail:
+        return NO_PROGRAM
     if code is None or code == 0 or stopped:
         return FAILURE
     return 128 - code if code < 0 else min(code, 255)

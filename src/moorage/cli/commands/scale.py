@@ -32,4 +32,7 @@ def scale(
     elif cli.output is Output.NAME:
         print(view.name)
     else:
-        print(f"{view.name} {view.ready}/{view.replicas}")
+        wakes = f"; a request or `moorage scale {view.name} 1` wakes it"
+        print(
+            f"{view.name} is asleep" + wakes if replicas == 0 else f"{view.name} {view.ready}/{view.replicas}"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,6 +14,8 @@ from moorage.cli.errors import INTERRUPTED
 from moorage.cli.lookup import find, live_sessions
 from moorage.cli.session_options import Timeout
 from moorage.cli.wait import until_ended
+from moorage.common.model.errors import InvalidInput
+from moorage.common.model.status import Status
 from moorage.common.views.endpoints import EndpointView
 from moorage.common.views.resources import SessionView
 
@@ -23,40 +26,76 @@ if TYPE_CHECKING:
 @command(app)
 def stop(
     cli: Cli,
-    name: Annotated[
-        str, typer.Argument(help="An endpoint, or a session's name or id.", autocompletion=workload_names)
-    ],
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME...", help="Endpoints, and sessions by name or id.", autocompletion=workload_names
+        ),
+    ] = None,
+    user: Annotated[
+        str | None, typer.Option(help="All live sessions of this user that are not replicas.")
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it has ended.")] = True,
     timeout: Timeout = None,
 ) -> None:
-    """Stop a session, or delete an endpoint with all its replicas.
+    """Stop sessions, and delete endpoints with all their replicas.
+
+    If one of the names is unknown, nothing is stopped.
 
     \b
     Examples:
       moorage stop tiny
-      moorage stop batch-1a2b3c4d --no-wait
+      moorage stop batch-1a2b3c4d train-7 --no-wait
+      moorage stop --user ann
     """
+    if not names and user is None:
+        raise InvalidInput(
+            "there is nothing to stop", next_step="name a session or an endpoint, or give --user"
+        )
 
-    async def work(client: Client) -> EndpointView | SessionView:
-        found = await find(client, name)
-        if isinstance(found, EndpointView):
-            # Read before the delete: afterwards the name may belong to a new endpoint of somebody else.
-            replicas = await live_sessions(client, endpoint=found.name)
-            deleted = await client.delete_endpoint(found.name)
-            if wait:
-                await until_ended(client, replicas, clock=cli.clock, timeout_s=timeout)
-            return deleted
-        stopped = await client.stop_session(found.id)
-        if wait:
-            [stopped] = await until_ended(client, [stopped], clock=cli.clock, timeout_s=timeout)
-        return stopped
+    async def work(client: Client) -> list[EndpointView | SessionView]:
+        found: list[EndpointView | SessionView] = [await find(client, name) for name in names or ()]
+        if user is not None:
+            known = {view.id for view in found}
+            found += [view for view in await _sessions_of(client, user) if view.id not in known]
+        return await _stop(cli, client, found, wait, timeout)
 
     try:
-        view = cli.run(work)
+        views = cli.run(work)
     except KeyboardInterrupt:
-        cli.note("moorage: it keeps stopping; `moorage ps` shows it")
+        cli.note("moorage: they keep stopping; `moorage ps` shows them")
         raise typer.Exit(INTERRUPTED) from None
     if cli.json:
-        cli.print_json(view)
+        one = user is None and len(views) == 1
+        cli.print_json(views[0] if one else {"stopped": views})
+    elif not views:
+        cli.note(f"{user} has no session to stop")
     else:
-        print(view.name)
+        for view in views:
+            print(view.name)
+
+
+async def _sessions_of(client: Client, user: str) -> list[SessionView]:
+    found = await live_sessions(client, user=user)
+    return [view for view in found if view.endpoint is None and view.status is not Status.TERMINATING]
+
+
+async def _stop(
+    cli: Cli, client: Client, found: Sequence[EndpointView | SessionView], wait: bool, timeout_s: float | None
+) -> list[EndpointView | SessionView]:
+    """Ask for all ends before waiting for any."""
+    ended: list[EndpointView | SessionView] = []
+    ending: list[SessionView] = []
+    for view in found:
+        if isinstance(view, EndpointView):
+            # Read before the delete: afterwards the name may belong to a new endpoint of somebody else.
+            ending += await live_sessions(client, endpoint=view.name)
+            ended.append(await client.delete_endpoint(view.name))
+        else:
+            stopped = await client.stop_session(view.id)
+            ended.append(stopped)
+            ending.append(stopped)
+    if not wait:
+        return ended
+    last = {view.id: view for view in await until_ended(client, ending, clock=cli.clock, timeout_s=timeout_s)}
+    return [last.get(view.id, view) for view in ended]

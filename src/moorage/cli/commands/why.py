@@ -11,28 +11,37 @@ from moorage.cli import output
 from moorage.cli.app import app
 from moorage.cli.completion import workload_names
 from moorage.cli.context import Cli, Output, command
+from moorage.cli.lookup import find
 from moorage.common.model.durations import format_duration
+from moorage.common.model.errors import NotFound
 from moorage.common.model.status import Status
+from moorage.common.views.endpoints import EndpointView
+from moorage.sdk import ApiError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from moorage.common.views.pending import PendingExplanation
+    from moorage.common.views.pending import PendingExplanation, WhyView
+    from moorage.sdk import Client
 
 
 @command(app)
 def why(
     cli: Cli,
-    session: Annotated[str, typer.Argument(help="Name or id of a session.", autocompletion=workload_names)],
+    name: Annotated[
+        str, typer.Argument(help="A session's name or id, or an endpoint.", autocompletion=workload_names)
+    ],
 ) -> None:
     """Explain why a session waits: its conditions, what agents lack, its place in the queue.
+
+    Of an endpoint, why its newest replica waits.
 
     \b
     Examples:
       moorage why train
       moorage why train -o json | jq .expected_start
     """
-    view = cli.run(lambda client: client.why(session))
+    view = cli.run(lambda client: _explain(cli, client, name))
     if cli.json:
         cli.print_json(view)
         return
@@ -42,6 +51,29 @@ def why(
     since = output.format_age(cli.clock.now(), view.since)
     output.print_facts(cli.out, [("session", view.name), ("status", f"{view.status} for {since}")])
     print_explanation(cli.out, view, cli.clock.now(), is_pending=view.status is Status.PENDING)
+
+
+async def _explain(cli: Cli, client: Client, name: str) -> WhyView:
+    try:
+        return await client.why(name)
+    except ApiError as error:
+        if error.status != 404:
+            raise
+    found = await find(client, name)
+    if not isinstance(found, EndpointView):
+        return await client.why(found.id)
+    waiting = [one for one in found.sessions if one.status is Status.PENDING]
+    newest = max(waiting or found.sessions, key=lambda one: one.session_id, default=None)
+    if newest is None:
+        asleep = found.status == "not_loaded"
+        raise NotFound(
+            f"{found.name} has no replica" + (": it is asleep" if asleep else f" yet: it is {found.status}"),
+            next_step=f"`moorage scale {found.name} 1` wakes it"
+            if asleep
+            else f"`moorage describe {found.name}` shows its state",
+        )
+    cli.note(f"{newest.name}, a replica of {found.name}")
+    return await client.why(newest.session_id)
 
 
 def print_explanation(

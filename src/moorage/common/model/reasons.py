@@ -116,7 +116,8 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
         ),
         Reason.NO_ELIGIBLE_AGENT: ReasonInfo(
             "no live agent of the resource group can run it",
-            "`moorage agents` lists the agents; `moorage agent` starts one",
+            "`moorage agents` lists the agents: `moorage agents uncordon AGENT` lets one take work again, "
+            "`moorage agent` starts another",
         ),
         Reason.BACKOFF: ReasonInfo(
             "its program failed, and the next run waits for the backoff to end",
@@ -272,7 +273,9 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
         Reason.OOM: ReasonInfo(
             "it used more memory than it was allocated", "request more memory", failure=True
         ),
-        Reason.TIMEOUT: ReasonInfo("it ran longer than its timeout_s", "raise timeout_s", failure=True),
+        Reason.TIMEOUT: ReasonInfo(
+            "it ran longer than its timeout_s", "raise it: `--timeout`, timeout_s in a spec", failure=True
+        ),
         Reason.MAX_LIFETIME: ReasonInfo("it reached its max_lifetime_s", "start it again"),
         Reason.IDLE_TIMEOUT: ReasonInfo(
             "nobody used it: an idle criterion of its own or of its resource group was met",

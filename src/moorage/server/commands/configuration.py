@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -33,10 +33,18 @@ def config_show(
     rows = load_settings(config, home, sets).redacted()
     check_output_format(output)
     if output == "json":
-        values = {name: {"value": value, "origin": where} if origin else value for name, value, where in rows}
+        found = [(name, _value(text), where) for name, text, where in rows]
+        values = {
+            name: {"value": value, "origin": where} if origin else value for name, value, where in found
+        }
         print(json.dumps(values, indent=2))
         return
     name_width = max(len(name) for name, _, _ in rows)
     value_width = max(len(value) for _, value, _ in rows) if origin else 0
     for name, value, where in rows:
         print(f"{name:<{name_width}}  {value:<{value_width}}" + (f"  {where}" if origin else ""))
+
+
+def _value(text: str) -> Any:
+    """A setting as JSON has it; ``***`` for a secret."""
+    return text if text == "***" else json.loads(text)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from dataclasses import asdict
+from pathlib import Path
 
 import typer
 
 from moorage.cli import app
+from moorage.cli.connection import DEFAULT_URL, find_connection
+from moorage.common.model.errors import ConfigError
 from moorage.server.bootstrap import agents_of, bootstrap
 from moorage.server.commands.daemons import agent_commands
 from moorage.server.commands.options import (
@@ -38,9 +42,19 @@ def doctor(
     from moorage.server.doctor.host import check_host
 
     check_output_format(output)
-    results = asyncio.run(check_host(load_settings(config, home, sets).settings))
+    settings = load_settings(config, home, sets).settings
+    results = asyncio.run(check_host(settings, _manager_url(settings.common.home)))
     _print_results(results, output)
     raise typer.Exit(exit_code(results))
+
+
+def _manager_url(home: Path) -> str:
+    """Where this user's commands look for the manager; "" when they were not told."""
+    try:
+        found = find_connection({**os.environ, "MOORAGE_HOME": str(home)}).url
+    except ConfigError:
+        return ""
+    return "" if found == DEFAULT_URL else found
 
 
 @agent_commands.command("doctor")

@@ -17,7 +17,6 @@ from pathlib import Path
 import aiohttp
 
 from moorage.common.config.settings import Settings
-from moorage.common.model.addresses import split_address
 from moorage.common.model.errors import MoorageError
 from moorage.common.model.slots import format_amount
 from moorage.server.doctor.checks import GIB, CheckResult
@@ -26,8 +25,9 @@ _MIN_FREE_BYTES = 2 * GIB
 _TIMEOUT_S = 2.0
 
 
-async def check_host(settings: Settings) -> list[CheckResult]:
-    """All check results, most important first."""
+async def check_host(settings: Settings, manager_url: str = "") -> list[CheckResult]:
+    """All check results, most important first. ``manager_url``: where the manager is, if not where the
+    settings would start one."""
     home = settings.common.home.expanduser()
     has_tls = settings.manager.tls_certificate is not None or settings.common.tls == "ca"
     scheme = "https" if has_tls else "http"
@@ -39,8 +39,8 @@ async def check_host(settings: Settings) -> list[CheckResult]:
         _vllm(settings),
         await asyncio.to_thread(_gpus),
         await _docker(settings),
-        await _endpoint("manager", settings.manager.listen, "/readyz", scheme),
-        await _endpoint("proxy", settings.proxy.internal_listen, "/readyz", "http"),
+        await _endpoint("manager", manager_url or f"{scheme}://{settings.manager.listen}"),
+        await _endpoint("proxy", f"http://{settings.proxy.internal_listen}"),
         _agent_address("kernels' address", settings.agent.address),
     ]
 
@@ -137,13 +137,13 @@ async def _docker(settings: Settings) -> CheckResult:
     return CheckResult("ok", "Docker", found)
 
 
-async def _endpoint(name: str, address: str, path: str, scheme: str) -> CheckResult:
-    host, port = split_address(address)
+async def _endpoint(name: str, url: str) -> CheckResult:
+    address = url.partition("://")[2].rstrip("/")
     try:
         timeout = aiohttp.ClientTimeout(total=_TIMEOUT_S)
         async with (
             aiohttp.ClientSession(timeout=timeout) as http,
-            http.get(f"{scheme}://{host}:{port}{path}", ssl=False) as response,
+            http.get(f"{url.rstrip('/')}/readyz", ssl=False) as response,
         ):
             text = (await response.text())[:200]
             return CheckResult(

@@ -1,0 +1,38 @@
+"""Interrupts of a command that waits: SIGTERM, as batch systems and CI send it, ends it like Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from moorage.cli.errors import INTERRUPTED
+
+_TERMINATED = 128 + signal.SIGTERM
+
+
+@dataclass
+class Interrupt:
+    exit_code: int = INTERRUPTED
+
+
+@contextmanager
+def terminated_like_ctrl_c() -> Iterator[Interrupt]:
+    """SIGTERM raises ``KeyboardInterrupt``, too; ``exit_code`` is of the signal that came."""
+    interrupt = Interrupt()
+
+    def terminate(*_: Any) -> None:
+        interrupt.exit_code = _TERMINATED
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupt
+        return
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield interrupt
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,184 @@
+"""Everyday use: several names, detached runs, files of variables, interrupts, exit codes and hints."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fake_manager import KEY, FakeManager
+from invoke import Run
+from scripted_session import batch, runs
+
+from moorage.common.model.reasons import Reason
+from moorage.common.model.spec import EndpointSpec, Probe
+from moorage.common.model.status import Status
+from moorage.common.views.pending import PlanView, WhyView
+
+CLI = [sys.executable, "-c", "from moorage.cli import app; app()"]
+
+
+def custom(name: str) -> EndpointSpec:
+    return EndpointSpec(name=name, engine="custom", command=["serve"], probe=Probe())
+
+
+def test_stop_takes_several_names(manager: FakeManager, moorage: Run) -> None:
+    manager.add_session(batch("one"))
+    manager.add_session(batch("two"))
+    manager.add_endpoint(custom("tiny"))
+    result = moorage("stop", "one", "tiny", "two")
+    assert (result.exit_code, result.stdout.split()) == (0, ["one", "tiny", "two"])
+    assert not manager.endpoints
+
+
+def test_stop_with_an_unknown_name_stops_nothing(manager: FakeManager, moorage: Run) -> None:
+    manager.add_session(batch("one"))
+    result = moorage("stop", "one", "nobody")
+    assert (result.exit_code, "'nobody'" in result.stderr) == (3, True)
+    assert manager.sessions[0].status is not Status.TERMINATED
+    assert not any(request.endswith("/stop") for request in manager.requests)
+
+
+def test_stop_without_a_name_says_what_to_give(moorage: Run) -> None:
+    result = moorage("stop")
+    assert (result.exit_code, "--user" in result.stderr) == (2, True)
+
+
+def test_stop_all_sessions_of_a_user(manager: FakeManager, moorage: Run) -> None:
+    manager.add_session(batch("one"))
+    manager.add_session(batch("two"))
+    owner = json.loads(moorage("describe", "one", "-o", "json").stdout)["session"]["user"]
+    assert moorage("stop", "--user", "nobody").stdout == ""
+    assert sorted(moorage("stop", "--user", owner).stdout.split()) == ["one", "two"]
+
+
+def test_detached_run_prints_the_name(manager: FakeManager, moorage: Run) -> None:
+    result = moorage("run", "-d", "--name", "job", "--", "x")
+    assert (result.exit_code, result.stdout) == (0, "job\n")
+
+
+def test_variables_come_from_a_file(manager: FakeManager, moorage: Run, tmp_path: Path) -> None:
+    file = tmp_path / "vars"
+    file.write_text("# comment\nSEED=1\n\nPATHS=a=b c\nHERE_ONLY\nNOWHERE_AT_ALL\nLEVEL=low\n")
+    args = ("run", "-d", "--env-file", str(file), "--env", "LEVEL=high", "--", "x")
+    assert moorage(*args, HERE_ONLY="yes").exit_code == 0
+    assert manager.sessions[0].spec.env == {
+        "SEED": "1",
+        "PATHS": "a=b c",
+        "HERE_ONLY": "yes",
+        "LEVEL": "high",
+    }
+
+
+def test_bad_line_in_a_file_of_variables_is_named(moorage: Run, tmp_path: Path) -> None:
+    file = tmp_path / "vars"
+    file.write_text("SEED=1\nexport X=2\n")
+    result = moorage("run", "--env-file", str(file), "--", "x")
+    assert (result.exit_code, "line 2: 'export X=2' is not NAME=VALUE" in result.stderr) == (2, True)
+    assert "cannot be read" in moorage("run", "--env-file", "/nowhere", "--", "x").stderr
+
+
+@pytest.mark.parametrize(
+    ("reason", "detail", "code"),
+    [
+        (Reason.TIMEOUT, "", 124),
+        (Reason.CREATE_FAILED, "cannot run 'x': No such file or directory (use a path)", 127),
+        (Reason.CREATE_FAILED, "no room", 9),
+        (Reason.EXIT_NONZERO, "", 9),
+    ],
+)
+def test_one_exit_code_for_one_cause(
+    manager: FakeManager, moorage: Run, reason: Reason, detail: str, code: int
+) -> None:
+    manager.next_session(**(runs(9, reason, b"one\n") | {"detail": detail}))
+    result = moorage("run", "--", "x")
+    assert result.exit_code == code
+
+
+@pytest.mark.parametrize("stops", [False, True])
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_interrupted_run_says_what_remains(
+    manager: FakeManager, tmp_path: Path, sent: signal.Signals, code: int, stops: bool
+) -> None:
+    manager.next_session(script=[])
+    env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path)}
+    args = ["run", "--name", "job", *(["--stop-on-interrupt"] if stops else []), "--", "x"]
+    # Tests that run in the background of a shell ignore SIGINT, and children inherit that.
+    waits = subprocess.Popen(
+        [*CLI, *args],
+        env=env,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert waits.stderr is not None
+    try:
+        assert "queued" in waits.stderr.readline()
+        waits.send_signal(sent)
+        _, errors = waits.communicate(timeout=30)
+    finally:
+        waits.kill()
+    assert waits.returncode == code
+    assert ("is being stopped" if stops else "`moorage stop job` ends it") in errors
+    assert any(request.endswith("/stop") for request in manager.requests) is stops
+    assert "Traceback" not in errors
+
+
+def test_plan_that_does_not_fit_fails(manager: FakeManager, moorage: Run) -> None:
+    view = PlanView(fits=False, resource_group="default", text="no room", conditions=[], basis="unknown")
+    manager.can("POST", "/v1/sessions", 200, view)
+    assert moorage("plan", "--gpus", "4").exit_code == 1
+    manager.can("POST", "/v1/sessions", 200, view.model_copy(update={"fits": True}))
+    assert moorage("plan", "--gpus", "4").exit_code == 0
+
+
+def test_why_of_an_endpoint_is_about_its_replica(manager: FakeManager, moorage: Run) -> None:
+    manager.add_endpoint(custom("tiny"))
+    replica = json.loads(moorage("describe", "tiny", "-o", "json").stdout)["endpoint"]["sessions"][0]
+    view = WhyView.model_validate(
+        {
+            "session_id": replica["session_id"],
+            "name": replica["name"],
+            "status": "PENDING",
+            "since": "2026-01-01T00:00:00Z",
+            "resource_group": "default",
+            "text": "no room now",
+            "conditions": [],
+            "basis": "unknown",
+        }
+    )
+    manager.can("GET", f"/v1/sessions/{replica['session_id']}/why", 200, view)
+    result = moorage("why", "tiny")
+    assert (result.exit_code, "no room now" in result.stdout) == (0, True), result.stderr
+
+
+def test_endpoint_without_replicas_is_asleep(manager: FakeManager, moorage: Run) -> None:
+    manager.add_endpoint(custom("tiny"))
+    assert moorage("scale", "tiny", "0").stdout.startswith("tiny is asleep; ")
+
+
+def test_long_names_of_facts_do_not_touch_their_values(moorage: Run) -> None:
+    lines = moorage("groups", "describe", "default").stdout.splitlines()
+    [line] = [line for line in lines if line.startswith("num_retries_to_skip")]
+    assert line.split()[0] == "num_retries_to_skip"
+
+
+@pytest.mark.parametrize(
+    ("args", "variables", "source"),
+    [
+        (("ps",), {"MOORAGE_URL": "ftp://x"}, "MOORAGE_URL: 'ftp://x'"),
+        (("ps", "--url", "ftp://x"), {}, "--url: 'ftp://x'"),
+        (("ps",), {"MOORAGE_API_KEY": "", "MOORAGE_API_KEY_FILE": "/nope"}, "MOORAGE_API_KEY_FILE: "),
+        (("ps", "--key-file", "/nope"), {}, "--key-file: "),
+    ],
+)
+def test_error_names_the_flag_or_variable(
+    moorage: Run, args: tuple[str, ...], variables: dict[str, str], source: str
+) -> None:
+    result = moorage(*args, **variables)
+    assert result.exit_code == 2
+    assert source in result.stderr

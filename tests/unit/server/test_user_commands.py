@@ -1,0 +1,34 @@
+"""``moorage config show`` and ``moorage doctor``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.free_ports import free_port
+from typer.testing import CliRunner
+
+from moorage import __main__
+from moorage.cli import app
+
+assert __main__.main  # it adds the commands
+
+
+def test_settings_as_json_have_their_own_types(tmp_path: Path) -> None:
+    env = {"MOORAGE_HOME": str(tmp_path)}
+    shown = json.loads(CliRunner().invoke(app, ["config", "show", "-o", "json"], env=env).stdout)
+    assert shown["common.home"] == str(tmp_path)
+    assert shown["manager.agent_addresses"] == []
+    assert shown["agent.metrics_listen"] is None
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_doctor_looks_where_the_manager_is(tmp_path: Path, saved: bool) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    env = {"MOORAGE_HOME": str(tmp_path), "MOORAGE_URL": "" if saved else f"http://{address}"}
+    if saved:
+        (tmp_path / "connection.json").write_text(json.dumps({"url": f"http://{address}"}))
+    shown = json.loads(CliRunner().invoke(app, ["doctor", "-o", "json"], env=env).stdout)
+    [manager] = [check for check in shown if check["name"] == "manager"]
+    assert manager["detail"] == f"nothing listens on {address}"
