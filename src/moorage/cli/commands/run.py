@@ -61,6 +61,17 @@ _NOT_OF_THE_SPEC = ("cli", "wait", "strict", "detach", "stop_on_interrupt")
 _BEFORE_RUNNING = frozenset({Status.PENDING, *STARTING})
 
 
+_Retries = Annotated[int | None, typer.Option(min=0, max=20, help="How often to run it again when it fails.")]
+_After = Annotated[
+    list[str] | None,
+    typer.Option(help="NAME[:any|failure]: start after that session succeeded, ended or failed."),
+]
+_Detach = Annotated[bool, typer.Option("--detach", "-d", help="The same as --no-wait.")]
+_StopOnInterrupt = Annotated[
+    bool, typer.Option("--stop-on-interrupt", help="Ctrl-C and SIGTERM stop the session, too.")
+]
+
+
 @command(app)
 def run(
     cli: Cli,
@@ -79,13 +90,8 @@ def run(
     timeout: Annotated[
         float | None, duration_option("Longest run; after it, the session is stopped.")
     ] = None,
-    retries: Annotated[
-        int | None, typer.Option(min=0, max=20, help="How often to run it again when it fails.")
-    ] = None,
-    after: Annotated[
-        list[str] | None,
-        typer.Option(help="NAME[:any|failure]: start after that session succeeded, ended or failed."),
-    ] = None,
+    retries: _Retries = None,
+    after: _After = None,
     if_failed: Annotated[
         str | None, typer.Option("--if-dependency-fails", help="end (the default) or wait.")
     ] = None,
@@ -107,10 +113,8 @@ def run(
     parameters: Parameters = None,
     strict: Strict = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow it until it ends.")] = True,
-    detach: Annotated[bool, typer.Option("--detach", "-d", help="The same as --no-wait.")] = False,
-    stop_on_interrupt: Annotated[
-        bool, typer.Option("--stop-on-interrupt", help="Ctrl-C and SIGTERM stop the session, too.")
-    ] = False,
+    detach: _Detach = False,
+    stop_on_interrupt: _StopOnInterrupt = False,
 ) -> None:
     """Run a program as a batch session, print its log, and exit with its exit code.
 
