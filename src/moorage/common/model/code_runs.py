@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -49,39 +50,58 @@ class RunPage:
     reason: str = ""
 
 
-def page(items: Sequence[Item], after: int, limit: int = PAGE_BYTES) -> RunPage:
-    """The items that follow the first ``after`` ones: up to the end of a stage, or ``limit`` bytes.
+class RunItems:
+    """Items of a run, with an index of their sizes and of where pages end, so that a page costs what it holds
+    and the wait for one nothing."""
 
-    The status is that of the run at the end of the page, so that a client which reads page by page is told
-    each of them. A page has one item at least, if there is one.
-    """
-    size, at = 0, after
-    while at < len(items):
-        item = items[at]
-        size += len(json.dumps(item))
-        if at > after and size > limit:
-            return RunPage(RunStatus.CONTINUED, items[after:at], at)
-        at += 1
-        if item["type"] == "stage" and item["stage"] in _STAGE_ENDS:
-            return RunPage(_STAGE_ENDS[item["stage"]], items[after:at], at, item["exit_code"])
-        if item["type"] == "end":
-            status = RunStatus(item["status"])
-            return RunPage(status, items[after:at], at, item["exit_code"], item["reason"])
-    status = RunStatus.WAITING_INPUT if wants_input(items) else RunStatus.CONTINUED
-    return RunPage(status, items[after:at], at)
+    def __init__(self, items: Iterable[Item] = ()) -> None:
+        self.items: list[Item] = []
+        self._sizes = [0]  # bytes up to each item
+        self._marks: list[int] = []  # items that end a page: ends of stages, and the end of the run
+        self.wants_input = False
+        for item in items:
+            self.add(item)
 
+    def add(self, item: Item) -> None:
+        self._sizes.append(self._sizes[-1] + len(json.dumps(item)))
+        kind = item["type"]
+        if kind == "end" or (kind == "stage" and item["stage"] in _STAGE_ENDS):
+            self._marks.append(len(self.items))
+        if kind in ("input", "answered", "stage", "end"):
+            self.wants_input = kind == "input"
+        self.items.append(item)
 
-def wants_input(items: Sequence[Item]) -> bool:
-    """Whether the newest request for input is open."""
-    for item in reversed(items):
-        if item["type"] in ("input", "answered", "stage", "end"):
-            return bool(item["type"] == "input")
-    return False
+    def is_settled(self, after: int, limit: int = PAGE_BYTES) -> bool:
+        """Whether a reader learns nothing more by waiting for the page ``after`` so many items to grow."""
+        end, is_marked = self._page_end(after, limit)
+        return is_marked or end < len(self.items) or self.wants_input
 
+    def page(self, after: int, limit: int = PAGE_BYTES) -> RunPage:
+        """The items that follow the first ``after`` ones: up to the end of a stage, or ``limit`` bytes.
 
-def settled(found: RunPage) -> bool:
-    """Whether a reader learns nothing more by waiting for this page to grow."""
-    return found.status is not RunStatus.CONTINUED
+        The status is that of the run at the end of the page, so that a client which reads page by page is
+        told each of them. A page has one item at least, if there is one.
+        """
+        end, is_marked = self._page_end(after, limit)
+        items = self.items[after:end]
+        if not is_marked:
+            waits = self.wants_input and end >= len(self.items)
+            return RunPage(RunStatus.WAITING_INPUT if waits else RunStatus.CONTINUED, items, end)
+        last = self.items[end - 1]
+        if last["type"] == "end":
+            return RunPage(RunStatus(last["status"]), items, end, last["exit_code"], last["reason"])
+        return RunPage(_STAGE_ENDS[last["stage"]], items, end, last["exit_code"])
+
+    def _page_end(self, after: int, limit: int) -> tuple[int, bool]:
+        """Number of items up to the end of the page, and whether its last item ends a stage or the run."""
+        total = len(self.items)
+        if after >= total:
+            return after, False
+        end = max(after + 1, bisect_right(self._sizes, self._sizes[after] + limit) - 1)
+        mark = bisect_left(self._marks, after)
+        if mark < len(self._marks) and self._marks[mark] < end:
+            return self._marks[mark] + 1, True
+        return end, False
 
 
 def end(exit_code: int | None, reason: str = "", status: RunStatus = RunStatus.FINISHED) -> Mapping[str, Any]:

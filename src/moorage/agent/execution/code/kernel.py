@@ -27,7 +27,6 @@ from moorage.agent.execution.code.records import Run
 from moorage.agent.runtimes.execution import Command, ExecFailed, Execution
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.tasks import cancel_and_wait, spawn
-from moorage.common.model import code_runs
 from moorage.common.model.code_runs import MAX_OUTPUT_BYTES
 from moorage.common.model.errors import Conflict
 
@@ -82,7 +81,7 @@ class CodeKernel:
             await run_to_end(self._place.run, Command(argv))
 
     def give_input(self, run: Run, text: str) -> bool:
-        if self._program is None or not code_runs.wants_input(run.items):
+        if self._program is None or not run.wants_input:
             return False
         run.append({"type": "answered"})
         self._program.send(op="input", text=text)

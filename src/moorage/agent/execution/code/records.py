@@ -11,12 +11,12 @@ import asyncio
 import json
 import re
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from moorage.common.model import code_runs
-from moorage.common.model.code_runs import RUN_ID, Item, RunPage, RunStatus
+from moorage.common.model.code_runs import RUN_ID, Item, RunItems, RunPage, RunStatus
 from moorage.common.model.errors import Conflict, InvalidInput, NotFound
 
 CUT_OFF = "the agent was restarted, and the code kernel ended with it: its variables are lost"
@@ -30,11 +30,20 @@ class Run:
 
     def __init__(self, run_id: str, request: Mapping[str, Any], file: IO[str] | None) -> None:
         self.run_id, self.request, self._file = run_id, request, file
-        self.items: list[Item] = []
+        self._record = RunItems()
         self._changed = asyncio.Event()
         # For its lane: it is to be interrupted, or has printed too much.
         self.wake, self.flooded, self.timed_out = asyncio.Event(), False, False
         self._write({"request": request})
+
+    @property
+    def items(self) -> Sequence[Item]:
+        return self._record.items
+
+    @property
+    def wants_input(self) -> bool:
+        """Whether the newest request for input is open."""
+        return self._record.wants_input
 
     @property
     def lane(self) -> str:
@@ -69,16 +78,14 @@ class Run:
         self.append(code_runs.end(exit_code, reason, status))
 
     async def page(self, after: int, wait_s: float) -> RunPage:
-        """As ``code_runs.page``, once it is settled, or after ``wait_s`` seconds."""
-        found = code_runs.page(self.items, after)
+        """As ``RunItems.page``, once it is settled, or after ``wait_s`` seconds."""
         try:
             async with asyncio.timeout(wait_s):
-                while not code_runs.settled(found) and found.next == len(self.items):
+                while not self._record.is_settled(after):
                     await self.changed()
-                    found = code_runs.page(self.items, after)
         except TimeoutError:
             pass
-        return found
+        return self._record.page(after)
 
     async def changed(self) -> None:
         """Return when an item is added."""
@@ -86,12 +93,12 @@ class Run:
 
     def load(self, items: Iterator[Item]) -> None:
         """The items of a record that an earlier agent wrote, and its end if that is missing."""
-        self.items = list(items)
+        self._record = RunItems(items)
         if not self.ended:
-            self.items.append(dict(code_runs.end(None, CUT_OFF)))
+            self._record.add(dict(code_runs.end(None, CUT_OFF)))
 
     def _tell(self, item: Mapping[str, Any]) -> None:
-        self.items.append(dict(item))
+        self._record.add(dict(item))
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -108,16 +115,16 @@ class RunRecords:
         self._folder = folder
         self._runs: dict[tuple[str, str], Run] = {}
 
-    def start(self, kernel_id: str, run_id: str, request: Mapping[str, Any]) -> tuple[Run, bool]:
+    async def start(self, kernel_id: str, run_id: str, request: Mapping[str, Any]) -> tuple[Run, bool]:
         """A new run, or the one of that id if its request was the same, and whether it is new. Raises
         ``Conflict``, ``InvalidInput``."""
         if not re.fullmatch(RUN_ID, run_id):
             raise InvalidInput(f"run_id {run_id!r} is not valid", next_step=f"use {RUN_ID}")
         try:
-            known = self.get(kernel_id, run_id)
+            known: Run | None = await self.get(kernel_id, run_id)
         except NotFound:
-            pass
-        else:
+            known = self._runs.get((kernel_id, run_id))  # started by another request meanwhile
+        if known is not None:
             if known.request != request:
                 raise Conflict(
                     f"run {run_id!r} exists, and its request was another one",
@@ -131,17 +138,14 @@ class RunRecords:
         self._runs[kernel_id, run_id] = run
         return run, True
 
-    def get(self, kernel_id: str, run_id: str) -> Run:
-        """Raises ``NotFound``."""
+    async def get(self, kernel_id: str, run_id: str) -> Run:
+        """One that is not in memory is read in a thread: it may be long. Raises ``NotFound``."""
         if (run := self._runs.get((kernel_id, run_id))) is not None:
             return run
         path = self._folder / kernel_id / run_id
         if re.fullmatch(RUN_ID, run_id):
             try:
-                first, *rest = _lines(path)
-                run = Run(run_id, first["request"], None)
-                run.load(iter(rest))
-                return run
+                return await asyncio.to_thread(_read, path)
             except (OSError, ValueError, KeyError, TypeError):
                 pass
         raise NotFound(
@@ -170,6 +174,13 @@ class RunRecords:
         files.sort(key=lambda path: path.stat().st_mtime, reverse=True)
         for path in files[code_runs.MAX_RECORDS - 1 :]:
             path.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> Run:
+    first, *rest = _lines(path)
+    run = Run(path.name, first["request"], None)
+    run.load(iter(rest))
+    return run
 
 
 def _lines(path: Path) -> list[Item]:

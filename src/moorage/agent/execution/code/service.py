@@ -142,7 +142,7 @@ class CodeService:
             spec = await self._spec(session, str(request["language"]))
             lane = self._kernel_lane(session, spec)
             asked |= {"lane": spec.name, "code": request["code"], "stdin": bool(request.get("stdin", True))}
-        run, is_new = self._records.start(kernel_id, run_id, asked)
+        run, is_new = await self._records.start(kernel_id, run_id, asked)
         if is_new:
             lane.submit(run)
         return self._page(session, run, request)
@@ -150,17 +150,17 @@ class CodeService:
     async def _read(
         self, kernel_id: KernelId, session: _Session, request: Request
     ) -> AsyncGenerator[bytes, None]:
-        return self._page(session, self._run(kernel_id, request), request)
+        return self._page(session, await self._run(kernel_id, request), request)
 
     async def _follow(
         self, kernel_id: KernelId, session: _Session, request: Request
     ) -> AsyncGenerator[bytes, None]:
-        return _items(self._run(kernel_id, request), int(request.get("after", 0)))
+        return _items(await self._run(kernel_id, request), int(request.get("after", 0)))
 
     async def _input(
         self, kernel_id: KernelId, session: _Session, request: Request
     ) -> AsyncGenerator[bytes, None]:
-        run = self._run(kernel_id, request)
+        run = await self._run(kernel_id, request)
         lane = session.lanes.get(run.lane)
         if lane is None or lane.current is not run or not lane.performer.give_input(run, request["text"]):
             raise Conflict(
@@ -171,7 +171,7 @@ class CodeService:
     async def _interrupt(
         self, kernel_id: KernelId, session: _Session, request: Request
     ) -> AsyncGenerator[bytes, None]:
-        run = self._run(kernel_id, request)
+        run = await self._run(kernel_id, request)
         if (lane := session.lanes.get(run.lane)) is not None:
             lane.interrupt(run)
         return self._page(session, run, request)
@@ -202,8 +202,8 @@ class CodeService:
             await lane.restart()
         return _one(_describe(spec, lane))
 
-    def _run(self, kernel_id: KernelId, request: Request) -> Run:
-        return self._records.get(kernel_id, str(request["run_id"]))
+    async def _run(self, kernel_id: KernelId, request: Request) -> Run:
+        return await self._records.get(kernel_id, str(request["run_id"]))
 
     def _kernel_lane(self, session: _Session, spec: Kernelspec) -> Lane:
         return self._lane(session, spec.name, lambda: CodeKernel(spec, session.place, self._clock))
