@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
+from xml.etree import ElementTree
 
 from moorage.common.model.group_options import QuotaLimits
 from moorage.common.model.reasons import Reason
@@ -14,6 +16,7 @@ from moorage.manager.store import Store
 from .conftest import FAILED, FakeAgent, reconcile_all, schedule
 from .tenancy_harness import ROOT, Api, serve
 
+SVG = "{http://www.w3.org/2000/svg}"
 DONE = {"exit_code": 0, "reason": Reason.EXIT_ZERO}
 SPEC = {"command": ["x"], "resources": {"cpu": 1}}
 
@@ -200,3 +203,49 @@ async def test_a_pipeline_is_deleted_with_its_sessions(store: Store) -> None:
     await store.database.fetch(f"UPDATE pipelines SET created_at = {old}")
     assert [await store.retention.delete_sessions(3600) for _ in range(2)] == [1, 1]
     assert await store.database.fetch("SELECT id FROM pipelines") == []
+
+
+async def test_a_repeated_submission_under_a_key_creates_one_pipeline(store: Store) -> None:
+    agent = FakeAgent(store)
+    await agent.report()
+    async with serve(store) as api:
+
+        async def submit(key: str, request: dict[str, Any]) -> tuple[int, dict[str, Any], bool]:
+            headers = {"Authorization": f"Bearer {api.keys['ann']}", "Idempotency-Key": key}
+            async with api.http.post("/v1/pipelines", json=request, headers=headers) as answer:
+                return answer.status, await answer.json(), "Idempotent-Replayed" in answer.headers
+
+        request = body(step("a"), step("b", "a"))
+        at_once = await asyncio.gather(*(submit("k1", request) for _ in range(8)))
+        assert {status for status, _, _ in at_once} == {201}
+        assert len({made["id"] for _, made, _ in at_once}) == 1
+        # What the checks say now makes no difference to a request that was accepted.
+        await store.quotas.put(ROOT, "user", "ann", QuotaLimits(pending=0))
+        status, again, replayed = await submit("k1", request)
+        assert (status, again["id"], replayed) == (201, at_once[0][1]["id"], True)
+        status, refused, _ = await submit("k1", body(step("a")))
+        assert (status, "used before with another request" in refused["detail"]) == (409, True)
+        status, refused, _ = await submit("k2", request)
+        assert (status, "may have 0 pending" in refused["detail"]) == (409, True)
+        await store.quotas.put(ROOT, "user", "ann", QuotaLimits())
+        assert (await submit("k2", request))[0] == 201  # a refused request has used no key
+        assert len(await store.database.fetch("SELECT id FROM pipelines")) == 2
+        headers = {"Authorization": f"Bearer {api.keys['ann']}", "Idempotency-Key": "k1"}
+        async with api.http.post("/v1/sessions", json=SPEC, headers=headers) as answer:
+            assert answer.status == 409
+
+
+async def test_the_graph_is_drawn_with_the_state_of_each_step(store: Store) -> None:
+    agent = FakeAgent(store)
+    await agent.report()
+    async with serve(store) as api:
+        await post(api, "admin", "", body(step("a"), step("b", "a")))
+        await play(store, agent, "a")
+        headers = {"Authorization": f"Bearer {api.keys['admin']}"}
+        async with api.http.get("/v1/pipelines/train/graph.svg", headers=headers) as answer:
+            assert (answer.status, answer.content_type) == (200, "image/svg+xml")
+            titles = [one.text for one in ElementTree.fromstring(await answer.text()).iter(f"{SVG}title")]
+        assert titles[:2] == ["pipeline train: failed", "a: success"]
+        assert titles[2].startswith("a: failed (")
+        assert titles[3] == "b: skipped (dependency-failed)"
+        assert (await api.call("bob", "GET", "/v1/pipelines/train/graph.svg"))[0] == 404

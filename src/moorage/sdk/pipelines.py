@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from typing import Any, Literal
 
 from moorage.common.model.pipelines import After, PipelineSpec, Step, StepState
@@ -13,6 +13,7 @@ from moorage.common.views.resources import Page
 from moorage.sdk.transport import Transport, segment
 
 Condition = Literal["success", "failure", "any"]
+_DRAW_S = 30.0
 
 
 class PipelineBuilder:
@@ -53,10 +54,15 @@ class PipelineBuilder:
 
 
 class PipelineCalls(Transport):
-    async def submit_pipeline(self, pipeline: PipelineSpec, *, dry_run: bool = False) -> PipelineView:
-        """Create all of its sessions, or none. ``dry_run``: only check it."""
+    async def submit_pipeline(
+        self, pipeline: PipelineSpec, *, dry_run: bool = False, idempotency_key: str | None = None
+    ) -> PipelineView:
+        """Create all of its sessions, or none. ``dry_run``: only check it. ``idempotency_key``: any unique
+        text, like a UUID, which makes the call safe to repeat."""
         query = {"dry_run": "true" if dry_run else None}
-        return await self.call(PipelineView, "POST", "/v1/pipelines", query=query, body=pipeline)
+        return await self.call(
+            PipelineView, "POST", "/v1/pipelines", query=query, body=pipeline, idempotency_key=idempotency_key
+        )
 
     @asynccontextmanager
     async def pipeline(self, name: str) -> AsyncIterator[PipelineBuilder]:
@@ -71,6 +77,17 @@ class PipelineCalls(Transport):
 
     async def get_pipeline(self, ref: str) -> PipelineView:
         return await self.call(PipelineView, "GET", f"/v1/pipelines/{segment(ref)}")
+
+    async def draw_pipeline(self, ref: str) -> str:
+        """Its graph with the state of each step, as SVG."""
+        path, picture = f"/v1/pipelines/{segment(ref)}/graph.svg", b""
+        with closing(await self.stream(path, {}, {}, begin_s=_DRAW_S)) as answer:
+            try:
+                while piece := await answer.next_piece():
+                    picture += piece
+            except OSError as error:
+                raise self.unreachable(error) from error
+        return picture.decode()
 
     async def stop_pipeline(self, ref: str) -> PipelineView:
         return await self.call(PipelineView, "POST", f"/v1/pipelines/{segment(ref)}/stop")

@@ -57,8 +57,21 @@ def list_pipelines(cli: Cli) -> None:
 
 
 @command(pipelines, "describe")
-def describe_pipeline(cli: Cli, ref: Ref) -> None:
-    """Show a pipeline as a tree: its steps, what each is after, and how far it is."""
+def describe_pipeline(
+    cli: Cli,
+    ref: Ref,
+    svg: Annotated[bool, typer.Option("--svg", help="Print a picture of the graph as SVG.")] = False,
+) -> None:
+    """Show a pipeline as a tree: its steps, what each is after, and how far it is.
+
+    \b
+    Examples:
+      moorage pipelines describe train
+      moorage pipelines describe train --svg > train.svg
+    """
+    if svg:
+        print(cli.run(lambda client: client.draw_pipeline(ref)))
+        return
     _print(cli, cli.run(lambda client: client.get_pipeline(ref)), whole=True)
 
 

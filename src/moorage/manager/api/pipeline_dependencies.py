@@ -8,13 +8,22 @@ from typing import Protocol
 from moorage.common.model.paging import Paging
 from moorage.common.model.pipelines import PipelineSpec
 from moorage.manager.identity.scope import Scope
-from moorage.manager.workloads.pipeline_steps import Count, NewStep, StepRow, StoredPipeline
+from moorage.manager.workloads.pipeline_steps import Count, NewStep, OnceOnly, StepRow, StoredPipeline
 
 
 class Pipelines(Protocol):
     """A ``ref`` is a pipeline's id, else the name of the newest."""
 
-    async def create(self, scope: Scope, pipeline: PipelineSpec, steps: Sequence[NewStep]) -> str: ...
+    async def create(
+        self,
+        scope: Scope,
+        pipeline: PipelineSpec,
+        steps: Sequence[NewStep],
+        *,
+        once: OnceOnly | None,
+    ) -> str: ...
+
+    async def created_under(self, once: OnceOnly) -> str | None: ...
 
     async def add_runs(
         self, scope: Scope, before: StoredPipeline, steps: Sequence[NewStep], known: Mapping[int, str]

@@ -31,6 +31,7 @@ PIPELINE_ROUTES: tuple[Route, ...] = (
         status=201,
         location="/v1/pipelines/{id}",
         dry_run=PlannedPipeline,
+        idempotent=True,
         access="member",
     ),
     route(
@@ -50,6 +51,14 @@ PIPELINE_ROUTES: tuple[Route, ...] = (
         PipelineView,
         status=202,
         access="owner",
+    ),
+    route(
+        "GET",
+        f"{_PIPELINE}/graph.svg",
+        pipelines.draw_pipeline,
+        "Draw the graph of a pipeline, with the state of each step",
+        "image/svg+xml",
+        access="viewer",
     ),
     route(
         "GET",

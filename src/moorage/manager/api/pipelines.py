@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
+from aiohttp import web
 from pydantic import Field
 
 from moorage.common.model.errors import Conflict, Infeasible, InvalidInput, MoorageError, StoreUnavailable
@@ -24,8 +25,8 @@ from moorage.manager.api.idle import check_choice
 from moorage.manager.api.listing import PageQuery, order, paging
 from moorage.manager.api.route import Call, NoQuery
 from moorage.manager.api.stored_secrets import check_secrets
-from moorage.manager.workloads import pipelines, templates
-from moorage.manager.workloads.pipeline_steps import NewStep, StepRow, StoredPipeline
+from moorage.manager.workloads import pipeline_picture, pipelines, templates
+from moorage.manager.workloads.pipeline_steps import NewStep, OnceOnly, StepRow, StoredPipeline
 from moorage.manager.workloads.site_jobs import as_job
 
 _STOPPED_AT_ONCE = 100
@@ -46,7 +47,12 @@ class SubmitQuery(Model):
 
 
 async def submit(call: Call[PipelineSpec, SubmitQuery]) -> PipelineView | PlannedPipeline:
-    pipeline, deps = call.body, call.deps
+    pipeline, deps, key = call.body, call.deps, call.idempotency_key
+    once = OnceOnly.of(key, pipeline) if key and not call.query.dry_run else None
+    # Before the checks: what they say may have changed since the first request.
+    if once is not None and (before := await deps.store.pipelines.created_under(once)) is not None:
+        call.response_headers["Idempotent-Replayed"] = "true"
+        return await _view(call, await deps.store.pipelines.get(call.scope, before))
     steps = pipelines.check(pipeline)
     specs = await _resolved(call, steps)
     nodes = pipelines.graph(steps)
@@ -59,7 +65,7 @@ async def submit(call: Call[PipelineSpec, SubmitQuery]) -> PipelineView | Planne
         for step in pipeline.steps
     ]
     pipeline = pipeline.model_copy(update={"steps": pinned})
-    made = await deps.store.pipelines.create(call.scope, pipeline, new)
+    made = await deps.store.pipelines.create(call.scope, pipeline, new, once=once)
     return await _view(call, await deps.store.pipelines.get(call.scope, made))
 
 
@@ -78,6 +84,16 @@ async def list_pipelines(call: Call[None, PipelineQuery]) -> Page[PipelineView]:
 
 async def get_pipeline(call: Call[None, NoQuery]) -> PipelineView:
     return await _view(call, await call.deps.store.pipelines.get(call.scope, call.path("ref")))
+
+
+async def draw_pipeline(call: Call[None, NoQuery]) -> web.Response:
+    """Large ones are drawn in a thread."""
+    view = await _view(call, await call.deps.store.pipelines.get(call.scope, call.path("ref")))
+    return web.Response(
+        text=await asyncio.to_thread(pipeline_picture.svg, view),
+        content_type="image/svg+xml",
+        headers={"Content-Security-Policy": "default-src 'none'", "Cache-Control": "no-store"},
+    )
 
 
 async def stop_pipeline(call: Call[None, NoQuery]) -> PipelineView:

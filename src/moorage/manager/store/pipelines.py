@@ -17,7 +17,7 @@ from moorage.common.model.paging import FIRST, Paging
 from moorage.common.model.pipelines import PipelineSpec
 from moorage.common.model.status import Result, Status
 from moorage.manager.identity.scope import Scope
-from moorage.manager.store import new_sessions, rows
+from moorage.manager.store import new_sessions, rows, session_errors
 from moorage.manager.store.cursors import Listing
 from moorage.manager.store.database import Database
 from moorage.manager.store.new_sessions import NewSession
@@ -25,7 +25,7 @@ from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.schema import ID, TIME
 from moorage.manager.store.sessions import SessionStore
-from moorage.manager.workloads.pipeline_steps import Count, NewStep, StepRow, StoredPipeline
+from moorage.manager.workloads.pipeline_steps import Count, NewStep, OnceOnly, StepRow, StoredPipeline
 
 _COLUMNS = {"id": ID, "name": Text(), "project": Text(), "owner": Text(), "created_at": TIME}
 _LISTING = Listing(SQL["pipeline_list"], _COLUMNS, ("name", "created_at"), ("id",), "-created_at")
@@ -38,11 +38,35 @@ class PipelineStore:
         self._db, self._notifier, self._sessions = db, notifier, sessions
         self._clock, self._lost_grace_s = clock, lost_grace_s
 
-    async def create(self, scope: Scope, pipeline: PipelineSpec, steps: Sequence[NewStep]) -> str:
-        """Its id. Raises as ``add_runs``."""
+    async def create(
+        self,
+        scope: Scope,
+        pipeline: PipelineSpec,
+        steps: Sequence[NewStep],
+        *,
+        once: OnceOnly | None = None,
+    ) -> str:
+        """Its id. ``once``: if an earlier request has used its key, the id of what that one created.
+
+        Raises as ``add_runs``, and ``Conflict`` for a key that was used with another request."""
         pipeline_id = self._clock.new_id()
-        await self._write(scope, pipeline_id, pipeline, steps, {})
+        try:
+            await self._write(scope, pipeline_id, pipeline, steps, {}, once)
+        except Conflict:  # perhaps a request at the same moment used the key
+            if once is None or (before := await self.created_under(once)) is None:
+                raise
+            return before
         return pipeline_id
+
+    async def created_under(self, once: OnceOnly) -> str | None:
+        """Id of the pipeline that an earlier request under this key has created. Raises ``Conflict`` if the
+        key was used with another request."""
+        before = await self._db.fetchrow(SQL["pipeline_repeated"], once.key.scope, once.key.key)
+        if before is None:
+            return None
+        if before["pipeline_id"] is None or before["request_digest"] != once.digest:
+            raise session_errors.key_reused(once.key.key)
+        return str(before["pipeline_id"])
 
     async def add_runs(
         self, scope: Scope, before: StoredPipeline, steps: Sequence[NewStep], known: Mapping[int, str]
@@ -61,8 +85,11 @@ class PipelineStore:
         pipeline: PipelineSpec,
         steps: Sequence[NewStep],
         known: Mapping[int, str],
+        once: OnceOnly | None = None,
     ) -> None:
         new = [self._new(scope, one) for one in steps]
+        if once is not None:
+            new[0] = replace(new[0], idempotency_key=once.key, request_digest=once.digest)
         ids = {**known, **{one.position: made.id for one, made in zip(steps, new, strict=True)}}
         edges = [
             (made.id, ids[at], condition)

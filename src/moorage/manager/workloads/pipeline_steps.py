@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,6 +12,7 @@ from moorage.common.model.ids import SessionId
 from moorage.common.model.pipelines import PipelineSpec
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import Result, Status
+from moorage.manager.identity.keys import IdempotencyKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +27,20 @@ class NewStep:
     spec: SessionSpec
     template: str | None
     waits: Sequence[tuple[int, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class OnceOnly:
+    """Idempotency key of a submission, and the digest of the request under it."""
+
+    key: IdempotencyKey
+    digest: str
+
+    @classmethod
+    def of(cls, key: IdempotencyKey, request: PipelineSpec) -> OnceOnly:
+        """The order of fields makes no difference."""
+        plain = json.dumps(request.model_dump(mode="json", exclude_unset=True), sort_keys=True)
+        return cls(key, hashlib.sha256(plain.encode()).hexdigest())
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,7 @@ EXPECTED = {
     "/v1/secrets/{name}": {"put", "delete"},
     "/v1/pipelines": {"get", "post"},
     "/v1/pipelines/{ref}": {"get"},
+    "/v1/pipelines/{ref}/graph.svg": {"get"},
     "/v1/pipelines/{ref}/stop": {"post"},
     "/v1/pipelines/{ref}/retry": {"post"},
     "/v1/templates": {"get"},

@@ -3,6 +3,8 @@
 -- condition) may name a session of this statement; the caller has checked that there is no cycle. A name that is taken, and a
 -- step that another retry has run at this moment, fail the statement.
 --
+-- The first session holds the idempotency key of the pipeline. A key that was used fails the statement.
+--
 -- `problem`: why nothing was created: `group` or `type` of input `n`, or a quota. Pending dependents of what runs again
 -- ($33 earlier session, $34 its new run) wait for the new run.
 WITH input AS (
@@ -84,6 +86,9 @@ WITH input AS (
 ), logged AS (
     INSERT INTO session_history (session_id, revision, event, from_status, to_status, actor)
     SELECT i.id, 1, 'created', NULL, 'PENDING', i.created_by FROM input i WHERE NOT EXISTS (SELECT FROM refused)
+), keys_added AS (
+    INSERT INTO idempotency_keys (scope, key, request_digest, session_id)
+    SELECT i.scope, i.key, i.request_digest, i.id FROM input i WHERE i.key IS NOT NULL AND NOT EXISTS (SELECT FROM refused)
 ), steps_added AS (
     INSERT INTO pipeline_steps (pipeline_id, step, index, run, position, session_id)
     SELECT $30::uuid, i.step, i.index, i.run, i.position, i.id FROM input i WHERE NOT EXISTS (SELECT FROM refused)

@@ -1,0 +1,129 @@
+"""Picture of a pipeline as SVG: a box for each step, from left to right by the longest way to it. Pure.
+
+Elements of an array share one box. All text is escaped by the XML library, and the picture has neither
+scripts, styles nor links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from xml.etree import ElementTree
+
+from moorage.common.model.pipelines import After, StepState
+from moorage.common.views.pipelines import PipelineView, StepView
+
+_WIDTH, _HEIGHT, _GAP_X, _GAP_Y, _MARGIN = 180, 44, 70, 18, 16
+_LETTERS = 24  # that fit into a box
+_FILLS: Mapping[StepState, str] = {
+    StepState.PENDING: "#e5e7eb",
+    StepState.RUNNING: "#bfdbfe",
+    StepState.SUCCEEDED: "#bbf7d0",
+    StepState.FAILED: "#fecaca",
+    StepState.STOPPED: "#fde68a",
+    StepState.SKIPPED: "#ffffff",
+}
+_DASHES: Mapping[str, str] = {"failure": "6 4", "any": "2 4"}
+
+
+def svg(view: PipelineView) -> str:
+    """``view``: with its steps, each after those that it waits for."""
+    groups = {name: list(group) for name, group in groupby(view.steps, key=lambda step: step.name)}
+    after = {name: elements[0].after for name, elements in groups.items()}
+    places = _places(after)
+    width = max((x for x, _ in places.values()), default=0) + _WIDTH + _MARGIN
+    height = max((y for _, y in places.values()), default=0) + _HEIGHT + _MARGIN
+    root = ElementTree.Element(
+        "svg",
+        {
+            "xmlns": "http://www.w3.org/2000/svg",
+            "viewBox": f"0 0 {width} {height}",
+            "width": str(width),
+            "height": str(height),
+            "role": "img",
+            "font-family": "sans-serif",
+            "font-size": "12",
+        },
+    )
+    _child(root, "title", f"pipeline {view.name}: {view.state}")
+    for name, earlier in after.items():
+        for one in earlier:
+            _edge(root, one, places[one.step], places[name])
+    for name, elements in groups.items():
+        _box(root, name, elements, places[name])
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _places(after: Mapping[str, Sequence[After]]) -> dict[str, tuple[int, int]]:
+    """Upper left corner of each box."""
+    depths: dict[str, int] = {}
+    rows: dict[int, int] = {}
+    places = {}
+    for name, earlier in after.items():
+        depth = depths[name] = 1 + max((depths[one.step] for one in earlier), default=-1)
+        row = rows[depth] = rows.get(depth, -1) + 1
+        places[name] = _MARGIN + depth * (_WIDTH + _GAP_X), _MARGIN + row * (_HEIGHT + _GAP_Y)
+    return places
+
+
+def _edge(root: ElementTree.Element, after: After, start: tuple[int, int], end: tuple[int, int]) -> None:
+    (x1, y1), (x2, y2) = (start[0] + _WIDTH, start[1] + _HEIGHT // 2), (end[0], end[1] + _HEIGHT // 2)
+    bend = f"M{x1} {y1}C{x1 + _GAP_X // 2} {y1} {x2 - _GAP_X // 2} {y2} {x2} {y2}"
+    line = {"d": bend, "fill": "none", "stroke": "#6b7280"}
+    if after.on in _DASHES:
+        line["stroke-dasharray"] = _DASHES[after.on]
+    _child(_child(root, "path", "", line), "title", f"{after.step}: {after.on}")
+
+
+def _box(root: ElementTree.Element, name: str, elements: Sequence[StepView], place: tuple[int, int]) -> None:
+    x, y = place
+    states = [one.state for one in elements]
+    box = _child(root, "g", "")
+    _child(box, "title", f"{name}: {_progress(elements, states)}")
+    _child(
+        box,
+        "rect",
+        "",
+        {
+            "x": str(x), "y": str(y), "width": str(_WIDTH), "height": str(_HEIGHT), "rx": "6",
+            "fill": _FILLS[_worst(states)], "stroke": "#374151",
+        },
+    )  # fmt: skip
+    shown = name if len(name) <= _LETTERS else f"{name[: _LETTERS - 1]}…"
+    _child(box, "text", shown, {"x": str(x + 8), "y": str(y + 18), "fill": "#111827"})
+    _child(
+        box,
+        "text",
+        _progress(elements, states)[: _LETTERS + 4],
+        {"x": str(x + 8), "y": str(y + 35), "fill": "#374151", "font-size": "11"},
+    )
+
+
+def _worst(states: Sequence[StepState]) -> StepState:
+    """What an array is shown as: a failure before work before success."""
+    order = (
+        StepState.FAILED, StepState.STOPPED, StepState.RUNNING, StepState.PENDING, StepState.SKIPPED,
+        StepState.SUCCEEDED,
+    )  # fmt: skip
+    return next(state for state in order if state in states)
+
+
+def _progress(elements: Sequence[StepView], states: Sequence[StepState]) -> str:
+    first = elements[0]
+    if first.index is not None:
+        return f"{len(states)}: " + ", ".join(
+            f"{states.count(one)} {one}" for one in StepState if one in states
+        )
+    why = (
+        f" ({first.reason})" if first.state in (StepState.FAILED, StepState.SKIPPED) and first.reason else ""
+    )
+    return f"{first.state}{why}"
+
+
+def _child(
+    parent: ElementTree.Element, tag: str, text: str, attributes: Mapping[str, str] | None = None
+) -> ElementTree.Element:
+    child = ElementTree.SubElement(parent, tag, dict(attributes or {}))
+    # XML cannot hold most control characters, not even escaped.
+    child.text = "".join(letter if letter.isprintable() else "�" for letter in text) or None
+    return child
