@@ -6,7 +6,6 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 from tests.containers.images import PYTHON_IMAGE
 from tests.free_ports import free_port
@@ -36,21 +35,6 @@ from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.ids import KernelId
 from moorage.common.model.kernel import HpcJob
-
-
-class Harness(Protocol):
-    """A node. Each ``runtime()`` stands for an agent before or after a restart."""
-
-    def runtime(self) -> Runtime: ...
-
-    def launch(
-        self, *, run_s: float | None = None, code: int = 0, stubborn: bool = False, output: str = ""
-    ) -> Launch:
-        """A kernel that prints ``output``, runs ``run_s`` seconds (None: until it is stopped) and exits with
-        ``code``. ``stubborn``: it ignores SIGTERM."""
-        ...
-
-    async def close(self) -> None: ...
 
 
 class FakeHarness:

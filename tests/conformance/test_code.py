@@ -12,12 +12,12 @@ import pytest
 import pytest_asyncio
 from tests.conformance.code_sessions import CodeSession, environment, items_of, text_of, write_kernelspecs
 from tests.conformance.harnesses import ProcessHarness
-from tests.conformance.test_runtime import until
 
 from moorage.agent.runtimes.execution import ExecFailed
 from moorage.common.model.code_runs import MAX_OUTPUT_BYTES
 from moorage.common.model.errors import Conflict, InvalidInput, NotFound
 from moorage.common.model.status import ObservedState
+from moorage.testing.runtime_conformance import until
 
 # A code kernel takes a second of CPU to start: the tests share one.
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.xdist_group("code")]

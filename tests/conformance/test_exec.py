@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.conformance.harnesses import FakeHarness, Harness, ProcessHarness
-from tests.conformance.test_runtime import eventually, harness, until
+import pytest_asyncio
+from tests.conformance.harnesses import FakeHarness, ProcessHarness
+from tests.conformance.test_runtime import new_harness
 
 from moorage.agent.runtimes import Handle, Runtime, procfs
 from moorage.agent.runtimes.execution import NOT_FOUND, STDERR, STDOUT, Command, ExecFailed, Execution
 from moorage.common.model.status import ObservedState as S
+from moorage.testing import RuntimeHarness as Harness
+from moorage.testing.runtime_conformance import eventually, until, used
 
-__all__ = ["harness"]
+__all__ = ["new_harness"]
 _PRELUDE = "import os, signal, sys, time\nwrite = lambda fd, text: os.write(fd, text.encode())\n"
 _SIZE = "write(1, '%d %d\\n' % os.get_terminal_size()[::-1])\n"
 PROGRAMS = {
@@ -30,6 +34,12 @@ PROGRAMS = {
     "sleep": "time.sleep(3600)",
     "ignores-hup": "signal.signal(signal.SIGHUP, signal.SIG_IGN)\nwrite(1, 'up\\n')\ntime.sleep(3600)",
 }
+
+
+@pytest_asyncio.fixture
+async def harness(new_harness: Harness) -> AsyncIterator[Harness]:
+    async with used(new_harness):
+        yield new_harness
 
 
 def command_line(harness: Harness, program: str, *arguments: str) -> tuple[str, ...]:

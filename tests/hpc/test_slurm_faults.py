@@ -18,8 +18,8 @@ from moorage.agent.runtimes import CreateFailed, Handle, Launch, Runtime, Runtim
 from moorage.agent.runtimes.base import PORT_TOKEN
 from moorage.common.model.kernel import HpcJob
 from moorage.common.model.status import ObservedState as S
+from moorage.testing.runtime_conformance import eventually, until
 from tests.conformance.harnesses import SlurmHarness
-from tests.conformance.test_runtime import eventually, until
 from tests.hpc.slurm import SlurmCluster
 
 pytestmark = pytest.mark.hpc

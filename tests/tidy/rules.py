@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Callable, Collection, Iterator
 from functools import lru_cache
 
-from moorage.common.model.runtimes import ISOLATION_OF, RUNTIMES
+from moorage.common.model.runtimes import RUNTIMES, isolated_name
 
 Rule = Callable[[str, str], list[str]]
 
@@ -43,6 +43,10 @@ CATCH_ALL = {
         "src/moorage/manager/selector_plugins.py",
         "load",
     ): "a third-party module: one that cannot be imported refuses with a reason",
+    (
+        "src/moorage/agent/runtimes/plugins.py",
+        "load",
+    ): "a third-party module: one that cannot be imported is named, with its package",
     **{
         ("src/moorage/agent/devices/plugins.py", name): "a vendor's failure affects only its own devices"
         for name in ("_call", "installed_vendors")
@@ -322,7 +326,7 @@ def runtime_names(path: str, text: str) -> list[str]:
     """Everything else asks for a trait of a runtime, never for its name."""
     if not _ours(path) or path.startswith(NAMES_RUNTIMES):
         return []
-    names = RUNTIMES.keys() | ISOLATION_OF.keys()
+    names = RUNTIMES.keys() | set(filter(None, map(isolated_name, RUNTIMES)))
     return [
         f"line {_line(node)}: names the runtime {node.value!r}; ask for a trait in common/model/runtimes.py"
         for node in _nodes(text)

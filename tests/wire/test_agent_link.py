@@ -22,7 +22,7 @@ from moorage.common.link.messages import LogRequest
 from moorage.common.model.ids import KernelId
 from moorage.common.model.kernel import DeviceGrant
 from moorage.common.model.reasons import Reason
-from moorage.common.model.runtimes import ISOLATION_OF
+from moorage.common.model.runtimes import unisolated
 from moorage.common.model.status import ObservedState as S
 from moorage.common.model.status import SessionType
 from moorage.demo.model import write_tiny_gguf
@@ -77,7 +77,7 @@ async def test_first_report_describes_the_agent(manager: h.FakeManager, tmp_path
     assert (report.info.agent_id, report.orders_generation, report.kernels) == ("one", 0, ())
     assert report.info.labels == {"rack": "7"}
     # Whether it isolates processes depends on the machine.
-    assert [name for name in report.info.runtimes if name not in ISOLATION_OF] == ["process", "fake"]
+    assert [name for name in report.info.runtimes if not unisolated(name)] == ["process", "fake"]
     assert {"llamacpp", "custom"} <= set(report.info.engines)
     gpus = [offer for offer in report.info.offers if offer.slot == "cuda.device"]
     assert [(gpu.capacity, gpu.healthy) for gpu in gpus] == [(1000, True)] * 2

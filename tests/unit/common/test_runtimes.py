@@ -10,15 +10,18 @@ from pydantic import ValidationError
 
 from moorage.common.config.settings import AgentSettings
 from moorage.common.model.hpc_options import HpcOptions, SiteJob
+from moorage.common.model.runtime_choice import RuntimeChoice
 from moorage.common.model.runtimes import (
     DEFAULT_RUNTIME,
     IMAGE_RUNTIME,
-    ISOLATED_AS,
     RUNTIMES,
     RuntimeName,
-    SiteRuntimeName,
+    is_custom,
+    isolated_name,
     offered_runtimes,
     required_runtime,
+    traits_of,
+    unisolated,
 )
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.views.endpoints import EndpointPatch
@@ -35,7 +38,6 @@ def choices(annotation: Any) -> frozenset[Any]:
 
 def test_names_are_those_of_the_table() -> None:
     assert set(get_args(RuntimeName)) == set(RUNTIMES)
-    assert set(get_args(SiteRuntimeName)) == {name for name in RUNTIMES if RUNTIMES[name].site_jobs}
     assert AgentSettings(runtimes=tuple(RUNTIMES)).runtimes == tuple(RUNTIMES)
 
 
@@ -46,11 +48,26 @@ def test_fields_of_jobs_are_known_to_a_runtime_for_sites() -> None:
 
 
 def test_what_agents_offer_is_named_by_the_table() -> None:
-    assert offered_runtimes(["slurm", "isolated-process", "from-the-future", "docker"]) == [
-        "process",
-        "docker",
-        "slurm",
-    ]
+    offered = ["slurm", "custom:b", "isolated-process", "from-the-future", "docker", "isolated-custom:a"]
+    assert offered_runtimes(offered) == ["process", "docker", "slurm", "custom:a", "custom:b"]
+
+
+@pytest.mark.parametrize(
+    "name", ["custom:", "custom:-a", "custom:a-", "custom:A", "custom:a b", f"custom:{'a' * 41}"]
+)
+def test_name_of_a_plug_in_is_a_word(name: str) -> None:
+    assert not is_custom(name)
+    with pytest.raises(ValidationError, match="custom:NAME"):
+        SessionSpec.model_validate({"command": ["x"], "runtime": name})
+
+
+def test_members_need_an_agent_that_isolates_the_kernels_of_a_plug_in() -> None:
+    assert SessionSpec(command=["x"], runtime="custom:nice").runtime == "custom:nice"
+    assert required_runtime("custom:nice", isolated=False) == "custom:nice"
+    isolated = required_runtime("custom:nice", isolated=True)
+    assert isolated not in ("custom:nice", *RUNTIMES)
+    assert unisolated(isolated) == "custom:nice"
+    assert traits_of("custom:nice").isolated_as == isolated
 
 
 @pytest.mark.parametrize("name", RUNTIMES)
@@ -84,7 +101,7 @@ def test_defaults() -> None:
 @pytest.mark.parametrize("name", [*RUNTIMES, "of-a-newer-release"])
 def test_only_processes_of_the_node_are_isolated_on_demand(name: str) -> None:
     assert required_runtime(name, isolated=False) == name
-    assert required_runtime(name, isolated=True) == ISOLATED_AS.get(name, name)
+    assert required_runtime(name, isolated=True) == (isolated_name(name) or name)
 
 
 def test_patch_of_an_endpoint_takes_what_its_spec_takes() -> None:
@@ -92,7 +109,8 @@ def test_patch_of_an_endpoint_takes_what_its_spec_takes() -> None:
     fields, patch = EndpointSpec.model_fields, EndpointPatch.model_fields
     taken = {name: choices(field.annotation) for name, field in patch.items() if name in fields}
     allowed = {name: choices(fields[name].annotation) for name in taken}
-    assert {name for name, values in allowed.items() if values} >= {"engine", "runtime", "overlap"}
+    assert {name for name, values in allowed.items() if values} >= {"engine", "overlap"}
+    assert patch["runtime"].annotation == RuntimeChoice | None
     assert taken == allowed
 
 

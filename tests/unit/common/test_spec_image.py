@@ -33,7 +33,10 @@ def test_image_references_are_accepted(image: str) -> None:
         ({"runtime": "docker", "image": "a@sha256:1"}, "image"),
         ({"runtime": "docker", "image": "a" * 513}, "image"),
         ({"runtime": "docker", "image": ""}, "image"),
-        ({"runtime": "podman", "image": "python"}, "'process', 'docker', 'slurm', 'heappe' or 'fake'"),
+        (
+            {"runtime": "podman", "image": "python"},
+            "'process', 'docker', 'slurm', 'heappe', 'fake' or 'custom:NAME'",
+        ),
     ],
 )
 def test_invalid_images_are_refused(given: dict[str, Any], message: str) -> None:

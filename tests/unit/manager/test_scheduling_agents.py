@@ -10,7 +10,7 @@ from planner_builders import cluster, hold, make_plan, node, placements, session
 
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
-from moorage.common.model.runtimes import ISOLATION_OF, required_runtime
+from moorage.common.model.runtimes import required_runtime
 from moorage.manager.scheduling import AgentState, DeviceState, Pending
 from moorage.manager.scheduling.core.messages import refusal_message
 from moorage.manager.scheduling.core.model import Running
@@ -31,7 +31,9 @@ def busy_gpus(name: str, cpu: int, busy: int) -> AgentState:
 
 def test_member_is_placed_only_where_processes_are_isolated() -> None:
     plain = node("plain")
-    capable = replace(node("capable"), runtimes=frozenset({"process", *ISOLATION_OF}))
+    capable = replace(
+        node("capable"), runtimes=frozenset({"process", required_runtime("process", isolated=True)})
+    )
     containers = replace(node("containers"), runtimes=frozenset({"docker"}))
     member = replace(session("s"), runtime=required_runtime("process", isolated=True))
     assert placements(make_plan([plain, capable], [member])) == {"s": ["capable"]}
@@ -46,6 +48,9 @@ def test_member_is_placed_only_where_processes_are_isolated() -> None:
     assert hold(make_plan([plain, full], [member]), "s").reason is Reason.INSUFFICIENT_RESOURCES
     assert hold(make_plan([containers], [member]), "s").reason is Reason.NO_ELIGIBLE_AGENT
     assert required_runtime("docker", isolated=True) == "docker"
+    plugin = replace(node("plugin"), runtimes=frozenset({"custom:nice"}))
+    theirs = replace(session("t"), runtime=required_runtime("custom:nice", isolated=True))
+    assert hold(make_plan([plugin], [theirs]), "t").reason is Reason.NOT_ISOLATED
 
 
 MANY = [node(f"i-{n:03}", cpu=8) for n in range(10)]

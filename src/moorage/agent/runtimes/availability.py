@@ -14,17 +14,18 @@ UNAVAILABLE_AFTER_S = 60.0
 
 class RuntimeAvailability:
     """Tracks whether a runtime is offered: while it answers and for ``UNAVAILABLE_AFTER_S`` after that, but
-    not while it refuses new kernels."""
+    not while it refuses new kernels. ``isolates``: whether it takes kernels of any user, as of its last
+    answer."""
 
     def __init__(self, runtime: Runtime, clock: Clock) -> None:
         self._runtime, self._clock = runtime, clock
         self._answered_at: float | None = None
-        self.offered, self._last_warning = False, ""
+        self.offered, self.isolates, self._last_warning = False, False, ""
 
     async def check(self) -> None:
         now, name = self._clock.monotonic(), self._runtime.name
         try:
-            await self._runtime.probe()
+            isolation = await self._runtime.probe()
         except RuntimeFailed as error:
             if not error.is_refusal:
                 if self._answered_at is None or now - self._answered_at < UNAVAILABLE_AFTER_S:
@@ -40,4 +41,4 @@ class RuntimeAvailability:
         else:
             if not self.offered:
                 log.info("a runtime is available", runtime=name)
-            self._answered_at, self.offered = now, True
+            self._answered_at, self.offered, self.isolates = now, True, isolation.isolates

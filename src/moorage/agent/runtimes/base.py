@@ -1,14 +1,14 @@
 """Interface of a runtime, which runs kernels as processes, containers or HPC jobs.
 
-The conformance suite in ``tests/conformance/test_runtime.py`` defines the behaviour in detail; every runtime
-passes it.
+The conformance suite in ``moorage.testing.runtime_conformance`` defines the behaviour in detail; every
+runtime passes it.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from moorage.agent.runtimes.execution import Command, Copy, Execution
 from moorage.common.model.errors import MoorageError
@@ -361,6 +361,13 @@ class Runtime(Protocol):
 
         Raises ``ExecFailed`` if the kernel is not running, and ``RuntimeFailed`` without an answer."""
         ...
+
+
+@runtime_checkable
+class Closable(Protocol):
+    """Runtime with connections or processes to close when its agent ends. Its kernels keep running."""
+
+    def close(self) -> Awaitable[None] | None: ...
 
 
 class BatchRuntime(Runtime, Protocol):

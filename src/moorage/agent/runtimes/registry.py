@@ -3,65 +3,41 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import structlog
 
+from moorage.agent.runtimes import plugins
 from moorage.agent.runtimes.availability import RuntimeAvailability
-from moorage.agent.runtimes.base import BatchRuntime, Runtime, RuntimeFailed
-from moorage.agent.runtimes.docker.availability import collect_images, docker_runtime
-from moorage.agent.runtimes.fake import FakeRuntime
+from moorage.agent.runtimes.base import BatchRuntime, Closable, Runtime, RuntimeFailed
+from moorage.agent.runtimes.plugins import AgentParts, RuntimePlugin
 from moorage.agent.runtimes.process import ProcessRuntime
-from moorage.agent.runtimes.process.isolation import describe, rules_of
+from moorage.agent.runtimes.process.isolation import describe
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import ConfigError
 from moorage.common.model.kernel import DoubtfulJob, SiteNodes
-from moorage.common.model.runtimes import ISOLATED_AS
+from moorage.common.model.runtimes import isolated_name
 
 if TYPE_CHECKING:
     from moorage.common.config.settings import AgentSettings
 
 log = structlog.get_logger("moorage.agent.runtimes")
-_DOCKER_GC_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class AgentParts:
-    """What runtimes are made of. ``state``: the agent's own directory; ``identity`` belongs to it, and no
-    other agent has it."""
-
-    settings: AgentSettings
-    state: Path
-    logs: LogStore
-    clock: Clock
-    identity: str
-
-
-def _slurm(parts: AgentParts) -> BatchRuntime:
-    from moorage.agent.runtimes.slurm.construction import slurm_runtime
-
-    return slurm_runtime(parts.settings, parts.state, parts.logs, parts.clock, parts.identity)
-
-
-def _heappe(parts: AgentParts) -> BatchRuntime:
-    from moorage.agent.runtimes.heappe.construction import heappe_runtime
-
-    return heappe_runtime(parts.settings, parts.state, parts.logs, parts.clock, parts.identity)
-
-
-# Constructors of the runtimes that submit jobs to a site. They may block, and import their client when
-# called.
-BATCH: dict[str, Callable[[AgentParts], BatchRuntime]] = {"slurm": _slurm, "heappe": _heappe}
+# Kernels of these are looked for on every node, whether or not the agent offers the runtime.
+ON_NODES = ("process", "fake", "docker")
 
 
 class RuntimeRegistry:
     """``known``: every runtime that may have kernels here, offered or not. ``offered``: the names of those
-    that take new ones, as of the last ``refresh``. ``loops``: name, tick and interval of their upkeep."""
+    that take new ones, as of the last ``refresh``. ``loops``: name, tick and interval of their upkeep.
+    ``process``: on every agent, offered or not; set by ``start``."""
+
+    process: ProcessRuntime
 
     def __init__(
         self, settings: AgentSettings, state: Path, home: Path, logs: LogStore, clock: Clock
@@ -74,38 +50,31 @@ class RuntimeRegistry:
         self._availability: dict[str, RuntimeAvailability] = {}
         self._isolation_problem = ""
         self._sites: list[BatchRuntime] = []
-        self.process = ProcessRuntime(
-            state,
-            logs,
-            log_max_bytes=settings.log_max_bytes,
-            log_keep_files=settings.log_keep_files,
-            isolation=rules_of(settings, home),
-        )
 
     async def start(self, stack: AsyncExitStack, identity: str) -> None:
         """Register the runtimes; ``stack`` closes them. ``identity``: see ``AgentParts``. Raises
         ``ConfigError``, ``StartupError``, and ``OSError``."""
-        stack.callback(self.process.close)
-        if sites := self._batch_runtimes():
-            parts = AgentParts(self._settings, self._state, self._logs, self._clock, identity)
-            for name in sites:
-                site = await asyncio.to_thread(BATCH[name], parts)
-                self._register(site)
-                self._sites.append(site)
-                stack.push_async_callback(site.close)
-            return
-        for runtime in (self.process, FakeRuntime(self._logs)):
-            try:
-                await runtime.probe()
-            except RuntimeFailed as error:
-                log.warning("a runtime cannot be used here", runtime=runtime.name, why=str(error))
-            else:
-                self.known[runtime.name] = runtime
-        docker = await asyncio.to_thread(docker_runtime, self._settings, self._state, self._logs, self._clock)
-        if docker is not None:
-            self._register(docker)
-            stack.push_async_callback(docker.close)
-        self.loops.append(("agent.docker-gc", lambda: collect_images(docker), _DOCKER_GC_S))
+        chosen = self._load()
+        parts = AgentParts(self._settings, self._state, self._home, self._logs, self._clock, identity)
+        own = ProcessRuntime.name
+        self.process = cast(ProcessRuntime, await self._create(own, plugins.load(own), parts))
+        stack.push_async_callback(_close, self.process)
+        for name, plugin in chosen.items():
+            runtime = self.process if name == own else await self._create(name, plugin, parts)
+            if plugin.upkeep is not None:
+                interval_s, tick = plugin.upkeep
+                self.loops.append((f"agent.{name}-upkeep", partial(tick, runtime), interval_s))
+            if runtime is None:
+                continue
+            if plugin.in_agent:
+                await self._probe_once(runtime)
+                continue
+            # Registered even while it does not answer: its kernels are kept, and found once it does.
+            self.known[name] = runtime
+            self._availability[name] = RuntimeAvailability(runtime, self._clock)
+            if plugin.site:
+                self._sites.append(cast(BatchRuntime, runtime))
+            stack.push_async_callback(_close, runtime)
 
     async def refresh(self) -> tuple[str, ...]:
         """The runtimes that are offered now, with those that isolate their kernels."""
@@ -114,10 +83,8 @@ class RuntimeRegistry:
         withdrawn = {name for name, runtime in self._availability.items() if not runtime.offered}
         withdrawn |= self.known.keys() - set(self._settings.runtimes)
         self.offered = tuple(name for name in self.known if name not in withdrawn)
-        isolating = [ISOLATED_AS[name] for name in self.offered if name in ISOLATED_AS]
-        if isolating and await self._isolates():
-            return (*self.offered, *isolating)
-        return self.offered
+        isolating = [isolated for name in self.offered if (isolated := await self._isolated(name))]
+        return (*self.offered, *isolating)
 
     def with_leases(self) -> tuple[str, ...]:
         """The offered runtimes whose kernels end by their lease, even if the agent is dead."""
@@ -140,21 +107,43 @@ class RuntimeRegistry:
         """Whose processes run how on this node; "" if it runs none."""
         return describe(self._settings, self._isolation_problem)
 
-    def _batch_runtimes(self) -> list[str]:
-        batch: list[str] = [name for name in self._settings.runtimes if name in BATCH]
-        others = [name for name in self._settings.runtimes if name not in BATCH]
-        if batch and others:
+    def _load(self) -> dict[str, RuntimePlugin]:
+        """The plug-ins of the runtimes to register, by name. Raises ``ConfigError``."""
+        chosen = {name: plugins.load(name) for name in self._settings.runtimes}
+        plugins.check_sections(self._settings.plugins, chosen)
+        sites = [name for name, plugin in chosen.items() if plugin.site]
+        others = [name for name, plugin in chosen.items() if not plugin.site]
+        if sites and others:
             raise ConfigError(
-                f"agent.runtimes names {', '.join(batch)}, which submits jobs to a site, and "
+                f"agent.runtimes names {', '.join(sites)}, which submits jobs to a site, and "
                 f"{', '.join(others)}, which runs on this node",
                 next_step="run one agent for each, with different agent.id and MOORAGE_HOME",
             )
-        return batch
+        return chosen if sites else {name: plugins.load(name) for name in ON_NODES} | chosen
 
-    def _register(self, runtime: Runtime) -> None:
-        """Registered even while it does not answer: its kernels are kept, and found once it does."""
-        self.known[runtime.name] = runtime
-        self._availability[runtime.name] = RuntimeAvailability(runtime, self._clock)
+    async def _create(self, name: str, plugin: RuntimePlugin, parts: AgentParts) -> Runtime | None:
+        settings = plugins.settings_of(name, plugin, self._settings.plugins)
+        runtime = await asyncio.to_thread(plugin.create, parts, settings)
+        if runtime is not None:
+            plugins.check_built(name, plugin, runtime)
+        return runtime
+
+    async def _probe_once(self, runtime: Runtime) -> None:
+        try:
+            await runtime.probe()
+        except RuntimeFailed as error:
+            log.warning("a runtime cannot be used here", runtime=runtime.name, why=str(error))
+        else:
+            self.known[runtime.name] = runtime
+
+    async def _isolated(self, name: str) -> str:
+        """What the agent offers beside an offered runtime; "" if it does not isolate its kernels."""
+        isolated = isolated_name(name)
+        if not isolated:
+            return ""
+        if (availability := self._availability.get(name)) is not None:
+            return isolated if availability.isolates else ""
+        return isolated if await self._isolates() else ""
 
     async def _isolates(self) -> bool:
         isolation = await self.process.check()
@@ -163,3 +152,9 @@ class RuntimeRegistry:
             if isolation.detail:
                 log.warning("processes of members are refused here", why=isolation.detail)
         return isolation.isolates
+
+
+async def _close(runtime: Runtime) -> None:
+    closing = runtime.close() if isinstance(runtime, Closable) else None
+    if inspect.isawaitable(closing):
+        await closing

@@ -15,7 +15,7 @@ from moorage.common.config.console_settings import ConsoleSettings
 from moorage.common.config.site_settings import HeappeSettings, SlurmSettings
 from moorage.common.model.addresses import AddressRule, split_address, split_addresses
 from moorage.common.model.errors import InvalidInput
-from moorage.common.model.runtimes import RuntimeName
+from moorage.common.model.runtime_choice import RuntimeChoice
 from moorage.common.model.slots import parse_size
 
 
@@ -231,7 +231,7 @@ class AgentSettings(SlurmSettings, HeappeSettings, Section):
     """Maximum number of concurrent kernels. None: limited by resources only."""
     port_range: PortRange = "21000-21999"
     """Port range for kernels."""
-    runtimes: Annotated[tuple[RuntimeName, ...], Field(min_length=1)] = (
+    runtimes: Annotated[tuple[RuntimeChoice, ...], Field(min_length=1)] = (
         "process",
         "docker",
         "fake",
@@ -321,6 +321,8 @@ class AgentSettings(SlurmSettings, HeappeSettings, Section):
     without using a retry. Otherwise kernels run on, and the next start adopts them."""
     labels: dict[str, str] = {}
     """Labels of this node, which sessions may require."""
+    plugins: dict[str, dict[str, Any]] = Field({}, repr=False)
+    """Settings of the runtimes custom:NAME, in sections [agent.plugins.NAME]."""
     sites: dict[str, dict[str, Any]] = Field({}, repr=False)
     """Sites that this process submits jobs to, each as an agent of its own, in sections [agent.sites.NAME]. A
     site has id, runtimes, resource_group, address, port_range, labels, and the settings that begin with

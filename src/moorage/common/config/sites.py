@@ -18,7 +18,7 @@ from moorage.common.config.required import MISSING
 from moorage.common.config.settings import AgentSettings
 from moorage.common.config.site_settings import HeappeSettings, SlurmSettings
 from moorage.common.model.errors import ConfigError
-from moorage.common.model.runtimes import RUNTIMES
+from moorage.common.model.runtimes import RUNTIMES, traits_of
 
 SECRET = "heappe_secret"
 _KEYS = (
@@ -93,13 +93,13 @@ def _explain(site: str, problem: Any) -> str:
 
 def _check_runtimes(name: str, settings: AgentSettings) -> None:
     known = [runtime for runtime, traits in RUNTIMES.items() if traits.settings]
-    if others := [runtime for runtime in settings.runtimes if not RUNTIMES[runtime].settings]:
+    if others := [runtime for runtime in settings.runtimes if not traits_of(runtime).settings]:
         raise ConfigError(
             f"agent.sites.{name}.runtimes has {', '.join(others)}; a site has {' or '.join(known)}",
             next_step=f'write runtimes = ["{known[-1]}"] in [agent.sites.{name}], or in [agent] for all',
         )
     for runtime in settings.runtimes:
-        check = MISSING.get(RUNTIMES[runtime].settings)
+        check = MISSING.get(traits_of(runtime).settings)
         if check is not None and (missing := check(settings)):
             raise ConfigError(
                 f"the runtime {runtime} needs {', '.join(f'agent.sites.{name}.{key}' for key in missing)}",
@@ -113,7 +113,7 @@ def _conflicts(one: str, mine: AgentSettings, other: str, theirs: AgentSettings)
             f"agent.sites.{one}.id and agent.sites.{other}.id are both {mine.id!r}",
             next_step="give each site an id of its own, or none",
         )
-    both = {RUNTIMES[runtime].settings for runtime in set(mine.runtimes) & set(theirs.runtimes)}
+    both = {traits_of(runtime).settings for runtime in set(mine.runtimes) & set(theirs.runtimes)}
     shared = mine.heappe_shared_account and theirs.heappe_shared_account
     if "heappe_" in both and not shared and _account(mine) == _account(theirs):
         user = "one token" if mine.heappe_auth == "bearer" else f"heappe_user = {mine.heappe_user!r}"

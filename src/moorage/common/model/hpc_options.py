@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field
 
 from moorage.common.model.base import Model, Seconds
 from moorage.common.model.errors import MoorageError
-from moorage.common.model.runtimes import SiteRuntimeName
+from moorage.common.model.runtime_choice import SiteRuntimeChoice
 from moorage.common.model.slots import parse_size
 from moorage.common.model.spec_fields import Word
 
@@ -41,7 +41,7 @@ class SiteJob(Model):
 class HpcOptions(SiteJob):
     """Makes a resource group one of kind hpc: its sessions run as jobs of a site."""
 
-    runtime: SiteRuntimeName = Field(description="Runtime of the agents of the group.")
+    runtime: SiteRuntimeChoice = Field(description="Runtime of the agents of the group.")
     walltime_s: Seconds = Field(description="Runtime that jobs ask for, in seconds.")
     queue_timeout_s: Seconds = Field(
         604_800, description="Maximum time of a job in the queue of the site, in seconds."

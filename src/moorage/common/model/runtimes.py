@@ -2,18 +2,19 @@
 
 Whoever needs to know something about a runtime reads a trait here, and never compares names. What the
 runtimes of an agent can do is theirs to tell: ``Capabilities`` in ``moorage.agent.runtimes``.
+
+A runtime of another package is named ``custom:NAME``; the manager learns of it when an agent offers it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
 RuntimeName = Literal["process", "docker", "slurm", "heappe", "fake"]
-# Those with ``RuntimeTraits.site_jobs``.
-SiteRuntimeName = Literal["slurm", "heappe", "fake"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,21 +52,55 @@ RUNTIMES: Mapping[RuntimeName, RuntimeTraits] = MappingProxyType(
 DEFAULT_RUNTIME: RuntimeName = "process"
 # For a spec that names an image and no runtime.
 IMAGE_RUNTIME: RuntimeName = next(name for name, traits in RUNTIMES.items() if traits.images)
-
 # Traits by name, for placement. Agents may offer names that are not in the table.
 WITH_IMAGES: frozenset[str] = frozenset(name for name, traits in RUNTIMES.items() if traits.images)
-ISOLATED_AS: Mapping[str, str] = {
-    name: traits.isolated_as for name, traits in RUNTIMES.items() if traits.isolated_as
-}
-ISOLATION_OF: Mapping[str, str] = {isolated: name for name, isolated in ISOLATED_AS.items()}
+
+# Begins the name of a runtime that another package brings.
+CUSTOM = "custom:"
+_CUSTOM_NAME = re.compile(r"custom:[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
+_ISOLATED = "isolated-"
 
 
-def offered_runtimes(offered: Iterable[str]) -> list[RuntimeName]:
-    """Those of the table among what agents offer, isolated or not, in the table's order."""
-    names = {ISOLATION_OF.get(name, name) for name in offered}
-    return [name for name in RUNTIMES if name in names]
+def is_runtime(name: str) -> bool:
+    """Whether it is a name of the table or of a plug-in, installed anywhere or not."""
+    return name in RUNTIMES or is_custom(name)
+
+
+def is_custom(name: str) -> bool:
+    return _CUSTOM_NAME.fullmatch(name) is not None
+
+
+def traits_of(name: str) -> RuntimeTraits:
+    """Raises ``KeyError`` for what is not a name of a runtime.
+
+    Nothing is known of a plug-in before an agent is asked. Until an agent says that it isolates kernels, they
+    are taken for processes of the agent's user."""
+    if is_custom(name):
+        return RuntimeTraits(isolated_as=f"{_ISOLATED}{name}", site_jobs=True)
+    return _BY_NAME[name]
+
+
+def offered_runtimes(offered: Iterable[str]) -> list[str]:
+    """The runtimes among what agents offer, isolated or not: those of the table in its order, then those of
+    plug-ins."""
+    names = {unisolated(name) or name for name in offered}
+    return [*(name for name in RUNTIMES if name in names), *sorted(filter(is_custom, names))]
 
 
 def required_runtime(runtime: str, isolated: bool) -> str:
     """What an agent must offer for a kernel of this runtime. ``isolated``: see ``KernelSpec``."""
-    return ISOLATED_AS.get(runtime, runtime) if isolated else runtime
+    return (isolated and isolated_name(runtime)) or runtime
+
+
+def isolated_name(runtime: str) -> str:
+    """What an agent offers beside the runtime if it isolates its kernels; "" if it need not say so."""
+    return traits_of(runtime).isolated_as if is_runtime(runtime) else ""
+
+
+def unisolated(offered: str) -> str:
+    """The runtime whose ``isolated_name`` this is; "" for any other name."""
+    name = offered.removeprefix(_ISOLATED)
+    return name if name != offered and isolated_name(name) == offered else ""
+
+
+_BY_NAME: Mapping[str, RuntimeTraits] = {str(name): traits for name, traits in RUNTIMES.items()}

@@ -23,7 +23,8 @@ from moorage.common.model.idle import IdleChoice
 from moorage.common.model.kernel import WITH_DEFAULT_IMAGE
 from moorage.common.model.labels import UserLabels
 from moorage.common.model.reuse import ReusePolicy
-from moorage.common.model.runtimes import DEFAULT_RUNTIME, IMAGE_RUNTIME, RUNTIMES, RuntimeName
+from moorage.common.model.runtime_choice import RuntimeChoice
+from moorage.common.model.runtimes import DEFAULT_RUNTIME, IMAGE_RUNTIME, traits_of
 from moorage.common.model.service_ports import ServicePort
 from moorage.common.model.serving import Adapter, Autoscale, ModelLimits, Rollout, Routing
 from moorage.common.model.spec_fields import Env, Image, Resources, check_env
@@ -87,10 +88,10 @@ class Workload(Model):
     secret_env: Annotated[dict[str, Name], AfterValidator(check_env)] = Field(
         {}, description="Variables whose values are stored secrets of the project: {variable: secret}."
     )
-    runtime: RuntimeName = Field(
+    runtime: RuntimeChoice = Field(
         DEFAULT_RUNTIME,
-        description="Runtime on the node. docker requires `image`, except for engine vllm. Resource groups "
-        "of kind hpc have their own.",
+        description="Runtime on the node. docker requires `image`, except for engine vllm; custom:NAME is "
+        "one of a plug-in. Resource groups of kind hpc have their own.",
     )
     image: Image | None = Field(
         None,
@@ -145,7 +146,7 @@ class Workload(Model):
 
     @model_validator(mode="after")
     def _check_engine(self) -> Self:
-        images = RUNTIMES[self.runtime].images
+        images = traits_of(self.runtime).images
         if images and not self.image and self.engine not in WITH_DEFAULT_IMAGE:
             raise ValueError(f"runtime {self.runtime!r} requires `image`")
         if self.image and not images:
@@ -255,7 +256,7 @@ class SessionSpec(Workload):
         if wrong := service_ports.find_problem(port.declared() for port in self.ports):
             raise ValueError(f"ports: {wrong}")
         named = next((port for port in self.ports if port.port), None)
-        if named is not None and not RUNTIMES[self.runtime].own_network:
+        if named is not None and not traits_of(self.runtime).own_network:
             raise ValueError(
                 f"ports: {named.name!r} sets port {named.port}, but runtime {self.runtime!r} shares the "
                 f"ports of the node: leave it out and let the program listen on `{{port:{named.name}}}`"
@@ -286,7 +287,7 @@ class SessionSpec(Workload):
         if self.engine != "custom":
             raise ValueError(f"engine {self.engine!r} runs as one kernel; `cluster` requires engine 'custom'")
         sub = self.cluster.sub
-        if sub is not None and sub.image is not None and not RUNTIMES[self.runtime].images:
+        if sub is not None and sub.image is not None and not traits_of(self.runtime).images:
             raise ValueError(f"`cluster.sub.image` requires runtime {IMAGE_RUNTIME!r}, not {self.runtime!r}")
         if sub is not None and sub.command and not sub.command[0]:
             raise ValueError("the first element of `cluster.sub.command` is empty; it must be a program")

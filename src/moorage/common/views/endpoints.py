@@ -9,7 +9,7 @@ from pydantic import Field, PlainSerializer
 
 from moorage.common.model.labels import LabelChanges, UserLabels
 from moorage.common.model.reasons import Reason
-from moorage.common.model.runtimes import RuntimeName
+from moorage.common.model.runtime_choice import RuntimeChoice
 from moorage.common.model.spec import EndpointSpec, Model, Name, NoNul, Seconds, Word
 from moorage.common.model.status import EndpointStatus, Status
 from moorage.common.views.resources import StartTimes, View, masked, masked_spec
@@ -165,7 +165,7 @@ class EndpointPatch(Model):
     probe: _Patch | None = None
     env: dict[str, str | None] | None = None
     secret_env: dict[str, str | None] | None = None
-    runtime: RuntimeName | None = None
+    runtime: RuntimeChoice | None = None
     image: str | None = None
     resources: dict[str, str | int | float | None] | None = None
     resource_group: Name | None = None

@@ -23,7 +23,7 @@ from moorage.common.model.group_options import GroupOptions as GroupOptions
 from moorage.common.model.group_options import QuotaScope
 from moorage.common.model.labels import LabelChanges
 from moorage.common.model.reasons import Reason
-from moorage.common.model.runtimes import RuntimeName
+from moorage.common.model.runtime_choice import RuntimeChoice
 from moorage.common.model.secret_names import mask_secrets
 from moorage.common.model.spec import Model, Name, SessionSpec, Workload
 from moorage.common.model.status import (
@@ -340,13 +340,13 @@ class GroupView(View):
         None, description="Of jobs of its site, in the answer for one group. null: none has become ready."
     )
     site_nodes: list[SiteNodesView] = Field([], description="Of its sites, in the answer for one group.")
-    runtimes: list[RuntimeName] = Field([], description="Runtimes that its live agents offer.")
+    runtimes: list[RuntimeChoice] = Field([], description="Runtimes that its live agents offer.")
 
 
 class RuntimeView(View):
     """What a runtime is like, wherever an agent offers it."""
 
-    name: RuntimeName
+    name: RuntimeChoice
     images: bool = Field(description="Kernels run in container images: a spec needs `image`.")
     own_network: bool = Field(description="Kernels choose their ports: a port of a spec may have a number.")
     site_jobs: bool = Field(description="Kernels may be jobs of a site: `hpc` of a resource group takes it.")

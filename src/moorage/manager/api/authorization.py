@@ -9,7 +9,7 @@ from typing import Any
 
 from moorage.common.model.errors import Forbidden
 from moorage.common.model.roles import Role
-from moorage.common.model.runtimes import RUNTIMES
+from moorage.common.model.runtimes import traits_of
 from moorage.common.model.spec import SessionSpec, Workload
 from moorage.common.views.resources import SessionView
 from moorage.manager.api.route import Access, Call, Route
@@ -103,7 +103,7 @@ async def controlled_session(call: AnyCall) -> SessionView:
 def check_inside(call: AnyCall, session: SessionView) -> None:
     """Raises ``Forbidden`` if programs in the session run as the user of an agent, with all that it may do,
     and the caller is no administrator."""
-    as_agent = bool(RUNTIMES[session.spec.runtime].isolated_as) and not session.isolated
+    as_agent = bool(traits_of(session.spec.runtime).isolated_as) and not session.isolated
     if as_agent and call.scope.role is not Role.ADMIN:
         raise Forbidden(
             f"the processes of session {session.name!r} run as the user of the agent: an administrator "

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from moorage.common.model.errors import NotFound
-from moorage.common.model.runtimes import RUNTIMES, RuntimeName
+from moorage.common.model.runtimes import RUNTIMES, is_custom, traits_of
 from moorage.common.model.spec import Model, Name
 from moorage.common.views.resources import GroupOptions, GroupView, NewGroup, Page, RuntimeList, RuntimeView
 from moorage.manager import selector_plugins
@@ -47,11 +47,14 @@ async def closed_groups(call: Call[Any, Any]) -> frozenset[str]:
 
 
 async def list_runtimes(call: Call[None, NoQuery]) -> RuntimeList:
-    return RuntimeList(items=[_runtime_view(name) for name in RUNTIMES])
+    """Those that ship, and those of plug-ins that a live agent offers in a group for the caller."""
+    groups = await call.deps.store.groups.all()
+    offered = {name for group in groups if _sees(call, group) for name in group.runtimes if is_custom(name)}
+    return RuntimeList(items=[_runtime_view(name) for name in (*RUNTIMES, *sorted(offered))])
 
 
-def _runtime_view(name: RuntimeName) -> RuntimeView:
-    traits = RUNTIMES[name]
+def _runtime_view(name: str) -> RuntimeView:
+    traits = traits_of(name)
     return RuntimeView(
         name=name,
         images=traits.images,

@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import moorage
-from moorage.agent.runtimes import ProcessRuntime, RuntimeFailed
+from moorage.agent.runtimes import ProcessRuntime, RuntimeFailed, plugins
 from moorage.agent.runtimes.docker import Engine, engine_socket, wireguard
 from moorage.agent.runtimes.heappe.runtime import NAME as HEAPPE
 from moorage.agent.runtimes.process.isolation import rules_of
-from moorage.agent.runtimes.registry import BATCH
 from moorage.agent.runtimes.slurm.runtime import NAME as SLURM
 from moorage.agent.state.logs import LogStore
 from moorage.agent.state.ports import is_free
@@ -66,7 +65,7 @@ async def check_node(settings: Settings, home: Path, token: str, clock: Clock) -
     driver, gpu_count, gpu_error = await asyncio.to_thread(_gpus)
     results = [*await _manager(settings, home, token, clock), _state_directory(home)]
     results += await asyncio.to_thread(_listening, settings.agent)
-    if set(settings.agent.runtimes) & BATCH.keys():
+    if any(plugins.load(name).site for name in settings.agent.runtimes):
         return results + await _sites(settings.agent, home, clock)
     results += await _isolation(settings.agent, home)
     results += [_cgroups(), checks.gpus(driver, gpu_count, gpu_error, settings.agent.gpus is not None)]

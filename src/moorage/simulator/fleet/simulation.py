@@ -25,7 +25,7 @@ from moorage.common.link.dial import Dialer
 from moorage.common.link.messages import AgentInfo
 from moorage.common.model.ids import AgentId
 from moorage.common.model.kernel import ENGINES
-from moorage.common.model.runtimes import ISOLATION_OF, RUNTIMES
+from moorage.common.model.runtimes import RUNTIMES, isolated_name
 from moorage.simulator.fleet.agent import SimulatedAgent, SimulationContext
 from moorage.simulator.fleet.faults import Faults
 from moorage.simulator.fleet.listeners import RefusingPort, StubModelServer
@@ -48,7 +48,7 @@ class FleetConfig:
     cpu: int | None = None
     mem: int | None = None
     prefix: str = "sim-"
-    runtimes: tuple[str, ...] = (*RUNTIMES, *ISOLATION_OF)
+    runtimes: tuple[str, ...] = (*RUNTIMES, *filter(None, map(isolated_name, RUNTIMES)))
     engines: tuple[str, ...] = ENGINES
     seed: int = 0
     ramp_s: float = 0.0

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from moorage.common.model.ids import AgentId
 from moorage.common.model.reasons import Reason
-from moorage.common.model.runtimes import ISOLATION_OF, WITH_IMAGES
+from moorage.common.model.runtimes import WITH_IMAGES, unisolated
 from moorage.common.model.slots import WHOLE_DEVICE
 from moorage.manager.scheduling.core.demand import Demand, in_request_units
 from moorage.manager.scheduling.core.model import AgentState, CapacityClass, Pending
@@ -54,9 +54,9 @@ def unmet_constraint(agent: AgentState, constraints: NodeConstraints) -> tuple[R
     """The first constraint that ``agent`` does not satisfy, and the name of what it lacks."""
     runtime, engine, arch, labels = constraints
     if runtime not in agent.runtimes:
-        if runtime not in ISOLATION_OF:
+        plain = unisolated(runtime)
+        if not plain:
             return RefusalKind.RUNTIME, runtime
-        plain = ISOLATION_OF[runtime]
         return (RefusalKind.ISOLATION, "") if plain in agent.runtimes else (RefusalKind.RUNTIME, plain)
     if engine not in agent.engines and runtime not in WITH_IMAGES:
         return RefusalKind.ENGINE, engine

@@ -1,0 +1,53 @@
+"""Plug-ins of the runtimes that ship, as the entry points of this package name them.
+
+The clients of sites are imported when their runtime is created.
+"""
+
+from __future__ import annotations
+
+from moorage.agent.runtimes.base import Runtime
+from moorage.agent.runtimes.docker.availability import collect_images, docker_runtime
+from moorage.agent.runtimes.fake import FakeRuntime
+from moorage.agent.runtimes.plugins import INTERFACE, AgentParts, RuntimePlugin
+from moorage.agent.runtimes.process import ProcessRuntime
+from moorage.agent.runtimes.process.isolation import rules_of
+
+_IMAGE_GC_S = 60.0
+
+
+def _process(parts: AgentParts, _: None) -> Runtime:
+    settings = parts.settings
+    return ProcessRuntime(
+        parts.state,
+        parts.logs,
+        log_max_bytes=settings.log_max_bytes,
+        log_keep_files=settings.log_keep_files,
+        isolation=rules_of(settings, parts.home),
+    )
+
+
+def _docker(parts: AgentParts, _: None) -> Runtime | None:
+    return docker_runtime(parts.settings, parts.state, parts.logs, parts.clock)
+
+
+def _fake(parts: AgentParts, _: None) -> Runtime:
+    return FakeRuntime(parts.logs)
+
+
+def _slurm(parts: AgentParts, _: None) -> Runtime:
+    from moorage.agent.runtimes.slurm.construction import slurm_runtime
+
+    return slurm_runtime(parts.settings, parts.state, parts.logs, parts.clock, parts.identity)
+
+
+def _heappe(parts: AgentParts, _: None) -> Runtime:
+    from moorage.agent.runtimes.heappe.construction import heappe_runtime
+
+    return heappe_runtime(parts.settings, parts.state, parts.logs, parts.clock, parts.identity)
+
+
+process = RuntimePlugin(INTERFACE, _process, in_agent=True)
+docker = RuntimePlugin(INTERFACE, _docker, upkeep=(_IMAGE_GC_S, collect_images))
+fake = RuntimePlugin(INTERFACE, _fake, in_agent=True)
+slurm = RuntimePlugin(INTERFACE, _slurm, site=True)
+heappe = RuntimePlugin(INTERFACE, _heappe, site=True)
