@@ -63,6 +63,7 @@ class Invariants:
         await self.check_clusters()
         await self.check_durations()
         await self.check_places()
+        await self.check_shared_runs()
         await self.check_quota()
         if self.postgres.former_leaders:
             raise Violation(self.postgres.former_leaders[0])
@@ -127,6 +128,34 @@ class Invariants:
             agents = row["size"] if row["mode"] == "multi-node" else 1
             if row["placed"] and (row["placed"], row["agents"]) != (row["size"], agents):
                 raise Violation(f"a cluster is partly placed: {dict(row)}")
+
+    async def check_shared_runs(self) -> None:
+        """A session that shares a run has none of its own, and equal requests that share run once."""
+        for row in await self.postgres.fetch(
+            "SELECT s.name, k.status FROM sessions s JOIN kernels k ON k.session_id = s.id "
+            "WHERE s.adopted_from IS NOT NULL AND k.agent_id IS NOT NULL AND k.attempt = s.attempt"
+        ):
+            raise Violation(f"session {row['name']} shares a run, and its kernel is {row['status']}")
+        for row in await self.postgres.fetch(
+            "SELECT array_agg(name) AS names FROM sessions WHERE adopted_from IS NULL "
+            "AND spec ->> 'reuse' IN ('live', 'both') AND request_hash IS NOT NULL "
+            "AND status IN ('SCHEDULED', 'PREPARING', 'CREATING', 'RUNNING') "
+            "GROUP BY project, request_hash HAVING count(*) > 1"
+        ):
+            raise Violation(f"equal requests run at once: {row['names']}")
+
+    async def check_mirrors(self) -> None:
+        """After the faults: what shares a run that has ended has ended as it did, unless it was stopped."""
+        rows = await self.postgres.fetch(
+            "SELECT s.name, s.status, s.reason, s.result, o.name AS of, o.status AS of_status, "
+            "o.result AS of_result FROM sessions s JOIN sessions o ON o.id = s.adopted_from "
+            "WHERE o.status IN ('TERMINATED', 'CANCELLED', 'ERROR')"
+        )
+        for row in rows:
+            if row["reason"] == "user-requested":
+                continue
+            if (row["status"], row["result"]) != (row["of_status"], row["of_result"]):
+                raise Violation(f"a session that shares a run did not end as it: {dict(row)}")
 
     async def check_kernels(self) -> None:
         """After the faults: kernels that run are wanted, and kernels that are RUNNING run."""

@@ -43,6 +43,8 @@ class Simulation(Interleaving, Workload, Programs, Faults, Restores, Invariants)
         self.interleaving_rng = random.Random(seed + 5) if seed % 6 == 3 else None
         # In a fifth of the seeds nodes hold leases, and most programs have one.
         self.lease_rng = random.Random(seed + 6) if seed % 5 == 3 else None
+        # In a quarter of the seeds users ask for the same again and again.
+        self.reuse_rng = random.Random(seed + 7) if seed % 4 == 1 else None
         # In a quarter of the seeds few sessions may be placed at a time.
         self.quota = 2 if seed % 4 == 2 else None
         self.held: ManagerProcess | None = None
@@ -367,6 +369,7 @@ class Simulation(Interleaving, Workload, Programs, Faults, Restores, Invariants)
         self.check_orders()
         await self.check_kernels()
         await self.check_sessions()
+        await self.check_mirrors()
 
     async def stop_everything(self) -> None:
         self.record("-- stop everything --")

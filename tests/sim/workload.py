@@ -21,6 +21,7 @@ class Workload:
     rng: random.Random
     scheduling_rng: random.Random | None  # set in a third of the seeds
     lease_rng: random.Random | None  # set in the seeds in which nodes hold leases
+    reuse_rng: random.Random | None  # set in the seeds in which equal requests share a run
     managers: list[ManagerProcess]
     acknowledged: set[str]
     overlapping: set[str]  # names of sessions whose attempts may overlap
@@ -71,11 +72,23 @@ class Workload:
             resources={"cpu": rng.choice([1, 2, 6]), "cuda.device": gpu},
             max_attempts=rng.choice([1, 2, 3]), **options,
         )  # fmt: skip
+        if self.reuse_rng is not None and self.reuse_rng.random() < 0.6:
+            spec = self.draw_equal_request(self.reuse_rng, name)
         view = await self.operate(manager, f"create {name} ({kind}, {gpu} gpu, {script})", lambda: (
             manager.store.sessions.create(Scope.system("user"), spec)))  # fmt: skip
         self.sessions.append(name)
         if view is not None:
             self.acknowledged.add(view.id)
+
+    def draw_equal_request(self, rng: random.Random, name: str) -> SessionSpec:
+        """One of three requests that differ in how they end."""
+        script = rng.choice(
+            [KernelScript(start_s=1, run_s=20), KernelScript(run_s=3, exit_code=1), KernelScript(run_s=60)]
+        )
+        return SessionSpec(
+            name=name, type="batch", command=_command(script), start_timeout_s=20, stop_grace_s=5,
+            resources={"cpu": 1}, max_attempts=2, reuse=rng.choice(["both", "both", "live", "success"]),
+        )  # fmt: skip
 
     def draw_scheduling_options(self, manager: ManagerProcess, kind: str) -> dict[str, Any]:
         """Dependencies, start times, clusters and priorities, in the seeds that have them."""
