@@ -26,6 +26,8 @@ from moorage.manager.store import migrate
 from moorage.manager.store.database import Database, DedicatedConnection, prepare_connection
 from moorage.manager.store.queries import SQL
 
+from .ledger_truth import RECORD_CHANGES
+
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 # Faults at one statement of an operation: before it, or after it took effect and before its result arrived.
 CRASH_BEFORE, CRASH_AFTER, DISCONNECT_BEFORE, DISCONNECT_AFTER, PAUSE_BEFORE, PAUSE_AFTER = range(6)
@@ -78,7 +80,7 @@ _TERMS = {"session_transition": 18, "agents_mark_silent": 4, "session_place": 0,
 # In an order in which rows can be deleted.
 TABLES = (
     "session_dependencies", "session_history", "allocations", "kernels", "sessions", "endpoints",
-    "agent_slots", "agents", "leases", "managers", "quotas",
+    "agent_slots", "agents", "leases", "managers", "quotas", "ledger",
 )  # fmt: skip
 _WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|nextval|setval)\b")
 LOCK_POLL_S = 0.002
@@ -166,7 +168,7 @@ class Postgres:
             )
             for _ in range(3)
         ]
-        await connections[0].execute(_RECORD_TIMES)
+        await connections[0].execute(_RECORD_TIMES + RECORD_CHANGES)
         for connection in connections:
             await prepare_connection(connection)
         return cls(*connections)
@@ -288,7 +290,7 @@ class Postgres:
                 await self._connection.execute(f"DELETE FROM {table}")
         await self._connection.execute("UPDATE resource_groups SET options = '{}', cursors = '{}'")
         await self._connection.execute("ALTER SEQUENCE generations RESTART")
-        for table in ("sim.moves", "sim.contacts", "sim.losses", "sim.misplaced"):
+        for table in ("sim.moves", "sim.contacts", "sim.losses", "sim.misplaced", "sim.changes"):
             await self._connection.execute(f"TRUNCATE {table}" if truncate else f"DELETE FROM {table}")
         self.former_leaders.clear()
         await self._connection.execute("UPDATE resource_groups SET losses_held_since = NULL")

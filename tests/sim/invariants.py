@@ -7,6 +7,7 @@ import random
 from moorage.common.model.status import IN_ORDERS, Status
 
 from .database import Postgres
+from .ledger_truth import compare
 from .manager import LOST_GRACE_S, SUSPECT_AFTER_S, ManagerProcess
 from .node import Node, Violation
 
@@ -65,8 +66,14 @@ class Invariants:
         await self.check_places()
         await self.check_shared_runs()
         await self.check_quota()
+        await self.check_ledger()
         if self.postgres.former_leaders:
             raise Violation(self.postgres.former_leaders[0])
+
+    async def check_ledger(self) -> None:
+        """Every kernel is charged once, for the time that it ran."""
+        changes = await self.postgres.fetch("SELECT * FROM sim.changes ORDER BY n")
+        compare(changes, await self.postgres.fetch("SELECT kernel_id, began_at, ended_at FROM ledger"))
 
     async def check_durations(self) -> None:
         """Whatever the clocks did: no agent is LOST too early, and no deadline passes too early."""

@@ -14,6 +14,9 @@ from .database import TABLES, Postgres
 from .manager import ManagerProcess, Stream
 from .node import Node, Violation
 
+# Written by triggers of the simulation.
+_RECORDED = ("sim.moves", "sim.changes")
+
 
 @dataclass(frozen=True)
 class Backup:
@@ -70,7 +73,7 @@ class Restores:
 
     async def _back_up(self) -> Backup:
         tables = {}
-        for table in (*TABLES, "sim.moves"):
+        for table in (*TABLES, *_RECORDED):
             [row] = await self.postgres.fetch(f"SELECT coalesce(jsonb_agg(t), '[]') AS rows FROM {table} t")
             tables[table] = row["rows"]
         [row] = await self.postgres.fetch("SELECT last_value FROM generations")
@@ -86,14 +89,16 @@ class Restores:
             stream.open = False
             stream.up.clear()
             stream.down.clear()
-        for table in (*TABLES, "sim.moves"):
+        for table in (*TABLES, *_RECORDED):
             await self.postgres.fetch(f"DELETE FROM {table}")
-        for table in (*reversed(TABLES), "sim.moves"):
-            if table == "sim.moves":  # the history that was restored has been recorded as new
-                await self.postgres.fetch("DELETE FROM sim.moves")
+        for table in (*reversed(TABLES), *_RECORDED):
+            if table in _RECORDED:  # what was restored has been recorded as new
+                await self.postgres.fetch(f"DELETE FROM {table}")
             columns = await _columns(self.postgres, table)
             rows = f"SELECT {columns} FROM jsonb_populate_recordset(NULL::{table}, $1)"
-            await self.postgres.fetch(f"INSERT INTO {table} ({columns}) {rows}", backup.tables[table])
+            await self.postgres.fetch(
+                f"INSERT INTO {table} ({columns}) OVERRIDING SYSTEM VALUE {rows}", backup.tables[table]
+            )
         await self.postgres.fetch("SELECT setval('generations', $1)", backup.generation)
         await self.postgres.fetch(SQL["restored"])
         self.acknowledged &= backup.acknowledged

@@ -1,0 +1,117 @@
+"""Truth about the ledger: what every kernel must be charged, by replaying a log of what was stored.
+
+The log is written by triggers of the simulation, in the order of the changes. The replay knows the rules from
+``docs/usage.md``, and nothing of the triggers that write the ledger.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from .node import Violation
+
+_ENDED = ("TERMINATED", "CANCELLED", "ERROR")
+RECORD_CHANGES = """
+CREATE TABLE sim.changes (n bigserial PRIMARY KEY, at timestamptz, kind text, id text, status text,
+    session_id text, agent_id text, attempt int, observed text, last_seen timestamptz);
+CREATE FUNCTION sim.record_kernel() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO sim.changes (at, kind, id, status, session_id, agent_id, attempt, observed)
+    VALUES (now(), 'kernel', NEW.id, NEW.status, NEW.session_id, NEW.agent_id, NEW.attempt, NEW.observed);
+    RETURN NEW; END $$;
+CREATE TRIGGER record_kernel AFTER UPDATE OF status ON kernels FOR EACH ROW
+    WHEN (NEW.status <> OLD.status) EXECUTE FUNCTION sim.record_kernel();
+CREATE FUNCTION sim.record_session() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO sim.changes (at, kind, id, status, attempt)
+    VALUES (now(), 'session', NEW.id, NEW.status, NEW.attempt);
+    RETURN NEW; END $$;
+CREATE TRIGGER record_session AFTER UPDATE OF status, attempt ON sessions FOR EACH ROW
+    EXECUTE FUNCTION sim.record_session();
+CREATE FUNCTION sim.record_agent() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO sim.changes (at, kind, id, status, last_seen)
+    VALUES (now(), 'agent', NEW.id, NEW.status, NEW.last_seen);
+    RETURN NEW; END $$;
+CREATE TRIGGER record_agent AFTER INSERT OR UPDATE ON agents FOR EACH ROW EXECUTE FUNCTION sim.record_agent();
+"""
+
+
+@dataclass
+class _Agent:
+    status: str = ""
+    last_seen: datetime | None = None
+    seen_before: datetime | None = None
+    back_at: datetime | None = None
+
+
+@dataclass
+class _Kernel:
+    session_id: str
+    attempt: int
+    agent_id: str
+    began_at: datetime
+    ended_at: datetime | None = None
+
+
+@dataclass
+class Truth:
+    agents: dict[str, _Agent] = field(default_factory=dict)
+    kernels: dict[str, _Kernel] = field(default_factory=dict)
+
+    def see(self, row: Any) -> None:
+        {"agent": self._agent, "session": self._session, "kernel": self._kernel}[row["kind"]](row)
+
+    def _agent(self, row: Any) -> None:
+        agent = self.agents.setdefault(row["id"], _Agent())
+        if row["status"] == "ALIVE" and agent.status in ("SUSPECT", "LOST"):
+            agent.seen_before, agent.back_at = agent.last_seen, row["at"]
+        agent.status, agent.last_seen = row["status"], row["last_seen"]
+
+    def _session(self, row: Any) -> None:
+        """What an ended attempt leaves on a silent agent is charged up to the last contact."""
+        for kernel in self.kernels.values():
+            left = row["status"] in _ENDED or kernel.attempt < row["attempt"]
+            agent = self.agents[kernel.agent_id]
+            if kernel.session_id == row["id"] and left and agent.status != "ALIVE":
+                kernel.ended_at = kernel.ended_at or agent.last_seen
+
+    def _kernel(self, row: Any) -> None:
+        if row["status"] == "RUNNING":
+            made = _Kernel(row["session_id"], row["attempt"], row["agent_id"], row["at"])
+            self.kernels.setdefault(row["id"], made)
+        kernel = self.kernels.get(row["id"])
+        if kernel is None or kernel.ended_at is not None or row["status"] not in _ENDED:
+            return
+        agent = self.agents[kernel.agent_id]
+        returned = agent.back_at is not None and row["at"] - agent.back_at < timedelta(seconds=10)
+        if agent.status != "ALIVE":
+            kernel.ended_at = agent.last_seen
+        elif row["observed"] == "GONE" and returned:
+            kernel.ended_at = agent.seen_before
+        else:
+            kernel.ended_at = row["at"]
+
+    def charges(self) -> dict[str, tuple[datetime, datetime]]:
+        """From when to when each kernel that has ended is charged."""
+        found = {}
+        for kernel_id, kernel in self.kernels.items():
+            if kernel.ended_at is not None:
+                began, ended = (at.replace(microsecond=0) for at in (kernel.began_at, kernel.ended_at))
+                found[kernel_id] = began, max(began, ended)
+        return found
+
+
+def compare(changes: list[Any], records: list[Any]) -> int:
+    """Returns how many kernels were charged. Raises ``Violation`` where the ledger says something else."""
+    truth = Truth()
+    for row in changes:
+        truth.see(row)
+    expected = truth.charges()
+    charged: dict[str, set[tuple[datetime, datetime]]] = {}
+    for row in records:
+        charged.setdefault(str(row["kernel_id"]), set()).add((row["began_at"], row["ended_at"]))
+    for kernel_id in expected.keys() | charged.keys():
+        if charged.get(kernel_id) != {expected.get(kernel_id)}:
+            found, right = charged.get(kernel_id), expected.get(kernel_id)
+            raise Violation(f"kernel {kernel_id} is charged {found}, and must be {right}")
+    return len(expected)
