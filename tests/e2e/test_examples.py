@@ -109,6 +109,18 @@ async def test_idle(one_node: Platform) -> None:
     ]
 
 
+async def test_usage(one_node: Platform) -> None:
+    await one_node.wait_until_ready()
+    shown = await asyncio.to_thread(example, one_node, "usage.py")
+    assert shown.splitlines() == [
+        "ran for about 3 seconds: True",
+        "memory and cost follow: True True",
+        "refused: 403 budget-exhausted",
+    ]
+    listed = one_node.run("usage", "--by", "session", "--csv").stdout.splitlines()
+    assert listed[0].startswith("session_id,requests,")
+
+
 async def test_pipelines(one_node: Platform) -> None:
     await one_node.wait_until_ready()
     await asyncio.to_thread(use_pipelines, one_node)

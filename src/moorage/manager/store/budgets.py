@@ -93,6 +93,8 @@ class BudgetStore:
     async def measure(self, term: int) -> Sequence[Reached]:
         """Sum up what counts against each budget, as the leader of ``term``. Returns those that have changed
         their level, and those that are exhausted and stop what runs."""
+        if not await self._db.fetch(SQL["budget_list"], None, ""):
+            return []
         rows = await self._connection.fetch(SQL["budgets_measure"], term)
         if any(row["level"] != row["old"] for row in rows):
             self._notifier.notify([Topic.KEYS])

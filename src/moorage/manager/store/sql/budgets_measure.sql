@@ -12,7 +12,8 @@ WITH
 ), measured AS (
     SELECT o.scope, o.name, o.unit, o.period, o.resets_at, CASE o.unit
         WHEN 'money' THEN floor(sum(s.amount * s.price * ledger_weight(c.unit)) / 2304000000) ELSE sum(s.amount) END AS used
-    FROM open o JOIN recent c ON o.payer = CASE o.scope WHEN 'project' THEN c.project WHEN 'user' THEN c.username ELSE c.key_id END
+    FROM recent c CROSS JOIN LATERAL (VALUES ('project', c.project), ('user', c.username), ('key', c.key_id)) w(scope, payer)
+    JOIN open o ON (o.scope, o.payer) = (w.scope, w.payer)
       AND c.ended_at >= o.began_at
       AND (o.unit IN ('money', c.unit) OR o.unit = 'tokens' AND c.unit IN ('tokens_in', 'tokens_out'))
     JOIN price_spans q ON q.unit = c.unit AND CASE WHEN c.rate = 0
