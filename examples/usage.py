@@ -1,4 +1,4 @@
-"""What a session used, a price and a budget: ``python examples/usage.py URL KEY``."""
+"""Usage of a session, a price and a budget: ``python examples/usage.py URL KEY``."""
 
 import asyncio
 import sys
