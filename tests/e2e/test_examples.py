@@ -142,3 +142,9 @@ def use_pipelines(platform: Platform) -> None:
     assert "train" in listed
     assert platform.run("pipelines", "stop", "digits").returncode == 0
     assert platform.run("pipelines", "describe", "none").returncode == 3
+
+
+async def test_progress(one_node: Platform) -> None:
+    await one_node.wait_until_ready()
+    shown = await asyncio.to_thread(example, one_node, "progress.py")
+    assert shown.splitlines() == ["file: 40%, step 120 of 300 epoch 2", "bar: 50%, step 5 of 10 "]

@@ -232,6 +232,15 @@ ENGINE_USES = st.builds(
     kv_cache=st.none() | st.integers(0, 1000),
     max_model_len=st.none() | st.integers(0, 1 << 31),
 )
+PROGRESS = st.builds(
+    u.KernelProgress,
+    kernel_id=TEXT,
+    fraction=st.none() | st.floats(0, 1),
+    step=st.none() | INTEGERS,
+    of=st.none() | INTEGERS,
+    message=TEXT,
+    problem=TEXT,
+)
 USAGE_REPORTS = st.builds(
     u.UsageReport,
     agent_id=TEXT,
@@ -242,6 +251,7 @@ USAGE_REPORTS = st.builds(
     devices=st.lists(DEVICE_USES, max_size=3).map(tuple),
     minutes=st.lists(KERNEL_MINUTES, max_size=3).map(tuple),
     engines=st.lists(ENGINE_USES, max_size=3).map(tuple),
+    progress=st.lists(PROGRESS, max_size=3).map(tuple),
 )
 
 
@@ -275,7 +285,7 @@ def test_manager_message_round_trip(message: codec.ManagerMessage) -> None:
     [
         *(OFFERS, INFOS, OBSERVATIONS, REPORTS, REPORT_DELTAS, KERNELS, ORDERS, ORDERS_DELTAS),
         *(LOG_REQUESTS, EXEC_REQUESTS, WORKSPACE_REQUESTS),
-        *(USES, KERNEL_USES, KERNEL_MINUTES, DEVICE_USES, ENGINE_USES, USAGE_REPORTS),
+        *(USES, KERNEL_USES, KERNEL_MINUTES, DEVICE_USES, ENGINE_USES, PROGRESS, USAGE_REPORTS),
     ],
 )
 @given(data=st.data())

@@ -35,6 +35,7 @@ from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.health import METRICS_S, HealthMonitor
 from moorage.agent.kernel.leases import KernelLeases
 from moorage.agent.kernel.manager import KernelManager
+from moorage.agent.kernel.progress import ProgressReader
 from moorage.agent.link.client import LinkClient
 from moorage.agent.runtimes.registry import RuntimeRegistry
 from moorage.agent.state.checkpoint import AgentStart, Checkpoint
@@ -241,7 +242,9 @@ class Agent:
         stack.push_async_callback(code.close)
         await kernels.recover()
         stack.push_async_callback(SupervisedTask("agent.link", link.run).close)
-        await self._start_loops(stack, dialer, kernels, link, code)
+        await self._start_loops(
+            stack, dialer, kernels, link, code, ProgressReader(context, kernels.active_kernels)
+        )
         log.info("agent started", agent=self.id, state=str(self.state), engines=",".join(self._engines))
 
     async def _start_loops(
@@ -251,6 +254,7 @@ class Agent:
         kernels: KernelManager,
         link: LinkClient,
         code: CodeService,
+        progress: ProgressReader,
     ) -> None:
         inventory_loop = Loop(
             "agent.inventory", self._update_inventory, interval_s=_INVENTORY_S, clock=self._clock
@@ -260,7 +264,7 @@ class Agent:
             ("agent.kernel-scan", kernels.scan, KERNEL_SCAN_S),
             ("agent.code", code.collect, KERNEL_SCAN_S),
             ("agent.certificate", dialer.maintain, MAINTENANCE_S),
-            *await self._start_statistics(stack, kernels, link),
+            *await self._start_statistics(stack, kernels, link, progress),
         ]
         if self._device_health is not None:
             self._device_health.fences.changed = inventory_loop.nudge
@@ -304,12 +308,12 @@ class Agent:
         )
 
     async def _start_statistics(
-        self, stack: AsyncExitStack, kernels: KernelManager, link: LinkClient
+        self, stack: AsyncExitStack, kernels: KernelManager, link: LinkClient, progress: ProgressReader
     ) -> tuple[_LoopSpec, ...]:
         interval_s, health_s = self._settings.stats_interval_s, self._settings.health_interval_s
         health = HealthMonitor(kernels.serving, kernels.set_health, self._clock, health_s)
         stack.push_async_callback(health.close)
-        sampler = self._make_sampler(kernels, link, health) if interval_s else None
+        sampler = self._make_sampler(kernels, link, health, progress) if interval_s else None
         loops: list[_LoopSpec] = [("agent.health", health.tick, min(METRICS_S, health_s))] if health_s else []
         if self._settings.metrics_listen is not None:
             # Imported here: without this setting its packages need not be installed.
@@ -325,10 +329,13 @@ class Agent:
                 )
         if sampler is not None:
             stack.push_async_callback(sampler.close)
+            loops.append(("agent.progress", progress.tick, max(1.0, interval_s)))
             loops.append(("agent.stats", sampler.tick, interval_s))
         return tuple(loops)
 
-    def _make_sampler(self, kernels: KernelManager, link: LinkClient, health: HealthMonitor) -> UsageSampler:
+    def _make_sampler(
+        self, kernels: KernelManager, link: LinkClient, health: HealthMonitor, progress: ProgressReader
+    ) -> UsageSampler:
         return UsageSampler(
             self.id,
             self.incarnation,
@@ -340,6 +347,7 @@ class Agent:
             send=link.send_usage,
             wanted=lambda: link.wants_usage,
             engines=health.loads,
+            progress=progress.values,
         )
 
     async def _offers_of_node(self) -> tuple[tuple[SlotOffer, ...], tuple[str, ...]]:

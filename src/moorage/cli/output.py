@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from moorage.common.model.durations import format_duration
 from moorage.common.model.slots import WHOLE_DEVICE, format_amount, format_slots
-from moorage.common.model.status import SessionType, Status
+from moorage.common.model.status import LIVE, SessionType, Status
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
     from moorage.common.views.endpoints import EndpointView, ReplicaView
+    from moorage.common.views.progress import ProgressView
     from moorage.common.views.resources import AgentView, KernelView, SessionView
 
 _STYLES = {
@@ -136,7 +137,7 @@ def labels_cell(labels: Mapping[str, str]) -> str:
 
 ENDPOINT_COLUMNS = ("NAME", "STATUS", "READY", "RUN", "WAIT", "KV", "ENGINE", "MODEL", "AGE", "WHY")
 ENDPOINT_WIDE = ("REVISION", "SCALE", "GROUP", "SLOTS", "DETAIL")
-SESSION_COLUMNS = ("NAME", "TYPE", "STATUS", "AGENT", "AGE", "WHY")
+SESSION_COLUMNS = ("NAME", "TYPE", "STATUS", "PROGRESS", "AGENT", "AGE", "WHY")
 SESSION_WIDE = ("ID", "GROUP", "SLOTS", "ATTEMPT", "ENDPOINT", "ADDRESS", "DETAIL")
 AGENT_COLUMNS = ("ID", "STATUS", "GROUP", "CPU", "MEM", "DEVICES", "KERNELS", "SEEN", "MANAGER")
 AGENT_WIDE = ("ADDRESS", "VERSION", "ARCH", "RUNTIMES", "ENGINES")
@@ -168,12 +169,27 @@ def endpoint_row(view: EndpointView, now: datetime, *, wide: bool) -> list[str]:
     return row
 
 
+def progress_text(progress: ProgressView | None, *, short: bool = False) -> str:
+    """Like ``40% 120/300 training``; ``short``: only the first that it has of these."""
+    if progress is None:
+        return ""
+    of = "" if progress.of is None else f"/{progress.of}"
+    parts = [
+        "" if progress.fraction is None else f"{int(100 * progress.fraction)}%",
+        "" if progress.step is None else f"{progress.step}{of}",
+        progress.message[:20] if short else progress.message,
+    ]
+    found = [part for part in parts if part]
+    return " ".join(found[:1] if short else found)
+
+
 def session_row(view: SessionView, now: datetime, *, wide: bool) -> list[str]:
     kernel = current_kernel(view)
     why = view.hold.text if view.hold else str(view.reason)
     if not why and view.status is Status.RUNNING and view.type is SessionType.INTERACTIVE:
         why = view.detail  # as the warning of an idle session
-    row = [view.name, view.type, view.status, agents_of(view)]
+    progress = progress_text(kernel.progress, short=True) if kernel and view.status in LIVE else ""
+    row = [view.name, view.type, view.status, progress, agents_of(view)]
     row += [format_age(now, view.created_at), why]
     if wide:
         row += [

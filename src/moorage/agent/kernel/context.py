@@ -53,6 +53,13 @@ class AgentContext:
         """Whether it listens where only its runtime finds it."""
         return self.capabilities(spec).own_address and (needs_port(spec) or bool(spec.ports))
 
+    def progress_folder(self, spec: KernelSpec) -> Path | None:
+        """The directory of this node to which it reports its progress; None: it has none."""
+        capabilities = self.capabilities(spec)
+        if capabilities.contained:
+            return self.workspaces.progress(spec)
+        return self.work_dir(spec.kernel_id) if capabilities.node_processes else None
+
     def has_own_user(self, spec: KernelSpec) -> bool:
         return self.capabilities(spec).node_processes and self.isolates(spec.isolated)
 

@@ -139,6 +139,8 @@ async def create_workspace(context: AgentContext, spec: KernelSpec) -> None:
     work_dir, contained = context.work_dir(spec.kernel_id), context.is_contained(spec)
     try:
         await asyncio.to_thread(context.workspaces.create, spec, contained, work_dir)
+        if contained:
+            await asyncio.to_thread(context.workspaces.create_progress, spec)
     except OSError as error:
         raise Refused(Reason.CREATE_FAILED, f"cannot create the workspace on this node: {error}") from None
 
@@ -218,6 +220,7 @@ def _launch_context(context: AgentContext, spec: KernelSpec) -> LaunchContext:
         own_user=context.has_own_user(spec),
         own_address=capabilities.own_address,
         overlay=capabilities.overlay,
+        progress=str(context.workspaces.progress(spec)) if capabilities.contained else "",
     )
 
 

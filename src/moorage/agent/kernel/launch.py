@@ -19,9 +19,11 @@ from moorage.agent.engines.base import (
 from moorage.agent.kernel import cluster as kernel_cluster
 from moorage.agent.kernel import overlay
 from moorage.agent.kernel.cluster import Network
-from moorage.agent.runtimes.base import PORT_TOKEN, WORKSPACE, Launch
+from moorage.agent.runtimes.base import PORT_TOKEN, PROGRESS_FOLDER, WORKSPACE, Launch
 from moorage.common.model import service_ports
+from moorage.common.model.ids import KernelId
 from moorage.common.model.kernel import KernelSpec
+from moorage.common.model.progress import PROGRESS_FROM, PROGRESS_VAR
 from moorage.common.model.service_ports import AppPort
 
 # A container has its own address; the node reaches it through its published ports.
@@ -39,7 +41,8 @@ class LaunchContext:
     environment. ``workspace``: directory on the node for the session's workspace, "" for none.
     ``own_user``: a process that runs under a uid of its own. ``own_address``: it runs on another node, which
     shares the file system but nothing else, and picks its port there. ``overlay``: clusters over several
-    nodes have a network of their own.
+    nodes have a network of their own. ``progress``: directory on the node for a container's progress, "" for
+    none.
     """
 
     contained: bool
@@ -51,6 +54,7 @@ class LaunchContext:
     own_user: bool = False
     own_address: bool = False
     overlay: bool = False
+    progress: str = ""
 
 
 def build_invocation(
@@ -110,6 +114,7 @@ def _without_cluster(
     if spec.workspace:
         workspace = WORKSPACE if context.contained else context.work_dir
         call = replace(call, env=call.env | {"MOORAGE_WORKSPACE": workspace})
+    call = replace(call, env=call.env | _progress_environment(spec, context))
     if context.contained or context.own_address:
         env = contained_environment(spec, call)
     else:
@@ -135,8 +140,24 @@ def _without_cluster(
         model_cache=spec.engine == "vllm",
         user=spec.container_user,
         workspace=context.workspace,
+        progress=context.progress,
         session_id=spec.session_id,
         isolated=spec.isolated,
         serves=needs_port(spec),
         hpc=spec.hpc,
     )
+
+
+def progress_file(kernel_id: KernelId) -> str:
+    """Name of the file of a kernel's progress, which the kernels of a session may have in one directory."""
+    return f".moorage-progress-{kernel_id}"
+
+
+def _progress_environment(spec: KernelSpec, context: LaunchContext) -> dict[str, str]:
+    """Of the jobs of a site no file is read, only the log."""
+    if spec.env.get(PROGRESS_FROM) == "log":
+        return {PROGRESS_VAR: "/dev/stderr"}
+    if context.own_address:
+        return {}
+    folder = PROGRESS_FOLDER if context.contained else context.work_dir
+    return {PROGRESS_VAR: f"{folder}/{progress_file(spec.kernel_id)}"}

@@ -375,7 +375,7 @@ class KernelManager:
             self._active.pop(kernel_id, None)
         elif kernel_id not in self._active or self._active[kernel_id].handle is not record.handle:
             devices = {d.device_id: d.amount for d in record.spec.devices}
-            self._active[kernel_id] = RunningKernel(record.spec.runtime, record.handle, devices)
+            self._active[kernel_id] = RunningKernel(record.spec.runtime, record.handle, devices, record.spec)
 
 
 def _resolve_intent(record: KernelRecord, found: Handle | None) -> KernelRecord:

@@ -25,6 +25,8 @@ APPS_VAR = "MOORAGE_APPS"
 
 # Working directory of the session inside a container.
 WORKSPACE = "/workspace"
+# Directory inside a container to which its program reports its progress.
+PROGRESS_FOLDER = "/run/moorage"
 # Interface of a kernel on the network of its cluster, where that spans several nodes.
 OVERLAY_INTERFACE = "moorage0"
 
@@ -186,7 +188,7 @@ class Launch:
     For contained runtimes: the ``image``; the limits in ``slots`` (base units); the ids of its GPUs in
     ``devices``; the files of the node that it reads in ``paths``; ``model_cache``: whether the model cache of
     the node is mounted; ``user``: ``uid[:gid]``, "" for the default of the node; ``workspace``: the directory
-    of the node that is mounted at ``WORKSPACE``, "" for none.
+    of the node that is mounted at ``WORKSPACE``, "" for none; ``progress``: that at ``PROGRESS_FOLDER``.
 
     For clusters: the ``hostname``; the id of the ``network`` shared with the kernels on this node, "" for
     none; ``hosts``: the addresses of the kernels by hostname; ``overlay``: its interface on the network that
@@ -218,6 +220,7 @@ class Launch:
     overlay: Overlay | None = None
     apps: tuple[AppPort, ...] = ()
     workspace: str = ""
+    progress: str = ""
     lease: Lease | None = None
     session_id: str = ""
     isolated: bool = False

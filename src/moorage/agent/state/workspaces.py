@@ -1,8 +1,8 @@
 """Session workspaces on this node.
 
 STATE/workspaces/kept/<session id> outlives the session's kernels. STATE/workspaces/temporary/<kernel id> is
-removed with its container. A process kernel's temporary workspace is its working directory, which its runtime
-removes.
+removed with its container, and so is STATE/progress/<kernel id>. A process kernel's temporary workspace is
+its working directory, which its runtime removes.
 """
 
 from __future__ import annotations
@@ -33,12 +33,23 @@ class Workspaces:
 
     def __init__(self, state: Path) -> None:
         self._kept, self._temporary = state / "workspaces" / "kept", state / "workspaces" / "temporary"
+        self._progress = state / "progress"
 
     def path(self, spec: KernelSpec, contained: bool) -> Path | None:
         """The kernel's workspace; None if it needs none beside its working directory."""
         if spec.workspace == "keep":
             return self._kept / spec.session_id
         return self._temporary / spec.kernel_id if spec.workspace == "drop" and contained else None
+
+    def progress(self, spec: KernelSpec) -> Path:
+        """The directory that a container has for its progress alone."""
+        return self._progress / spec.kernel_id
+
+    def create_progress(self, spec: KernelSpec) -> None:
+        """Raises ``OSError``."""
+        folder = self.progress(spec)
+        folder.mkdir(parents=True, exist_ok=True, mode=_OWN)
+        folder.chmod(_OPEN)
 
     def create(self, spec: KernelSpec, contained: bool, work_dir: Path) -> None:
         """Create the workspace unless it exists. For a process, its working directory ``work_dir`` becomes a
@@ -55,6 +66,7 @@ class Workspaces:
     def remove_temporary(self, spec: KernelSpec) -> None:
         """Remove the temporary workspace of a removed kernel."""
         shutil.rmtree(self._temporary / spec.kernel_id, ignore_errors=True)
+        shutil.rmtree(self._progress / spec.kernel_id, ignore_errors=True)
 
     def list_kept(self) -> list[KeptWorkspace]:
         """All kept workspaces, by session id. Raises ``OSError``."""

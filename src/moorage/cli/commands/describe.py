@@ -27,6 +27,7 @@ from moorage.cli.output import (
     print_heading,
     print_table,
     printable,
+    progress_text,
 )
 from moorage.cli.start_times import start_text
 from moorage.cli.summary import current_activity, explain_failure, next_steps
@@ -135,7 +136,7 @@ def print_session(
         ("id", view.id),
         ("type", str(view.type)),
         ("status", f"{view.status}{result} for {format_age(now, view.status_since)}"),
-        ("activity", current_activity(view)),
+        *_activity(view, now),
         ("deadline", deadline),
         *idle_facts(idle),
         ("endpoint", view.endpoint or ""),
@@ -180,6 +181,15 @@ def print_session(
     if steps := next_steps(view):
         print_heading(out, "next steps")
         print_facts(out, steps)
+
+
+def _activity(view: SessionView, now: datetime) -> list[tuple[str, str]]:
+    kernel = current_kernel(view)
+    activity = ("activity", current_activity(view))
+    if kernel is None or (progress := kernel.progress) is None:
+        return [activity]
+    text, age = progress_text(progress), format_age(now, progress.at)
+    return [activity, ("progress", f"{text} ({age} ago)" if text else ""), ("", progress.problem)]
 
 
 def _endpoint_spec(spec: EndpointSpec) -> list[tuple[str, str]]:

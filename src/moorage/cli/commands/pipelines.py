@@ -143,7 +143,8 @@ def _state(elements: Sequence[StepView]) -> str:
         step = elements[0]
         again = f", run {step.run}" if step.run > 1 else ""
         why = f": {step.reason}" if step.state in (StepState.FAILED, StepState.SKIPPED) else ""
-        return f"[{step.state}{again}{why}]"
+        shown = output.progress_text(step.progress) if step.state is StepState.RUNNING else ""
+        return f"[{step.state}{' ' if shown else ''}{shown}{again}{why}]"
     states = [step.state for step in elements]
     counts = ", ".join(f"{states.count(state)} {state}" for state in StepState if state in states)
     return f"[{elements[0].index}-{elements[-1].index}: {counts}]"

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from moorage.common.model.errors import MoorageError
+from moorage.common.model.progress import PROGRESS_FROM
 from moorage.common.model.slots import parse_slots
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -18,7 +19,10 @@ def check_env(value: dict[str, str]) -> dict[str, str]:
     for name, text in value.items():
         if not _ENV_NAME.fullmatch(name):
             raise ValueError(f"{name!r} is not an environment variable name")
-        if name.startswith("MOORAGE_"):
+        if name == PROGRESS_FROM:
+            if text != "log":
+                raise ValueError(f"{name} is {text[:40]!r}: only 'log' is allowed")
+        elif name.startswith("MOORAGE_"):
             raise ValueError(f"{name!r} is reserved: the agent sets variables that start with MOORAGE_")
         if "\0" in text:
             raise ValueError(f"the value of {name!r} contains a NUL character")

@@ -67,11 +67,25 @@ class EngineUse:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelProgress:
+    """Progress that the program of a kernel reported last: a ``fraction`` from 0 to 1, the ``step`` that it
+    has done ``of`` so many, and a ``message``. ``problem``: why what it reported since was ignored."""
+
+    kernel_id: KernelId
+    fraction: float | None = None
+    step: int | None = None
+    of: int | None = None
+    message: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class UsageReport:
     """Usage report of an agent, sent apart from its state reports. A lost report is not sent again.
 
     ``cpu`` and ``memory`` are those of the whole node. ``minutes`` are the minutes that ended since the last
-    report; a minute may be sent twice. ``engines``: those that changed since the last report that was sent.
+    report; a minute may be sent twice. ``engines``, ``progress``: those that changed since the last report
+    that was sent.
     """
 
     agent_id: AgentId
@@ -82,3 +96,4 @@ class UsageReport:
     devices: tuple[DeviceUse, ...] = ()
     minutes: tuple[KernelMinute, ...] = ()
     engines: tuple[EngineUse, ...] = ()
+    progress: tuple[KernelProgress, ...] = ()

@@ -9,6 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from moorage.common.model.status import AgentStatus, SessionType, Status
+from moorage.common.views.progress import ProgressView
 from moorage.common.views.resources import View
 
 EventKind = Literal["session", "agent", "endpoint", "group"]
@@ -28,6 +29,7 @@ class SessionChange(View):
     revision: int
     status_since: datetime
     endpoint_id: str | None = None
+    progress: ProgressView | None = Field(None, description="Of its main kernel.")
 
 
 class AgentChange(View):

@@ -7,6 +7,7 @@ from datetime import datetime
 from pydantic import BaseModel, Field
 
 from moorage.common.model.pipelines import After, StepState
+from moorage.common.views.progress import ProgressView
 
 
 class StepView(BaseModel):
@@ -21,6 +22,7 @@ class StepView(BaseModel):
     session: str = Field(description="Name of its session.")
     reason: str = ""
     detail: str = ""
+    progress: ProgressView | None = Field(None, description="Of the main kernel of its session.")
 
 
 class PipelineView(BaseModel):

@@ -33,6 +33,7 @@ from moorage.common.model.status import (
     SessionType,
     Status,
 )
+from moorage.common.views.progress import ProgressView
 
 T = TypeVar("T")
 
@@ -107,14 +108,13 @@ class KernelView(View):
     log_tail: str = ""
     devices: list[DeviceView] = []
     status_since: datetime
-    expected_start: datetime | None = Field(
-        None, description="QUEUED: when its site expects its job to start. null: unknown."
-    )
+    expected_start: datetime | None = Field(None, description="QUEUED: as its site expects; null: unknown.")
     ends_at: datetime | None = Field(None, description="End of the walltime of its job; null: unknown.")
     unreachable_since: datetime | None = Field(
         None,
         description="Last report of its agent, which is LOST: the kernel may still run. null: reachable.",
     )
+    progress: ProgressView | None = Field(None, description="Of its program, if that reports it.")
 
 
 class Hold(View):

@@ -228,6 +228,7 @@ async def _view(call: Call[Any, Any], found: StoredPipeline) -> PipelineView:
             session=row.session,
             reason=row.reason,
             detail=row.detail if controls else "",
+            progress=row.progress if controls else None,
         )
         for row in rows
     ]

@@ -16,6 +16,7 @@ from moorage.common.model.ids import SessionId
 from moorage.common.model.paging import FIRST, Paging
 from moorage.common.model.pipelines import PipelineSpec
 from moorage.common.model.status import Result, Status
+from moorage.common.views.progress import ProgressView
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store import new_sessions, rows, session_errors
 from moorage.manager.store.cursors import Listing
@@ -194,6 +195,7 @@ def _step(row: Any) -> StepRow:
         Result(row["result"]),
         row["reason"],
         row["detail"],
+        row["progress"] and ProgressView(**row["progress"]),
     )
 
 

@@ -13,6 +13,7 @@ from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import LIVE, ObservedState, Result, Status
 from moorage.common.views import resources
+from moorage.common.views.progress import ProgressView
 
 Row = Mapping[str, Any]
 
@@ -123,6 +124,7 @@ def kernel_view(row: Row) -> resources.KernelView:
         expected_start=row["expected_start"],
         ends_at=row["ends_at"],
         unreachable_since=row["unreachable_since"],
+        progress=row["progress"] and ProgressView(**row["progress"]),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Integer, Text
+from sqlalchemy import BigInteger, Boolean, Float, Integer, Text
 from sqlalchemy.dialects.postgresql import JSONB
 
 from moorage.manager.store.schema import ID, TIME, table
@@ -82,5 +82,19 @@ scaling_decisions = table(
         "rule": Text(),
         "detail": Text(),
         "inputs": JSONB(),
+    },
+)
+
+kernel_progress = table(
+    "kernel_progress",
+    ("kernel_id",),
+    {
+        "kernel_id": ID,
+        "fraction": [Float()],
+        "step": [BigInteger()],
+        "of": [BigInteger()],
+        "message": Text(),
+        "problem": Text(),
+        "at": TIME,
     },
 )

@@ -35,6 +35,7 @@ from moorage.manager.store.orders import OrderStore
 from moorage.manager.store.overviews import OverviewStore
 from moorage.manager.store.peers import PeerStore
 from moorage.manager.store.pipelines import PipelineStore
+from moorage.manager.store.progress import ProgressStore
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.quotas import QuotaStore
 from moorage.manager.store.replicas import ReplicaStore
@@ -101,7 +102,7 @@ class Store:
         self.idle = IdleStore(db)
         self.templates = TemplateStore(db)
         self.pipelines = PipelineStore(db, notifier, self.sessions, clock, lost_grace_s)
-        self.usage = UsageStore(db, self.sessions)
+        self.usage, self.progress = UsageStore(db, self.sessions), ProgressStore(db, notifier)
         self.usage_records, self.limit_shares = UsageRecordStore(db), LimitShareStore(db)
         self.budgets = BudgetStore(db, notifier, clock)
         self.decisions = DecisionStore(db)

@@ -12,6 +12,7 @@ from moorage.common.model.ids import SessionId
 from moorage.common.model.pipelines import PipelineSpec
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import Result, Status
+from moorage.common.views.progress import ProgressView
 from moorage.manager.identity.keys import IdempotencyKey
 
 
@@ -68,6 +69,7 @@ class StepRow:
     result: Result
     reason: str
     detail: str
+    progress: ProgressView | None = None
 
 
 # Status, result, reason, and the number of such steps.

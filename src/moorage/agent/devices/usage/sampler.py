@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import structlog
 
@@ -21,14 +22,25 @@ from moorage.agent.runtimes.base import Counters, Handle, Runtime, RuntimeFailed
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.ids import AgentId, DeviceId, KernelId
-from moorage.common.model.usage import DeviceUse, EngineUse, KernelMinute, KernelUse, UsageReport, Use
+from moorage.common.model.kernel import KernelSpec
+from moorage.common.model.usage import (
+    DeviceUse,
+    EngineUse,
+    KernelMinute,
+    KernelProgress,
+    KernelUse,
+    UsageReport,
+    Use,
+)
 
 log = structlog.get_logger("moorage.agent.devices.usage")
+T = TypeVar("T", EngineUse, KernelProgress)
 # Completed minutes that are buffered for the manager; the oldest are dropped first.
 _MAX_MINUTES = 600
 # Kernels per measurement.
 AT_ONCE = 250
-# The loads of all engines are sent at least so often, those that changed with each report.
+# The loads of all engines and the progress of all kernels are sent at least so often, what changed with each
+# report.
 ALL_ENGINES_S = 60.0
 
 
@@ -39,6 +51,7 @@ class RunningKernel:
     runtime: str
     handle: Handle
     devices: Mapping[DeviceId, int]
+    spec: KernelSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +66,7 @@ class Sample:
 class UsageSampler:
     """``running``: the kernels to measure. ``devices``: the offered devices with their parents. ``send``
     returns whether the manager accepted the report; calls never overlap. ``wanted``: whether it wants one
-    now. ``engines``: the load of each engine."""
+    now. ``engines``: the load of each engine. ``progress``: of each kernel that reports it."""
 
     def __init__(
         self,
@@ -68,12 +81,15 @@ class UsageSampler:
         send: Callable[[UsageReport], Awaitable[bool]],
         wanted: Callable[[], bool] = lambda: True,
         engines: Callable[[], Iterable[EngineUse]] = tuple,
+        progress: Callable[[], Iterable[KernelProgress]] = tuple,
     ) -> None:
         self._id, self._incarnation, self._clock = agent_id, incarnation, clock
         self._runtimes, self._running, self._devices = runtimes, running, devices
-        self._meter, self._send, self._wanted, self._engines = meter, send, wanted, engines
+        self._meter, self._send, self._wanted = meter, send, wanted
+        self._engines, self._progress = engines, progress
         self._sent_engines: dict[KernelId, EngineUse] = {}
-        self._all_engines_at = 0.0
+        self._sent_progress: dict[KernelId, KernelProgress] = {}
+        self._all_sent_at = 0.0
         self._previous: dict[KernelId, tuple[float, Counters]] = {}
         # The kernels still to be measured in this round, the latest use of each, and what was not sent yet.
         self._turn: deque[KernelId] = deque()
@@ -171,6 +187,7 @@ class UsageSampler:
     async def _send_report(self) -> None:
         minutes, latest = tuple(self._completed), self.latest
         unsent, self._unsent = self._unsent, {}
+        self._send_all_again()
         report = UsageReport(
             self._id,
             self._incarnation,
@@ -181,19 +198,27 @@ class UsageSampler:
                 for d in latest.devices.values()
             ),
             minutes,
-            self._changed_engines(),
+            _changed(self._sent_engines, self._engines()),
+            _changed(self._sent_progress, self._progress()),
         )
         if await self._send(report):
             self._sent_engines |= {one.kernel_id: one for one in report.engines}
+            self._sent_progress |= {one.kernel_id: one for one in report.progress}
             sent = set(minutes)
             self._completed = [minute for minute in self._completed if minute not in sent]
         else:
             self.dropped += 1
 
-    def _changed_engines(self) -> tuple[EngineUse, ...]:
-        """Those that the manager does not know; now and then all, since it may have lost some."""
-        now, loads = self._clock.monotonic(), {one.kernel_id: one for one in self._engines()}
-        if now - self._all_engines_at >= ALL_ENGINES_S:
-            self._all_engines_at, self._sent_engines = now, {}
-        self._sent_engines = {k: one for k, one in self._sent_engines.items() if k in loads}
-        return tuple(one for k, one in loads.items() if self._sent_engines.get(k) != one)
+    def _send_all_again(self) -> None:
+        """Now and then, since the manager may have lost some."""
+        now = self._clock.monotonic()
+        if now - self._all_sent_at >= ALL_ENGINES_S:
+            self._all_sent_at, self._sent_engines, self._sent_progress = now, {}, {}
+
+
+def _changed(sent: dict[KernelId, T], values: Iterable[T]) -> tuple[T, ...]:
+    """Those that the manager does not know. Forgets what was sent of kernels that are no more."""
+    current = {one.kernel_id: one for one in values}
+    for kernel_id in sent.keys() - current.keys():
+        del sent[kernel_id]
+    return tuple(one for k, one in current.items() if sent.get(k) != one)

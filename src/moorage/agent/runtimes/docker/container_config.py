@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from moorage.agent.runtimes.base import OVERLAY_INTERFACE, WORKSPACE, Launch, RuntimeObservation
+from moorage.agent.runtimes.base import (
+    OVERLAY_INTERFACE,
+    PROGRESS_FOLDER,
+    WORKSPACE,
+    Launch,
+    RuntimeObservation,
+)
 from moorage.common.model.status import ObservedState
 
 # The minimum that the engine accepts.
@@ -128,6 +134,8 @@ def host_config(
         config["mounts"].append(mount | {"ReadOnly": not rules.cache_writable})
     if launch.workspace:
         config["mounts"].append({"Type": "bind", "Source": launch.workspace, "Target": WORKSPACE})
+    if launch.progress:
+        config["mounts"].append({"Type": "bind", "Source": launch.progress, "Target": PROGRESS_FOLDER})
     if launch.devices:
         config["device_requests"] = [_device_request(launch.devices, uses_cdi(rules, cdi))]
     return config

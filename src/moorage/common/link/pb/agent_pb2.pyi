@@ -539,8 +539,24 @@ class EngineUse(_message.Message):
     max_model_len: int
     def __init__(self, kernel_id: _Optional[str] = ..., running: _Optional[int] = ..., waiting: _Optional[int] = ..., kv_cache: _Optional[int] = ..., max_model_len: _Optional[int] = ...) -> None: ...
 
+class KernelProgress(_message.Message):
+    __slots__ = ("kernel_id", "fraction", "step", "of", "message", "problem")
+    KERNEL_ID_FIELD_NUMBER: _ClassVar[int]
+    FRACTION_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    OF_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    kernel_id: str
+    fraction: float
+    step: int
+    of: int
+    message: str
+    problem: str
+    def __init__(self, kernel_id: _Optional[str] = ..., fraction: _Optional[float] = ..., step: _Optional[int] = ..., of: _Optional[int] = ..., message: _Optional[str] = ..., problem: _Optional[str] = ...) -> None: ...
+
 class UsageReport(_message.Message):
-    __slots__ = ("agent_id", "incarnation", "cpu", "memory", "kernels", "devices", "minutes", "engines")
+    __slots__ = ("agent_id", "incarnation", "cpu", "memory", "kernels", "devices", "minutes", "engines", "progress")
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     CPU_FIELD_NUMBER: _ClassVar[int]
@@ -549,6 +565,7 @@ class UsageReport(_message.Message):
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     MINUTES_FIELD_NUMBER: _ClassVar[int]
     ENGINES_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
     agent_id: str
     incarnation: str
     cpu: int
@@ -557,7 +574,8 @@ class UsageReport(_message.Message):
     devices: _containers.RepeatedCompositeFieldContainer[DeviceUse]
     minutes: _containers.RepeatedCompositeFieldContainer[KernelMinute]
     engines: _containers.RepeatedCompositeFieldContainer[EngineUse]
-    def __init__(self, agent_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., cpu: _Optional[int] = ..., memory: _Optional[int] = ..., kernels: _Optional[_Iterable[_Union[KernelUse, _Mapping]]] = ..., devices: _Optional[_Iterable[_Union[DeviceUse, _Mapping]]] = ..., minutes: _Optional[_Iterable[_Union[KernelMinute, _Mapping]]] = ..., engines: _Optional[_Iterable[_Union[EngineUse, _Mapping]]] = ...) -> None: ...
+    progress: _containers.RepeatedCompositeFieldContainer[KernelProgress]
+    def __init__(self, agent_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., cpu: _Optional[int] = ..., memory: _Optional[int] = ..., kernels: _Optional[_Iterable[_Union[KernelUse, _Mapping]]] = ..., devices: _Optional[_Iterable[_Union[DeviceUse, _Mapping]]] = ..., minutes: _Optional[_Iterable[_Union[KernelMinute, _Mapping]]] = ..., engines: _Optional[_Iterable[_Union[EngineUse, _Mapping]]] = ..., progress: _Optional[_Iterable[_Union[KernelProgress, _Mapping]]] = ...) -> None: ...
 
 class UsageAck(_message.Message):
     __slots__ = ()

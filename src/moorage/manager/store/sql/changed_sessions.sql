@@ -1,4 +1,6 @@
 -- What an event says about these sessions ($1).
 SELECT id, name, project, owner AS "user", resource_group, type, status, reason, attempt, revision, status_since,
-       endpoint_id
+       endpoint_id,
+       (SELECT to_jsonb(p) - 'kernel_id' FROM kernel_progress p JOIN kernels k ON k.id = p.kernel_id
+        WHERE k.session_id = sessions.id AND k.attempt = sessions.attempt AND k.cluster_role = 'main') AS progress
 FROM sessions WHERE id = ANY ($1::uuid[])

@@ -1,0 +1,33 @@
+"""Progress of the program that calls it. Imports no other package."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+
+from moorage.common.aio.clock import SystemClock
+from moorage.common.model.progress import PROGRESS_VAR
+
+# The agent reads less often, and a loop without end must not fill the disk.
+_PAUSE_S, _MESSAGE = 0.5, 200
+_CLOCK, _reported_at = SystemClock(), 0.0
+
+
+def report(fraction: float | None, step: int | None, of: int | None, message: str) -> None:
+    """Append a line to the file that the agent reads: the last of all steps always, others at most twice a
+    second."""
+    global _reported_at
+    path, now = os.environ.get(PROGRESS_VAR), _CLOCK.monotonic()
+    if not path:
+        return
+    last = fraction == 1 or (step is not None and step == of)
+    if not last and _reported_at and now - _reported_at < _PAUSE_S:
+        return
+    _reported_at = now
+    given = {"fraction": fraction, "step": step, "of": of, "message": str(message)[:_MESSAGE]}
+    # A full disk must not end a program.
+    with suppress(OSError, TypeError, ValueError):
+        line = json.dumps({name: value for name, value in given.items() if value not in (None, "")})
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(line + "\n")
