@@ -97,6 +97,7 @@ async def test_budget_begins_anew_with_its_period(store: Store) -> None:
     before = RECORD.ended_ms - 2 * 86_400_000
     await count(store, 1, began_ms=before, ended_ms=before)
     await put(store, "project", "vision", "tokens", "day", hard=30)
+    await put(store, "user", "ann", "tokens", "year", soft=1)  # the records before this day are read
     assert (await measure(store))["project tokens"].used == 0
     await count(store, 2)
     day = (await measure(store))["project tokens"]
