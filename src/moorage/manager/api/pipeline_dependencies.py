@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from moorage.common.model.paging import Paging
@@ -26,8 +26,13 @@ class Pipelines(Protocol):
     async def created_under(self, once: OnceOnly) -> str | None: ...
 
     async def add_runs(
-        self, scope: Scope, before: StoredPipeline, steps: Sequence[NewStep], known: Mapping[int, str]
-    ) -> None: ...
+        self,
+        scope: Scope,
+        before: StoredPipeline,
+        steps: Sequence[NewStep],
+        known: Mapping[int, str],
+        pending: Collection[str],
+    ) -> bool: ...
 
     async def get(self, scope: Scope, ref: str) -> StoredPipeline: ...
 

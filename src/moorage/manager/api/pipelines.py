@@ -30,6 +30,7 @@ from moorage.manager.workloads.pipeline_steps import NewStep, OnceOnly, StepRow,
 from moorage.manager.workloads.site_jobs import as_job
 
 _STOPPED_AT_ONCE = 100
+_RETRY_DECISIONS = 5
 _DEFAULT_GROUP = SessionSpec.model_fields["resource_group"].default
 # What says nothing about whether a caller may run a step, or where it fits.
 _OF_JOB = "runtime", "image", "job", "walltime_s", "queue_timeout_s"  # fields that `as_job` sets
@@ -108,7 +109,19 @@ async def stop_pipeline(call: Call[None, NoQuery]) -> PipelineView:
 
 
 async def retry_pipeline(call: Call[None, NoQuery]) -> PipelineView:
+    """Decides anew if a pending step began, or was skipped, before the new runs were written."""
     found = await _controlled(call)
+    for _ in range(_RETRY_DECISIONS):
+        if await _run_again(call, found):
+            return await _view(call, found)
+    raise Conflict(
+        f"the steps of pipeline {found.name!r} change too fast",
+        next_step="retry it when fewer of them change",
+    )
+
+
+async def _run_again(call: Call[None, NoQuery], found: StoredPipeline) -> bool:
+    """Whether the steps were still as they were read. If not, nothing has changed."""
     rows = {(row.step, row.index): row for row in await call.deps.store.pipelines.steps(found.id)}
     states = {item: _state(row) for item, row in rows.items()}
     if running := next((row for item, row in rows.items() if states[item] is StepState.RUNNING), None):
@@ -136,8 +149,8 @@ async def retry_pipeline(call: Call[None, NoQuery]) -> PipelineView:
         if node.item in again
     ]
     known = {row.position: str(row.session_id) for row in rows.values()}
-    await call.deps.store.pipelines.add_runs(scope, found, new, known)
-    return await _view(call, found)
+    pending = [row.session_id for item, row in rows.items() if states[item] is StepState.PENDING]
+    return await call.deps.store.pipelines.add_runs(scope, found, new, known, pending)
 
 
 async def _controlled(call: Call[None, NoQuery]) -> StoredPipeline:

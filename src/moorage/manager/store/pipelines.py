@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -70,14 +70,20 @@ class PipelineStore:
         return str(before["pipeline_id"])
 
     async def add_runs(
-        self, scope: Scope, before: StoredPipeline, steps: Sequence[NewStep], known: Mapping[int, str]
-    ) -> None:
+        self,
+        scope: Scope,
+        before: StoredPipeline,
+        steps: Sequence[NewStep],
+        known: Mapping[int, str],
+        pending: Collection[str],
+    ) -> bool:
         """Run steps again. ``known``: the sessions by position that there are; what is pending and depends on
-        one that runs again, depends on its new run.
+        one that runs again, depends on its new run. False, with nothing created, if one of the sessions
+        ``pending`` is not so any more: what to run again was decided from that.
 
         Raises ``NotFound`` for an unknown group, ``Conflict`` for a type that the group does not allow or
         another retry at this moment, and ``QuotaExceeded``."""
-        await self._write(scope, before.id, before.spec, steps, known)
+        return await self._write(scope, before.id, before.spec, steps, known, pending=pending)
 
     async def _write(
         self,
@@ -87,7 +93,8 @@ class PipelineStore:
         steps: Sequence[NewStep],
         known: Mapping[int, str],
         once: OnceOnly | None = None,
-    ) -> None:
+        pending: Collection[str] = (),
+    ) -> bool:
         new = [self._new(scope, one) for one in steps]
         if once is not None:
             new[0] = replace(new[0], idempotency_key=once.key, request_digest=once.digest)
@@ -98,8 +105,6 @@ class PipelineStore:
             for at, condition in one.waits
         ]
         replaced = [(known[one.position], ids[one.position]) for one in steps if one.position in known]
-        subs = [(made.id, sub) for made in new for sub in made.subs]
-        keys = [(made.id, made.keys) for made in new if made.keys is not None]
         try:
             (row,) = await self._db.fetch(
                 SQL["pipeline_create"],
@@ -120,24 +125,22 @@ class PipelineStore:
                 pipeline.model_dump_json(exclude_unset=True),
                 [old for old, _ in replaced],
                 [later for _, later in replaced],
-                [session for session, _ in subs],
-                [sub.index for _, sub in subs],
-                [sub.kernel_id for _, sub in subs],
-                [sub.secret for _, sub in subs],
-                [session for session, _ in keys],
-                [pair.private_key for _, pair in keys],
-                [pair.public_key for _, pair in keys],
+                *_cluster_columns(new),
+                list(pending),
             )
         except asyncpg.UniqueViolationError:
             raise Conflict(
                 f"pipeline {pipeline.name!r} was retried by somebody else at the same moment",
                 next_step=f"`moorage pipelines describe {pipeline.name}` shows what runs",
             ) from None
+        if row["problem"] == "stale":
+            return False
         if row["problem"] is not None:
             raise _refused(steps, row)
         changed = [SessionId(one) for one in row["changed"]]
         self._notifier.notify_sessions(changed)
         self._notifier.notify_pending([*changed, *(SessionId(made.id) for made in new)])
+        return True
 
     def _new(self, scope: Scope, one: NewStep) -> NewSession:
         made = self._sessions.new(scope, one.spec, None, None)
@@ -172,6 +175,21 @@ class PipelineStore:
             count = Status(row["status"]), Result(row["result"]), row["reason"], row["n"]
             found[row["pipeline_id"]].append(count)
         return found
+
+
+def _cluster_columns(new: Sequence[NewSession]) -> tuple[list[Any], ...]:
+    """Sub kernels and SSH key pairs, each with the id of its session."""
+    subs = [(made.id, sub) for made in new for sub in made.subs]
+    keys = [(made.id, made.keys) for made in new if made.keys is not None]
+    return (
+        [session for session, _ in subs],
+        [sub.index for _, sub in subs],
+        [sub.kernel_id for _, sub in subs],
+        [sub.secret for _, sub in subs],
+        [session for session, _ in keys],
+        [pair.private_key for _, pair in keys],
+        [pair.public_key for _, pair in keys],
+    )
 
 
 def _stored(row: Any) -> StoredPipeline:

@@ -5,7 +5,8 @@
 --
 -- The first session holds the idempotency key of the pipeline. A key that was used fails the statement.
 --
--- `problem`: why nothing was created: `group` or `type` of input `n`, or a quota. Pending dependents of what runs again
+-- `problem`: why nothing was created: `group` or `type` of input `n`, a quota, or `stale`: a session that a retry keeps ($42)
+-- is no longer pending. Pending dependents of what runs again
 -- ($33 earlier session, $34 its new run) wait for the new run.
 WITH input AS (
     SELECT * FROM unnest(
@@ -36,8 +37,13 @@ WITH input AS (
     SELECT 1::bigint AS n, 'quota' AS problem, w.scope, w.name, w.pending::bigint AS allowed, w.there::bigint AS there
     FROM lock_pending_quotas((SELECT array_agg(scope) FROM counted), (SELECT array_agg(name) FROM counted)) w
     JOIN counted c USING (scope, name) WHERE w.there + c.more > w.pending
+), kept AS MATERIALIZED (  -- locked, so that none is skipped or begins before this is written
+    SELECT s.id FROM sessions s WHERE s.id = ANY ($42::uuid[]) AND s.status = 'PENDING' ORDER BY s.id FOR UPDATE
+), stale AS (
+    SELECT 1::bigint AS n, 'stale' AS problem, NULL::text AS scope, NULL::text AS name, NULL::bigint AS allowed, NULL::bigint AS there
+    WHERE (SELECT count(*) FROM kept) < cardinality($42::uuid[])
 ), refused AS (
-    SELECT * FROM problem UNION ALL SELECT * FROM over_quota
+    SELECT * FROM problem UNION ALL SELECT * FROM over_quota UNION ALL SELECT * FROM stale
 ), pipeline AS (
     INSERT INTO pipelines (id, name, project, owner, spec, created_by)
     SELECT $30::uuid, $31::text, i.project, i.owner, $32::text::jsonb, i.created_by FROM input i
