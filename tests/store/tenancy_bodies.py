@@ -42,6 +42,7 @@ BODIES: dict[str, Any] = {
     "UserSpec": {"name": "new-user"},
     "ProjectSpec": {"name": "new-project"},
     "GroupOptions": {},
+    "GroupRename": {"name": "default"},
     "Cordon": {},
     "NewGroup": {"name": "new-group"},
     "Assignment": {"resource_group": "default"},

@@ -43,6 +43,7 @@ TENANT |= {"pipelines", "templates", "usage", "limits", "metrics", "events", "ov
 PLATFORM = {
     "agents",
     "groups",
+    "group-aliases",
     "runtimes",
     "scheduler",
     "users",
@@ -104,6 +105,8 @@ class World:
         self.api.workspaces.kept = [kept.id]
         template = TemplateSpec.model_validate({"spec": {"command": [f"{CANARY}-command"]}})
         await self.store.templates.put(ANN, f"{CANARY}-template", template, [], for_all=False)
+        alias = "INSERT INTO resource_groups (name, renamed_to) VALUES ('former', 'default')"
+        await self.store.database.fetch(f"{alias} ON CONFLICT DO NOTHING")
         self.params = {
             "sessions/{ref}": session.id,
             "{app}": "web",
@@ -112,6 +115,7 @@ class World:
             "workspaces/{ref}": kept.id,
             "agents/{id}": "node-1",
             "groups/{name}": "default",
+            "group-aliases/{name}": "former",
             "quotas/{scope}/{name}": "project/vision",
             "budgets/{scope}/{period}/{unit}/{name}": "project/month/gpu/vision",
             "keys/{name}": key.name,

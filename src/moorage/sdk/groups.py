@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from moorage.common.model.group_options import QuotaLimits, QuotaScope
+from moorage.common.views.groups import GroupRename
 from moorage.common.views.resources import (
     GroupOptions,
     GroupView,
@@ -38,6 +39,17 @@ class GroupCalls(Transport):
         return await self.call(
             GroupView, "PUT", f"/v1/groups/{segment(name)}", body=options, if_match=etag(version)
         )
+
+    async def rename_group(self, name: str, new_name: str, *, version: int | None = None) -> GroupView:
+        """Rename a group; its former name stays as an alias. ``version``: refuse (412) if it has another one.
+        For administrators."""
+        path, body = f"/v1/groups/{segment(name)}", GroupRename(name=new_name)
+        return await self.call(GroupView, "PATCH", path, body=body, if_match=etag(version))
+
+    async def release_alias(self, alias: str) -> GroupView:
+        """Free a former name of a group. Raises ``ApiError`` (409) while something says it. For
+        administrators."""
+        return await self.call(GroupView, "DELETE", f"/v1/group-aliases/{segment(alias)}")
 
     async def retire_group(self, name: str, *, drain: bool = False, version: int | None = None) -> GroupView:
         """Let nothing new be created in a group; ``drain``: also while it is in use. For administrators."""

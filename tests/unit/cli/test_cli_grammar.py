@@ -37,7 +37,8 @@ NOUNS = {
 }  # fmt: skip
 NOUN_VERBS = {
     "cordon", "create", "delete", "describe", "drain", "forget", "history", "list", "members",
-    "passwd", "retry", "revoke", "rotate", "rotate-ca", "set", "stop", "submit", "uncordon", "versions",
+    "passwd", "rename", "retry", "revoke", "rotate", "rotate-ca", "set", "stop", "submit", "uncordon",
+    "versions",
 }  # fmt: skip
 DURATIONS = {
     "--coalesce", "--die-every", "--disconnect-every", "--every", "--for", "--grace",

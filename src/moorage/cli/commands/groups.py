@@ -39,6 +39,8 @@ def describe(
     else:
         counts = f"{view.agents} agents, {view.pending} pending, {view.running} running"
         facts = [("group", view.name), ("now", counts)]
+        if view.aliases:
+            facts.append(("aliases", ", ".join(view.aliases)))
         if view.start_times is not None:
             facts.append(("starts", start_text(view.start_times)))
         for one in view.site_nodes:
@@ -68,6 +70,41 @@ def create(
     given = parse.options(options or [], GroupOptions, GroupOptions().model_dump(mode="json"))
     new = NewGroup(name=name, options=GroupOptions.model_validate(given))
     _print_groups(cli, [cli.run(lambda client: client.create_group(new))], one=True)
+
+
+@command(groups)
+def rename(
+    cli: Cli,
+    name: Annotated[str, typer.Argument(help="A resource group.")],
+    new_name: Annotated[str, typer.Argument(help="Its new name.")],
+    if_version: Annotated[
+        int | None, typer.Option(help="Refuse if the group has another version; `-o json` shows it.")
+    ] = None,
+) -> None:
+    """Rename a resource group. For administrators.
+
+    Sessions, agents and endpoints go on. The former name becomes an alias: specs, templates, quotas and the
+    configuration of agents may say it until `moorage groups forget` frees it.
+
+    \b
+    Examples:
+      moorage groups rename training research
+      moorage groups forget training
+    """
+    renamed = cli.run(lambda client: client.rename_group(name, new_name, version=if_version))
+    _print_groups(cli, [renamed], one=True)
+
+
+@command(groups)
+def forget(
+    cli: Cli, alias: Annotated[str, typer.Argument(help="A former name of a resource group.")]
+) -> None:
+    """Free a former name of a renamed resource group. For administrators.
+
+    It is refused while agents are configured with that name, or templates say it. Usage of models that was
+    recorded under that name keeps it.
+    """
+    _print_groups(cli, [cli.run(lambda client: client.release_alias(alias))], one=True)
 
 
 @command(groups)

@@ -341,6 +341,7 @@ class GroupView(View):
     )
     site_nodes: list[SiteNodesView] = Field([], description="Of its sites, in the answer for one group.")
     runtimes: list[RuntimeChoice] = Field([], description="Runtimes that its live agents offer.")
+    aliases: list[str] = Field([], description="Former names, which still stand for it where it is named.")
 
 
 class RuntimeView(View):

@@ -23,6 +23,7 @@ from moorage.manager.api.audit import REQUEST_ID, is_audited, reader_of, run_aud
 from moorage.manager.api.authentication import Authenticator
 from moorage.manager.api.authorization import check_access
 from moorage.manager.api.dependencies import ApiServices
+from moorage.manager.api.group_names import with_current_names
 from moorage.manager.api.health import DESCRIPTION, DOCS
 from moorage.manager.api.openapi import describe
 from moorage.manager.api.problems import (
@@ -124,6 +125,9 @@ def _serve(row: Route, deps: ApiServices, authenticator: Authenticator) -> Handl
             raise NotFound("names cannot contain a NUL character")
         query = read_query(request, row.query)
         body = await read_body(request, row.body, deps) if row.body is not None else None
+        if row.access != "open" and (aliases := await deps.store.group_aliases.names()):
+            query = with_current_names(query, aliases)
+            body = with_current_names(body, aliases) if body is not None else None
         call = Call(request, deps, scope, body, query, authenticated)
         answer = await (run_audited(row, reader, call) if audited else row.handler(call))
         if isinstance(answer, web.StreamResponse):

@@ -32,6 +32,7 @@ EXAMPLES: Mapping[str, Any] = {
     "KeySpec": {"name": "ci", "user": "ann", "project": "vision", "role": "member"},
     "Membership": {"role": "member"},
     "NewEndpoint": {"name": "tiny", "engine": "llamacpp", "model": "/models/tiny.gguf", "replicas": 2},
+    "GroupRename": {"name": "research"},
     "NewGroup": {"name": "training", "options": {"hol": "backfill"}},
     "NewPassword": {"password": "correct horse battery staple"},
     "PasswordChange": {"current": "correct horse", "password": "correct horse battery staple"},

@@ -45,6 +45,7 @@ from moorage.manager.api.pipeline_dependencies import Pipelines
 from moorage.manager.api.resource_dependencies import (
     Agents,
     Endpoints,
+    GroupAliases,
     Groups,
     Quotas,
     Sessions,
@@ -105,6 +106,8 @@ class ApiStore(Protocol):
     def budgets(self) -> Budgets: ...
     @property
     def groups(self) -> Groups: ...
+    @property
+    def group_aliases(self) -> GroupAliases: ...
     @property
     def overviews(self) -> Overviews: ...
     @property

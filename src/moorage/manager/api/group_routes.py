@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from moorage.common.views.groups import GroupRename
 from moorage.common.views.resources import GroupOptions, GroupView, NewGroup, Page, RuntimeList
 from moorage.manager.api import groups
 from moorage.manager.api.route import Route, route
@@ -47,6 +48,24 @@ GROUP_ROUTES: tuple[Route, ...] = (
         GroupView,
         body=GroupOptions,
         versioned=True,
+        access="admin",
+    ),
+    route(
+        "PATCH",
+        _GROUP,
+        groups.rename_group,
+        "Rename a resource group. Its former name becomes an alias, which still stands for it",
+        GroupView,
+        body=GroupRename,
+        versioned=True,
+        access="admin",
+    ),
+    route(
+        "DELETE",
+        "/v1/group-aliases/{name:.+}",
+        groups.release_alias,
+        "Free a former name of a resource group",
+        GroupView,
         access="admin",
     ),
     route(

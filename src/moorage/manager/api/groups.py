@@ -9,7 +9,15 @@ from pydantic import Field
 from moorage.common.model.errors import NotFound
 from moorage.common.model.runtimes import RUNTIMES, is_custom, traits_of
 from moorage.common.model.spec import Model, Name
-from moorage.common.views.resources import GroupOptions, GroupView, NewGroup, Page, RuntimeList, RuntimeView
+from moorage.common.views.groups import GroupRename
+from moorage.common.views.resources import (
+    GroupOptions,
+    GroupView,
+    NewGroup,
+    Page,
+    RuntimeList,
+    RuntimeView,
+)
 from moorage.manager import selector_plugins
 from moorage.manager.api.authorization import may_name, named_groups
 from moorage.manager.api.listing import WholeQuery, order, paging
@@ -103,14 +111,27 @@ async def create_group(call: Call[NewGroup, NoQuery]) -> GroupView:
 
 
 async def put_group(call: Call[GroupOptions, NoQuery]) -> GroupView:
-    name = read_path({"name": call.path("name")}, _GroupPath).name
+    name = await call.deps.store.group_aliases.current(
+        read_path({"name": call.path("name")}, _GroupPath).name
+    )
     selector_plugins.check(call.body)
     if_match, actor = call.if_match("a resource group"), call.scope.actor
     return call.tagged(await call.deps.store.groups.put(name, call.body, actor=actor, if_match=if_match))
 
 
+async def rename_group(call: Call[GroupRename, NoQuery]) -> GroupView:
+    if_match, actor = call.if_match("a resource group"), call.scope.actor
+    aliases = call.deps.store.group_aliases
+    return call.tagged(
+        await aliases.rename(call.path("name"), call.body.name, actor=actor, if_match=if_match)
+    )
+
+
+async def release_alias(call: Call[None, NoQuery]) -> GroupView:
+    return await call.deps.store.group_aliases.release(call.path("name"))
+
+
 async def retire_group(call: Call[None, RetireQuery]) -> GroupView:
     if_match, actor = call.if_match("a resource group"), call.scope.actor
-    return await call.deps.store.groups.retire(
-        call.path("name"), actor=actor, if_match=if_match, drain=call.query.drain
-    )
+    name = await call.deps.store.group_aliases.current(call.path("name"))
+    return await call.deps.store.groups.retire(name, actor=actor, if_match=if_match, drain=call.query.drain)

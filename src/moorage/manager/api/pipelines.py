@@ -192,7 +192,8 @@ async def _of_step(call: Call[Any, Any], step: Step) -> Resolved:
     fields = templates.session_fields(found.template, step.parameters)
     chosen = str(templates.merge(fields, step.overrides).get("resource_group", _DEFAULT_GROUP))
     group = await call.deps.store.groups.get(chosen)
-    return templates.validated_merge(fields, group.options.template_defaults, step.overrides), found.ref
+    spec = templates.validated_merge(fields, group.options.template_defaults, step.overrides)
+    return spec.model_copy(update={"resource_group": group.name}), found.ref
 
 
 async def _checked(call: Call[Any, Any], spec: SessionSpec) -> SessionSpec:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from moorage.common.model.group_options import QuotaLimits, QuotaScope
 from moorage.common.model.spec import Model, Name
@@ -17,8 +17,11 @@ class _QuotaPath(Model):
     name: Name
 
 
-def _quota_path(scope: str, name: str) -> _QuotaPath:
-    return read_path({"scope": scope, "name": name}, _QuotaPath)
+async def _quota_path(call: Call[Any, Any]) -> _QuotaPath:
+    path = read_path({"scope": call.path("scope"), "name": call.path("name")}, _QuotaPath)
+    if path.scope != "group":
+        return path
+    return path.model_copy(update={"name": await call.deps.store.group_aliases.current(path.name)})
 
 
 class QuotaQuery(WholeQuery):
@@ -31,17 +34,17 @@ async def list_quotas(call: Call[None, QuotaQuery]) -> Page[QuotaView]:
 
 
 async def get_quota(call: Call[None, NoQuery]) -> QuotaView:
-    path = _quota_path(call.path("scope"), call.path("name"))
+    path = await _quota_path(call)
     return call.tagged(await call.deps.store.quotas.get(call.scope, path.scope, path.name))
 
 
 async def put_quota(call: Call[QuotaLimits, NoQuery]) -> QuotaView:
-    path = _quota_path(call.path("scope"), call.path("name"))
+    path = await _quota_path(call)
     quotas, if_match = call.deps.store.quotas, call.if_match("a quota")
     return call.tagged(await quotas.put(call.scope, path.scope, path.name, call.body, if_match=if_match))
 
 
 async def delete_quota(call: Call[None, NoQuery]) -> QuotaView:
-    path = _quota_path(call.path("scope"), call.path("name"))
+    path = await _quota_path(call)
     if_match = call.if_match("a quota")
     return await call.deps.store.quotas.delete(call.scope, path.scope, path.name, if_match=if_match)

@@ -109,6 +109,7 @@ async def start_template(call: Call[TemplateRun, sessions.CreateQuery]) -> Sessi
     chosen = str(templates.merge(fields, run.overrides).get("resource_group", DEFAULT_GROUP))
     group = await call.deps.store.groups.get(chosen)
     spec = templates.validated_merge(fields, group.options.template_defaults, run.overrides)
+    spec = spec.model_copy(update={"resource_group": group.name})
     return await sessions.create(replace(call, body=spec), template=found.ref)  # type: ignore[arg-type]
 
 

@@ -63,6 +63,9 @@ class GarbageCollector:
             self._sampled_at = now
             await self._store.occupancy_history.record(self._leader.term)
         await self._checks.run_once()
+        while await self._store.group_aliases.settle():
+            if self._clock.monotonic() >= now + DELETE_FOR_S:
+                break
         if now - self._compacted_at >= COMPACT_EVERY_S:
             self._compacted_at = now
             await self._compact(now)

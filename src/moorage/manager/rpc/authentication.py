@@ -54,7 +54,8 @@ class Caller:
                 f"restore {self.peer.kind}.id, or join as {name!r}"
             )
         bound = self.peer.resource_group
-        if resource_group is not None and bound is not None and resource_group != bound:
+        allowed = {bound, resource_group if bound is None else bound, *self.peer.group_aliases}
+        if resource_group is not None and resource_group not in allowed:
             return (
                 f"this agent joined for the resource group {bound!r}, not for {resource_group!r}: restore "
                 "agent.resource_group, or join with another token"

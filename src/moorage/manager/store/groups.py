@@ -173,6 +173,11 @@ class GroupStore:
         row = await self._db.fetchrow(SQL["group_list"], name)
         check_version(f"resource group {name!r}", None if row is None else row["version"], if_match)
         if create:
+            if (owner := (await self.get(name)).name) != name:
+                return Conflict(
+                    f"{name!r} is an alias of resource group {owner!r}",
+                    next_step=f"choose another name, or free this one: `moorage groups forget {name}`",
+                )
             return Conflict(
                 f"there is a resource group {name!r}", next_step="choose another name, or edit it"
             )

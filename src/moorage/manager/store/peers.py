@@ -52,7 +52,7 @@ class Registration:
 class Peer:
     """``key``: digest of the public key of its newest certificate. ``was_renewed``: it may still use the one
     before; see ``retire``. ``retired_keys``: those that it may not use. ``trusts`` and ``issuer``: see
-    ``confirm``."""
+    ``confirm``. ``group_aliases``: former names of its resource group."""
 
     kind: PeerKind
     name: str
@@ -62,6 +62,7 @@ class Peer:
     retired_keys: frozenset[str] = frozenset()
     trusts: frozenset[str] = frozenset()
     issuer: str | None = None
+    group_aliases: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,17 @@ class PeerStore:
         was_renewed = row["renewed_from"] is not None
         group, key = row["resource_group"], row["public_key"]
         trusts = frozenset(row["trusted_authorities"])
-        return Peer(row["kind"], row["name"], group, key, was_renewed, retired, trusts, row["issuer"])
+        return Peer(
+            row["kind"],
+            row["name"],
+            group,
+            key,
+            was_renewed,
+            retired,
+            trusts,
+            row["issuer"],
+            frozenset(row["group_aliases"]),
+        )
 
     async def renew(self, peer_id: str, key: str, until: datetime, *, replaced: str, now: datetime) -> bool:
         """Record a certificate for the public key of digest ``key``, valid until ``until``, in place of that

@@ -18,6 +18,7 @@ from moorage.manager.store.deadlines import DeadlineStore
 from moorage.manager.store.decisions import DecisionStore
 from moorage.manager.store.endpoints import EndpointStore
 from moorage.manager.store.expected_starts import ExpectedStartStore
+from moorage.manager.store.group_aliases import GroupAliases
 from moorage.manager.store.groups import GroupStore
 from moorage.manager.store.idle import IdleStore
 from moorage.manager.store.integrity import IntegrityStore
@@ -77,6 +78,7 @@ class Store:
         self.oidc = OidcStore(db, notifier)
         self.audit = AuditStore(db)
         self.groups = GroupStore(db, notifier, clock)
+        self.group_aliases = GroupAliases(db, notifier, clock, self.groups)
         self.overviews = OverviewStore(db, clock)
         self.occupancy_history = OccupancyHistoryStore(db)
         self.quotas = QuotaStore(db, notifier)

@@ -30,6 +30,7 @@ resource_groups = table(
         "retired_at": [TIME],
         "changed_at": TIME,
         "changed_by": Text(),
+        "renamed_to": [Text()],
     },
 )
 
@@ -74,6 +75,7 @@ agents = table(
         "assigned_group": [Text()],
         "seen_before": [TIME],
         "back_at": [TIME],
+        "configured_group": [Text()],
     },
 )
 

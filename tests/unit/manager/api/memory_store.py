@@ -115,6 +115,16 @@ class MemoryAgents:
         return ForgottenAgent(**dict(view))
 
 
+class MemoryGroupAliases:
+    """No group was ever renamed."""
+
+    async def names(self) -> dict[str, str]:
+        return {}
+
+    async def current(self, name: str) -> str:
+        return name
+
+
 class MemoryGroups:
     """``changed_by_others``: every edit with a version comes too late."""
 
@@ -248,7 +258,7 @@ class MemoryStore:
         self.usage_records, self.limit_shares = MemoryUsageRecords(), MemoryLimits()
         self.budgets = MemoryBudgets()
         self.agents = MemoryAgents(self.database, clock)
-        self.groups = MemoryGroups(self.database)
+        self.groups, self.group_aliases = MemoryGroups(self.database), MemoryGroupAliases()
         self.quotas = MemoryQuotas(self.database, clock)
         self.secrets = MemorySecrets(self.database.check, clock)
         self.keys = MemoryKeys(self.database.check, clock)

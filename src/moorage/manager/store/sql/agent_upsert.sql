@@ -19,13 +19,13 @@ WITH input AS (
     INSERT INTO agents AS a (id, resource_group, status, identity, incarnation, stream, address, version, arch,
                              runtimes, engines, labels, leaving, max_kernels, share_quantum, share_minimum,
                              report_interval_s, silence_grace_s, manager, refuses_orders, unknown_kernels,
-                             lease_runtimes, doubtful_jobs, site_nodes)
+                             lease_runtimes, doubtful_jobs, site_nodes, configured_group)
     SELECT id, resource_group, 'ALIVE', identity, incarnation, stream, address, version, arch, runtimes, engines,
            labels, draining, max_kernels, share_quantum, share_minimum, report_interval_s, silence_grace_s, $2,
-           refuses_orders, unknown_kernels, lease_runtimes, doubtful_jobs, site_nodes
+           refuses_orders, unknown_kernels, lease_runtimes, doubtful_jobs, site_nodes, resource_group
     FROM input ORDER BY id
     ON CONFLICT (id) DO UPDATE SET
-        resource_group = coalesce(a.assigned_group, excluded.resource_group), status = 'ALIVE', identity = excluded.identity,
+        resource_group = coalesce(a.assigned_group, excluded.resource_group), configured_group = excluded.configured_group, status = 'ALIVE', identity = excluded.identity,
         incarnation = excluded.incarnation, stream = excluded.stream, address = excluded.address,
         version = excluded.version, arch = excluded.arch, runtimes = excluded.runtimes, engines = excluded.engines,
         labels = excluded.labels, leaving = excluded.leaving, max_kernels = excluded.max_kernels,

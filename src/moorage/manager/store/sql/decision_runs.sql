@@ -10,7 +10,7 @@ FROM kernels k JOIN sessions s ON s.id = k.session_id, LATERAL (
            CASE WHEN bool_or(a.released_at IS NULL) THEN NULL ELSE max(a.released_at) END AS released_at,
            array_agg(a.slot) AS slots, array_agg(a.device_id) AS devices, array_agg(a.amount) AS amounts
     FROM (SELECT * FROM allocations WHERE kernel_id = k.id ORDER BY slot, device_id) a) h
-WHERE k.id > $4 AND k.agent_id IS NOT NULL AND s.resource_group = $1
+WHERE k.id > $4 AND k.agent_id IS NOT NULL AND s.resource_group = ANY (group_names($1))
   -- A kernel that ended by its lease holds its allocations until the agent reports again. A day is allowed
   -- for that.
   AND (k.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR') OR k.status_since > $2::timestamptz - interval '1 day')

@@ -7,5 +7,5 @@ FROM resource_groups g CROSS JOIN unnest($2::text[]) AS k(kind), LATERAL (
     SELECT abs(extract(epoch FROM e.started_at - e.expected_at))::float8 AS error FROM expected_starts e
     WHERE e.outcome = 'started' AND e.resource_group = g.name AND e.kind = k.kind
     ORDER BY e.told_at DESC LIMIT $3) latest
-WHERE $1::text IS NULL OR g.name = $1
+WHERE g.renamed_to IS NULL AND ($1::text IS NULL OR g.name = $1)
 GROUP BY 1, 2 ORDER BY 1, 2

@@ -9,7 +9,7 @@ WITH live AS (
 ), changed AS (
     UPDATE resource_groups g SET retired_at = now(), version = g.version + 1, changed_at = now(), changed_by = $3
     FROM live l
-    WHERE g.name = $1 AND g.retired_at IS NULL AND ($2::bigint[] IS NULL OR g.version = ANY ($2))
+    WHERE g.name = $1 AND g.retired_at IS NULL AND g.renamed_to IS NULL AND ($2::bigint[] IS NULL OR g.version = ANY ($2))
       AND ($4 OR l.sessions + l.endpoints + l.agents = 0)
     RETURNING g.name
 )

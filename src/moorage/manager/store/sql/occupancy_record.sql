@@ -18,7 +18,7 @@ WITH spans AS (
 INSERT INTO queue_spans AS o (resource_group, seconds, at, samples, pending, pending_peak, running)
 SELECT g.name, s.seconds, s.at, 1, coalesce(q.pending, 0), coalesce(q.pending, 0), coalesce(q.running, 0)
 FROM resource_groups g CROSS JOIN spans s LEFT JOIN queues q ON q.resource_group = g.name
-WHERE g.retired_at IS NULL
+WHERE g.retired_at IS NULL AND g.renamed_to IS NULL
 ON CONFLICT (resource_group, seconds, at) DO UPDATE SET samples = o.samples + 1,
     pending = o.pending + (excluded.pending - o.pending) / (o.samples + 1),
     running = o.running + (excluded.running - o.running) / (o.samples + 1), pending_peak = greatest(o.pending_peak, excluded.pending_peak)

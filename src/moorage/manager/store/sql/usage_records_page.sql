@@ -31,7 +31,7 @@ WITH
            CASE WHEN 'model' = ANY ($5) THEN model ELSE '' END AS model,
            CASE WHEN 'endpoint' = ANY ($5) THEN endpoint ELSE '' END AS endpoint,
            CASE WHEN 'session' = ANY ($5) THEN session_id ELSE '' END AS session_id,
-           CASE WHEN 'resource_group' = ANY ($5) THEN resource_group ELSE '' END AS resource_group,
+           CASE WHEN 'resource_group' = ANY ($5) THEN coalesce(g.renamed_to, resource_group) ELSE '' END AS resource_group,
            CASE WHEN 'device' = ANY ($5) THEN device ELSE '' END AS device,
            coalesce(sum(amount) FILTER (WHERE unit = 'requests'), 0)::bigint AS requests,
            coalesce(sum(amount) FILTER (WHERE unit = 'tokens_in'), 0)::bigint AS tokens_in,
@@ -42,7 +42,7 @@ WITH
            coalesce(sum(amount) FILTER (WHERE unit = 'memory'), 0)::bigint AS memory_mib_s,
            coalesce(sum(amount) FILTER (WHERE unit = 'node'), 0)::bigint AS node_ms,
            floor(sum(amount * price * ledger_weight(unit)) / 2304000000)::bigint AS cost
-    FROM parts
+    FROM parts LEFT JOIN resource_groups g ON g.name = resource_group
     GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9
 )
 SELECT s.*, k.name AS key FROM summed s
