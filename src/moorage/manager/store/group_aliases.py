@@ -1,4 +1,4 @@
-"""Renaming of resource groups, and the aliases that their former names become (decision 34)."""
+"""Renaming of resource groups, and the aliases that their former names become (decision 35)."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ it.
 
 from alembic import op
 
-revision = "0058"
-down_revision = "0057"
+revision = "0060"
+down_revision = "0059"
 branch_labels = None
 depends_on = None
 
