@@ -885,6 +885,30 @@ export interface paths {
         delete: operations["retire_group"];
         options?: never;
         head?: never;
+        /**
+         * Rename a resource group. Its former name becomes an alias, which still stands for it
+         * @description Rename a resource group. Its former name becomes an alias, which still stands for it. For administrators. A key with scopes needs `admin`. With If-Match, it is refused (412) if somebody else has changed the resource.
+         */
+        patch: operations["rename_group"];
+        trace?: never;
+    };
+    "/v1/group-aliases/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Free a former name of a resource group
+         * @description Free a former name of a resource group. For administrators. A key with scopes needs `admin`.
+         */
+        delete: operations["release_alias"];
+        options?: never;
+        head?: never;
         patch?: never;
         trace?: never;
     };
@@ -1079,7 +1103,7 @@ export interface paths {
         put?: never;
         /**
          * Submit a pipeline: all of its sessions are created, or none
-         * @description Submit a pipeline: all of its sessions are created, or none. For members of the project. A key with scopes needs `sessions:write`. With `dry_run`, it creates nothing and tells what would happen.
+         * @description Submit a pipeline: all of its sessions are created, or none. For members of the project. A key with scopes needs `sessions:write`. With an Idempotency-Key, it is safe to repeat. With `dry_run`, it creates nothing and tells what would happen.
          */
         post: operations["submit"];
         delete?: never;
@@ -1128,6 +1152,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/pipelines/{ref}/graph.svg": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Draw the graph of a pipeline, with the state of each step
+         * @description Draw the graph of a pipeline, with the state of each step. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
+        get: operations["draw_pipeline"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/pipelines/{ref}": {
         parameters: {
             query?: never;
@@ -1156,11 +1200,99 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * List what requests for models used, in the order of time and names
-         * @description List what requests for models used, in the order of time and names. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         * List what requests and sessions used, in the order of time and names
+         * @description List what requests and sessions used, in the order of time and names. For every key, about what its project has. A key with scopes needs `sessions:read`.
          */
         get: operations["usage"];
         put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/usage/corrections": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Add a record that corrects the ledger
+         * @description Add a record that corrects the ledger. For administrators. A key with scopes needs `admin`.
+         */
+        post: operations["correct"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/budgets": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the budgets of the key's project, user and keys, with their use
+         * @description List the budgets of the key's project, user and keys, with their use. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
+        get: operations["list_budgets"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/budgets/{scope}/{period}/{unit}/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        /**
+         * Set a budget of a project, a user or a key
+         * @description Set a budget of a project, a user or a key. For administrators. A key with scopes needs `admin`.
+         */
+        put: operations["put_budget"];
+        post?: never;
+        /**
+         * Delete a budget, which removes its limits
+         * @description Delete a budget, which removes its limits. For administrators. A key with scopes needs `admin`.
+         */
+        delete: operations["delete_budget"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/prices": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the prices of what is used, past and coming ones included
+         * @description List the prices of what is used, past and coming ones included. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
+        get: operations["list_prices"];
+        /**
+         * Set a price from an hour on
+         * @description Set a price from an hour on. For administrators. A key with scopes needs `admin`.
+         */
+        put: operations["put_price"];
         post?: never;
         delete?: never;
         options?: never;
@@ -2211,6 +2343,12 @@ export interface components {
              */
             doubtful_jobs?: components["schemas"]["DoubtfulJobView"][];
             /**
+             * Site Nodes
+             * @description Nodes of its site. Empty: none, or unknown.
+             * @default []
+             */
+            site_nodes?: components["schemas"]["SiteNodesView"][];
+            /**
              * Cordon
              * @default
              * @enum {string}
@@ -2457,6 +2595,85 @@ export interface components {
             max_s?: number | null;
         };
         /**
+         * BudgetSpec
+         * @description What a project, a user or a key may use in each day, week, month or year (UTC) of one unit.
+         */
+        BudgetSpec: {
+            /**
+             * Soft
+             * @description From here on it is marked and warned about. GPU, CPU and node milliseconds, MiB seconds of memory, requests, tokens, or millionths of money.
+             * @default null
+             */
+            soft?: number | null;
+            /**
+             * Hard
+             * @description From here on there are no new sessions and no requests, until the period ends.
+             * @default null
+             */
+            hard?: number | null;
+            /**
+             * Policy
+             * @description What becomes of sessions that run then. Replicas always go on.
+             * @default continue
+             * @enum {string}
+             */
+            policy?: "continue" | "stop";
+        };
+        /** BudgetView */
+        BudgetView: {
+            /**
+             * Scope
+             * @enum {string}
+             */
+            scope: "project" | "user" | "key";
+            /** Name */
+            name: string;
+            /**
+             * Unit
+             * @enum {string}
+             */
+            unit: "gpu" | "cpu" | "memory" | "node" | "requests" | "tokens" | "tokens_in" | "tokens_out" | "money";
+            /**
+             * Period
+             * @enum {string}
+             */
+            period: "day" | "week" | "month" | "year";
+            /** Soft */
+            soft: number | null;
+            /** Hard */
+            hard: number | null;
+            /**
+             * Policy
+             * @enum {string}
+             */
+            policy: "continue" | "stop";
+            /**
+             * Used
+             * @description In this period, as last summed up.
+             */
+            used: number;
+            /**
+             * Level
+             * @description hard: exhausted until `resets_at`.
+             * @enum {string}
+             */
+            level: "ok" | "soft" | "hard";
+            /**
+             * Resets At
+             * Format: date-time
+             */
+            resets_at: string;
+            /** Measured At */
+            measured_at: string | null;
+            /**
+             * Changed At
+             * Format: date-time
+             */
+            changed_at: string;
+            /** Changed By */
+            changed_by: string;
+        };
+        /**
          * CaView
          * @description The CA of the links and its rotation.
          */
@@ -2623,6 +2840,71 @@ export interface components {
              * @default null
              */
             stop_after_s?: number | null;
+        };
+        /**
+         * CorrectionSpec
+         * @description A record that corrects the ledger. It changes no other one.
+         */
+        CorrectionSpec: {
+            /**
+             * Unit
+             * @enum {string}
+             */
+            unit: "gpu" | "cpu" | "memory" | "node" | "requests" | "tokens_in" | "tokens_out" | "tokens_cached";
+            /**
+             * Amount
+             * @description Negative: it was too much. GPU, CPU and node milliseconds, MiB seconds, or a number.
+             */
+            amount: number;
+            /**
+             * At
+             * Format: date-time
+             * @description When it was used; not in the future.
+             */
+            at: string;
+            /** Reason */
+            reason: string;
+            /** Project */
+            project: string;
+            /**
+             * User
+             * @default
+             */
+            user?: string;
+            /**
+             * Key
+             * @description Name or id.
+             * @default
+             */
+            key?: string;
+            /**
+             * Model
+             * @default
+             */
+            model?: string;
+            /**
+             * Session Id
+             * @default
+             */
+            session_id?: string;
+            /**
+             * Resource Group
+             * @default
+             */
+            resource_group?: string;
+            /**
+             * Device
+             * @default
+             */
+            device?: string;
+        };
+        /** CorrectionView */
+        CorrectionView: {
+            /**
+             * Id
+             * @description Its number in the ledger.
+             */
+            id: number;
         };
         /** CriterionView */
         CriterionView: {
@@ -2811,7 +3093,7 @@ export interface components {
              * Runtime
              * @default null
              */
-            runtime?: ("process" | "docker" | "slurm" | "heappe" | "fake") | null;
+            runtime?: ("process" | "docker" | "slurm" | "heappe" | "fake") | string | null;
             /**
              * Image
              * @default null
@@ -2991,11 +3273,10 @@ export interface components {
             };
             /**
              * Runtime
-             * @description Runtime on the node. docker requires `image`, except for engine vllm. Resource groups of kind hpc have their own.
+             * @description Runtime on the node. docker requires `image`, except for engine vllm; custom:NAME is one of a plug-in. Resource groups of kind hpc have their own.
              * @default process
-             * @enum {string}
              */
-            runtime?: "process" | "docker" | "slurm" | "heappe" | "fake";
+            runtime?: ("process" | "docker" | "slurm" | "heappe" | "fake") | string;
             /**
              * Image
              * @description Image: name, name:tag or name@digest. vllm without one uses the node's default.
@@ -3506,6 +3787,12 @@ export interface components {
              */
             doubtful_jobs?: components["schemas"]["DoubtfulJobView"][];
             /**
+             * Site Nodes
+             * @description Nodes of its site. Empty: none, or unknown.
+             * @default []
+             */
+            site_nodes?: components["schemas"]["SiteNodesView"][];
+            /**
              * Cordon
              * @default
              * @enum {string}
@@ -3791,6 +4078,17 @@ export interface components {
                 [key: string]: components["schemas"]["Capacity"];
             };
         };
+        /**
+         * GroupRename
+         * @description The body of ``PATCH /v1/groups/{name}``.
+         */
+        GroupRename: {
+            /**
+             * Name
+             * @description The new name. The former one becomes an alias.
+             */
+            name: string;
+        };
         /** GroupView */
         GroupView: {
             /** Name */
@@ -3830,11 +4128,23 @@ export interface components {
              */
             start_times?: components["schemas"]["StartTimes"] | null;
             /**
+             * Site Nodes
+             * @description Of its sites, in the answer for one group.
+             * @default []
+             */
+            site_nodes?: components["schemas"]["SiteNodesView"][];
+            /**
              * Runtimes
              * @description Runtimes that its live agents offer.
              * @default []
              */
-            runtimes?: ("process" | "docker" | "slurm" | "heappe" | "fake")[];
+            runtimes?: (("process" | "docker" | "slurm" | "heappe" | "fake") | string)[];
+            /**
+             * Aliases
+             * @description Former names, which still stand for it where it is named.
+             * @default []
+             */
+            aliases?: string[];
         };
         /** Health */
         Health: {
@@ -3991,9 +4301,8 @@ export interface components {
             /**
              * Runtime
              * @description Runtime of the agents of the group.
-             * @enum {string}
              */
-            runtime: "slurm" | "heappe" | "fake";
+            runtime: ("slurm" | "heappe" | "fake") | string;
             /**
              * Walltime S
              * @description Runtime that jobs ask for, in seconds.
@@ -4221,6 +4530,11 @@ export interface components {
             /** Items */
             items: components["schemas"]["AppView"][];
         };
+        /** Items[BudgetView] */
+        Items_BudgetView_: {
+            /** Items */
+            items: components["schemas"]["BudgetView"][];
+        };
         /** Items[CodeKernelView] */
         Items_CodeKernelView_: {
             /** Items */
@@ -4230,6 +4544,11 @@ export interface components {
         Items_LimitView_: {
             /** Items */
             items: components["schemas"]["LimitView"][];
+        };
+        /** Items[PriceView] */
+        Items_PriceView_: {
+            /** Items */
+            items: components["schemas"]["PriceView"][];
         };
         /** Items[SessionUsage] */
         Items_SessionUsage_: {
@@ -4480,7 +4799,7 @@ export interface components {
             status_since: string;
             /**
              * Expected Start
-             * @description QUEUED: when its site expects its job to start. null: unknown.
+             * @description QUEUED: as its site expects; null: unknown.
              * @default null
              */
             expected_start?: string | null;
@@ -4496,6 +4815,11 @@ export interface components {
              * @default null
              */
             unreachable_since?: string | null;
+            /**
+             * @description Of its program, if that reports it.
+             * @default null
+             */
+            progress?: components["schemas"]["ProgressView"] | null;
         };
         /**
          * KeyLimits
@@ -4872,7 +5196,8 @@ export interface components {
         };
         /**
          * ModelUsage
-         * @description What requests for models used. null: not split by that; "": not known, or no key was required.
+         * @description What requests for models and kernels of sessions used. null: not split by that; "": not known, or no
+         *     key was required. Kernels are counted in whole seconds, from RUNNING to their end or until now.
          */
         ModelUsage: {
             /**
@@ -4883,13 +5208,13 @@ export interface components {
             at?: string | null;
             /**
              * Project
-             * @description That of the key.
+             * @description That of the key, or of the session.
              * @default null
              */
             project?: string | null;
             /**
              * User
-             * @description That of the key.
+             * @description That of the key, or the owner of the session.
              * @default null
              */
             user?: string | null;
@@ -4906,6 +5231,7 @@ export interface components {
             key?: string | null;
             /**
              * Model
+             * @description Of a replica: the name of its endpoint.
              * @default null
              */
             model?: string | null;
@@ -4916,16 +5242,22 @@ export interface components {
             endpoint?: string | null;
             /**
              * Session Id
-             * @description The replica.
+             * @description The session or the replica.
              * @default null
              */
             session_id?: string | null;
             /**
              * Resource Group
-             * @description That of the replica.
+             * @description That of the session or the replica.
              * @default null
              */
             resource_group?: string | null;
+            /**
+             * Device
+             * @description Model of the GPU.
+             * @default null
+             */
+            device?: string | null;
             /** Requests */
             requests: number;
             /** Tokens In */
@@ -4937,6 +5269,36 @@ export interface components {
              * @description Those of tokens_in that a cache had.
              */
             tokens_cached: number;
+            /**
+             * Gpu Ms
+             * @description GPUs times milliseconds; half a GPU counts half.
+             * @default 0
+             */
+            gpu_ms?: number;
+            /**
+             * Cpu Ms
+             * @description CPUs times milliseconds.
+             * @default 0
+             */
+            cpu_ms?: number;
+            /**
+             * Memory Mib S
+             * @description MiB of memory times seconds.
+             * @default 0
+             */
+            memory_mib_s?: number;
+            /**
+             * Node Ms
+             * @description Nodes of sites times milliseconds.
+             * @default 0
+             */
+            node_ms?: number;
+            /**
+             * Cost
+             * @description By the prices of each hour, in millionths of the currency.
+             * @default 0
+             */
+            cost?: number;
         };
         /**
          * NewAccessTokenView
@@ -5031,11 +5393,10 @@ export interface components {
             };
             /**
              * Runtime
-             * @description Runtime on the node. docker requires `image`, except for engine vllm. Resource groups of kind hpc have their own.
+             * @description Runtime on the node. docker requires `image`, except for engine vllm; custom:NAME is one of a plug-in. Resource groups of kind hpc have their own.
              * @default process
-             * @enum {string}
              */
-            runtime?: "process" | "docker" | "slurm" | "heappe" | "fake";
+            runtime?: ("process" | "docker" | "slurm" | "heappe" | "fake") | string;
             /**
              * Image
              * @description Image: name, name:tag or name@digest. vllm without one uses the node's default.
@@ -6023,6 +6384,66 @@ export interface components {
             min_runtime_s?: number;
         };
         /**
+         * PriceSpec
+         * @description The price of an hour (gpu, cpu, node), a GiB for an hour (memory), or a million (requests, tokens).
+         */
+        PriceSpec: {
+            /**
+             * Unit
+             * @enum {string}
+             */
+            unit: "gpu" | "cpu" | "memory" | "node" | "requests" | "tokens_in" | "tokens_out" | "tokens_cached";
+            /**
+             * Device
+             * @description Model of the GPU; "": any.
+             * @default
+             */
+            device?: string;
+            /**
+             * Resource Group
+             * @description "": any.
+             * @default
+             */
+            resource_group?: string;
+            /**
+             * Since
+             * @description A full hour, not in the past. Default: this hour.
+             * @default null
+             */
+            since?: string | null;
+            /**
+             * Price
+             * @description In millionths of the currency.
+             */
+            price: number;
+        };
+        /** PriceView */
+        PriceView: {
+            /**
+             * Unit
+             * @enum {string}
+             */
+            unit: "gpu" | "cpu" | "memory" | "node" | "requests" | "tokens_in" | "tokens_out" | "tokens_cached";
+            /** Device */
+            device: string;
+            /** Resource Group */
+            resource_group: string;
+            /**
+             * Since
+             * Format: date-time
+             */
+            since: string;
+            /** Price */
+            price: number;
+            /**
+             * Changed At
+             * Format: date-time
+             */
+            changed_at: string;
+            /** Changed By */
+            changed_by: string;
+        };
+        /**
          * Probe
          * @description Readiness probe of a ``custom`` engine: an HTTP GET of ``path`` returns 2xx.
          */
@@ -6069,6 +6490,46 @@ export interface components {
             errors?: {
                 [key: string]: unknown;
             }[];
+        };
+        /**
+         * ProgressView
+         * @description What a program reported last of its progress.
+         */
+        ProgressView: {
+            /**
+             * Fraction
+             * @description 0 to 1.
+             * @default null
+             */
+            fraction?: number | null;
+            /**
+             * Step
+             * @default null
+             */
+            step?: number | null;
+            /**
+             * Of
+             * @description Number of all steps.
+             * @default null
+             */
+            of?: number | null;
+            /**
+             * Message
+             * @default
+             */
+            message?: string;
+            /**
+             * Problem
+             * @description Why what the program reported since was ignored.
+             * @default
+             */
+            problem?: string;
+            /**
+             * At
+             * Format: date-time
+             * @description When the manager received it.
+             */
+            at: string;
         };
         /**
          * ProjectPatch
@@ -6346,7 +6807,7 @@ export interface components {
          * Reason
          * @enum {string}
          */
-        Reason: "" | "insufficient-resources" | "infeasible" | "no-eligible-agent" | "backoff" | "reserved" | "quota" | "node-hours" | "earlier-attempt" | "dependency" | "dependency-failed" | "begin-time" | "not-allowed" | "selector-failed" | "image-missing" | "image-not-allowed" | "mount-not-allowed" | "no-nvidia-runtime" | "limit-refused" | "no-network" | "runtime-unavailable" | "disk-full" | "not-isolated" | "model-missing" | "engine-missing" | "port-taken" | "device-busy" | "start-timeout" | "queue-timeout" | "pending-timeout" | "create-failed" | "exit-zero" | "exit-nonzero" | "killed" | "oom" | "timeout" | "max-lifetime" | "idle-timeout" | "walltime" | "stop-timeout" | "kernel-gone" | "lease-expired" | "agent-lost" | "agent-shutdown" | "agent-drained" | "preempted" | "scaled-down" | "revision-replaced" | "group-full" | "preferred-group" | "unhealthy" | "endpoint-deleted" | "user-requested";
+        Reason: "" | "insufficient-resources" | "infeasible" | "no-eligible-agent" | "backoff" | "reserved" | "quota" | "node-hours" | "earlier-attempt" | "dependency" | "dependency-failed" | "begin-time" | "not-allowed" | "selector-failed" | "image-missing" | "image-not-allowed" | "mount-not-allowed" | "no-nvidia-runtime" | "limit-refused" | "no-network" | "runtime-unavailable" | "disk-full" | "not-isolated" | "model-missing" | "engine-missing" | "port-taken" | "device-busy" | "start-timeout" | "queue-timeout" | "pending-timeout" | "create-failed" | "exit-zero" | "exit-nonzero" | "killed" | "oom" | "timeout" | "max-lifetime" | "idle-timeout" | "budget-exhausted" | "walltime" | "stop-timeout" | "kernel-gone" | "lease-expired" | "agent-lost" | "agent-shutdown" | "agent-drained" | "preempted" | "scaled-down" | "revision-replaced" | "group-full" | "preferred-group" | "unhealthy" | "endpoint-deleted" | "user-requested";
         /** ReplicaView */
         ReplicaView: {
             /** Session Id */
@@ -6674,11 +7135,8 @@ export interface components {
          * @description What a runtime is like, wherever an agent offers it.
          */
         RuntimeView: {
-            /**
-             * Name
-             * @enum {string}
-             */
-            name: "process" | "docker" | "slurm" | "heappe" | "fake";
+            /** Name */
+            name: ("process" | "docker" | "slurm" | "heappe" | "fake") | string;
             /**
              * Images
              * @description Kernels run in container images: a spec needs `image`.
@@ -6890,11 +7348,10 @@ export interface components {
             };
             /**
              * Runtime
-             * @description Runtime on the node. docker requires `image`, except for engine vllm. Resource groups of kind hpc have their own.
+             * @description Runtime on the node. docker requires `image`, except for engine vllm; custom:NAME is one of a plug-in. Resource groups of kind hpc have their own.
              * @default process
-             * @enum {string}
              */
-            runtime?: "process" | "docker" | "slurm" | "heappe" | "fake";
+            runtime?: ("process" | "docker" | "slurm" | "heappe" | "fake") | string;
             /**
              * Image
              * @description Image: name, name:tag or name@digest. vllm without one uses the node's default.
@@ -7355,6 +7812,21 @@ export interface components {
             };
         };
         /**
+         * SiteNodesView
+         * @description Nodes of a site that jobs can get: those of the node type or partition called ``name``.
+         */
+        SiteNodesView: {
+            /** Name */
+            name: string;
+            /**
+             * Used
+             * @description In use by jobs of anybody, or not in service.
+             */
+            used: number;
+            /** Total */
+            total: number;
+        };
+        /**
          * SlotHistory
          * @description A column for each value; base units, devices in 1/1000.
          */
@@ -7557,6 +8029,11 @@ export interface components {
              * @default
              */
             detail?: string;
+            /**
+             * @description Of the main kernel of its session.
+             * @default null
+             */
+            progress?: components["schemas"]["ProgressView"] | null;
         };
         /**
          * SubKernels
@@ -10311,6 +10788,90 @@ export interface operations {
             505: components["responses"]["problem"];
         };
     };
+    rename_group: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description The ETag of the last answer. If the resource has another one: 412. */
+                "If-Match"?: string;
+            };
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "name": "research"
+                 *     }
+                 */
+                "application/json": components["schemas"]["GroupRename"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GroupView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
+            408: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            412: components["responses"]["problem"];
+            413: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            415: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    release_alias: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["GroupView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
     list_quotas: {
         parameters: {
             query?: {
@@ -10887,7 +11448,10 @@ export interface operations {
                 /** @description Create nothing: check the pipeline, and return its steps. */
                 dry_run?: boolean;
             };
-            header?: never;
+            header?: {
+                /** @description Makes the request safe to repeat. For a day, the same key with the same body returns the same response, with `Idempotent-Replayed: true`. The same key with another body is rejected with 409. */
+                "Idempotency-Key"?: string;
+            };
             path?: never;
             cookie?: never;
         };
@@ -11044,6 +11608,40 @@ export interface operations {
             505: components["responses"]["problem"];
         };
     };
+    draw_pipeline: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "image/svg+xml": string;
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
     get_pipeline: {
         parameters: {
             query?: never;
@@ -11084,8 +11682,8 @@ export interface operations {
                 limit?: number;
                 /** @description The `next` of the previous page. */
                 cursor?: string | null;
-                /** @description Comma-separated or repeated: project, user, key, model, endpoint, session, resource_group. */
-                by?: ("project" | "user" | "key" | "model" | "endpoint" | "session" | "resource_group")[];
+                /** @description Comma-separated or repeated: project, user, key, model, endpoint, session, resource_group, device. */
+                by?: ("project" | "user" | "key" | "model" | "endpoint" | "session" | "resource_group" | "device")[];
                 /** @description Also split by hour, day or month, in UTC. */
                 bucket?: "none" | "hour" | "day" | "month";
                 /** @description Only of this project. */
@@ -11122,6 +11720,247 @@ export interface operations {
             404: components["responses"]["problem"];
             409: components["responses"]["problem"];
             414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    correct: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "unit": "gpu",
+                 *       "amount": -3600000,
+                 *       "at": "2026-05-04T13:00:00Z",
+                 *       "reason": "the node was faulty",
+                 *       "project": "vision"
+                 *     }
+                 */
+                "application/json": components["schemas"]["CorrectionSpec"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CorrectionView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            408: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            413: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            415: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    list_budgets: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Items_BudgetView_"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    put_budget: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                scope: string;
+                period: string;
+                unit: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "soft": 1440000000,
+                 *       "hard": 1800000000
+                 *     }
+                 */
+                "application/json": components["schemas"]["BudgetSpec"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BudgetView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
+            408: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            413: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            415: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    delete_budget: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                scope: string;
+                period: string;
+                unit: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["BudgetView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    list_prices: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Items_PriceView_"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    put_price: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "unit": "gpu",
+                 *       "device": "H100",
+                 *       "price": 2500000
+                 *     }
+                 */
+                "application/json": components["schemas"]["PriceSpec"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["PriceView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            408: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            413: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            415: components["responses"]["problem"];
             421: components["responses"]["problem"];
             422: components["responses"]["problem"];
             431: components["responses"]["problem"];
