@@ -57,6 +57,7 @@ class _Kernel:
 class Truth:
     agents: dict[str, _Agent] = field(default_factory=dict)
     kernels: dict[str, _Kernel] = field(default_factory=dict)
+    attempts: dict[str, int] = field(default_factory=dict)  # of sessions, the latest
 
     def see(self, row: Any) -> None:
         {"agent": self._agent, "session": self._session, "kernel": self._kernel}[row["kind"]](row)
@@ -68,11 +69,15 @@ class Truth:
         agent.status, agent.last_seen = row["status"], row["last_seen"]
 
     def _session(self, row: Any) -> None:
-        """What an ended attempt leaves on a silent agent is charged up to the last contact."""
+        """What an attempt leaves on a silent agent when it ends is charged up to the last contact. What it
+        left on an agent that is silent later is charged when its end is known."""
+        latest = self.attempts.get(row["id"], 1)
+        self.attempts[row["id"]] = row["attempt"]
+        if row["status"] not in _ENDED and row["attempt"] == latest:
+            return
         for kernel in self.kernels.values():
-            left = row["status"] in _ENDED or kernel.attempt < row["attempt"]
             agent = self.agents[kernel.agent_id]
-            if kernel.session_id == row["id"] and left and agent.status != "ALIVE":
+            if (kernel.session_id, kernel.attempt) == (row["id"], latest) and agent.status != "ALIVE":
                 kernel.ended_at = kernel.ended_at or agent.last_seen
 
     def _kernel(self, row: Any) -> None:

@@ -61,7 +61,8 @@ async def test_ports_are_passed_to_the_program_and_reported(manager: h.FakeManag
         argv, env = await ask(lab.port)
         path = f"/apps/{spec.session_id}/lab"
         assert argv == [str(lab.port), path, str(db.port), "{port:none}"]
-        assert {name: env[name] for name in env if name != "MOORAGE_PORT"} == {
+        of_ports = ("MOORAGE_PORT_", "MOORAGE_PATH_")
+        assert {name: env[name] for name in env if name.startswith(of_ports)} == {
             "MOORAGE_PORT_LAB": str(lab.port),
             "MOORAGE_PATH_LAB": path,
             "MOORAGE_PORT_DB": str(db.port),

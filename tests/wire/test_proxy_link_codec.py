@@ -73,6 +73,7 @@ KEYS = st.builds(
     owner=TEXT,
     limits=st.none() | LIMITS,
     priority=st.none() | st.integers(0, 100),
+    exhausted_until=INTEGERS,
 )
 PROJECTS = st.builds(m.ProjectGrant, name=TEXT, limits=LIMITS)
 APP_ROUTES = st.builds(

@@ -29,12 +29,16 @@ FROM names n LEFT JOIN LATERAL (
         SELECT percentile_disc(0.9) WITHIN GROUP (ORDER BY s.ready_at - s.created_at) AS expected_s,
                percentile_disc(0.9) WITHIN GROUP (ORDER BY s.ready_at - k.started_at) AS load_s
         FROM (SELECT n.id, n.attempt, n.ready_at, n.created_at FROM sessions n WHERE n.endpoint_id = e.id ORDER BY n.created_at DESC LIMIT 10) s
-        LEFT JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt AND k.hostname = 'main1'
+        LEFT JOIN LATERAL (SELECT started_at FROM kernels
+                           WHERE session_id = s.id AND attempt = s.attempt AND hostname = 'main1' OFFSET 0) k ON true
         WHERE s.ready_at IS NOT NULL) y
+    -- OFFSET 0: from the replicas of the endpoint, whatever the plan.
     CROSS JOIN LATERAL (
         SELECT min(coalesce(k.expected_start + y.load_s, s.created_at + y.expected_s)) AS ready_at
-        FROM sessions s LEFT JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt AND k.hostname = 'main1'
-        WHERE s.endpoint_id = e.id AND s.status IN ('PENDING', 'SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING')) z
+        FROM (SELECT id, attempt, created_at FROM sessions WHERE endpoint_id = e.id
+              AND status IN ('PENDING', 'SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING') OFFSET 0) s
+        LEFT JOIN LATERAL (SELECT expected_start FROM kernels
+                           WHERE session_id = s.id AND attempt = s.attempt AND hostname = 'main1' OFFSET 0) k ON true) z
     LEFT JOIN LATERAL (
         SELECT s.id AS session_id, k.id AS kernel_id, k.host, k.port, k.secret, s.spec ->> 'engine' AS engine,
                s.draining_since IS NOT NULL AS draining, s.spec -> 'args' AS args, l.max_model_len,
