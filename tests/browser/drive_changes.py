@@ -98,6 +98,24 @@ def jobs_of_a_site(console: Console, page: Page) -> None:
     assert (hpc["runtime"], hpc["walltime_s"], hpc["partition"]) == ("slurm", 7200, "gpu"), hpc
 
 
+def rename(console: Console, page: Page) -> None:
+    """The page goes on with the new name, and the former one is an alias."""
+    console.go(page, "groups/site", "site")
+    page.get_by_role("button", name="Rename").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_role("button", name="Rename", exact=True)).to_be_disabled()
+    dialog.get_by_label("New name").fill("default")
+    dialog.get_by_role("button", name="Rename", exact=True).click()
+    expect(dialog.get_by_role("alert")).to_contain_text("default")
+    console.complaints.clear()  # the refusal is a 409
+    dialog.get_by_label("New name").fill("center")
+    console.check(page, "rename of a group")
+    dialog.get_by_role("button", name="Rename", exact=True).click()
+    expect(dialog).to_have_count(0)
+    expect(page.get_by_role("heading", name="center", exact=True)).to_be_visible()
+    assert call(console, "GET", "/v1/groups/site")["name"] == "center"
+
+
 def retire(console: Console, page: Page) -> str:
     """Why the group is not retired while it is in use."""
     console.go(page, "groups/default", "default")
@@ -214,6 +232,7 @@ def main(url: str, key: str, pictures: Path) -> None:
             console.sign_in(page)
             seen["conflict"] = two_administrators(console, page)
             jobs_of_a_site(console, page)
+            rename(console, page)
             seen["refusal"] = retire(console, page)
             seen["no shell"] = no_shell(console, page)
             shell(console, page)

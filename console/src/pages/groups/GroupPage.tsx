@@ -14,6 +14,7 @@ import { Age } from "@/parts/Time";
 import { ExpectedStart } from "@/parts/Why";
 import { t } from "@/texts";
 import { GroupForm } from "./GroupForm";
+import { Rename } from "./Rename";
 import { Retire } from "./Retire";
 
 const History = lazy(() => import("@/charts/History"));
@@ -49,6 +50,9 @@ export function GroupPage() {
                 />
               )}
             />
+          ) : null}
+          {group.data && !group.data.value.retired_at ? (
+            <Rename group={group.data.value} etag={group.data.etag} />
           ) : null}
           {group.data ? <Retire group={group.data.value} etag={group.data.etag} /> : null}
         </>
