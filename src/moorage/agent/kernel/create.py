@@ -135,14 +135,17 @@ async def wait_for_device_memory(
         raise Refused(refusal.reason, refusal.detail)
 
 
-async def create_workspace(context: AgentContext, spec: KernelSpec) -> None:
+async def create_directories(context: AgentContext, spec: KernelSpec) -> None:
+    """Its workspace, and for a container the directory of its progress."""
     work_dir, contained = context.work_dir(spec.kernel_id), context.is_contained(spec)
+    if context.is_simulated(spec) or not (spec.workspace or contained):
+        return
     try:
         await asyncio.to_thread(context.workspaces.create, spec, contained, work_dir)
         if contained:
             await asyncio.to_thread(context.workspaces.create_progress, spec)
     except OSError as error:
-        raise Refused(Reason.CREATE_FAILED, f"cannot create the workspace on this node: {error}") from None
+        raise Refused(Reason.CREATE_FAILED, f"cannot create its directories on this node: {error}") from None
 
 
 async def start(runtime: Runtime, launch: Launch) -> Handle | CreateFailed:

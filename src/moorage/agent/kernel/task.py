@@ -218,8 +218,7 @@ class KernelTask:
         )
         if self._must_end():
             return self._outcome_of(RuntimeObservation(ObservedState.GONE))
-        if spec.workspace and not context.is_simulated(spec):
-            await create.create_workspace(context, spec)
+        await create.create_directories(context, spec)
         if spec.lease_s:
             leases = context.leases.acquire(spec.lease_s)
             name = f"lease.{spec.kernel_id}"
