@@ -9,13 +9,14 @@ import shutil
 import subprocess
 import tempfile
 import tomllib
+import zipfile
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from packaging.requirements import Requirement
 
-import moorage
+from tests import wheel
 
 from .images import PYTHON_IMAGE
 
@@ -34,7 +35,8 @@ def ensure(api: Any, folder: Path) -> None:
 
 def _build(api: Any, folder: Path) -> None:
     site = folder / "site"
-    shutil.copytree(Path(moorage.__file__).parent, site / "moorage", ignore=_no_caches)
+    with zipfile.ZipFile(wheel.build(folder)) as packed:
+        packed.extractall(site)
     for name in _needed():
         _copy(name, site)
     _add_libraries(
@@ -94,7 +96,3 @@ def _copy(name: str, site: Path) -> None:
             continue
         (site / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source, site / file)
-
-
-def _no_caches(folder: str, names: list[str]) -> set[str]:
-    return {name for name in names if name == "__pycache__"}

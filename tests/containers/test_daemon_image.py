@@ -69,6 +69,8 @@ async def test_agent_in_a_container(site: Site, api: Any, reachable_dir: Path) -
                     await asyncio.sleep(0.1)
             view = await site.client.get_agent("node-c")
             assert (view.status, len(view.offers)) == (AgentStatus.ALIVE, 4)
+        except TimeoutError:
+            pytest.fail(f"no offers of the agent after 60 s; its log:\n{api.logs(agent).decode()}")
         finally:
             await run(api.stop, agent, 20)
             code, output = await run(wait_and_remove, api, agent)

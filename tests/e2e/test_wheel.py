@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -13,21 +12,12 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests.wheel import build
+
 from .harness import Platform
 
 ROOT = Path(__file__).resolve().parents[2]
 BUNDLE = "moorage/manager/console/bundle/"
-
-
-def build(folder: Path) -> Path:
-    """A wheel of this checkout. Its build backend comes from PyPI, as with any installation."""
-    uv = shutil.which("uv")
-    command = [uv, "build", "--wheel", "--quiet", "--out-dir"] if uv else []
-    command = command or [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", "--wheel-dir"]
-    done = subprocess.run([*command, str(folder), str(ROOT)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    [wheel] = folder.glob("*.whl")
-    return wheel
 
 
 @pytest.mark.timeout(180)

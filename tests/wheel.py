@@ -1,0 +1,21 @@
+"""A wheel of this checkout, for tests of what an installation has."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def build(folder: Path) -> Path:
+    """A wheel of this checkout. Its build backend comes from PyPI, as with any installation."""
+    uv = shutil.which("uv")
+    command = [uv, "build", "--wheel", "--quiet", "--out-dir"] if uv else []
+    command = command or [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", "--wheel-dir"]
+    done = subprocess.run([*command, str(folder), str(ROOT)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    [wheel] = folder.glob("*.whl")
+    return wheel
