@@ -94,6 +94,20 @@ MUTATIONS = (
         CHARGES,
     ),
     Mutation(
+        "a lost kernel is charged again for a device that has another name by then",
+        "manager/store/migrations/versions/0061_charged_once.py",
+        "WHERE NOT EXISTS (SELECT FROM ledger l WHERE l.kernel_id = $1)",
+        "",
+        CHARGES,
+    ),
+    Mutation(
+        "one amount beyond a bigint ends the sums of everyone",
+        "manager/store/migrations/versions/0061_charged_once.py",
+        "least(greatest(amount, -9223372036854775807), 9223372036854775807)::bigint",
+        "amount::bigint",
+        BUDGETS,
+    ),
+    Mutation(
         "a month that was rolled up has what other months used",
         "manager/store/sql/ledger_roll_up.sql",
         "greatest(r.began_at, b.at AT TIME ZONE 'UTC')",

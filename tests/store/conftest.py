@@ -60,6 +60,7 @@ class FakeAgent:
     store: Store
     name: str = "node-1"
     gpus: int = 2
+    gpu_model: str = "H100"
     generation: int = 0
     seen: dict[KernelId, Observation] = field(default_factory=dict)
     confirms: bool = False
@@ -77,7 +78,7 @@ class FakeAgent:
 
     def full_report(self) -> Report:
         gpus = tuple(
-            SlotOffer("cuda.device", 1000, DeviceId(f"GPU-{self.name}-{i}"), "H100", 80 * GIB)
+            SlotOffer("cuda.device", 1000, DeviceId(f"GPU-{self.name}-{i}"), self.gpu_model, 80 * GIB)
             for i in range(self.gpus)
         )
         offers = (SlotOffer("cpu", 8000), SlotOffer("mem", 64 * GIB), *gpus)

@@ -185,3 +185,21 @@ async def test_correction_is_a_record_of_its_own(store: Store) -> None:
     for wrong, message in (({"amount": 0}, "corrects nothing"), ({"at": "2200-01-01T00:00:00Z"}, "future")):
         with pytest.raises(InvalidInput, match=message):
             await store.budgets.correct(SYSTEM, CorrectionSpec.model_validate({**spec.model_dump(), **wrong}))
+
+
+async def test_amounts_beyond_all_bounds_keep_the_others_readable(store: Store) -> None:
+    """An administrator's slip, by factors of a million, must not end the sums of everyone."""
+    await put(store, "project", "vision", "money", hard=5)
+    await put(store, "project", "speech", "tokens_in", hard=5)
+    await count(store, 1, project="speech")
+    await store.budgets.put_price(SYSTEM, PriceSpec(unit="tokens_in", price=(1 << 53) - 1))
+    for _ in range(2):
+        for unit, amount in (("tokens_in", (1 << 53) - 1), ("gpu", -((1 << 53) - 1))):
+            spec = CorrectionSpec.model_validate(
+                {"unit": unit, "amount": amount, "at": datetime.now(UTC), "reason": "x", "project": "vision"}
+            )
+            await store.budgets.correct(SYSTEM, spec)
+    found = await measure(store)
+    assert (found["project money"].level, found["project tokens_in"].level) == ("hard", "hard")
+    shown = {one.project: one for one in await used(store)}
+    assert shown["speech"].tokens_in > 0 and shown["vision"].cost == (1 << 63) - 1

@@ -131,6 +131,23 @@ async def test_lost_attempt_is_charged_up_to_the_last_contact(store: Store, retr
     assert await seconds(store) == lost
 
 
+async def test_lost_kernel_is_not_charged_again_when_its_device_has_another_name(store: Store) -> None:
+    """As after an update of the driver, while the node was away."""
+    agent = FakeAgent(store)
+    kernel = await run(store, agent)
+    await move_back(store, kernel, 5000)
+    await mark_silent(store, agent.name)
+    await silence(store, agent, 4000)
+    await reconcile_all(store)
+    before = await records(store)
+    assert [unit for unit, _, _ in before] == ["cpu", "gpu", "memory"]
+    agent.gpu_model = "NVIDIA H100 80GB HBM3"
+    agent.reconnect(store)
+    await agent.report()
+    await end(store, agent, kernel)
+    assert await records(store) == before
+
+
 async def test_kernel_that_outlives_the_silence_of_its_agent_is_charged_throughout(store: Store) -> None:
     agent = FakeAgent(store)
     kernel = await run(store, agent)

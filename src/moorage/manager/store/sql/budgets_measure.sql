@@ -25,7 +25,7 @@ WITH
         CASE WHEN o.unit = 'money' AND isfinite(q.since) THEN ledger_price(c.unit, c.device, c.resource_group, q.since) ELSE 0 END AS price) s
     GROUP BY 1, 2, 3, 4, 5
 ), levels AS (
-    SELECT b.scope, b.name, b.unit, b.period, b.level AS old, o.resets_at, coalesce(m.used, 0)::bigint AS used,
+    SELECT b.scope, b.name, b.unit, b.period, b.level AS old, o.resets_at, ledger_bounded(coalesce(m.used, 0)) AS used,
            CASE WHEN coalesce(m.used, 0) >= b.hard THEN 'hard' WHEN coalesce(m.used, 0) >= b.soft THEN 'soft' ELSE 'ok' END AS level
     FROM open o JOIN budgets b USING (scope, name, unit, period) LEFT JOIN measured m USING (scope, name, unit, period)
 ), put AS (

@@ -33,15 +33,15 @@ WITH
            CASE WHEN 'session' = ANY ($5) THEN session_id ELSE '' END AS session_id,
            CASE WHEN 'resource_group' = ANY ($5) THEN coalesce(g.renamed_to, resource_group) ELSE '' END AS resource_group,
            CASE WHEN 'device' = ANY ($5) THEN device ELSE '' END AS device,
-           coalesce(sum(amount) FILTER (WHERE unit = 'requests'), 0)::bigint AS requests,
-           coalesce(sum(amount) FILTER (WHERE unit = 'tokens_in'), 0)::bigint AS tokens_in,
-           coalesce(sum(amount) FILTER (WHERE unit = 'tokens_out'), 0)::bigint AS tokens_out,
-           coalesce(sum(amount) FILTER (WHERE unit = 'tokens_cached'), 0)::bigint AS tokens_cached,
-           coalesce(sum(amount) FILTER (WHERE unit = 'gpu'), 0)::bigint AS gpu_ms,
-           coalesce(sum(amount) FILTER (WHERE unit = 'cpu'), 0)::bigint AS cpu_ms,
-           coalesce(sum(amount) FILTER (WHERE unit = 'memory'), 0)::bigint AS memory_mib_s,
-           coalesce(sum(amount) FILTER (WHERE unit = 'node'), 0)::bigint AS node_ms,
-           floor(sum(amount * price * ledger_weight(unit)) / 2304000000)::bigint AS cost
+           ledger_bounded(coalesce(sum(amount) FILTER (WHERE unit = 'requests'), 0)) AS requests,
+           ledger_bounded(coalesce(sum(amount) FILTER (WHERE unit = 'tokens_in'), 0)) AS tokens_in,
+           ledger_bounded(coalesce(sum(amount) FILTER (WHERE unit = 'tokens_out'), 0)) AS tokens_out,
+           ledger_bounded(coalesce(sum(amount) FILTER (WHERE unit = 'tokens_cached'), 0)) AS tokens_cached,
+           ledger_bounded(coalesce(sum(amount) FILTER (WHERE unit = 'gpu'), 0)) AS gpu_ms,
+           ledger_bounded(coalesce(sum(amount) FILTER (WHERE unit = 'cpu'), 0)) AS cpu_ms,
+           ledger_bounded(coalesce(sum(amount) FILTER (WHERE unit = 'memory'), 0)) AS memory_mib_s,
+           ledger_bounded(coalesce(sum(amount) FILTER (WHERE unit = 'node'), 0)) AS node_ms,
+           ledger_bounded(floor(sum(amount * price * ledger_weight(unit)) / 2304000000)) AS cost
     FROM parts LEFT JOIN resource_groups g ON g.name = resource_group
     GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9
 )
