@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -78,6 +80,48 @@ def test_bars_of_tqdm_are_read_from_a_log() -> None:
     assert parse_lines(K, b"loss 0.4\n" + lines({"fraction": 0.7}), log=True) == KernelProgress(K, 0.7)
     assert parse_lines(K, b"loss 0.4\n", log=True) is None
     assert parse_lines(K, b"0%|  | 5/0 [00:00]\n", log=True) == KernelProgress(K, None, 5, 0)
+
+
+@pytest.mark.parametrize(
+    ("line", "log"),
+    [
+        (b":" * 4095, True),
+        (b"a: " * 1365, True),
+        ((b":" * 100 + b" " * 100) * 20, True),
+        (b"1" * 4090 + b"%|", True),
+        (b": " * 2000 + b"9%|", True),
+        (b'"fraction"', True),
+        (b"x", False),
+        (b'{"a":1}', False),
+    ],
+)
+def test_what_a_hostile_program_prints_is_parsed_in_linear_time(line: bytes, log: bool) -> None:
+    """On the event loop of the agent, of each of its kernels every few seconds. Counted, not timed."""
+    steps = 0
+
+    def count(frame: object, event: str, _: object) -> None:
+        nonlocal steps
+        steps += event in ("call", "c_call")
+
+    tail = (line + b"\n") * (64 * 1024 // (len(line) + 1))
+    sys.setprofile(count)
+    try:
+        began = time.process_time()
+        parse_lines(K, tail, log=log)
+        took = time.process_time() - began
+    finally:
+        sys.setprofile(None)
+    assert steps < 70_000, "looks at a bounded number of lines"
+    assert took < 0.15, "a pattern that backtracks takes half a second"
+
+
+def test_titles_of_bars() -> None:
+    for before, title in (
+        ("train: ", "train"), ("a: b:   ", "a: b"), ("", ""), ("x ", ""), ("old | new: ", "new"),
+        ("y" * 300 + ": ", "y" * 200),
+    ):  # fmt: skip
+        found = parse_lines(K, f"{before}40%|####      | 4/10 [00:12".encode(), log=True)
+        assert found == KernelProgress(K, 0.4, 4, 10, title)
 
 
 @given(st.binary(max_size=300) | st.text(max_size=300).map(str.encode), st.booleans())

@@ -13,6 +13,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,11 @@ log = structlog.get_logger("moorage.agent.progress")
 _TAIL_BYTES, _LINE_BYTES, _MESSAGE = 64 * 1024, 4096, 200
 _LARGEST = (1 << 53) - 1
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]+")
-# ``title:  40%|####      | 120/300 [00:12<00:18,  9.80it/s]``, as tqdm prints it.
-_BAR = re.compile(
-    r"(?:(?P<title>[^\r\n|]{0,200}?): *)?\d{1,3}%\|[^|\r\n]*\| (?P<step>\d{1,15})/(?P<of>\d{1,15}) \["
-)
+# Lines that may be progress, of which a hostile program could print as many as fit.
+_CANDIDATES = 200
+# ``title:  40%|####      | 120/300 [00:12<00:18,  9.80it/s]``, as tqdm prints it. The title is found from
+# here: a pattern that begins with any text takes the square of the length of a line.
+_BAR = re.compile(r"\d{1,3}%\|[^|]*\| (?P<step>\d{1,15})/(?P<of>\d{1,15}) \[")
 
 
 def parse_lines(kernel_id: KernelId, tail: bytes, *, log: bool = False) -> KernelProgress | None:
@@ -41,9 +43,9 @@ def parse_lines(kernel_id: KernelId, tail: bytes, *, log: bool = False) -> Kerne
     ignored. ``log``: other lines are no problem, and bars of tqdm count."""
     problem = ""
     end = tail if log else tail[: tail.rfind(b"\n") + 1]
-    for line in reversed(re.split(rb"[\r\n]+", end)):
-        if not line.strip():
-            continue
+    lines = (line for line in reversed(re.split(rb"[\r\n]+", end)) if line.strip())
+    candidates = (line for line in lines if not log or b"%|" in line or b'"fraction"' in line)
+    for line in islice(candidates, _CANDIDATES):
         found = _parse(kernel_id, line, log)
         if isinstance(found, KernelProgress):
             return KernelProgress(**_fields(found) | {"problem": problem})
@@ -57,11 +59,10 @@ def _fields(found: KernelProgress) -> dict[str, Any]:
 
 def _parse(kernel_id: KernelId, line: bytes, log: bool) -> KernelProgress | str:
     """The progress in a line, or why it has none; "" for an ordinary line of a log."""
-    if log and (bar := _BAR.search(line[-_LINE_BYTES:].decode(errors="replace"))):
+    if log and (bar := _BAR.search(text := line[-_LINE_BYTES:].decode(errors="replace"))):
         step, of = int(bar["step"]), int(bar["of"])
-        return KernelProgress(
-            kernel_id, min(step / of, 1.0) if of else None, step, of, _text(bar["title"] or "")
-        )
+        fraction = min(step / of, 1.0) if of else None
+        return KernelProgress(kernel_id, fraction, step, of, _title(text[: bar.start()]))
     if log and b'"fraction"' not in line:
         return ""
     if len(line) > _LINE_BYTES:
@@ -71,6 +72,12 @@ def _parse(kernel_id: KernelId, line: bytes, log: bool) -> KernelProgress | str:
     except (ValueError, RecursionError):
         return f"{_text(line.decode(errors='replace'), 60)!r} was ignored: it is not a JSON object"
     return _check(kernel_id, value)
+
+
+def _title(before: str) -> str:
+    """What a bar of tqdm says of itself, in the text before it."""
+    before = before.rstrip(" ")
+    return _text(before[:-1].rpartition("|")[2][-_MESSAGE:]) if before.endswith(":") else ""
 
 
 def _check(kernel_id: KernelId, value: Any) -> KernelProgress | str:
