@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import ProxySettings
 from moorage.common.link.messages import KeyGrant
+from moorage.common.link.pb import routes_pb2_grpc
 from moorage.common.link.proxy_messages import ProxyReply, ProxyReport, RecordsAck
 from moorage.common.link.route_codec import reply_to_wire, report_from_wire
 from moorage.proxy.control.load import LoadMeter
@@ -95,3 +97,37 @@ async def test_acknowledged_usage_leaves_nothing_behind(tmp_path: Path) -> None:
     assert call.stored == list(range(1, 1201))
     early, late = call.sizes
     assert late - early < 80_000
+
+
+@pytest.mark.parametrize("code", [grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE])
+async def test_call_that_ends_between_two_reports(tmp_path: Path, code: grpc.StatusCode) -> None:
+    """The manager ends the call while no report is due. The next write says only that the call is over."""
+
+    class Manager(routes_pb2_grpc.RouteFeedServicer):
+        async def Report(self, requests: Any, context: Any) -> Any:
+            await anext(aiter(requests))
+            yield reply_to_wire(ProxyReply())
+            if code is not grpc.StatusCode.OK:
+                await context.abort(code, "the manager is stopped")
+
+    clock, usage = SystemClock(), UsageBook()
+    router = RequestRouter(ProxySettings(), Metrics(), randrange=lambda _: 0)
+    limiter = RequestLimiter(Ledger([0] * cells_needed(1)), lambda _: None, usage, clock.monotonic)
+    load = LoadMeter(router, limiter, "w", "e")
+    stream = ReportStream(
+        "w", load, limiter, Ledger([0] * cells_needed(1)), usage, UsageSpool(tmp_path, "e"), clock
+    )
+    server = grpc.aio.server()
+    routes_pb2_grpc.add_RouteFeedServicer_to_server(Manager(), server)  # type: ignore[no-untyped-call]
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            call = routes_pb2_grpc.RouteFeedStub(channel).Report()  # type: ignore[no-untyped-call]
+            if code is grpc.StatusCode.OK:
+                await stream.run(call)
+            else:
+                with pytest.raises(grpc.aio.AioRpcError, match="the manager is stopped"):
+                    await stream.run(call)
+    finally:
+        await server.stop(None)

@@ -20,6 +20,7 @@ from moorage.agent.runtimes import Handle, Runtime
 from moorage.agent.runtimes.base import BatchRuntime
 from moorage.agent.runtimes.execution import STDERR, Command, Copy, ExecFailed, Execution
 from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.link.dial import BROKEN
 from moorage.common.link.messages import ExecRequest
 from moorage.common.link.pb import agent_pb2
 from moorage.common.link.pb.agent_pb2_grpc import AgentLinkStub
@@ -28,7 +29,6 @@ from moorage.common.model.ids import KernelId
 
 log = structlog.get_logger("moorage.agent.execution")
 _ExecCall = grpc.aio.StreamStreamCall[agent_pb2.ExecOutput, agent_pb2.ExecInput]
-_BROKEN = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ async def serve_exec(
         await call.write(agent_pb2.ExecOutput(end=end))
         await call.done_writing()
         await call.code()  # returns when the manager has read everything
-    except _BROKEN:
+    except BROKEN:
         pass
     finally:
         call.cancel()
@@ -173,7 +173,7 @@ async def _forward_input(call: _ExecCall, execution: Execution, serving: asyncio
                     await execution.end_input()
                 case "size":
                     await execution.resize(message.size.rows, message.size.cols)
-    except _BROKEN:
+    except BROKEN:
         pass
     serving.cancel()  # the manager has ended the call
 

@@ -8,16 +8,14 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import Any
 
-import grpc
-
 from moorage.agent.execution.workspaces import HandleWorkspaceRequest
+from moorage.common.link.dial import BROKEN
 from moorage.common.link.messages import LogRequest, WorkspaceRequest
 from moorage.common.link.pb import agent_pb2
 from moorage.common.link.pb.agent_pb2_grpc import AgentLinkStub
 from moorage.common.model.errors import MoorageError
 
 CALL_TIMEOUT_S = 4.0
-BROKEN = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
 _CHUNK = 65_536
 _LOG_TIMEOUT_S = 300.0  # for a log that is not followed
 

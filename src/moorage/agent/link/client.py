@@ -24,7 +24,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.pauses import AFTER_REPORT
 from moorage.common.aio.tasks import cancel_and_wait, cancel_requested, raise_failure, spawn
 from moorage.common.link import codec, usage_codec
-from moorage.common.link.dial import Dialer
+from moorage.common.link.dial import BROKEN, Dialer
 from moorage.common.link.messages import (
     Contact,
     ExecRequest,
@@ -146,7 +146,7 @@ class LinkClient:
             return True
         try:
             await self._stub.SendUsage(wire, metadata=self._dialer.metadata, timeout=answers.CALL_TIMEOUT_S)
-        except answers.BROKEN:
+        except BROKEN:
             return False
         return True
 
@@ -354,7 +354,7 @@ class LinkClient:
                     continue
                 pause = AFTER_REPORT.after(sent_at - started_at, self._requested_pause_s)
                 await asyncio.sleep(max(0.0, sent_at + pause - self._clock.monotonic()))
-        except answers.BROKEN:
+        except BROKEN:
             pass  # the reading side logs the cause
 
     def _next_report(self) -> Report | ReportDelta:

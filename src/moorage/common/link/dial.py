@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -34,6 +35,8 @@ log = structlog.get_logger("moorage.link")
 
 LinkTls = Literal["auto", "on", "off"]
 MAINTENANCE_S = 600.0
+# What a call raises that has ended: InvalidStateError if it had ended before it was used again.
+BROKEN = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
 _RENEW_TIMEOUT_S = 10.0
 _REFUSED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 

@@ -16,13 +16,14 @@ import grpc
 
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.link import codec
+from moorage.common.link.dial import BROKEN
 from moorage.common.link.identity import MANAGER_NAME
 from moorage.common.link.messages import ExecRequest, LogRequest, WorkspaceRequest
 from moorage.common.link.pb import agent_pb2, managers_pb2
 from moorage.common.link.pb.managers_pb2_grpc import ManagerLinkStub
 from moorage.common.model.errors import AgentUnreachable
 from moorage.manager.pki.registration import ManagerCertificate
-from moorage.manager.rpc.running_command import BROKEN, RunningCommand
+from moorage.manager.rpc.running_command import RunningCommand
 from moorage.manager.store import Store
 from moorage.manager.store.managers import ManagerRow
 

@@ -10,15 +10,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-import grpc
-
 from moorage.common.aio.pipe import Pipe
+from moorage.common.link.dial import BROKEN
 from moorage.common.link.pb import agent_pb2
 from moorage.common.model.commands import Channel, ExecEnd, Size
 
 # Chunks buffered for a slow reader, per direction; beyond that the writer waits.
 BUFFERED_CHUNKS = 8
-BROKEN = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
 
 
 class RunningCommand:

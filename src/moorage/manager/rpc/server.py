@@ -13,6 +13,7 @@ import structlog
 import moorage
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.link import codec, usage_codec
+from moorage.common.link.dial import BROKEN
 from moorage.common.link.messages import ExecRequest, LogRequest, WorkspaceRequest
 from moorage.common.link.pb import (
     agent_pb2,
@@ -34,7 +35,7 @@ from moorage.manager.rpc.commands import CommandBroker
 from moorage.manager.rpc.logs import LogBroker
 from moorage.manager.rpc.proxy_links import ProxyLinks
 from moorage.manager.rpc.route_feed import RouteFeed
-from moorage.manager.rpc.running_command import BROKEN, RunningCommand
+from moorage.manager.rpc.running_command import RunningCommand
 from moorage.manager.rpc.workspaces import WorkspaceBroker
 
 log = structlog.get_logger("moorage.rpc")

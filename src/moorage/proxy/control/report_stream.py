@@ -73,8 +73,11 @@ class ReportStream:
                 if report is None:
                     await asyncio.sleep(LOOK_S)
                     continue
-                await call.write(report_to_wire(report))
-                message = await call.read()
+                try:
+                    await call.write(report_to_wire(report))
+                    message = await call.read()
+                except asyncio.InvalidStateError:  # it has ended since the last reply
+                    message = grpc.aio.EOF
                 if message is grpc.aio.EOF:
                     code = await call.code()
                     if code is not grpc.StatusCode.OK:
