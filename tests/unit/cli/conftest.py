@@ -35,6 +35,8 @@ def moorage(manager: FakeManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "MOORAGE_URL": manager.url,
         "MOORAGE_API_KEY": KEY,
         "MOORAGE_OPENAI_URL": manager.openai_url,
+        "HF_HOME": str(tmp_path / "hub"),
+        "HF_HUB_OFFLINE": "1",
         "NO_COLOR": None,
         "FORCE_COLOR": None,
     }

@@ -31,13 +31,14 @@ SINGULAR = {
     "rollout": {"status", "history", "undo", "promote", "canary"},
 }
 NOUNS = {
-    "agents", "budgets", "endpoints", "groups", "join-tokens", "keys", "limits", "peers", "pipelines",
+    "agents", "budgets", "endpoints", "groups", "join-tokens", "keys", "limits", "models", "peers",
+    "pipelines",
     "prices", "projects", "quotas",
     "secrets", "sessions", "templates", "users", "workspaces",
 }  # fmt: skip
 NOUN_VERBS = {
     "cordon", "create", "delete", "describe", "drain", "forget", "history", "list", "members",
-    "passwd", "rename", "retry", "revoke", "rotate", "rotate-ca", "set", "stop", "submit", "uncordon",
+    "passwd", "rename", "retry", "revoke", "rotate", "rotate-ca", "set", "show", "stop", "submit", "uncordon",
     "versions",
 }  # fmt: skip
 DURATIONS = {

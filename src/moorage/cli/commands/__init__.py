@@ -49,6 +49,10 @@ COMMANDS = {
         "Print the log of a session, or of the newest replica of an endpoint.",
         "moorage.cli.commands.logs",
     ),
+    "models": (
+        "Models: what they take, and which nodes take them.",
+        "moorage.cli.commands.models",
+    ),
     "open": (
         "Print the address of an app of a session, with a new access token in it.",
         "moorage.cli.commands.open",

@@ -123,6 +123,8 @@ def serve(
 ) -> None:
     """Serve a model behind one stable OpenAI-compatible address. Each replica gets the given resources.
 
+    Without --gpus and --resources, it gets what the model takes: `moorage models show MODEL`.
+
     \b
     Examples:
       moorage serve ./tiny.gguf
@@ -213,6 +215,10 @@ async def _serve(
     cli: Cli, client: Client, spec: EndpointSpec, timeout_s: float | None, wait: bool, keep: bool
 ) -> EndpointView | ReplicaView:
     _note_missing(cli, spec)
+    if "resources" not in spec.model_fields_set and spec.engine != "custom":
+        from moorage.cli.model_sizing import fit_to_nodes
+
+        spec = await fit_to_nodes(cli, client, spec)
     created = await client.create_endpoint(spec)
     if not wait:
         return created

@@ -1,0 +1,49 @@
+"""Resources for ``moorage serve MODEL`` where the user gave none: what its model takes on the nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from moorage.cli import model_fitting
+from moorage.cli.context import Cli
+from moorage.cli.model_lookup import look_up
+from moorage.common.hub import HubFailed, is_hub_id
+from moorage.common.model.errors import InvalidInput
+from moorage.common.model.runtimes import traits_of
+from moorage.common.model.spec import EndpointSpec
+from moorage.sdk import ApiError
+
+if TYPE_CHECKING:
+    from moorage.sdk import Client
+
+
+async def fit_to_nodes(cli: Cli, client: Client, spec: EndpointSpec) -> EndpointSpec:
+    """``spec`` with resources, arguments and agents for its model; unchanged if nothing can be said. Raises
+    ``Infeasible`` if no node takes the model."""
+    if traits_of(spec.runtime).site_jobs or not spec.model:
+        return spec
+    try:
+        agents = await client.list_agents()
+    except ApiError:
+        return spec  # not for this key
+    if not model_fitting.eligible(spec, agents):
+        return spec
+    try:
+        model = await look_up(spec.model)
+    except (HubFailed, InvalidInput) as error:
+        if is_hub_id(spec.model):
+            cli.note(f"note: what {spec.model} takes is unknown: {error}; --gpus and --resources say it")
+        return spec
+    filled = model_fitting.fill(spec, model, agents)
+    if filled is None:
+        return spec
+    cli.note(f"{model.id}: {filled.note}")
+    given: dict[str, Any] = spec.model_dump(mode="json", exclude_unset=True)
+    changed: dict[str, Any] = {
+        "resources": filled.resources,
+        "args": [*spec.args, *filled.args],
+        "env": filled.env | spec.env,
+    }
+    if filled.agents:
+        changed["agents"] = filled.agents
+    return type(spec).model_validate(given | changed)

@@ -1,0 +1,19 @@
+"""Model catalogue: well-tried models, the memory that a model takes, and the GPUs that it fits."""
+
+from moorage.common.catalog.architecture import Architecture, read_config
+from moorage.common.catalog.entries import Model, find_model, load_models
+from moorage.common.catalog.fitting import Choice, Node, Wanted, choose
+from moorage.common.catalog.memory import kv_cache_bytes
+
+__all__ = [
+    "Architecture",
+    "Choice",
+    "Model",
+    "Node",
+    "Wanted",
+    "choose",
+    "find_model",
+    "kv_cache_bytes",
+    "load_models",
+    "read_config",
+]

@@ -1,0 +1,59 @@
+"""Entries of the catalogue: well-tried models, from the data file ``models.toml``."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from moorage.common.catalog.architecture import Architecture, read_config
+from moorage.common.catalog.memory import Sizes, element_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that can be served. ``id``: on the hub, or a path. ``source``: where its numbers are from.
+    ``weights``: bytes of the files that the engine loads. ``args``: what its engine needs to be told.
+    ``gated``: its hub asks for a token. ``smaller``: an entry to take where it does not fit."""
+
+    id: str
+    engine: str
+    source: str
+    architecture: Architecture
+    weights: int
+    args: tuple[str, ...] = ()
+    gated: bool = False
+    smaller: str = ""
+    file: str = ""
+    note: str = ""
+
+    def sizes(self, dtype: str = "") -> Sizes:
+        """``dtype``: of the KV cache; "": the model's."""
+        return Sizes(self.architecture, self.weights, element_bytes(dtype or self.architecture.dtype))
+
+
+def load_models() -> tuple[Model, ...]:
+    """All entries, in the order of the file: by family and size."""
+    text = (Path(__file__).parent / "models.toml").read_text(encoding="utf-8")
+    return tuple(_entry(fields) for fields in tomllib.loads(text)["model"])
+
+
+def find_model(model_id: str) -> Model | None:
+    return next((model for model in load_models() if model.id.lower() == model_id.lower()), None)
+
+
+def _entry(fields: dict[str, Any]) -> Model:
+    architecture = read_config(fields["config"])
+    return Model(
+        id=fields["id"],
+        engine=fields.get("engine", "vllm"),
+        source="catalogue",
+        architecture=architecture,
+        weights=int(fields.get("weights", 0)) or architecture.weight_bytes,
+        args=tuple(fields.get("args", ())),
+        gated=bool(fields.get("gated", False)),
+        smaller=fields.get("smaller", ""),
+        file=fields.get("file", ""),
+        note=fields.get("note", ""),
+    )
