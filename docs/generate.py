@@ -75,7 +75,7 @@ def metrics() -> Iterator[tuple[str, str]]:
     agent = AgentMetrics(sampler=usage, offers=list, kernels=dict, connected=bool)
     found: dict[str, str] = {}
     for text in (ManagerMetrics().render(), page_of(agent)(), ProxyMetrics().text(), exposition([])):
-        found |= re.findall(r"^# HELP (moorage_\S+) (.*)$", text.decode(), re.MULTILINE)
+        found |= re.findall(r"^# HELP ((?:moorage|process)_\S+) (.*)$", text.decode(), re.MULTILINE)
     # The client library adds the creation time of every counter and histogram.
     yield from ((name, meaning) for name, meaning in found.items() if not name.endswith("_created"))
 

@@ -202,6 +202,12 @@ moorage_proxy_in_flight{model="m"} 2.0
 # HELP moorage_proxy_table_generation Generation.
 # TYPE moorage_proxy_table_generation gauge
 moorage_proxy_table_generation 7.0
+# HELP moorage_build_info Version.
+# TYPE moorage_build_info gauge
+moorage_build_info{version="1.2.3"} 1.0
+# HELP process_start_time_seconds Start.
+# TYPE process_start_time_seconds gauge
+process_start_time_seconds 7.0
 """
 
 
@@ -211,6 +217,8 @@ def test_metrics_are_added() -> None:
     assert 'moorage_proxy_requests_total{model="a\\\\\\"b"} 6.0' in merged
     assert 'moorage_proxy_in_flight{model="m"} 4.0' in merged
     assert "moorage_proxy_table_generation 5.0" in merged
+    assert 'moorage_build_info{version="1.2.3"} 1.0' in merged
+    assert "process_start_time_seconds 5.0" in merged
     assert merged_metrics([merged]) == merged
 
 

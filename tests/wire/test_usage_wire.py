@@ -82,7 +82,7 @@ async def test_usage_of_a_session_reaches_the_manager(
         assert metrics['moorage_agent_kernels{state="RUNNING"}'] == 1
         assert metrics['moorage_agent_device_healthy{device="GPU-fake-node-1-0",slot="cuda.device"}'] == 1
         assert metrics["moorage_agent_connected"] == 1
-        assert metrics["moorage_agent_process_resident_memory_bytes"] > 0
+        assert metrics["process_resident_memory_bytes"] > 0
         assert metrics["moorage_agent_stats_dropped_total"] < 50
         assert (await scrape(manager.api_address))['moorage_usage_reports_total{outcome="kept"}'] > 0
         await client.stop_session("job")

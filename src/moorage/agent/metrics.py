@@ -12,14 +12,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sized
 from contextlib import asynccontextmanager
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from moorage import __version__
 from moorage.agent.devices.usage import UsageSampler
+from moorage.common.aio.daemon_metrics import daemon_registry
 from moorage.common.aio.supervisor import problems
-from moorage.common.aio.task_metrics import TaskCollector
 from moorage.common.link.messages import SlotOffer
 from moorage.common.model.addresses import split_address
 from moorage.common.model.errors import StartupError
@@ -61,8 +60,6 @@ class AgentMetrics(Collector):
         self._doubtful_jobs = doubtful_jobs
 
     def collect(self) -> Iterable[Metric]:
-        info = _gauge("info", "Information about this agent.", ["version"])
-        info.add_metric([__version__], 1)
         states = _gauge("kernels", "Kernels of this agent, by state.", ["state"])
         kernels = self._kernels()
         for state in ObservedState:
@@ -70,7 +67,6 @@ class AgentMetrics(Collector):
         doubtful = _gauge("doubtful_jobs", "Jobs for which a site may bill without a known kernel.", [])
         doubtful.add_metric([], len(self._doubtful_jobs()))
         return [
-            info,
             _connected(self._connected()),
             states,
             doubtful,
@@ -155,10 +151,8 @@ class _MetricsOfSites(Collector):
 
 def page_of(metrics: Collector) -> Callable[[], bytes]:
     """The page of an agent, with what belongs to its process, in Prometheus text format."""
-    registry = CollectorRegistry()
-    ProcessCollector(namespace="moorage_agent", registry=registry)
+    registry = daemon_registry("agent")
     registry.register(metrics)
-    registry.register(TaskCollector())
     return lambda: generate_latest(registry)
 
 

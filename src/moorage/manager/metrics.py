@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from moorage.common.aio.task_metrics import TaskCollector
+from moorage.common.aio.daemon_metrics import daemon_registry
+from moorage.manager.capacity_metrics import CapacityMetrics
+from moorage.manager.http_metrics import HttpMetrics
 
 
 class Metrics:
     def __init__(self) -> None:
-        self._registry = registry = _registry_with_tasks()
+        self._registry = registry = daemon_registry("manager")
 
         def gauge(name: str, description: str, *labels: str) -> Gauge:
             return Gauge(name, description, labels, registry=registry)
@@ -27,6 +29,8 @@ class Metrics:
             "Silent agents that do not become LOST because too many of their group are silent at once.",
             "resource_group",
         )
+        self._leader = gauge("moorage_manager_leader", "1 while this manager is the leader, else 0.")
+        self.capacity, self.http = CapacityMetrics(registry), HttpMetrics(registry)
         self._links = gauge("moorage_agent_links", "Agents connected to this manager.")
         self._heartbeat, self._doubtful = _heartbeat_interval(registry), _doubtful_jobs(registry)
         self._reports = counter("moorage_agent_reports_total", "Reports applied.")
@@ -41,11 +45,8 @@ class Metrics:
             "Sessions considered by scheduler passes, by outcome.",
             "outcome",
         )
-        self._decisions = counter(
-            "moorage_scheduler_decisions_total",
-            "Scheduler passes with a decision, by whether their record was kept or dropped.",
-            "record",
-        )
+        text = "Scheduler passes with a decision, by whether their record was kept or dropped."
+        self._decisions = counter("moorage_scheduler_decisions_total", text, "record")
         self._decision_bytes = counter(
             "moorage_scheduler_decisions_bytes_total", "Size of the decision records that were kept."
         )
@@ -82,6 +83,10 @@ class Metrics:
         self._pass_seconds.observe(seconds)
         self._outcomes.labels("placed").inc(placed)
         self._outcomes.labels("held").inc(held)
+
+    def show_leader(self, is_leader: Callable[[], bool]) -> None:
+        """Read it when metrics are asked for."""
+        self._leader.set_function(lambda: float(is_leader()))
 
     def decisions_kept(self, passes: int, size: int) -> None:
         self._decisions.labels("kept").inc(passes)
@@ -177,9 +182,3 @@ def _scalings(registry: CollectorRegistry) -> Counter:
         ("rule",),
         registry=registry,
     )
-
-
-def _registry_with_tasks() -> CollectorRegistry:
-    registry = CollectorRegistry()
-    registry.register(TaskCollector())
-    return registry

@@ -31,6 +31,8 @@ class Scrape:
             self._due_at = started + LEAST_AGE_S  # for others that ask meanwhile
             try:
                 self._metrics.set_counts(await self._store.counts())
+                self._metrics.capacity.set_slots(await self._store.slot_counts())
+                self._metrics.capacity.set_oldest_pending(await self._store.oldest_pending())
                 self._metrics.set_usage(await self._store.usage.totals())
             except StoreUnavailable as error:
                 log.debug("sessions and agents were not counted", why=error.message)

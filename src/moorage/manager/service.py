@@ -157,6 +157,7 @@ class Manager:
         if self.first_key is not None:
             write_secret(self._home / "admin-key", self.first_key)
         leader = self._leader = await enter(Leader(store, clock))
+        metrics.show_leader(lambda: leader.term is not None)
         terminator = SessionTerminator(store, settings.lost_grace_s)
         addresses = AgentAddresses([AddressRule.parse(rule) for rule in settings.agent_addresses])
         traffic = TrafficWriter(store, clock)
@@ -365,9 +366,9 @@ class Manager:
         self.api_scheme = "https" if tls else "http"
         host, port = split_address(settings.listen)
         try:
-            runner = await serve_api(
-                services, host, port, names=self._settings.allowed_hosts, tls=tls.context if tls else None
-            )
+            context = tls.context if tls else None
+            names = settings.allowed_hosts
+            runner = await serve_api(services, host, port, names=names, tls=context, metrics=metrics.http)
         except OSError as error:
             if error.errno not in (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES):
                 raise

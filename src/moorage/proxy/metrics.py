@@ -108,8 +108,10 @@ def _add(family: HistogramMetricFamily, labels: Sequence[str], histogram: Histog
 
 
 class Metrics:
-    def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry(auto_describe=True)
+    """``registry``: where they are registered, beside what every daemon has."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        registry = self.registry = registry or CollectorRegistry(auto_describe=True)
         self._hot = _Requests()
         registry.register(self._hot)
         self._failures = Counter(

@@ -12,8 +12,8 @@ import structlog
 from aiohttp import web
 
 from moorage.common.aio.clock import Clock
+from moorage.common.aio.daemon_metrics import daemon_registry
 from moorage.common.aio.loop import Loop
-from moorage.common.aio.task_metrics import TaskCollector
 from moorage.common.config.settings import CommonSettings, ProxySettings
 from moorage.common.http.head import HeadGuard
 from moorage.common.http.own_certificate import server_tls
@@ -69,8 +69,7 @@ class Proxy:
         self._saved_table = SavedTable(self._home / directory / "routes.json")
         self._directory = self._home / directory
         randrange = random.Random(clock.secret()).randrange
-        metrics = Metrics()
-        metrics.registry.register(TaskCollector())
+        metrics = Metrics(daemon_registry("proxy"))
         table_wait_s = self._timeouts.table_update_s
         self._router = RequestRouter(settings, metrics, randrange=randrange, table_wait_s=table_wait_s)
         credentials, routes = self._router.credentials, self._router.routes_age

@@ -15,6 +15,7 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from moorage.common.aio.clock import Clock
 from moorage.common.http.head import HeadGuard
 from moorage.common.http.server import GuardedSite, Listener, find_problem
 from moorage.common.model.errors import MoorageError, NotFound, Unauthenticated
@@ -38,6 +39,7 @@ from moorage.manager.api.route import Call, Route
 from moorage.manager.api.routes import ROUTES
 from moorage.manager.api.sessions import STREAM
 from moorage.manager.console import add_console
+from moorage.manager.http_metrics import NO_ROUTE, HttpMetrics
 from moorage.manager.identity.scope import ANONYMOUS, Scope
 
 log = structlog.get_logger("moorage.api")
@@ -47,23 +49,32 @@ _SHUTDOWN_S = 2.0
 _VALIDREQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
-def build_runner(deps: ApiServices, guard: HeadGuard) -> web.AppRunner:
+def build_runner(deps: ApiServices, guard: HeadGuard, metrics: HttpMetrics | None = None) -> web.AppRunner:
     """A runner for the application. Its ``cleanup`` takes at most twice ``_SHUTDOWN_S``, whatever the clients
     do."""
     # Handlers are cancelled when the client disconnects: nobody reads a followed log any more.
     return web.AppRunner(
-        _build_app(deps, guard), handler_cancellation=True, access_log=None, shutdown_timeout=_SHUTDOWN_S
+        _build_app(deps, guard, metrics),
+        handler_cancellation=True,
+        access_log=None,
+        shutdown_timeout=_SHUTDOWN_S,
     )
 
 
 async def serve_api(
-    deps: ApiServices, host: str, port: int, *, names: Iterable[str] = (), tls: ssl.SSLContext | None = None
+    deps: ApiServices,
+    host: str,
+    port: int,
+    *,
+    names: Iterable[str] = (),
+    tls: ssl.SSLContext | None = None,
+    metrics: HttpMetrics | None = None,
 ) -> web.AppRunner:
     """Listen, and return the runner with its ``addresses``. Raises ``OSError``.
 
     ``names``: the setting ``manager.allowed_hosts``.
     """
-    runner = build_runner(deps, HeadGuard(host, names, setting="manager.allowed_hosts"))
+    runner = build_runner(deps, HeadGuard(host, names, setting="manager.allowed_hosts"), metrics)
     await runner.setup()
     try:
         await GuardedSite(runner, host, port, Listener(_malformed, deps.limits, tls)).start()
@@ -80,8 +91,10 @@ def _malformed(status: int, detail: str) -> web.Response:
     return problem_response(error, status=status)
 
 
-def _build_app(deps: ApiServices, guard: HeadGuard) -> web.Application:
-    app = web.Application(middlewares=[_error_middleware(deps, guard)], client_max_size=deps.max_body_bytes)
+def _build_app(deps: ApiServices, guard: HeadGuard, metrics: HttpMetrics | None) -> web.Application:
+    errors = _error_middleware(deps, guard)
+    middlewares = [_timing_middleware(metrics, deps.clock), errors] if metrics is not None else [errors]
+    app = web.Application(middlewares=middlewares, client_max_size=deps.max_body_bytes)
     app[DESCRIPTION], app[DOCS] = _description(deps.version)
     app.on_response_prepare.append(_set_headers)
     app.on_shutdown.append(_end_streams(deps))
@@ -166,6 +179,20 @@ async def _set_headers(request: web.Request, response: web.StreamResponse) -> No
         # The response precedes the end of the body, whose rest would be parsed as the next request.
         response.headers["Connection"] = "close"
         response.force_close()
+
+
+def _timing_middleware(metrics: HttpMetrics, clock: Clock) -> Middleware:
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        started = clock.monotonic()
+        response = await handler(request)
+        if isinstance(response, web.Response):  # not a stream
+            resource = request.match_info.route.resource
+            route = resource.canonical if resource is not None else NO_ROUTE
+            metrics.observe(request.method, route, response.status, clock.monotonic() - started)
+        return response
+
+    return middleware
 
 
 def _error_middleware(deps: ApiServices, guard: HeadGuard) -> Middleware:

@@ -75,6 +75,8 @@ class Scheduler:
         await self._store.scheduling.record_holds(
             snapshot, made.holds, policy.num_retries_to_skip, made.bypasses, term=term
         )
+        if placed == len(made.places):  # of a stale plan, the store does not tell which were placed
+            self._metrics.capacity.sessions_placed(group, waits_s(snapshot, made, now))
         took = self._clock.monotonic() - started
         self._metrics.pass_finished(took, placed, len(snapshot.pending) - placed)
         if self._recorder is not None:
@@ -92,3 +94,13 @@ class Scheduler:
         if self._planners.examined(snapshot, policy) < IN_THREAD:
             return self._planners.plan(snapshot, policy, now, selectors), now
         return await asyncio.to_thread(self._planners.plan, snapshot, policy, now, selectors), now
+
+
+def waits_s(snapshot: Snapshot, made: Plan, now: int) -> list[float]:
+    """How long each session of the plan has been pending. ``now``: unix microseconds."""
+    placed = {place.session_id for place in made.places}
+    return [
+        max(0, now - (one.waiting_since or one.created)) / 1_000_000
+        for one in snapshot.pending
+        if one.session_id in placed
+    ]

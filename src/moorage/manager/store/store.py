@@ -129,6 +129,22 @@ class Store:
         """Raises ``StoreUnavailable`` when Postgres does not answer."""
         await self.database.fetch("SELECT 1")
 
+    async def slot_counts(self) -> list[tuple[str, str, dict[str, int]]]:
+        """For metrics: resource group, slot, and the amounts offered, unhealthy and allocated."""
+        return [
+            (
+                row["resource_group"],
+                row["slot"],
+                {"offered": row["capacity"], "unhealthy": row["unhealthy"], "allocated": row["used"]},
+            )
+            for row in await self.database.fetch(SQL["slot_counts"])
+        ]
+
+    async def oldest_pending(self) -> dict[str, float]:
+        """For metrics: how long the oldest pending session of each resource group waits, in seconds."""
+        rows = await self.database.fetch(SQL["oldest_pending"])
+        return {row["resource_group"]: row["seconds"] for row in rows}
+
     async def counts(self) -> list[tuple[str, str, str, int]]:
         """For metrics: ("session", "agent" or "doubtful-job", status, resource group, count)."""
         rows = await self.database.fetch(SQL["counts"])

@@ -13,8 +13,12 @@ from moorage.common.views.resources import Health
 
 TEXT = {"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
 # Gauges that say how old or how complete something is: what the worst worker says counts.
-_LEAST = frozenset({"moorage_proxy_feed_connected", "moorage_proxy_table_generation"})
-_MOST = frozenset({"moorage_proxy_credentials_age_seconds", "moorage_proxy_table_age_seconds"})
+_LEAST = frozenset(
+    {"moorage_proxy_feed_connected", "moorage_proxy_table_generation", "process_start_time_seconds"}
+)
+_MOST = frozenset(
+    {"moorage_proxy_credentials_age_seconds", "moorage_proxy_table_age_seconds", "moorage_build_info"}
+)
 _TIMEOUT = aiohttp.ClientTimeout(total=5.0)
 
 Labels = tuple[tuple[str, str], ...]

@@ -1,20 +1,34 @@
-"""Prometheus metrics of the background tasks of this process, and of their pauses."""
+"""Prometheus metrics that every daemon has: its build, its process, and its background tasks."""
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterable
 
+from prometheus_client import CollectorRegistry, Info, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from moorage import __version__
 from moorage.common.aio import supervisor
 from moorage.common.aio.pauses import PAUSED
 from moorage.common.aio.tasks import FAILURES
 
 
-class TaskCollector(Collector):
-    """Register it in the registry of a component."""
+def daemon_registry(component: str) -> CollectorRegistry:
+    """A registry with what every daemon has. ``component``: manager, agent or proxy.
 
+    Several components of one process have a registry each, and each shows the process.
+    """
+    registry = CollectorRegistry(auto_describe=True)
+    build = Info("moorage_build", "Version of Moorage and of Python.", registry=registry)
+    build.info({"component": component, "version": __version__, "python": platform.python_version()})
+    ProcessCollector(registry=registry)
+    registry.register(_TaskCollector())
+    return registry
+
+
+class _TaskCollector(Collector):
     def describe(self) -> Iterable[Metric]:
         return ()
 

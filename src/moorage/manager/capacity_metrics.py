@@ -1,0 +1,59 @@
+"""Prometheus metrics of the slots of resource groups, and of how long their sessions wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from prometheus_client import CollectorRegistry, Gauge, Histogram
+
+from moorage.common.model.slots import JOBS, WHOLE_DEVICE
+
+_UNITS = "Memory in bytes, CPUs and devices as numbers."
+
+
+class CapacityMetrics:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        labels = ("resource_group", "slot")
+        self._slots = {
+            name: Gauge(f"moorage_slots_{name}", f"{text} {_UNITS}", labels, registry=registry)
+            for name, text in (
+                ("offered", "Slots that the agents of a resource group offer."),
+                ("unhealthy", "Offered slots of devices that are fenced."),
+                ("allocated", "Slots that are allocated to kernels."),
+            )
+        }
+        self._oldest = Gauge(
+            "moorage_oldest_pending_seconds",
+            "How long the session that waits longest has been pending.",
+            ("resource_group",),
+            registry=registry,
+        )
+        self._wait_seconds = Histogram(
+            "moorage_session_wait_seconds",
+            "How long sessions were pending until they were placed.",
+            ("resource_group",),
+            registry=registry,
+            buckets=(0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 14_400, 86_400, 604_800),
+        )
+
+    def sessions_placed(self, group: str, waits_s: Iterable[float]) -> None:
+        """``waits_s``: how long each has been pending."""
+        series = self._wait_seconds.labels(group)
+        for wait_s in waits_s:
+            series.observe(wait_s)
+
+    def set_slots(self, rows: Iterable[tuple[str, str, Mapping[str, int]]]) -> None:
+        """``rows``: resource group, slot, and what is offered, unhealthy and allocated: memory in bytes, the
+        rest but for jobs in 1/1000."""
+        for gauge in self._slots.values():
+            gauge.clear()
+        for group, slot, amounts in rows:
+            base = 1 if slot in ("mem", JOBS) else WHOLE_DEVICE
+            for name, gauge in self._slots.items():
+                gauge.labels(group, slot).set(amounts[name] / base)
+
+    def set_oldest_pending(self, seconds: Mapping[str, float]) -> None:
+        """``seconds``: how long the oldest pending session waits, by resource group."""
+        self._oldest.clear()
+        for group, wait_s in seconds.items():
+            self._oldest.labels(group).set(wait_s)
