@@ -59,7 +59,7 @@ UNITS := $(LONGEST) $(filter-out $(LONGEST) %/__pycache__,$(patsubst %/,%,$(wild
 CHECKS := check-types $(addprefix check-,$(UNITS)) check-contracts check-style
 PLATFORMS := tests/e2e
 SERIAL := tests/faults
-ANYWHERE := -m "not isolation and not docker and not vllm and not gpu and not browser and not hpc"
+ANYWHERE := -m "not isolation and not docker and not vllm and not gpu and not browser and not hpc and not monitoring"
 
 # Its parts run side by side; each prints its output when it ends. Tests wait for timeouts of the product: one job more
 # than there are cores uses that time.
@@ -161,6 +161,15 @@ test-cgroup2: $(STAMP) ## Hostile processes on cgroup v2, in an emulated machine
 test-gpu: $(STAMP) ## Agents with a real NVIDIA GPU: inventory, health, memory, usage; needs no Docker
 	@if why=$$($(BIN)/python -m tests.gpu.prepare); then exec $(BIN)/pytest -s -m gpu tests/gpu; \
 	else printf '%s\n' "" "*** THE TESTS WITH A GPU DID NOT RUN: $$why" "" >&2; fi
+
+.PHONY: test-monitoring
+test-monitoring: $(STAMP) ## Dashboards and alert rules, with Debian's Prometheus, which it installs (needs root)
+	@if why=$$($(BIN)/python -m tests.monitoring.prepare); then exec $(PYTEST) -m monitoring tests/monitoring; \
+	else printf '%s\n' "" "*** THE TESTS WITH PROMETHEUS DID NOT RUN: $$why" "" >&2; fi
+
+.PHONY: dashboards
+dashboards: $(STAMP) ## Generate the Grafana dashboards in deploy/monitoring
+	$(BIN)/python deploy/monitoring/make_dashboards.py
 
 .PHONY: test-browser
 test-browser: $(STAMP) ## The web console, single sign-on and JupyterLab in a browser (Debian's Chromium; the rest in .venv-browser)

@@ -1,0 +1,30 @@
+"""The dashboards in deploy/ are those that the generator makes, of metrics that exist."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from .generator import dashboards
+
+_METRIC = re.compile(r"\b(?:moorage|process)_[a-z_]+")
+_SERIES = re.compile(r"_(?:bucket|count|sum)$")
+
+
+@pytest.mark.parametrize("name", dashboards.DASHBOARDS)
+def test_committed_dashboards_are_current(name: str) -> None:
+    file = dashboards.FOLDER / f"{name}.json"
+    assert file.read_text() == dashboards.dashboard(name), "run `make dashboards`"
+
+
+def test_queries_name_metrics_that_exist() -> None:
+    glossary = (dashboards.FOLDER.parents[2] / "docs" / "glossary.md").read_text()
+    known = set(re.findall(r"^\| `((?:moorage|process)_[a-z_]+)`", glossary, re.MULTILINE))
+    rules = (dashboards.FOLDER.parent / "alerts.yaml").read_text()
+    texts = [expression for _, _, expression in dashboards.queries()]
+    texts += re.findall(r"expr: (.*(?:\n {10,}.*)*)", rules)
+    used = {name for text in texts for name in _METRIC.findall(text)}
+    assert len(used) > 40
+    unknown = {name for name in used if name not in known and _SERIES.sub("", name) not in known}
+    assert not unknown

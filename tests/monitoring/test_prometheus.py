@@ -1,0 +1,200 @@
+"""A real Prometheus reads a real platform: its rules are valid, and every query of the dashboards has an
+answer."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import pytest_asyncio
+import yaml
+
+from moorage.common.model.spec import SessionSpec
+from moorage.common.views.endpoints import EndpointView
+from moorage.common.views.keys import KeySpec
+from tests.e2e.harness import Platform, kernels_below, until
+from tests.e2e.test_crashes import SLOW
+from tests.free_ports import free_port
+
+from .generator import FOLDER, dashboards
+
+pytestmark = [pytest.mark.monitoring, pytest.mark.timeout(180)]
+# Panels of what this platform does not have: faults, and readings that simulated devices do not give.
+EMPTY = {
+    "Answered with 5xx",
+    "Busy",
+    "Devices kept busy",
+    "Failed attempts at replicas",
+    "Faults",
+    "Held for a replica",
+    "Memory in use",
+    "Power",
+    "Temperature",
+}
+
+
+def promtool(*arguments: str) -> None:
+    done = subprocess.run(["promtool", *arguments], cwd=FOLDER, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_rules_and_configuration_are_valid() -> None:
+    promtool("check", "rules", "alerts.yaml")
+    promtool("test", "rules", "alerts_test.yaml")
+    promtool("check", "config", "--syntax-only", "prometheus.yml")
+
+
+class Prometheus:
+    """``targets``: address by job of the configuration in deploy/. ``key``: a file with a key."""
+
+    def __init__(self, folder: Path, targets: dict[str, str], key: Path) -> None:
+        self.folder, self.url = folder, f"http://127.0.0.1:{free_port()}"
+        config: dict[str, Any] = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
+        assert {job["job_name"] for job in config["scrape_configs"]} == targets.keys()
+        config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+        config["rule_files"] = [str(FOLDER / "alerts.yaml")]
+        for job in config["scrape_configs"]:
+            job["static_configs"] = [{"targets": [targets[job["job_name"]]]}]
+            if "authorization" in job:
+                job["authorization"]["credentials_file"] = str(key)
+        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with (self.folder / "prometheus.out").open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    "prometheus", f"--config.file={self.folder / 'prometheus.yml'}",
+                    f"--storage.tsdb.path={self.folder / 'tsdb'}",
+                    f"--web.listen-address={self.url.removeprefix('http://')}",
+                ],
+                stdout=log, stderr=log,
+            )  # fmt: skip
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(20)
+
+    async def query(self, expression: str) -> list[dict[str, Any]]:
+        """The result of an instant query. Raises ``AssertionError`` for one that is not valid."""
+        async with (
+            aiohttp.ClientSession() as http,
+            http.get(f"{self.url}/api/v1/query", params={"query": expression}) as response,
+        ):
+            answer = await response.json()
+        assert answer["status"] == "success", (expression, answer)
+        result: list[dict[str, Any]] = answer["data"]["result"]
+        return result
+
+
+@pytest_asyncio.fixture
+async def platform(home: Path) -> AsyncIterator[Platform]:
+    running = Platform(home)
+    metrics = f"127.0.0.1:{free_port()}"
+    running.env["MOORAGE_AGENT__METRICS_LISTEN"] = metrics
+    running.env["MOORAGE_AGENT__INVENTORY"] = "fake:2xH100"
+    running.env["MOORAGE_AGENT__STATS_INTERVAL_S"] = "1"
+    running.start("up")
+    yield running
+    running.close()
+    assert kernels_below(home) == {}
+
+
+@pytest.fixture
+def folder(platform: Platform) -> Path:
+    folder = platform.home / "prometheus"
+    folder.mkdir()
+    return folder
+
+
+async def ready(platform: Platform) -> EndpointView | None:
+    async with platform.client() as client:
+        view = await client.get_endpoint(SLOW.name)
+        return view if view.ready == 1 else None
+
+
+async def ask(platform: Platform) -> None:
+    messages = [{"role": "user", "content": "hello"}]
+    body = {"model": SLOW.name, "max_tokens": 3, "stream": True, "messages": messages}
+    async with (
+        aiohttp.ClientSession(headers=platform.auth) as http,
+        http.post(f"{platform.openai_url}/chat/completions", json=body) as answer,
+    ):
+        assert answer.status == 200, await answer.text()
+        await answer.read()
+
+
+def substituted(expression: str) -> str:
+    for name in ("resource_group", "model", "instance"):
+        expression = expression.replace(f"${name}", ".*")
+    return expression.replace("$__rate_interval", "30s")
+
+
+async def test_every_query_of_a_dashboard_has_an_answer(platform: Platform, folder: Path) -> None:
+    await platform.wait_until_ready()
+    key = folder / "key"
+    async with platform.client() as client:
+        created = await client.create_key(KeySpec(name="prometheus", role="auditor"))
+        key.write_text(created.secret)
+        await client.create_endpoint(SLOW)
+        await client.create_session(
+            SessionSpec(name="gpu", command=["sleep", "600"], resources={"cuda.device": 1})
+        )
+        await client.create_session(SessionSpec(name="no", command=["true"], resources={"cuda.device": 64}))
+    await until("the model is ready", lambda: ready(platform))
+    api, internal = platform.url.removeprefix("http://"), platform.internal_url.removeprefix("http://")
+    prometheus = Prometheus(
+        folder,
+        {
+            "moorage-manager": api,
+            "moorage-endpoints": api,
+            "moorage-proxy": internal,
+            "moorage-agent": platform.env["MOORAGE_AGENT__METRICS_LISTEN"],
+        },
+        key,
+    )
+    prometheus.start()
+    try:
+
+        async def unanswered() -> set[str]:
+            await ask(platform)
+            return {
+                f"{dashboard}: {title}: {expression}"
+                for dashboard, title, expression in dashboards.queries()
+                if title not in EMPTY and not await prometheus.query(substituted(expression))
+            }
+
+        async def is_up() -> bool:
+            try:
+                return len(await prometheus.query('up{job=~"moorage-.*"} == 1')) == 4
+            except aiohttp.ClientError:
+                return False
+
+        await until("all targets are read", is_up)
+        missing: set[str] = set()
+        async with asyncio.timeout(60):
+            while missing := await unanswered():
+                await asyncio.sleep(1)
+        for _, title, expression in dashboards.queries():
+            if title in EMPTY:
+                await prometheus.query(substituted(expression))
+        firing = await prometheus.query('ALERTS{alertstate="firing"}')
+        assert not firing
+    except TimeoutError:
+        pytest.fail("no answer to:\n" + "\n".join(sorted(missing)))
+    finally:
+        prometheus.stop()
+        async with platform.client() as client:
+            await client.delete_endpoint(SLOW.name)
+            await client.stop_session("gpu")
+        await until("no kernel is left", lambda: no_kernel(platform))
+
+
+async def no_kernel(platform: Platform) -> bool:
+    return not kernels_below(platform.home)
