@@ -284,6 +284,25 @@ async def test_kept_sum_of_ended_jobs_is_that_of_the_jobs(store: Store, site: Fa
     assert 0 <= await used() - before < 60
 
 
+async def test_group_that_is_renamed_has_used_what_it_had(store: Store, site: FakeAgent) -> None:
+    """At once, also of jobs whose sum is kept, and that have not moved to the new name yet."""
+    early, late = [await add(store, name) for name in ("early", "late")]
+    await schedule(store)
+    for session in (early, late):
+        await see(site, session, ObservedState.RUNNING, ObservedState.EXITED)
+    await store.database.fetch("UPDATE kernels SET started_at = status_since - interval '3 minutes'")
+    await store.database.fetch(
+        "UPDATE kernels SET status_since = status_since - interval '2 minutes' WHERE session_id = $1", early
+    )
+    await limit(store, "group", "hpc", 100)
+    assert await use(store, "group", "hpc") == (round(4 / 60, 2), 0)
+    await store.group_aliases.rename("hpc", "site", actor="root")
+    assert await use(store, "group", "site") == (round(4 / 60, 2), 0)
+    while await store.group_aliases.settle():
+        pass
+    assert await use(store, "group", "site") == (round(4 / 60, 2), 0)
+
+
 async def test_pass_sums_up_only_what_is_not_settled(store: Store, site: FakeAgent) -> None:
     connection = store.database.dedicated_connection()
     await limit(store, "group", "hpc", 100)

@@ -35,9 +35,10 @@ class MonthSums:
 
 @dataclass(frozen=True, slots=True)
 class _Settled:
-    """Use of the jobs of a month that ended before ``before``."""
+    """Use of the jobs of a month that ended before ``before``. ``aliases``: of resource groups, then."""
 
     month_ends: datetime
+    aliases: str | None
     before: datetime
     used: Mapping[Name, Decimal]
 
@@ -54,7 +55,8 @@ class JobSums:
         """The sums of the month of ``now``; None: of the database's clock."""
         settled = self._settled or await self._settle(now)
         rows = await self._db.fetch(SQL["node_hours"], now, settled.before)
-        if rows[0]["month_ends"] != settled.month_ends or rows[0]["settled_s"] > _REFRESH_S:
+        now_is = rows[0]["month_ends"], rows[0]["aliases"]
+        if now_is != (settled.month_ends, settled.aliases) or rows[0]["settled_s"] > _REFRESH_S:
             settled = await self._settle(now)
             rows = await self._db.fetch(SQL["node_hours"], now, settled.before)
         used = _by_name(rows, "used", settled.used)
@@ -63,7 +65,9 @@ class JobSums:
     async def _settle(self, now: datetime | None) -> _Settled:
         rows = await self._db.fetch(SQL["node_hours_settled"], now, _MARGIN_S)
         used = _exact(rows, "used")
-        self._settled = settled = _Settled(rows[0]["month_ends"], rows[0]["settled"], used)
+        self._settled = settled = _Settled(
+            rows[0]["month_ends"], rows[0]["aliases"], rows[0]["settled"], used
+        )
         return settled
 
 

@@ -3,9 +3,11 @@
 -- A job uses nothing after the end of its walltime, so those of the month are found by it (index kernels_of_jobs). One that the
 -- site has not started yet reserves its whole walltime (index sessions_live_jobs).
 -- $2: jobs that ended before are left out, since node_hours_settled has them; NULL: none is. `settled_s`: how long ago that was.
+-- Jobs of a group that was renamed count for its name of today. `aliases`: the names by which that was decided.
 WITH month AS (
     SELECT n.now, date_trunc('month', n.now, 'UTC') AS begins,
-           (date_trunc('month', n.now AT TIME ZONE 'UTC') + interval '1 month') AT TIME ZONE 'UTC' AS ends
+           (date_trunc('month', n.now AT TIME ZONE 'UTC') + interval '1 month') AT TIME ZONE 'UTC' AS ends,
+           (SELECT string_agg(name || ' ' || renamed_to, ',' ORDER BY name) FROM resource_groups WHERE renamed_to IS NOT NULL) AS aliases
     FROM (SELECT coalesce($1::timestamptz, now()) AS now) n
 ), found AS MATERIALIZED (
     SELECT k.session_id, greatest(k.started_at, m.begins) AS starts, least(k.ends_at, m.ends) AS ends,
@@ -24,7 +26,8 @@ WITH month AS (
     WHERE s.status IN ('SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING', 'RUNNING', 'TERMINATING') AND s.spec ? 'job'
       AND k.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
 )
-SELECT m.ends AS month_ends, extract(epoch FROM now() - $2::timestamptz) AS settled_s, u.resource_group, u.owner, u.project,
+SELECT m.ends AS month_ends, m.aliases, extract(epoch FROM now() - $2::timestamptz) AS settled_s,
+       coalesce(g.renamed_to, u.resource_group) AS resource_group, u.owner, u.project,
        coalesce(sum(u.used), 0) AS used, coalesce(sum(u.reserved), 0) AS reserved
-FROM month m LEFT JOIN uses u ON true
-GROUP BY 1, 2, 3, 4, 5
+FROM month m LEFT JOIN uses u ON true LEFT JOIN resource_groups g ON g.name = u.resource_group
+GROUP BY 1, 2, 3, 4, 5, 6
