@@ -21,6 +21,7 @@ import pytest
 
 from moorage.common.link.pb import agent_pb2, routes_pb2
 from moorage.common.model.spec import SessionSpec
+from moorage.sdk.errors import ApiError
 from tests.free_ports import free_port
 
 from .harness import Platform, until
@@ -156,4 +157,48 @@ async def test_releases_work_together(platform: Platform, previous_release: Path
         assert counts["delta reports"] >= 4, counts
     assert counts["tables"] >= 1, counts
     for name in ("manager", "agent", "proxy"):
+        assert "Traceback" not in platform.output(name)
+
+
+async def test_agents_of_the_previous_release_go_on_in_a_renamed_group(
+    platform: Platform, previous_release: Path
+) -> None:
+    """They know nothing of the rename, and go on announcing the former name, also when they start again."""
+    previous = {"PYTHONPATH": str(previous_release), "MOORAGE_AGENT__RESOURCE_GROUP": "fast"}
+    platform.start("manager")
+    await platform.wait_until_ready()
+    platform.start("agent", env=previous)
+    async with platform.client() as client:
+
+        async def group_of_agent() -> list[str]:
+            return [one.resource_group for one in await client.list_agents() if one.status == "ALIVE"]
+
+        async def has_group() -> bool:
+            return await group_of_agent() == ["fast"]
+
+        async def runs(name: str) -> bool:
+            return (await client.get_session(name)).status == "RUNNING"
+
+        async def run(name: str, group: str) -> None:
+            fields = {"name": name, "type": "interactive", "command": ["sleep", "600"], "stop_grace_s": 1}
+            fields |= {"resources": {"cpu": "0.1", "mem": "64MiB"}, "resource_group": group}
+            await client.create_session(SessionSpec.model_validate(fields))
+            await until(f"{name} runs", lambda: runs(name))
+
+        await until("the agent has made its group", has_group)
+        await run("before", "fast")
+        await client.rename_group("fast", "quick")
+        await run("by-the-former-name", "fast")
+        platform.kill("agent")
+        platform.start("agent", env=previous)
+        await run("after-a-restart", "quick")
+        assert await group_of_agent() == ["quick"]
+        for name in ("before", "by-the-former-name", "after-a-restart"):
+            view = await client.get_session(name)
+            assert (view.resource_group, view.status, view.attempt) == ("quick", "RUNNING", 1), name
+            await client.stop_session(name)
+        assert [group.name for group in await client.list_groups()] == ["default", "quick"]
+        with pytest.raises(ApiError, match="in use by 1 agents"):
+            await client.release_alias("fast")
+    for name in ("manager", "agent"):
         assert "Traceback" not in platform.output(name)

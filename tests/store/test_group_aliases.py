@@ -12,7 +12,9 @@ import pytest
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import Conflict, NotFound, PreconditionFailed, StoreUnavailable
-from moorage.common.model.spec import SessionSpec
+from moorage.common.model.roles import Role
+from moorage.common.model.spec import EndpointSpec, SessionSpec
+from moorage.common.views.keys import KeySpec
 from moorage.common.views.metering import UsageSplit
 from moorage.common.views.resources import GroupOptions
 from moorage.manager.identity.keys import Owner
@@ -150,6 +152,68 @@ async def test_a_session_that_was_created_at_the_same_moment_follows(store: Stor
     await store.database.fetch("UPDATE sessions SET resource_group = 'fast'")
     await settle(store)
     assert (await store.sessions.get(ANN, made.id)).resource_group == "quick"
+
+
+async def test_an_agent_that_came_at_the_same_moment_follows(store: Store, migrated_database: str) -> None:
+    await FakeAgent(store).report()
+    other = await asyncpg.connect(migrated_database)
+    async with other.transaction():
+        await other.execute("UPDATE agents SET resource_group = 'fast'")
+        await store.group_aliases.rename("fast", "quick", actor="root")
+    await other.close()
+    assert (await store.agents.get("node-1")).resource_group == "fast", "the rename did not see it"
+    await settle(store)
+    assert [one.agent_id for one in await store.scheduling.agent_states("quick")] == ["node-1"]
+
+
+async def test_what_a_manager_of_the_release_before_writes_is_of_the_group(api: Api, store: Store) -> None:
+    """It does not know of aliases, and so writes what the request says."""
+    await store.group_aliases.rename("fast", "quick", actor="root")
+    fields = {"name": "m", "engine": "custom", "command": ["x"], "probe": {}, "replicas": 1}
+    spec = EndpointSpec.model_validate(
+        fields | {"resource_group": "fast", "resource_groups": ["fast", "default"]}
+    )
+    made, _ = await store.endpoints.create_once(ANN, spec, [], {}, None)
+    await store.keys.create(
+        SYSTEM,
+        KeySpec(
+            name="ci", user="ann", project="vision", role=Role.MEMBER, resource_groups=["fast", "default"]
+        ),
+    )
+    await store.database.fetch("UPDATE projects SET resource_groups = '{fast,default}' WHERE name = 'vision'")
+    await store.database.fetch(
+        "INSERT INTO quotas (scope, name, sessions, changed_by) VALUES ('group', 'fast', 1, 'x')"
+    )
+    for said in (
+        "SELECT spec ->> 'resource_group' FROM endpoints",
+        "SELECT serving -> 'resource_groups' ->> 0 FROM endpoints",
+        "SELECT spec ->> 'resource_group' FROM endpoint_revisions",
+        "SELECT resource_groups[1] FROM api_keys WHERE name = 'ci'",
+        "SELECT resource_groups[1] FROM projects WHERE name = 'vision'",
+        "SELECT name FROM quotas",
+    ):
+        assert {row[0] for row in await store.database.fetch(said)} == {"quick"}, said
+    assert (await api.call("admin", "DELETE", "/v1/group-aliases/fast"))[0] == 200
+    view = json.loads((await api.call("admin", "GET", "/v1/endpoints/m"))[1])
+    assert (view["spec"]["resource_group"], view["revision"]) == ("quick", 1)
+    replica = spec.session("m-1", view["spec"]["resource_group"])
+    made_now = await store.sessions.create(
+        ANN, replica, endpoint_id=made.snapshot.endpoint_id, endpoint_revision=1
+    )
+    assert made_now.resource_group == "quick"
+
+
+async def test_a_group_with_a_former_name_again_keeps_its_prices_of_today(store: Store) -> None:
+    for price, since in ((1, "-1 hour"), (2, "0 hours"), (3, "9 hours")):
+        await store.database.fetch(
+            "INSERT INTO prices (unit, device, resource_group, since, price, changed_by) "
+            f"VALUES ('gpu', '', 'fast', date_trunc('hour', now(), 'UTC') + interval '{since}', {price}, 'x')"
+        )
+    await store.group_aliases.rename("fast", "quick", actor="root")
+    await store.database.fetch("UPDATE prices SET price = price * 10 WHERE resource_group = 'quick'")
+    await store.group_aliases.rename("quick", "fast", actor="root")
+    rows = await store.database.fetch("SELECT price FROM prices WHERE resource_group = 'fast' ORDER BY since")
+    assert [row["price"] for row in rows] == [1, 20, 30], "of hours that have passed, prices stay"
 
 
 async def test_of_two_administrators_who_rename_at_once_one_is_told(store: Store) -> None:

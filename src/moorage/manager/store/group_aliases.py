@@ -8,7 +8,7 @@ import asyncpg
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import Conflict, NotFound, StoreUnavailable
-from moorage.common.model.ids import SessionId
+from moorage.common.model.ids import AgentId, SessionId
 from moorage.common.views.resources import GroupView
 from moorage.manager.store.database import Database
 from moorage.manager.store.groups import GroupStore
@@ -111,8 +111,8 @@ class GroupAliases:
         self._notifier.notify(_DEPENDENT)
 
     async def settle(self) -> int:
-        """Give history and late sessions that still have an alias the current name: a bounded number of rows.
-        Returns how many; 0: nothing is left."""
+        """Give history, and late sessions and agents, that still have an alias the current name: a bounded
+        number of rows. Returns how many; 0: nothing is left."""
         try:
             [row] = await self._connection.fetch(SQL["group_settle"], BATCH)
         except _LOCKED:
@@ -120,6 +120,7 @@ class GroupAliases:
         if row["live"]:
             self._notifier.notify_pending([SessionId(one) for one in row["live"]])
             self._notifier.notify_quotas([SessionId(one) for one in row["live"]])
+        self._notifier.notify_capacity([AgentId(one) for one in row["agents"]])
         return int(row["moved"])
 
     async def release(self, alias: str) -> GroupView:

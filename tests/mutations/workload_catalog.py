@@ -1,0 +1,114 @@
+"""Faults in the reuse of equal sessions, in node-hours and in the renaming of resource groups. A part of the
+catalog."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+FIND, SUCCEED = "manager/store/sql/reuse_find.sql", "manager/store/sql/reuse_succeed.sql"
+VERSIONS = "manager/store/migrations/versions"
+ALIASES, LATE = f"{VERSIONS}/0060_group_aliases.py", f"{VERSIONS}/0062_late_group_names.py"
+REUSE = ("tests/store/test_reuse.py",)
+RENAMED = ("tests/store/test_group_aliases.py",)
+NODE_HOURS = ("tests/store/test_node_hours.py",)
+
+MUTATIONS = (
+    Mutation(
+        "equal sessions of two projects share a run",
+        "common/model/reuse.py",
+        '{"project": project, "spec": meaning}',
+        '{"project": "", "spec": meaning}',
+        ("tests/unit/common/test_reuse.py", *REUSE),
+    ),
+    Mutation(
+        "a request takes the result of a session that failed",
+        FIND,
+        "s.status = 'TERMINATED' AND s.result = 'SUCCESS' AND s.ready_at IS NOT NULL",
+        "s.status IN ('TERMINATED', 'ERROR')",
+        REUSE,
+    ),
+    Mutation(
+        "a request shares the run of a session that is stopping",
+        FIND,
+        "NOT IN ('TERMINATED', 'CANCELLED', 'ERROR', 'TERMINATING'))",
+        "NOT IN ('TERMINATED', 'CANCELLED', 'ERROR'))",
+        REUSE,
+    ),
+    Mutation(
+        "all that shared a run which was stopped run themselves",
+        SUCCEED,
+        "coalesce(r.id, w.id) AS heir\n    FROM orphaned w LEFT",
+        "w.id AS heir\n    FROM orphaned w LEFT",
+        REUSE,
+    ),
+    Mutation(
+        "the heir of a shared run still waits for the stopped session",
+        SUCCEED,
+        "dependencies = s.dependencies - (s.id = g.heir)::int,",
+        "dependencies = s.dependencies,",
+        REUSE,
+    ),
+    Mutation(
+        "live sessions stay in the former name of their group",
+        LATE,
+        "WHERE s.resource_group = from_name AND s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR');",
+        "WHERE false;",
+        RENAMED,
+    ),
+    Mutation(
+        "a rename forgets the quota of the group",
+        LATE,
+        "UPDATE quotas SET name = to_name WHERE scope = 'group' AND name = from_name;",
+        "",
+        RENAMED,
+    ),
+    Mutation(
+        "an alias points at an alias",
+        LATE,
+        "WHERE (name = from_name OR renamed_to = from_name) AND name <> to_name;",
+        "WHERE name = from_name;",
+        RENAMED,
+    ),
+    Mutation(
+        "an agent that says the former name stands alone in it",
+        ALIASES,
+        "NEW.resource_group := current_group(NEW.resource_group);\n    RETURN NEW;",
+        "RETURN NEW;",
+        RENAMED,
+    ),
+    Mutation(
+        "a session that says the former name is created in it",
+        ALIASES,
+        "IF name <> NEW.resource_group THEN",
+        "IF false THEN",
+        RENAMED,
+    ),
+    Mutation(
+        "history of two names loses the weights of their samples",
+        ALIASES,
+        "used = o.used + (excluded.used - o.used)\n            * excluded.samples / (o.samples + excluded.samples),",
+        "used = excluded.used,",
+        RENAMED,
+    ),
+    Mutation(
+        "a restriction that says the former name allows nothing",
+        LATE,
+        "NEW.resource_groups := current_groups(NEW.resource_groups);",
+        "",
+        RENAMED,
+    ),
+    Mutation(
+        "a rename changes prices of hours that have passed",
+        LATE,
+        "WHERE excluded.since >= date_trunc('hour', now(), 'UTC');",
+        ";",
+        RENAMED,
+    ),
+    Mutation(
+        "a renamed group has the node-hours of its month again",
+        "manager/store/node_hours.py",
+        "if now_is != (settled.month_ends, settled.aliases)",
+        "if now_is[0] != settled.month_ends",
+        NODE_HOURS,
+    ),
+)
