@@ -35,17 +35,10 @@ MUTATIONS = (
         REUSE,
     ),
     Mutation(
-        "all that shared a run which was stopped run themselves",
+        "what shared a run that was stopped runs beside an equal session",
         SUCCEED,
         "coalesce(r.id, w.id) AS heir\n    FROM orphaned w LEFT",
         "w.id AS heir\n    FROM orphaned w LEFT",
-        REUSE,
-    ),
-    Mutation(
-        "the heir of a shared run still waits for the stopped session",
-        SUCCEED,
-        "dependencies = s.dependencies - (s.id = g.heir)::int,",
-        "dependencies = s.dependencies,",
         REUSE,
     ),
     Mutation(
@@ -86,7 +79,8 @@ MUTATIONS = (
     Mutation(
         "history of two names loses the weights of their samples",
         ALIASES,
-        "used = o.used + (excluded.used - o.used)\n            * excluded.samples / (o.samples + excluded.samples),",
+        "used = o.used + (excluded.used - o.used)\n"
+        "            * excluded.samples / (o.samples + excluded.samples),",
         "used = excluded.used,",
         RENAMED,
     ),

@@ -184,12 +184,16 @@ async def test_request_equal_to_a_session_that_is_stopping_runs(store: Store) ->
     await agent.report()
     await add(store, "first")
     waiting = await add(store, "waiting")
-    await runs(store, agent, "first")
+    kernel = await runs(store, agent, "first")
     await stop(store, "first")
     again = await add(store, "again")
     assert (waiting.adopted_from is not None, again.adopted_from) == (True, None)
     await reconcile(store)
     assert await store.integrity.check() == []
+    await ends(store, agent, kernel, exit_code=-15, reason=Reason.KILLED)
+    assert (await show(store, "waiting")).adopted_from == again.id, "one run is enough"
+    await ends(store, agent, await runs(store, agent, "again"), **DONE)
+    assert await shown(store, "waiting", "again") == [SUCCEEDED] * 2
 
 
 async def test_dependency_on_a_session_that_shares_a_run(store: Store) -> None:

@@ -9,7 +9,9 @@ ends with the interface.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -28,6 +30,8 @@ _MTU = "1420"
 _PREFIX = 16
 # Peers behind a firewall with state keep their mappings.
 _KEEPALIVE_S = 25
+# Of a node whose kernel has no IPv6, which WireGuard does not need.
+_NO_SUCH_FAMILY = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
 
 def configuration(overlay: Overlay, endpoints: dict[str, str]) -> str:
@@ -52,7 +56,7 @@ def missing_requirement() -> str:
         return "the agent does not run as root"
     if missing := [program for program in _PROGRAMS if shutil.which(program) is None]:
         return f"{', '.join(missing)} not installed"
-    probe = f"mwprobe{os.getpid() % 10**6}"
+    probe = f"mwp{secrets.token_hex(6)}"  # several containers are checked at once
     if _try("ip", "link", "add", probe, "type", "wireguard") == "":
         _try("ip", "link", "delete", probe)
         return ""
@@ -77,10 +81,15 @@ def _check(overlay: Overlay) -> dict[str, str]:
             "and run the agent as root",
         )
     endpoints = resolve_hosts({peer.hostname: peer.endpoint for peer in overlay.peers})
-    with socket.socket(socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET, socket.SOCK_DGRAM) as taken:
+    for family in (socket.AF_INET, socket.AF_INET6):
         try:
-            taken.bind(("", overlay.port))
+            with socket.socket(family, socket.SOCK_DGRAM) as taken:
+                if family is socket.AF_INET6:
+                    taken.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                taken.bind(("", overlay.port))
         except OSError as error:
+            if error.errno in _NO_SUCH_FAMILY:
+                continue
             raise _failed(
                 f"UDP port {overlay.port} of this node, for the network of the cluster: {error}",
                 "start it again: each attempt has other ports",
