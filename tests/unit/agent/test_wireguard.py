@@ -1,4 +1,4 @@
-"""Which nodes can connect containers over several nodes."""
+"""Networks of clusters (WireGuard): which nodes can connect containers over several nodes."""
 
 from __future__ import annotations
 

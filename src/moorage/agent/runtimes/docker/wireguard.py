@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import secrets
 import shutil
 import socket
 import subprocess
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 
 from moorage.agent.runtimes.base import OVERLAY_INTERFACE, CreateFailed, Launch, Overlay
@@ -30,6 +30,7 @@ _MTU = "1420"
 _PREFIX = 16
 # Peers behind a firewall with state keep their mappings.
 _KEEPALIVE_S = 25
+_probes = count()
 # Of a node whose kernel has no IPv6, which WireGuard does not need.
 _NO_SUCH_FAMILY = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
@@ -56,7 +57,8 @@ def missing_requirement() -> str:
         return "the agent does not run as root"
     if missing := [program for program in _PROGRAMS if shutil.which(program) is None]:
         return f"{', '.join(missing)} not installed"
-    probe = f"mwp{secrets.token_hex(6)}"  # several containers are checked at once
+    # Several containers are checked at once.
+    probe = f"mwp{os.getpid() % 10**6}x{next(_probes) % 10**5}"
     if _try("ip", "link", "add", probe, "type", "wireguard") == "":
         _try("ip", "link", "delete", probe)
         return ""

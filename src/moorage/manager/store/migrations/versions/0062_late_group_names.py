@@ -71,13 +71,24 @@ CREATE TRIGGER quotas_current_group BEFORE INSERT ON quotas
 """
 
 AGENTS = """
-CREATE FUNCTION settle_agents() RETURNS text[] LANGUAGE sql AS $$
-    WITH moved AS (
-        UPDATE agents a SET resource_group = g.renamed_to FROM resource_groups g
-        WHERE a.resource_group = g.name AND g.renamed_to IS NOT NULL RETURNING a.id
+CREATE INDEX agents_of_group ON agents (resource_group)
+;;
+CREATE FUNCTION settle_agents() RETURNS text[] LANGUAGE plpgsql AS $$
+DECLARE moved text[];
+BEGIN
+    IF NOT EXISTS (SELECT FROM resource_groups WHERE renamed_to IS NOT NULL) THEN
+        RETURN '{}';
+    END IF;
+    WITH strays AS (
+        SELECT a.id, g.renamed_to FROM resource_groups g, LATERAL (
+            SELECT a.id FROM agents a WHERE a.resource_group = g.name OFFSET 0) a
+        WHERE g.renamed_to IS NOT NULL
+    ), changed AS (
+        UPDATE agents a SET resource_group = s.renamed_to FROM strays s WHERE a.id = s.id RETURNING a.id
     )
-    SELECT coalesce(array_agg(id), '{}') FROM moved
-$$
+    SELECT coalesce(array_agg(id), '{}') INTO moved FROM changed;
+    RETURN moved;
+END $$
 """
 
 RENAME = """
@@ -145,5 +156,5 @@ END $$
 
 
 def upgrade() -> None:
-    for statement in (*DEFINITIONS.split(";;\n"), AGENTS, RENAME):
+    for statement in (*DEFINITIONS.split(";;\n"), *AGENTS.split(";;\n"), RENAME):
         op.execute(statement)
