@@ -11,13 +11,21 @@ from typing import Any
 from moorage.common.catalog import Model, find_model, read_config
 from moorage.common.catalog.architecture import UnknownArchitecture
 from moorage.common.hub import HubSettings, cached_snapshot, fetch_config, is_hub_id, list_files, weight_files
+from moorage.common.hub.selection import gguf_files, is_gguf_id, split_id
 from moorage.common.model.errors import InvalidInput
 
 
 async def look_up(model: str, env: Mapping[str, str] | None = None) -> Model:
     """Raises ``InvalidInput`` if its numbers cannot be read, and ``HubFailed``."""
-    if (known := find_model(model)) is not None:
+    name, selector = split_id(model)
+    known = find_model(name)
+    if known is not None and (not selector or gguf_files([known.file], selector)):
         return known
+    if is_gguf_id(model):
+        raise InvalidInput(
+            f"{model} is not in the catalogue, and only that has the memory of GGUF models",
+            next_step="give --resources mem=SIZE: the file and its cache",
+        )
     hub = HubSettings.from_environment(os.environ if env is None else env)
     if (here := _find_here(model, hub)) is not None:
         return here

@@ -8,6 +8,7 @@ from moorage.cli import model_fitting
 from moorage.cli.context import Cli
 from moorage.cli.model_lookup import look_up
 from moorage.common.hub import HubFailed, is_hub_id
+from moorage.common.hub.selection import split_id
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.runtimes import traits_of
 from moorage.common.model.spec import EndpointSpec
@@ -15,6 +16,10 @@ from moorage.sdk import ApiError
 
 if TYPE_CHECKING:
     from moorage.sdk import Client
+
+
+# Bytes per second of a slow download, for which the start of a model on a hub has time.
+_DOWNLOAD = 20_000_000
 
 
 async def fit_to_nodes(cli: Cli, client: Client, spec: EndpointSpec) -> EndpointSpec:
@@ -31,10 +36,10 @@ async def fit_to_nodes(cli: Cli, client: Client, spec: EndpointSpec) -> Endpoint
     try:
         model = await look_up(spec.model)
     except (HubFailed, InvalidInput) as error:
-        if is_hub_id(spec.model):
+        if is_hub_id(split_id(spec.model)[0]):
             cli.note(f"note: what {spec.model} takes is unknown: {error}; --gpus and --resources say it")
         return spec
-    filled = model_fitting.fill(spec, model, agents)
+    filled = model_fitting.fill(spec, model, agents) if model.engine == spec.engine else None
     if filled is None:
         return spec
     cli.note(f"{model.id}: {filled.note}")
@@ -44,6 +49,8 @@ async def fit_to_nodes(cli: Cli, client: Client, spec: EndpointSpec) -> Endpoint
         "args": [*spec.args, *filled.args],
         "env": filled.env | spec.env,
     }
+    if is_hub_id(split_id(spec.model)[0]) and "start_timeout_s" not in given:
+        changed["start_timeout_s"] = spec.start_timeout_s + round(model.weights / _DOWNLOAD)
     if filled.agents:
         changed["agents"] = filled.agents
     return type(spec).model_validate(given | changed)

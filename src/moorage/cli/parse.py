@@ -192,7 +192,9 @@ def fallback(given: str) -> dict[str, str]:
 
 
 def guess_engine(model: str) -> str:
-    return "llamacpp" if model.lower().endswith(".gguf") else "vllm"
+    from moorage.common.hub.selection import is_gguf_id
+
+    return "llamacpp" if model.lower().endswith(".gguf") or is_gguf_id(model) else "vllm"
 
 
 def locate_model(model: str) -> str:
@@ -204,7 +206,7 @@ def locate_model(model: str) -> str:
 
 def guess_name(model: str) -> str:
     """A valid endpoint name from the model's base name. Raises ``InvalidInput`` when none remains."""
-    base = re.sub(r"\.gguf$", "", model.rstrip("/").rsplit("/", 1)[-1], flags=re.IGNORECASE)
+    base = re.sub(r"([.-]gguf)?(:[^:]*)?$", "", model.rstrip("/").rsplit("/", 1)[-1], flags=re.IGNORECASE)
     name = re.sub(r"[^A-Za-z0-9._:-]+", "-", base)[:128].strip("._:-")
     if not name:
         raise InvalidInput(f"no name can be derived from {model!r}", next_step="give one with --name")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fake_manager import FakeManager
 from invoke import Run
-from local_hub import COMMIT, TINY_CONFIG, LocalHub, tiny_model
+from tests.local_hub import COMMIT, TINY_CONFIG, LocalHub, tiny_model
 
 from moorage.common.catalog.memory import GIB
 from moorage.common.views.resources import AgentView, OfferView
@@ -184,6 +184,21 @@ def test_serve_on_a_node_without_gpus_asks_for_memory(
     assert "of memory for 8192 tokens of context without a GPU; the largest node, plain, has 8GiB" in (
         result.stderr
     )
+
+
+def test_serve_of_gguf_by_id_takes_memory_for_its_context(manager: FakeManager, moorage: Run) -> None:
+    cpu_node(manager, "plain", 8)
+    assert moorage("serve", "Qwen/Qwen3-0.6B-GGUF:q8_0").exit_code == 0
+    spec = manager.endpoints["Qwen3-0.6B"]
+    assert (spec.engine, spec.model) == ("llamacpp", "Qwen/Qwen3-0.6B-GGUF:q8_0")
+    assert spec.resources["mem"] == str(639_446_688 + 8192 * 112 * 1024 + GIB // 2)
+    assert spec.args == ["--ctx-size=8192"]
+    assert spec.start_timeout_s == 932
+    unknown = moorage("serve", "org/tiny-GGUF:Q8_0")
+    assert unknown.exit_code == 0
+    assert "org/tiny-GGUF:Q8_0 is not in the catalogue" in unknown.stderr
+    assert "is not on this machine" not in unknown.stderr
+    assert manager.endpoints["tiny"].engine == "llamacpp"
 
 
 def test_serve_of_an_unknown_model_goes_on_without_an_estimate(manager: FakeManager, moorage: Run) -> None:

@@ -15,6 +15,7 @@ from moorage.common.model.status import SessionType
 # Variables of the agent that kernels inherit: none that may hold a secret. ``agent.process_env`` adds others.
 _INHERITED = (
     *("PATH", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "SHELL", "USER", "LOGNAME", "LD_LIBRARY_PATH"),
+    *("HF_ENDPOINT", "HF_HUB_OFFLINE"),
     *("CUDA_HOME", "CUDA_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
 )
 # Paths of the agent's user, which a kernel with a user of its own cannot use.

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from moorage.agent import models
 from moorage.agent.devices import VendorFailed
 from moorage.agent.engines import ENGINES, Engine, Invocation, needs_port
 from moorage.agent.kernel import preflight
@@ -104,8 +105,51 @@ async def write_intent(context: AgentContext, record: KernelRecord) -> None:
         raise Refused(Reason.CREATE_FAILED, f"the agent cannot write its checkpoint: {error}") from None
 
 
-def prepare_launch(context: AgentContext, record: KernelRecord, engine: Engine) -> Launch:
-    spec, launch_context = record.spec, _launch_context(context, record.spec)
+async def fetch_model(
+    context: AgentContext,
+    spec: KernelSpec,
+    on_progress: Callable[[str], None],
+    wakeup: asyncio.Event,
+    condition: Callable[[], bool],
+) -> str:
+    """Fetch a model that is on a hub, while ``condition()``; return where it is now, "" if it is not fetched.
+
+    Done before the intent to start is recorded: an agent that ends in between goes on where it was. A kernel
+    with a user of its own could not read the cache.
+    """
+    if not context.capabilities(spec).node_processes or not models.is_fetched(spec):
+        return ""
+    if context.has_own_user(spec):
+        if spec.engine == "vllm":
+            return ""  # it fetches its model by itself, into its own cache
+        detail = f"{spec.model!r} is on a hub, and kernels with a user of their own cannot read the cache"
+        raise Refused(Reason.MODEL_MISSING, f"{detail}: give the path of a file on this node")
+    fetching = failure_as_value(lambda: models.fetch(spec, os.environ, on_progress))
+    found = await run_while(f"fetch.{spec.kernel_id}", fetching, wakeup, condition)
+    if isinstance(found, CreateFailed):
+        raise Refused(found.reason, str(found))
+    return found or ""
+
+
+async def prepare_image(
+    runtime: Runtime,
+    launch: Launch,
+    on_progress: Callable[[str], None],
+    wakeup: asyncio.Event,
+    condition: Callable[[], bool],
+) -> tuple[ServicePort, ...]:
+    """Fetch what the runtime needs, while ``condition()``. Returns the service ports that the image has."""
+    work = failure_as_value(lambda: runtime.prepare(launch, on_progress))
+    prepared = await run_while(f"prepare.{launch.kernel_id}", work, wakeup, condition)
+    if isinstance(prepared, CreateFailed):
+        raise Refused(prepared.reason, str(prepared))
+    return prepared or ()
+
+
+def prepare_launch(context: AgentContext, record: KernelRecord, engine: Engine, model: str = "") -> Launch:
+    """``model``: where its model is, if it was fetched."""
+    spec = replace(record.spec, model=model) if model else record.spec
+    launch_context = _launch_context(context, spec)
     call = build_invocation(engine, spec, record.port, launch_context, record.apps)
     launch = build_launch(spec, call, record.port, launch_context, record.apps)
     # Container runtimes expose devices themselves, and support NVIDIA only; a site hands out its own.

@@ -10,8 +10,10 @@ import site as python_site
 import sys
 from pathlib import Path
 
+from moorage.agent import models
 from moorage.agent.engines.base import NodeInfo, is_path
 from moorage.agent.runtimes.base import Capabilities
+from moorage.common.hub.selection import is_gguf_id
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.reasons import Reason
 
@@ -54,8 +56,10 @@ def find_unmet_requirement(spec: KernelSpec, node: NodeInfo) -> tuple[Reason, st
         problem = _find_llamacpp_problem()
     elif spec.engine == "vllm":
         problem = _find_vllm_problem(node)
-    if problem:
+    if problem := problem or models.find_unfetchable(spec):
         return Reason.ENGINE_MISSING, problem
+    if is_gguf_id(spec.model):
+        return None
     if spec.engine == "llamacpp" or (spec.engine == "vllm" and is_path(spec.model)):
         return _find_model_problem(spec)
     return None
@@ -80,7 +84,7 @@ def _find_model_problem(spec: KernelSpec) -> tuple[Reason, str] | None:
     if not is_path(spec.model):
         return (
             Reason.MODEL_MISSING,
-            f"llamacpp serves a GGUF file on this node; {spec.model!r} is not a path to one",
+            f"llamacpp serves a GGUF file: {spec.model!r} is no path, nor an id like OWNER/NAME-GGUF:Q8_0",
         )
     path = Path(spec.model)
     if not path.is_absolute():

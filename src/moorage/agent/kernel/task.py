@@ -27,12 +27,12 @@ from moorage.agent.kernel.probing import Probing
 from moorage.agent.kernel.reconcile import ENDED
 from moorage.agent.kernel.site_job import SiteJob, start_timeout
 from moorage.agent.link.report_timing import HOUSEKEEPING, IMMEDIATE, UNHURRIED, OnChange, coalescing_window
-from moorage.agent.runtimes import CreateFailed, Handle, Launch, Runtime, RuntimeFailed, RuntimeObservation
+from moorage.agent.runtimes import CreateFailed, Handle, Runtime, RuntimeFailed, RuntimeObservation
 from moorage.agent.state.checkpoint import KernelRecord
 from moorage.common.link.messages import Observation
 from moorage.common.model.ids import KernelId
 from moorage.common.model.reasons import Reason
-from moorage.common.model.service_ports import ServicePort, merge_ports
+from moorage.common.model.service_ports import merge_ports
 from moorage.common.model.status import ObservedState
 
 if TYPE_CHECKING:
@@ -202,27 +202,30 @@ class KernelTask:
     async def _take_creation_steps(self, runtime: Runtime, engine: Engine) -> Outcome | None:
         context, spec = self._context, self.record.spec
         await create.check_requirements(context, spec)
+        goes_on = (self._wakeup, lambda: not self._must_end())
+        model = await create.fetch_model(context, spec, self._set_preparing, *goes_on)
+        if self._must_end():
+            return self._outcome_of(RuntimeObservation(ObservedState.GONE))
         self.record = create.allocate_main_port(context, self.record)
         self.record = create.allocate_service_ports(context, self.record, spec.ports)
         await create.write_intent(context, self.record)
-        launch = create.prepare_launch(context, self.record, engine)
+        launch = create.prepare_launch(context, self.record, engine, model)
         if context.capabilities(spec).images:
-            image_ports = await self._prepare_image(runtime, launch)
+            self._set_state(ObservedState.PREPARING)
+            image_ports = await create.prepare_image(runtime, launch, self._set_activity, *goes_on)
             # The image may declare service ports beside those of the spec.
             if additional := merge_ports(spec.ports, image_ports)[len(spec.ports) :]:
                 self.record = create.allocate_service_ports(context, self.record, additional)
                 await create.write_intent(context, self.record)
                 launch = create.prepare_launch(context, self.record, engine)
-        await create.wait_for_device_memory(
-            context, spec, self._set_preparing, self._wakeup, lambda: not self._must_end()
-        )
+        await create.wait_for_device_memory(context, spec, self._set_preparing, *goes_on)
         if self._must_end():
             return self._outcome_of(RuntimeObservation(ObservedState.GONE))
         await create.create_directories(context, spec)
         if spec.lease_s:
             leases = context.leases.acquire(spec.lease_s)
             name = f"lease.{spec.kernel_id}"
-            lease = await create.run_while(name, leases, self._wakeup, lambda: not self._must_end())
+            lease = await create.run_while(name, leases, *goes_on)
             if self._must_end():
                 return self._outcome_of(RuntimeObservation(ObservedState.GONE))
             launch = replace(launch, lease=lease)
@@ -236,17 +239,6 @@ class KernelTask:
         # Saved after the next report (decision 15). Until then the runtime can find what the intent meant.
         self._record_unsaved = True
         return None
-
-    async def _prepare_image(self, runtime: Runtime, launch: Launch) -> tuple[ServicePort, ...]:
-        """Fetch what the runtime needs. Returns the service ports that the image declares."""
-        self._set_state(ObservedState.PREPARING)
-        work = create.failure_as_value(lambda: runtime.prepare(launch, self._set_activity))
-        prepared = await create.run_while(
-            f"prepare.{launch.kernel_id}", work, self._wakeup, lambda: not self._must_end()
-        )
-        if isinstance(prepared, CreateFailed):
-            raise Refused(prepared.reason, str(prepared))
-        return prepared or ()
 
     async def _watch(self, runtime: Runtime, handle: Handle) -> Outcome:
         """Observe the kernel until it has ended, and act upon requests."""

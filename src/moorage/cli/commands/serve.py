@@ -51,7 +51,7 @@ Command = Annotated[
     list[str] | None, typer.Argument(help="For --engine custom, after --: program and arguments.")
 ]
 EngineName = Annotated[
-    str | None, typer.Option(help=f"{', '.join(ENGINES)}. Default: llamacpp for *.gguf, else vllm.")
+    str | None, typer.Option(help=f"{', '.join(ENGINES)}. Default: llamacpp for GGUF, else vllm.")
 ]
 ServedName = Annotated[
     str | None, typer.Option(help="Name that clients send as `model`. Default: the model's base name.")
@@ -90,7 +90,7 @@ Share = Annotated[
 @command(app)
 def serve(
     cli: Cli,
-    model: Annotated[str, typer.Argument(help="A GGUF file, a model's directory, or a hub id.")],
+    model: Annotated[str, typer.Argument(help="A GGUF file, a model's directory, or an id on a hub.")],
     command: Command = None,
     engine: EngineName = None,
     name: ServedName = None,
@@ -129,6 +129,7 @@ def serve(
     Examples:
       moorage serve ./tiny.gguf
       moorage serve Qwen/Qwen3-0.6B --gpus 1 --arg=--max-model-len --arg=4096
+      moorage serve Qwen/Qwen3-0.6B-GGUF:Q8_0
       moorage serve ./tiny.gguf --min 0 --max 4 --scale-on waiting=2 --idle-timeout 5m
       moorage serve mine --engine custom --probe /health -- python server.py --port {port}
     """
@@ -160,7 +161,10 @@ def _run(cli: Cli, spec: EndpointSpec, timeout_s: float | None, wait: bool, keep
 
 
 def _note_missing(cli: Cli, spec: EndpointSpec) -> None:
-    if spec.engine == "llamacpp" and not Path(spec.model or "").exists():
+    from moorage.common.hub.selection import is_gguf_id
+
+    model = spec.model or ""
+    if spec.engine == "llamacpp" and not is_gguf_id(model) and not Path(model).exists():
         cli.note(f"note: {printable(str(spec.model))} is not on this machine; the agent's node needs it")
 
 

@@ -24,11 +24,12 @@ TINY_CONFIG: dict[str, Any] = {
 
 class LocalHub:
     """``models``: files by path, by id. ``tokens``: ids that need one. ``cut``: paths whose next download
-    ends after so many bytes."""
+    ends after so many bytes; ``held``: paths whose downloads stop there, and wait."""
 
     def __init__(self, models: Mapping[str, Mapping[str, bytes]], tokens: Mapping[str, str] = {}) -> None:
         self.models, self.tokens = models, tokens
         self.cut: dict[str, int] = {}
+        self.held: dict[str, int] = {}
         self.requests: list[tuple[str, str, str]] = []
         self.url = ""
         self._loop = asyncio.new_event_loop()
@@ -51,7 +52,7 @@ class LocalHub:
         app.router.add_get("/api/models/{owner}/{name}", self._info)
         app.router.add_get("/api/models/{owner}/{name}/tree/{revision}", self._tree)
         app.router.add_get("/{owner}/{name}/resolve/{revision}/{path:.+}", self._file)
-        runner = web.AppRunner(app, access_log=None)
+        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
@@ -70,7 +71,7 @@ class LocalHub:
 
     async def _info(self, request: web.Request) -> web.Response:
         files = self._files(request)
-        siblings = [{"rfilename": path, "size": len(data)} for path, data in files.items()]
+        siblings = [_sibling(path, data) for path, data in files.items()]
         return web.json_response(
             {
                 "id": f"{request.match_info['owner']}/{request.match_info['name']}",
@@ -83,7 +84,7 @@ class LocalHub:
         files = self._files(request)
         return web.json_response(
             [
-                {"type": "file", "path": path, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
+                {"type": "file", "path": path, "size": len(data), "oid": _etag(data)}
                 for path, data in files.items()
             ]
         )
@@ -98,7 +99,7 @@ class LocalHub:
         response = web.StreamResponse(
             status=206 if given else 200,
             headers={
-                "ETag": f'"{hashlib.sha256(data).hexdigest()}"',
+                "ETag": f'"{_etag(data)}"',
                 "X-Repo-Commit": COMMIT,
                 "Content-Length": str(len(data) - start),
                 "Accept-Ranges": "bytes",
@@ -108,6 +109,9 @@ class LocalHub:
         await response.prepare(request)
         if request.method == "HEAD":
             return response
+        if (held := self.held.get(path)) is not None:
+            await response.write(data[start : max(start, held)])
+            await asyncio.sleep(600)
         cut = self.cut.pop(path, None)
         if cut is None:
             await response.write(data[start:])
@@ -117,6 +121,16 @@ class LocalHub:
         assert transport is not None
         transport.close()
         return response
+
+
+def _etag(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _sibling(path: str, data: bytes) -> dict[str, Any]:
+    """Large files have a checksum, as those in Git LFS have."""
+    lfs = {"sha256": _etag(data), "size": len(data), "pointerSize": 134} if len(data) > 4096 else None
+    return {"rfilename": path, "size": len(data), "blobId": _etag(data)} | ({"lfs": lfs} if lfs else {})
 
 
 def tiny_model(weights: bytes = b"\0" * 1000) -> dict[str, bytes]:

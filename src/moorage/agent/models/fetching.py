@@ -1,0 +1,137 @@
+"""Fetching of a model: whether a kernel needs it, the program that does it, and its progress."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from moorage.agent.runtimes.base import CreateFailed
+from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.hub import HubSettings, is_hub_id
+from moorage.common.hub.selection import find_complete, is_gguf_id
+from moorage.common.model.kernel import KernelSpec
+from moorage.common.model.reasons import Reason
+from moorage.common.model.slots import format_amount
+
+PROGRAM = ("-P", str(Path(__file__).with_name("download.py")))
+# Of the kernel's variables, those of the hub and of proxies: a download is not the kernel's program.
+_OF_KERNEL = ("HF_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
+_STOP_S = 5.0
+
+
+def is_fetched(spec: KernelSpec) -> bool:
+    """Return whether the agent fetches its model: it is an id on a hub, and huggingface-hub is installed. An
+    engine that can does it by itself otherwise."""
+    if spec.engine == "llamacpp":
+        return is_gguf_id(spec.model)
+    by_engine = spec.env.get("VLLM_USE_MODELSCOPE", "").lower() in ("1", "true")
+    return spec.engine == "vllm" and is_hub_id(spec.model) and not by_engine and _is_installed()
+
+
+def find_unfetchable(spec: KernelSpec) -> str:
+    """Why a model that the agent would have to fetch cannot be fetched; "" if nothing is known."""
+    if spec.engine == "llamacpp" and is_gguf_id(spec.model) and not _is_installed():
+        return f"the model {spec.model!r} is on a hub: pip install 'moorage[hub]' on this node"
+    return ""
+
+
+async def fetch(spec: KernelSpec, agent_env: Mapping[str, str], on_progress: Callable[[str], None]) -> str:
+    """Fetch the model of a kernel into the cache of this node; return its directory, or its file for GGUF.
+
+    A model that was completely fetched at this revision is used as it is, without asking the hub. A
+    cancellation ends the download; the next one continues it. Raises ``CreateFailed``.
+    """
+    env = _environment(agent_env, spec)
+    hub, revision = HubSettings.from_environment(env), _revision(spec)
+    found = await asyncio.to_thread(find_complete, hub.cache, spec.model, revision)
+    if found is not None:
+        return str(found)
+    on_progress("downloading")
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, *PROGRAM, spec.model, revision),
+        env=env,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    errors = spawn(f"download-errors.{spec.kernel_id}", _read_end(process.stderr))
+    try:
+        last = await _follow(process, on_progress)
+        await process.wait()
+        tail = (await errors).decode(errors="replace").strip().rpartition("\n")[2]
+    finally:
+        await _end(process)
+        await cancel_and_wait(errors)
+    if path := last.get("path"):
+        return str(path)
+    detail = str(last.get("error") or tail or f"the download ended with status {process.returncode}")
+    reason = Reason.DISK_FULL if last.get("reason") == "disk-full" else Reason.MODEL_MISSING
+    raise CreateFailed(detail, reason=reason)
+
+
+def describe(done: int, total: int) -> str:
+    return f"downloading: {min(100, 100 * done // max(1, total))}% of {format_amount('mem', total)}"
+
+
+async def _follow(process: asyncio.subprocess.Process, on_progress: Callable[[str], None]) -> dict[str, Any]:
+    """The last line that is no progress."""
+    assert process.stdout is not None
+    last: dict[str, Any] = {}
+    async for line in process.stdout:
+        try:
+            found = json.loads(line)
+        except ValueError:
+            continue
+        if "total" in found:
+            on_progress(describe(found["done"], found["total"]))
+        else:
+            last = found
+    return last
+
+
+async def _read_end(stream: asyncio.StreamReader | None, limit: int = 4096) -> bytes:
+    assert stream is not None
+    end = b""
+    while piece := await stream.read(limit):
+        end = (end + piece)[-limit:]
+    return end
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if process.returncode is not None:
+            return
+        try:
+            os.killpg(process.pid, number)
+            async with asyncio.timeout(_STOP_S):
+                await process.wait()
+        except (ProcessLookupError, TimeoutError):
+            continue
+
+
+def _environment(agent_env: Mapping[str, str], spec: KernelSpec) -> dict[str, str]:
+    """The agent's, with the kernel's own settings of the hub, such as its token."""
+    ours = {name: value for name, value in agent_env.items() if not name.startswith("MOORAGE_")}
+    given = {name: value for name, value in spec.env.items() if name.startswith(_OF_KERNEL)}
+    return ours | given | {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+
+
+def _revision(spec: KernelSpec) -> str:
+    """The branch, tag or commit that ``--revision`` names."""
+    for index, word in enumerate(spec.args):
+        name, equals, value = word.partition("=")
+        if name == "--revision":
+            return (value if equals else next(iter(spec.args[index + 1 :]), "")) or "main"
+    return "main"
+
+
+def _is_installed() -> bool:
+    return importlib.util.find_spec("huggingface_hub") is not None
