@@ -21,6 +21,8 @@ from moorage.manager.lifecycle import (
     preempt_session,
     reconcile_session,
 )
+from moorage.manager.lifecycle.idle_events import idle_event
+from moorage.manager.lifecycle.losses import IDLE
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 P, S, R, T = Status.PREPARING, Status.SCHEDULED, Status.RUNNING, Status.TERMINATING
@@ -154,6 +156,30 @@ def test_degraded_is_recorded_once_per_loss_and_keeps_the_deadline() -> None:
     overdue = reconcile_session(replace(degraded, deadline_at=NOW), NOW, 120)
     assert overdue is not None
     assert (overdue.event, overdue.reason) == (Event.FAIL, Reason.TIMEOUT)
+
+
+def test_degraded_is_recorded_once_although_the_session_is_warned_as_idle() -> None:
+    running = session(INTERACTIVE_DEGRADING, R, R, DEAD, R)
+    first = reconcile_session(running, NOW, 120)
+    assert first is not None
+    degraded = replace(running, detail=first.detail, reason=first.reason)
+    warned = idle_event(degraded, f"{IDLE}ends in 5m by criterion traffic", NOW)
+    assert warned is not None
+    assert warned.detail == f"{first.detail}; idle: ends in 5m by criterion traffic"
+    degraded = replace(degraded, detail=warned.detail, reason=warned.reason)
+    assert reconcile_session(degraded, NOW, 120) is None
+    more = reconcile_session(
+        replace(degraded, kernels=session(DEGRADING, R, R, DEAD, LOST).kernels), NOW, 120
+    )
+    assert more is not None
+    assert (more.event, "sub2" in more.detail) == (Event.DEGRADED, True)
+    used = idle_event(degraded, "", NOW)
+    assert used is not None
+    assert (used.detail, used.reason) == (first.detail, first.reason)
+    assert reconcile_session(replace(degraded, detail=used.detail), NOW, 120) is None
+    alone = idle_event(session(INTERACTIVE, R, R, R, R), "idle: ends", NOW)
+    assert alone is not None
+    assert alone.detail == "idle: ends"
 
 
 def test_retry_and_preemption_recreate_every_kernel() -> None:

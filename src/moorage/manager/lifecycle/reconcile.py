@@ -17,6 +17,13 @@ from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import STARTING, TERMINAL, Result, SessionType, Status
 from moorage.manager.lifecycle.deadlines import deadline_s, run_limit_reason, run_limit_s
 from moorage.manager.lifecycle.kernels import STATUS_ORDER
+from moorage.manager.lifecycle.losses import (
+    describe_loss,
+    describe_losses,
+    lost_sub_kernels,
+    may_degrade,
+    tells_losses,
+)
 from moorage.manager.lifecycle.snapshots import KernelSnapshot, SessionSnapshot, SharedRun
 from moorage.manager.lifecycle.transitions import NEW_ATTEMPT, Event, Transition, next_status
 
@@ -84,13 +91,13 @@ def reconcile_session(
         return _stop_overdue(session) if overdue else None
     if (lost_agent := _agent_lost(session, lost_grace_s)) is not None:
         return lost_agent
-    main, lost = _main_kernel(session.kernels), _lost_sub_kernels(session)
+    main, lost = _main_kernel(session.kernels), lost_sub_kernels(session)
     if main.status in TERMINAL:
         event = Event.COMPLETED if main.status is Status.TERMINATED else Event.FAIL
         return _kernel_failed(session, main.reason or Reason.KERNEL_GONE, main.detail, lost_grace_s, event)
-    if lost and not (session.status is Status.RUNNING and _may_degrade(session.spec)):
+    if lost and not (session.status is Status.RUNNING and may_degrade(session.spec)):
         reason = lost[0].reason or Reason.KERNEL_GONE
-        return _kernel_failed(session, reason, _describe_loss(lost[0]), lost_grace_s)
+        return _kernel_failed(session, reason, describe_loss(lost[0]), lost_grace_s)
     if overdue:
         if session.status is Status.RUNNING:
             return _run_limit_reached(session, now, lost_grace_s)
@@ -106,7 +113,7 @@ def _run_limit_reached(session: SessionSnapshot, now: datetime, lost_grace_s: fl
     """The end of the walltime may have been unknown, or earlier, when the deadline was set."""
     limit_s = run_limit_s(session.spec, _ends_in_s(session, now))
     if limit_s is not None and run_limit_reason(session.spec) is Reason.WALLTIME and limit_s > 0:
-        moved = _transition(session, Event.EXTENDED, lost_grace_s, Reason.NONE)
+        moved = _transition(session, Event.EXTENDED, lost_grace_s, session.reason, detail=session.detail)
         return replace(moved, deadline_s=limit_s)
     reason = run_limit_reason(session.spec)
     event = Event.FAIL if reason is Reason.TIMEOUT else Event.STOP
@@ -148,17 +155,6 @@ def _main_kernel(kernels: Sequence[KernelSnapshot]) -> KernelSnapshot:
     return next(kernel for kernel in kernels if kernel.hostname == MAIN)
 
 
-def _lost_sub_kernels(session: SessionSnapshot) -> list[KernelSnapshot]:
-    """Sub kernels of a cluster that ended although they should not have, or without which it may continue.
-    In a batch session a sub kernel may finish before main1 does."""
-    expected = Reason.EXIT_ZERO if session.spec.type is SessionType.BATCH else None
-    degrades = session.status is Status.RUNNING and _may_degrade(session.spec)
-    subs = [kernel for kernel in session.kernels if kernel.hostname != MAIN]
-    return [
-        k for k in subs if (k.unreachable and degrades) or (k.status in TERMINAL and k.reason is not expected)
-    ]
-
-
 def _agent_lost(session: SessionSnapshot, lost_grace_s: float) -> Transition | None:
     """What becomes of a session with kernels on a LOST agent (``on_lost_agent``).
 
@@ -166,7 +162,7 @@ def _agent_lost(session: SessionSnapshot, lost_grace_s: float) -> Transition | N
     continue without the kernel does so.
     """
     lost = [kernel for kernel in session.kernels if kernel.unreachable]
-    if not lost or set(lost) <= set(_lost_sub_kernels(session)):
+    if not lost or set(lost) <= set(lost_sub_kernels(session)):
         return None
     detail = _silent((kernel.agent_id for kernel in lost), "ends its kernel when it returns")
     if session.overlap and may_retry(session, Reason.AGENT_LOST):
@@ -196,22 +192,12 @@ def _stop_overdue(session: SessionSnapshot) -> Transition:
     return replace(overdue, deadline_s=None)
 
 
-def _may_degrade(spec: SessionSpec) -> bool:
-    return spec.cluster is not None and spec.cluster.on_kernel_loss == "degrade"
-
-
-def _describe_loss(kernel: KernelSnapshot) -> str:
-    if kernel.unreachable:
-        return f"{kernel.hostname}: its agent {kernel.agent_id} does not report"
-    return f"{kernel.hostname}: {kernel.detail or REASONS[kernel.reason].text or 'it is gone'}"
-
-
 def _degrade(
     session: SessionSnapshot, lost: Sequence[KernelSnapshot], now: datetime, lost_grace_s: float
 ) -> Transition | None:
     """The session continues without the lost kernels. Recorded once per loss; its run time limit stays."""
-    detail = f"without {'; without '.join(map(_describe_loss, lost))}"
-    if detail == session.detail:
+    detail = describe_losses(session)
+    if tells_losses(session.detail, detail):
         return None
     remaining_s = None if session.deadline_at is None else (session.deadline_at - now).total_seconds()
     reason = lost[-1].reason or Reason.KERNEL_GONE

@@ -17,6 +17,7 @@ from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import Reason
 from moorage.manager.identity.scope import Scope
 from moorage.manager.lifecycle.idle_events import idle_event
+from moorage.manager.lifecycle.losses import IDLE
 from moorage.manager.loops.leader import Leader
 from moorage.manager.store import Store
 from moorage.manager.store.idle import IdleSession, MeanUse
@@ -79,7 +80,7 @@ class IdleController:
             return
         detail = ""
         if made.step is Step.WARN:
-            detail = f"idle: ends in {format_duration(made.ends_in_s or 0.0)} by criterion {made.criterion}"
+            detail = f"{IDLE}ends in {format_duration(made.ends_in_s or 0.0)} by criterion {made.criterion}"
         facts, now = await self._store.lifecycle.unsettled([one.session_id])
         events = [event for fact in facts if (event := idle_event(fact, detail, now)) is not None]
         await self._store.lifecycle.apply_all(events, term=term)
