@@ -143,6 +143,20 @@ MUTATIONS = (
         ("tests/unit/proxy/test_request_limiter.py",),
     ),
     Mutation(
+        "a proxy warns of a budget whose period has ended",
+        "proxy/core/request_limiter.py",
+        "key is not None and key.warned_until > self._unix_now()",
+        "key is not None and key.warned_until > 0",
+        ("tests/unit/proxy/test_request_limiter.py",),
+    ),
+    Mutation(
+        "everyone is warned of everyone's budgets",
+        "manager/store/budgets.py",
+        'if (row["scope"], row["name"]) in payers and row["resets_at"] > now',
+        'if row["resets_at"] > now',
+        BUDGETS,
+    ),
+    Mutation(
         "usage is rolled up, and kept as well",
         "manager/store/sql/usage_records_roll_up.sql",
         "    DELETE FROM usage_records r USING old o\n"

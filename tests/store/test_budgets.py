@@ -93,6 +93,28 @@ async def test_exhausted_budget_refuses_new_work_and_requests(store: Store) -> N
         await store.budgets.delete(SYSTEM, "project", "vision", "tokens", "month")
 
 
+async def test_soft_limit_warns_its_payers_only(store: Store) -> None:
+    await store.keys.create(SYSTEM, KeySpec(name="ci", user="ann", project="vision", role=Role.MEMBER))
+    await store.keys.create(SYSTEM, KeySpec(name="other", user="bob", project="speech", role=Role.MEMBER))
+    await count(store, 1)
+    assert await store.budgets.warnings(ANN) == []
+    await put(store, "project", "vision", "tokens", "month", soft=30, hard=60)
+    month = (await measure(store))["project tokens"]
+    at = f"{month.resets_at:%Y-%m-%dT%H:%M:%SZ}"
+    text = "limit of the budget of project vision in tokens by the month is reached, until"
+    assert await store.budgets.warnings(ANN) == [f"the soft {text} {at}"]
+    await store.budgets.check(ANN)
+    assert await store.budgets.warnings(Scope.system("bob", Owner("bob", "speech"))) == []
+    grants = {grant.project: grant for grant in await store.keys.grants()}
+    assert grants["vision"].warned_until == int(month.resets_at.timestamp())
+    assert (grants["vision"].exhausted_until, grants["speech"].warned_until) == (0, 0)
+    await put(store, "project", "vision", "tokens", "month", soft=10, hard=20)  # below what is used
+    assert await store.budgets.warnings(ANN) == [f"the hard {text} {at}"]
+    await put(store, "project", "vision", "tokens", "month", soft=31)
+    assert await store.budgets.warnings(ANN) == []
+    assert {grant.warned_until for grant in await store.keys.grants()} == {0}
+
+
 async def test_budget_begins_anew_with_its_period(store: Store) -> None:
     before = RECORD.ended_ms - 2 * 86_400_000
     await count(store, 1, began_ms=before, ended_ms=before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from moorage.common.link.proxy_messages import LoadReport
 from moorage.common.model.group_options import GroupOptions
 from moorage.common.model.ids import AgentId, KernelId
 from moorage.common.model.reasons import Reason
+from moorage.common.model.service_ports import AppPort
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Status
 from moorage.common.model.usage import KernelMinute, UsageReport, Use
@@ -59,7 +61,8 @@ class World:
         await self.agent.report()
         await schedule(self.store)
         kernel = (await self.get(made.id)).kernels[0]
-        self.agent.see(kernel.id, ObservedState.RUNNING, **RUNNING)
+        apps = (AppPort("web", 21001, "http", False, 21001),) if "ports" in more else ()
+        self.agent.see(kernel.id, ObservedState.RUNNING, **RUNNING, apps=apps)
         await self.agent.report()
         await reconcile_all(self.store)
         return await self.get(made.id)
@@ -87,6 +90,13 @@ class World:
         return [entry.event for entry in page.items if entry.event in ("idle-warning", "in-use", "stop")]
 
 
+async def warned_routes(world: World) -> list[tuple[bool, str]]:
+    """Of the apps, as proxies get them: whether the end of the session is near, and by which criterion."""
+    at = datetime.now(UTC).timestamp()
+    apps = (await world.store.routes.table()).apps
+    return [(-10 <= app.idle_ends_at - at <= 20, app.idle_criterion) for app in apps]
+
+
 @pytest.fixture
 async def world(store: Store) -> World:
     return World(store)
@@ -112,11 +122,14 @@ async def test_traffic_takes_the_warning_back(world: World) -> None:
     await world.policy(traffic={"max_s": 30})
     made = await world.start(**WEB)
     world.proxy()
+    assert await warned_routes(world) == [(False, "")]
     await world.look(5, 10, 12)
+    assert await warned_routes(world) == [(True, "traffic")], "proxies tell of it"
     world.proxy(made.id)
     assert await world.look(10) is Status.RUNNING
     assert await world.events() == ["idle-warning", "in-use"]
     assert (await world.get()).detail == ""
+    assert await warned_routes(world) == [(False, "")]
 
 
 @pytest.mark.parametrize("tells", [True, False])

@@ -269,6 +269,23 @@ async def test_disconnecting_client_cancels_its_request_at_the_app(tmp_path):
             await cancelled.wait()
 
 
+async def test_warning_of_an_unused_session_is_a_header_of_its_responses(tmp_path):
+    async def pretend(request: web.Request) -> web.Response:
+        return web.Response(text="x", headers={"X-Moorage-Idle-Ends-At": "never"})
+
+    ends_at = 1_800_000_000
+    warned = {"idle_ends_at": ends_at, "idle_criterion": "utilization"}
+    async with serving_app(tmp_path, pretend, route=warned) as (client, url):
+        async with client.session.get(f"{url}/", headers=BEARER) as response:
+            found = response.headers.getall("x-moorage-idle-ends-at")
+        assert found == ["2027-01-15T08:00:00Z; criterion=utilization"]
+    async with (
+        serving_app(tmp_path, pretend) as (client, url),
+        client.session.get(f"{url}/", headers=BEARER) as response,
+    ):
+        assert "x-moorage-idle-ends-at" not in response.headers
+
+
 async def test_models_are_served_beside_apps(tmp_path):
     async def fine(request: web.Request) -> web.Response:
         return web.json_response({"ok": True})

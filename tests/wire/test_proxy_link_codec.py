@@ -74,6 +74,7 @@ KEYS = st.builds(
     limits=st.none() | LIMITS,
     priority=st.none() | st.integers(0, 100),
     exhausted_until=INTEGERS,
+    warned_until=INTEGERS,
 )
 PROJECTS = st.builds(m.ProjectGrant, name=TEXT, limits=LIMITS)
 APP_ROUTES = st.builds(
@@ -87,6 +88,8 @@ APP_ROUTES = st.builds(
     key=TEXT,
     user=TEXT,
     project=TEXT,
+    idle_ends_at=INTEGERS,
+    idle_criterion=TEXT,
 )
 ACCESS_TOKENS = st.builds(m.AccessTokenGrant, sha256=TEXT, session_id=TEXT, app=TEXT, expires_at=INTEGERS)
 TABLES = st.builds(

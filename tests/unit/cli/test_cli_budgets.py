@@ -78,6 +78,21 @@ def test_session_over_budget_is_refused(manager: FakeManager, moorage: Run) -> N
     assert manager.store.sessions.views == []
 
 
+def test_reached_limits_are_told(manager: FakeManager, moorage: Run) -> None:
+    manager.store.budgets.reached = ["the soft limit of the budget of user ann is reached"]
+    started = moorage("start", "--name", "s", "--no-wait", "--", "x")
+    assert started.exit_code == 0
+    assert "moorage: warning: the soft limit of the budget of user ann is reached" in started.stderr
+    moorage("budgets", "set", "user", "ann", "gpu", "--soft", "2", "--hard", "4")
+    assert "warning" not in moorage("usage").stderr
+    (key, view), *_ = manager.store.budgets.views.items()
+    manager.store.budgets.views[key] = view.model_copy(update={"level": "soft", "used": 9_000_000})
+    assert (
+        "moorage: warning: user ann has used 2.50 h of 2.00 h, its soft limit of gpu by the month; it begins "
+        f"anew at {ANEW}"
+    ) in moorage("usage").stderr
+
+
 @pytest.mark.parametrize(
     ("unit", "text", "amount", "shown"),
     [

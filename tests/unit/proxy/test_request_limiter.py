@@ -62,6 +62,18 @@ def test_exhausted_budget_refuses_until_it_has_room_again():
     assert limiter().reserve(ask(replace(KEY, exhausted_until=1_000)), 0.0) is None
 
 
+def test_soft_limit_of_a_budget_is_a_header_until_it_begins_anew():
+    outcome = held(limiter().reserve(ask(replace(KEY, warned_until=1_800_000_000)), 0.0))
+    [(name, text)] = outcome.headers
+    assert name == "x-moorage-budget-warning"
+    assert text.endswith("its project is reached, until 2027-01-15T08:00:00Z")
+    assert limiter().reserve(ask(replace(KEY, warned_until=1_000)), 0.0) is None
+    limits = RequestLimits(requests_per_minute=5)
+    both = held(limiter().reserve(ask(replace(KEY, warned_until=1_800_000_000), limits=limits), 0.0))
+    assert [name for name, _ in both.headers][-1:] == ["x-moorage-budget-warning"]
+    assert len(both.headers) == 4
+
+
 @pytest.mark.parametrize(
     ("began", "status", "body", "used"),
     [

@@ -9,9 +9,11 @@ import typer
 from moorage.cli import output, times
 from moorage.cli.app import app
 from moorage.cli.context import Cli, command
+from moorage.common.model.budget_units import format_budget_amount
 from moorage.common.model.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from moorage.common.views.budgets import BudgetView
     from moorage.common.views.metering import Bucket, Dimension, ModelUsage
     from moorage.sdk import Client
 
@@ -82,6 +84,9 @@ def usage(
     until = None if end is None else times.past(end, now, "--to")
 
     async def work(client: Client) -> list[ModelUsage]:
+        for budget in await client.list_budgets():
+            if budget.level != "ok":
+                cli.note(_warning(budget))
         found: list[ModelUsage] = []
         cursor: str | None = None
         while len(found) < limit:
@@ -104,6 +109,15 @@ def usage(
         return found
 
     _show(cli, cli.run(work), split, bucket, csv=csv)
+
+
+def _warning(budget: BudgetView) -> str:
+    used, limit = budget.used, budget.hard if budget.level == "hard" else budget.soft
+    amounts = f"{format_budget_amount(budget.unit, used)} of {format_budget_amount(budget.unit, limit or 0)}"
+    return (
+        f"moorage: warning: {budget.scope} {budget.name} has used {amounts}, its {budget.level} limit of "
+        f"{budget.unit} by the {budget.period}; it begins anew at {budget.resets_at:%Y-%m-%dT%H:%MZ}"
+    )
 
 
 def _show(cli: Cli, found: list[ModelUsage], split: list[Dimension], bucket: str, *, csv: bool) -> None:

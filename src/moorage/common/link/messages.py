@@ -341,6 +341,7 @@ class KeyGrant:
     limits: RequestLimits | None = None
     priority: int | None = None  # of its requests, 0 to 100; None: the default
     exhausted_until: int = 0  # unix seconds: a budget of its key, user or project is used up; 0: none is
+    warned_until: int = 0  # unix seconds: a soft limit of such a budget is reached; 0: none is
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,7 +354,9 @@ class ProjectGrant:
 
 @dataclass(frozen=True, slots=True)
 class AppRoute:
-    """One service port of a running session of ``user``. ``key``: the key that it checks, "" for none."""
+    """One service port of a running session of ``user``. ``key``: the key that it checks, "" for none.
+    ``idle_ends_at``: when the session ends as unused (unix seconds), by which criterion; 0: it is not warned.
+    """
 
     session_id: SessionId
     app: str
@@ -364,6 +367,8 @@ class AppRoute:
     key: str
     user: str = ""
     project: str = ""
+    idle_ends_at: int = 0
+    idle_criterion: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ log = structlog.get_logger("moorage.api")
 
 # When the manager stops: how long responses may take to finish, and then how long to be aborted, in seconds.
 _SHUTDOWN_S = 2.0
+BUDGET_WARNING = "X-Moorage-Budget-Warning"
 _VALIDREQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -152,6 +153,8 @@ def _serve(row: Route, deps: ApiServices, authenticator: Authenticator) -> Handl
             content_type="application/json",
         )
         response.headers.update(call.response_headers)
+        if row.access != "open" and (warnings := await deps.store.budgets.warnings(scope)):
+            response.headers[BUDGET_WARNING] = "; ".join(warnings).encode("ascii", "replace").decode()
         if row.location and created:
             fields = {name: quote(str(getattr(answer, name)), safe="") for name in location_fields}
             response.headers["Location"] = row.location.format_map(fields)

@@ -29,9 +29,10 @@ class LimitShares(Protocol):
 
 
 class Budgets(Protocol):
-    """``check`` raises ``BudgetExhausted``."""
+    """``check`` raises ``BudgetExhausted``. ``warnings``: the limits that the caller has reached."""
 
     async def check(self, scope: Scope) -> None: ...
+    async def warnings(self, scope: Scope) -> list[str]: ...
     async def visible(self, scope: Scope) -> list[views.BudgetView]: ...
     async def put(
         self, scope: Scope, kind: str, name: str, unit: str, period: str, spec: views.BudgetSpec

@@ -117,11 +117,12 @@ async def create(call: Call[SessionSpec, CreateQuery], template: str | None = No
 async def _with_warnings(
     call: Call[SessionSpec, CreateQuery], spec: SessionSpec, made: SessionView
 ) -> SessionView:
-    """Adds warnings if no agent could ever hold the session, and about fields that its type has in part.
-    The session has been created in any case."""
+    """Adds warnings if no agent could ever hold the session, about fields that its type has in part, and
+    about budgets. The session has been created in any case."""
     message = REASONS[Reason.INFEASIBLE].text
     found = features.warnings(spec.type, ["depends_on"] if spec.depends_on else [])
     found += [f"{message}: {line}" for line in await call.deps.explanations.infeasible(spec)]
+    found += await call.deps.store.budgets.warnings(call.scope)
     return made.model_copy(update={"warnings": found}) if found else made
 
 

@@ -135,5 +135,7 @@ def app_routes(rows: Iterable[Mapping[str, Any]]) -> tuple[AppRoute, ...]:
             row["key"],
             row["user"],
             row["project"],
+            row["idle_ends_at"],
+            row["idle_criterion"],
         )
     return tuple(routes.values())

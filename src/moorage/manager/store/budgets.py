@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import BudgetExhausted, InvalidInput, NotFound
@@ -14,9 +13,11 @@ from moorage.manager.identity.scope import Scope
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
+from moorage.manager.store.rows import Row
 
-# For how long the exhausted budgets are taken as read, in seconds.
-_READ_S = 1.0
+# For how long the levels of budgets are taken as read, in seconds: where they refuse, and where they warn. A
+# change of a level is told at once.
+_READ_S, _WARNED_S = 1.0, 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,36 +32,41 @@ class BudgetStore:
     def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
         self._db, self._notifier, self._clock = db, notifier, clock
         self._connection = db.dedicated_connection()
-        self._exhausted: Mapping[tuple[str, str], datetime] = {}
-        self._read_at = -_READ_S
+        self._reached: Sequence[Row] = ()
+        self._read_at = -_WARNED_S
         notifier.on(Topic.KEYS, self._forget)
 
     def _forget(self) -> None:
-        self._read_at = self._clock.monotonic() - _READ_S
+        self._read_at = self._clock.monotonic() - _WARNED_S
 
-    async def exhausted(self) -> Mapping[tuple[str, str], datetime]:
-        """Scope and name of each budget that is exhausted, with the time at which it has room again."""
-        if self._clock.monotonic() - self._read_at >= _READ_S:
-            read_at = self._clock.monotonic()
-            rows = await self._db.fetch(SQL["budgets_exhausted"])
-            # The latest comes first, and stays.
-            self._exhausted = {(row["scope"], row["name"]): row["resets_at"] for row in reversed(rows)}
+    async def _read(self, within_s: float) -> Sequence[Row]:
+        """The budgets at a limit, those that begin anew last first, as of ``within_s`` ago or later."""
+        if (read_at := self._clock.monotonic()) - self._read_at >= within_s:
+            self._reached = await self._db.fetch(SQL["budgets_reached"])
             self._read_at = read_at
-        return self._exhausted
+        return self._reached
+
+    async def warnings(self, scope: Scope) -> list[str]:
+        """The limits that the caller's project, user or key has reached, in prose."""
+        payers, now = _payers(scope), self._clock.now()
+        return [
+            f"the {row['level']} limit of the budget of {row['scope']} {row['name']} in {row['unit']} by the "
+            f"{row['period']} is reached, until {row['resets_at']:%Y-%m-%dT%H:%M:%SZ}"
+            for row in await self._read(_WARNED_S)
+            if (row["scope"], row["name"]) in payers and row["resets_at"] > now
+        ]
 
     async def check(self, scope: Scope) -> None:
         """Raises ``BudgetExhausted`` if the caller's project, user or key has used up a budget."""
-        if not (exhausted := await self.exhausted()):
-            return
-        payers = [("project", scope.owner.project), ("user", scope.owner.user)]
-        payers += [("key", scope.key.name)] if scope.key is not None and scope.key.console is None else []
-        for payer in payers:
-            if (resets_at := exhausted.get(payer)) is not None:
+        payers = _payers(scope)
+        for row in await self._read(_READ_S):
+            if row["level"] == "hard" and (row["scope"], row["name"]) in payers:
+                until = row["resets_at"].isoformat()
                 raise BudgetExhausted(
-                    f"the budget of {payer[0]} {payer[1]!r} is exhausted until {resets_at.isoformat()}",
+                    f"the budget of {row['scope']} {row['name']!r} is exhausted until {until}",
                     next_step="wait until then, or ask an administrator for a larger one "
                     "(`moorage budgets` shows them)",
-                    resets_at=resets_at.isoformat(),
+                    resets_at=until,
                 )
 
     async def visible(self, scope: Scope) -> list[views.BudgetView]:
@@ -147,3 +153,9 @@ class BudgetStore:
             scope.actor,
         )
         return views.CorrectionView(id=rows[0]["id"])
+
+
+def _payers(scope: Scope) -> list[tuple[str, str]]:
+    """Whose budgets count for a caller. The key of a console session has none."""
+    payers = [("project", scope.owner.project), ("user", scope.owner.user)]
+    return payers + ([("key", scope.key.name)] if scope.key is not None and scope.key.console is None else [])

@@ -230,6 +230,7 @@ def _grant(row: Any, role: Role) -> KeyGrant:
         limits=request_limits(row) or None,
         priority=min(priorities, default=None),
         exhausted_until=row["exhausted_until"],
+        warned_until=row["warned_until"],
     )
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 
+from moorage.common.link.messages import AppRoute
 from moorage.proxy.apps.address import COOKIE, AppAddress, has_secret
 from moorage.proxy.apps.admission import AppGrant
 from moorage.proxy.core import headers
 from moorage.proxy.core.headers import HeaderPairs
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+# Set while the session counts as unused and is about to end.
+IDLE_ENDS_AT = "x-moorage-idle-ends-at"
 _FORWARDED = frozenset({"x-forwarded-for", "x-forwarded-proto"})
 
 
@@ -78,7 +82,15 @@ def to_client(
         elif lower in ("location", "content-location") and restore_prefix:
             value = prefixed_location(value, address, host)
         kept.append((name, value))
+    if grant.route.idle_ends_at:
+        kept.append((IDLE_ENDS_AT, idle_warning(grant.route)))
     return kept
+
+
+def idle_warning(route: AppRoute) -> str:
+    """When its session ends as unused, and by which criterion."""
+    ends_at = datetime.fromtimestamp(route.idle_ends_at, UTC)
+    return f"{ends_at:%Y-%m-%dT%H:%M:%SZ}; criterion={route.idle_criterion}"
 
 
 def confined_cookie(value: str, address: AppAddress) -> str | None:

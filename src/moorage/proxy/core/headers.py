@@ -59,7 +59,9 @@ NOT_FROM_A_KERNEL = frozenset(
         "x-reproxy-url",
         "x-sendfile",
         # Those of the proxy itself.
+        "x-moorage-budget-warning",
         "x-moorage-error",
+        "x-moorage-idle-ends-at",
         "x-moorage-model",
         "x-moorage-overhead-ms",
         "x-moorage-replica",

@@ -20,6 +20,7 @@ WINDOW_S: Final = 60
 UNBOUNDED_ANSWER: Final = 256
 # Bytes of a prompt for each token, about: an estimate that the answer corrects.
 BYTES_PER_TOKEN: Final = 4
+_TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +98,16 @@ def tightest(rooms: Iterable[Room]) -> Room | None:
 def budget_exhausted(until: int) -> ErrorResponse:
     """429, as OpenAI gives it. ``until``: unix seconds. Retry-After is that time."""
     at = datetime.fromtimestamp(until, UTC)
-    message = f"A budget of this key, its user or its project is exhausted until {at:%Y-%m-%dT%H:%M:%SZ}."
+    message = f"A budget of this key, its user or its project is exhausted until {at:{_TIME}}."
     headers = {"Retry-After": format_datetime(at, usegmt=True)}
     return ErrorResponse(429, "insufficient_quota", "budget_exhausted", message, headers=headers)
+
+
+def budget_warning(until: int) -> tuple[str, str]:
+    """The header that tells of a soft limit. ``until``: unix seconds."""
+    at = datetime.fromtimestamp(until, UTC)
+    text = f"the soft limit of a budget of this key, its user or its project is reached, until {at:{_TIME}}"
+    return "x-moorage-budget-warning", text
 
 
 def rate_limited(refusal: Refusal) -> ErrorResponse:

@@ -16,6 +16,7 @@ from moorage.proxy.core.limits import (
     Refusal,
     Subject,
     budget_exhausted,
+    budget_warning,
     estimate_tokens,
     headers_of,
     rate_limited,
@@ -67,7 +68,8 @@ class RequestLimiter:
             subjects = permit.subjects = subjects_of(key, permit.route, project)
         priority = priority_of(key)
         prioritizes = (priority != DEFAULT or "priority" in ask.document) and ask.path in PRIORITIZED_PATHS
-        if not subjects and self._usage is None and priority == DEFAULT and not prioritizes:
+        warned = key is not None and key.warned_until > self._unix_now()
+        if not (subjects or self._usage or warned or prioritizes) and priority == DEFAULT:
             return None
         held = HeldRequest(self, key, permit.endpoint, priority, now, prioritizes=prioritizes)
         held.prompt, held.repeats = estimate_tokens(len(ask.body), 0), ask.repeats
@@ -82,6 +84,8 @@ class RequestLimiter:
                     self.unmet.add(outcome.subject)
                 return rate_limited(outcome)
             held.hold(outcome)
+        if key is not None and warned:
+            held.headers = (*held.headers, budget_warning(key.warned_until))
         return held
 
     def begin_answer(self, model: str, began_at: float, *, is_stream: bool) -> None:

@@ -102,13 +102,17 @@ class MemoryUsageRecords:
 
 
 class MemoryBudgets:
-    """``exhausted``: why nobody may create anything."""
+    """``exhausted``: why nobody may create anything. ``reached``: the warnings of everyone."""
 
     def __init__(self) -> None:
         self.views: dict[tuple[str, str, str, str], BudgetView] = {}
         self.price_views: list[PriceView] = []
         self.corrections: list[CorrectionSpec] = []
         self.exhausted: BudgetExhausted | None = None
+        self.reached: list[str] = []
+
+    async def warnings(self, scope: Scope) -> list[str]:
+        return self.reached
 
     async def check(self, scope: Scope) -> None:
         if self.exhausted is not None:

@@ -44,6 +44,19 @@ async def test_session_is_created_read_listed_and_stopped(api: Api) -> None:
     ]
 
 
+async def test_reached_limits_of_budgets_are_a_header(api: Api) -> None:
+    response, _ = await api.request("GET", "/v1/sessions")
+    assert "X-Moorage-Budget-Warning" not in response.headers
+    api.store.budgets.reached = ["the soft limit of user ann is reached", "that of project \u00e4 too"]
+    response, _ = await api.request("GET", "/v1/sessions")
+    told = response.headers["X-Moorage-Budget-Warning"]
+    assert told == "the soft limit of user ann is reached; that of project ? too"
+    response, made = await api.request("POST", "/v1/sessions", json=BATCH)
+    assert (response.status, made["warnings"][-2:]) == (201, api.store.budgets.reached)
+    response, _ = await api.request("GET", "/livez")
+    assert "X-Moorage-Budget-Warning" not in response.headers, "nobody in particular asks"
+
+
 async def test_dry_run_returns_a_plan_and_creates_nothing(api: Api) -> None:
     key = {"Idempotency-Key": "dry"}
     response, plan = await api.request(

@@ -105,7 +105,7 @@ class ModelRoute(_message.Message):
     def __init__(self, name: _Optional[str] = ..., created: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ..., project: _Optional[str] = ..., shared_with: _Optional[_Iterable[str]] = ..., limits: _Optional[_Union[RequestLimits, _Mapping]] = ..., holds: _Optional[bool] = ..., status: _Optional[str] = ..., expected_s: _Optional[int] = ..., ready_at: _Optional[int] = ..., max_model_len: _Optional[int] = ..., fallbacks: _Optional[_Iterable[_Union[Fallback, _Mapping]]] = ..., fallback_after_s: _Optional[float] = ..., prefix_affinity: _Optional[bool] = ..., canary: _Optional[int] = ..., adapters: _Optional[_Iterable[str]] = ..., max_load: _Optional[float] = ...) -> None: ...
 
 class KeyGrant(_message.Message):
-    __slots__ = ("sha256", "expires_at", "user", "project", "admin", "project_admin", "limits_models", "models", "id", "limits", "priority", "owner", "exhausted_until")
+    __slots__ = ("sha256", "expires_at", "user", "project", "admin", "project_admin", "limits_models", "models", "id", "limits", "priority", "owner", "exhausted_until", "warned_until")
     SHA256_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
@@ -119,6 +119,7 @@ class KeyGrant(_message.Message):
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     OWNER_FIELD_NUMBER: _ClassVar[int]
     EXHAUSTED_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    WARNED_UNTIL_FIELD_NUMBER: _ClassVar[int]
     sha256: str
     expires_at: int
     user: str
@@ -132,7 +133,8 @@ class KeyGrant(_message.Message):
     priority: int
     owner: str
     exhausted_until: int
-    def __init__(self, sha256: _Optional[str] = ..., expires_at: _Optional[int] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., admin: _Optional[bool] = ..., project_admin: _Optional[bool] = ..., limits_models: _Optional[bool] = ..., models: _Optional[_Iterable[str]] = ..., id: _Optional[str] = ..., limits: _Optional[_Union[RequestLimits, _Mapping]] = ..., priority: _Optional[int] = ..., owner: _Optional[str] = ..., exhausted_until: _Optional[int] = ...) -> None: ...
+    warned_until: int
+    def __init__(self, sha256: _Optional[str] = ..., expires_at: _Optional[int] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., admin: _Optional[bool] = ..., project_admin: _Optional[bool] = ..., limits_models: _Optional[bool] = ..., models: _Optional[_Iterable[str]] = ..., id: _Optional[str] = ..., limits: _Optional[_Union[RequestLimits, _Mapping]] = ..., priority: _Optional[int] = ..., owner: _Optional[str] = ..., exhausted_until: _Optional[int] = ..., warned_until: _Optional[int] = ...) -> None: ...
 
 class ProjectGrant(_message.Message):
     __slots__ = ("name", "limits")
@@ -143,7 +145,7 @@ class ProjectGrant(_message.Message):
     def __init__(self, name: _Optional[str] = ..., limits: _Optional[_Union[RequestLimits, _Mapping]] = ...) -> None: ...
 
 class AppRoute(_message.Message):
-    __slots__ = ("session_id", "app", "protocol", "base_path", "host", "port", "key", "user", "project")
+    __slots__ = ("session_id", "app", "protocol", "base_path", "host", "port", "key", "user", "project", "idle_ends_at", "idle_criterion")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     APP_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
@@ -153,6 +155,8 @@ class AppRoute(_message.Message):
     KEY_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
     PROJECT_FIELD_NUMBER: _ClassVar[int]
+    IDLE_ENDS_AT_FIELD_NUMBER: _ClassVar[int]
+    IDLE_CRITERION_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     app: str
     protocol: str
@@ -162,7 +166,9 @@ class AppRoute(_message.Message):
     key: str
     user: str
     project: str
-    def __init__(self, session_id: _Optional[str] = ..., app: _Optional[str] = ..., protocol: _Optional[str] = ..., base_path: _Optional[bool] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., key: _Optional[str] = ..., user: _Optional[str] = ..., project: _Optional[str] = ...) -> None: ...
+    idle_ends_at: int
+    idle_criterion: str
+    def __init__(self, session_id: _Optional[str] = ..., app: _Optional[str] = ..., protocol: _Optional[str] = ..., base_path: _Optional[bool] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., key: _Optional[str] = ..., user: _Optional[str] = ..., project: _Optional[str] = ..., idle_ends_at: _Optional[int] = ..., idle_criterion: _Optional[str] = ...) -> None: ...
 
 class AccessTokenGrant(_message.Message):
     __slots__ = ("sha256", "session_id", "app", "expires_at")

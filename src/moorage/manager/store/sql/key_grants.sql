@@ -3,7 +3,9 @@ SELECT s.sha256, s.until AS expires_at, coalesce(k.granted_role, k.role) AS role
        u.platform_role, m.role AS member_role, k.id, k.max_priority, p.max_priority AS project_priority,
        k.requests_per_minute, k.tokens_per_minute, k.concurrent_requests,
        coalesce((SELECT extract(epoch FROM max(b.resets_at))::bigint FROM budgets b WHERE b.level = 'hard' AND b.resets_at > now()
-                 AND b.name = CASE b.scope WHEN 'project' THEN k.project WHEN 'user' THEN k.owner ELSE k.name END), 0) AS exhausted_until
+                 AND b.name = CASE b.scope WHEN 'project' THEN k.project WHEN 'user' THEN k.owner ELSE k.name END), 0) AS exhausted_until,
+       coalesce((SELECT extract(epoch FROM max(b.resets_at))::bigint FROM budgets b WHERE b.level = 'soft' AND b.resets_at > now()
+                 AND b.name = CASE b.scope WHEN 'project' THEN k.project WHEN 'user' THEN k.owner ELSE k.name END), 0) AS warned_until
 FROM api_keys k
 JOIN users u ON u.name = k.owner AND u.status = 'active'
 JOIN projects p ON p.name = k.project AND p.status = 'active'
