@@ -324,9 +324,8 @@ class ModelRoute:
 class KeyGrant:
     """An API key as the proxy stores it: lower-case hex SHA-256 of the full secret.
 
-    It grants access to the apps of its ``user`` in its ``project``, of all users there (``project_admin``),
-    or to all apps (``admin``). It grants access to the models that its project sees, an ``admin``'s to all;
-    with ``limits_models`` only to ``models`` of these."""
+    It opens the apps of its ``user`` in its ``project``, of all users there (``project_admin``), or of all
+    (``admin``), and the models that its project sees, or all; ``limits_models``: only ``models`` of these."""
 
     sha256: str
     expires_at: int = 0  # unix seconds; 0: never
@@ -354,9 +353,7 @@ class ProjectGrant:
 
 @dataclass(frozen=True, slots=True)
 class AppRoute:
-    """One service port of a running session of ``user``. ``key``: the key that it checks, "" for none.
-    ``idle_ends_at``: when the session ends as unused (unix seconds), by which criterion; 0: it is not warned.
-    """
+    """One service port of a running session of ``user``. ``key``: the key that it checks, "" for none."""
 
     session_id: SessionId
     app: str
@@ -367,7 +364,7 @@ class AppRoute:
     key: str
     user: str = ""
     project: str = ""
-    idle_ends_at: int = 0
+    idle_ends_at: int = 0  # unix seconds: when the session ends as unused; 0: it is not warned
     idle_criterion: str = ""
 
 
