@@ -37,12 +37,15 @@ from moorage.common.hub.selection import (
 
 _LARGE = 8 * 1024 * 1024
 _CHUNK = 4 * 1024 * 1024
-# Attempts in a row that bring nothing new; each is several, with pauses, until the hub answers.
-_ATTEMPTS = 3
+# Attempts in a row that bring nothing new, and the first pause between two, which grows.
+_ATTEMPTS, _PAUSE_S = 5, 1.0
 # Partial files of huggingface-hub that nobody has written to for so long belong to killed downloads.
 _ORPHAN_S = 24 * 3600
 # Space to leave on the disk.
 _SPARE = 1024**3
+
+
+_agent_ended = threading.Event()
 
 
 class Failed(Exception):
@@ -78,6 +81,7 @@ def _exit_with_agent() -> None:
     """Standard input is a pipe from the agent. Its next run must not wait for the lock of this one."""
     while os.read(0, 1):  # `sys.stdin` has a lock, which the end of the interpreter needs
         pass
+    _agent_ended.set()
     os._exit(1)
 
 
@@ -212,6 +216,8 @@ def _fetch_large(
                 raise Failed(f"cannot write {partial}: {failed.strerror}", "disk-full") from None
             out.flush()
             failures = 0 if have > before else failures + 1
+            if failures:
+                _agent_ended.wait(_PAUSE_S * failures)
         os.fsync(out.fileno())
     if have < file.size:
         raise Failed(f"the download of {file.name} stopped after {have} of {file.size} bytes: {error}")
@@ -239,11 +245,13 @@ class _StreamFailed(Exception):
 def _stream(url: str, start: int) -> Iterator[bytes]:
     """The bytes from ``start`` on. Raises ``_StreamFailed``."""
     import httpx2
-    from huggingface_hub.utils import build_hf_headers, http_stream_backoff
+    from huggingface_hub import get_session
+    from huggingface_hub.utils import build_hf_headers
 
     headers = build_hf_headers() | ({"Range": f"bytes={start}-"} if start else {})
     try:
-        with http_stream_backoff("GET", url, headers=headers, follow_redirects=True, timeout=60) as response:
+        # Not `http_stream_backoff`: it takes a cut in the body for one before the head.
+        with get_session().stream("GET", url, headers=headers, follow_redirects=True, timeout=60) as response:
             if response.status_code != (206 if start else 200):
                 raise _StreamFailed(f"the hub answered {response.status_code}")
             yield from response.iter_bytes(1024 * 1024)
