@@ -29,7 +29,7 @@ class Metrics:
             "Silent agents that do not become LOST because too many of their group are silent at once.",
             "resource_group",
         )
-        self._leader = gauge("moorage_manager_leader", "1 while this manager is the leader, else 0.")
+        self._leader, self._terms, self._managers = _leadership(registry)
         self.capacity, self.http = CapacityMetrics(registry), HttpMetrics(registry)
         self._links = gauge("moorage_agent_links", "Agents connected to this manager.")
         self._heartbeat, self._doubtful = _heartbeat_interval(registry), _doubtful_jobs(registry)
@@ -87,6 +87,12 @@ class Metrics:
     def show_leader(self, is_leader: Callable[[], bool]) -> None:
         """Read it when metrics are asked for."""
         self._leader.set_function(lambda: float(is_leader()))
+
+    def term_begun(self) -> None:
+        self._terms.inc()
+
+    def set_managers(self, count: int) -> None:
+        self._managers.set(count)
 
     def decisions_kept(self, passes: int, size: int) -> None:
         self._decisions.labels("kept").inc(passes)
@@ -147,6 +153,18 @@ class Metrics:
     def render(self) -> bytes:
         """Prometheus text format."""
         return generate_latest(self._registry)
+
+
+def _leadership(registry: CollectorRegistry) -> tuple[Gauge, Counter, Gauge]:
+    return (
+        Gauge("moorage_manager_leader", "1 while this manager is the leader, else 0.", registry=registry),
+        Counter(
+            "moorage_manager_terms_total",
+            "Terms that this manager has begun as the leader.",
+            registry=registry,
+        ),
+        Gauge("moorage_managers", "Managers of the database that show signs of life.", registry=registry),
+    )
 
 
 def _doubtful_jobs(registry: CollectorRegistry) -> Gauge:

@@ -156,7 +156,7 @@ class Manager:
         self.first_key = await store.keys.create_first()
         if self.first_key is not None:
             write_secret(self._home / "admin-key", self.first_key)
-        leader = self._leader = await enter(Leader(store, clock))
+        leader = self._leader = await enter(Leader(store, clock, metrics.term_begun))
         metrics.show_leader(lambda: leader.term is not None)
         terminator = SessionTerminator(store, settings.lost_grace_s)
         addresses = AgentAddresses([AddressRule.parse(rule) for rule in settings.agent_addresses])
@@ -188,6 +188,7 @@ class Manager:
             await enter(loop)
         presence = Presence(store, clock)
         self._registration = self._make_registration(store, authorities, presence)
+        presence.on_change.append(lambda: metrics.set_managers(len(presence.managers)))
         authenticator = LinkAuthenticator(store, authorities or self._link_token, clock)
         await enter(authenticator.loop)
         await self._serve_links(

@@ -9,6 +9,7 @@ from moorage.sdk.code import CodeCalls
 from moorage.sdk.groups import GroupCalls
 from moorage.sdk.identity import IdentityCalls
 from moorage.sdk.keys import KeyCalls
+from moorage.sdk.managers import ManagerCalls
 from moorage.sdk.metering import MeteringCalls
 from moorage.sdk.peers import PeerCalls
 from moorage.sdk.pipelines import PipelineCalls
@@ -28,6 +29,7 @@ class Client(
     AppCalls,
     KeyCalls,
     PeerCalls,
+    ManagerCalls,
     SchedulerCalls,
     SecretCalls,
     IdentityCalls,

@@ -31,8 +31,8 @@ SINGULAR = {
     "rollout": {"status", "history", "undo", "promote", "canary"},
 }
 NOUNS = {
-    "agents", "budgets", "endpoints", "groups", "join-tokens", "keys", "limits", "models", "peers",
-    "pipelines",
+    "agents", "budgets", "endpoints", "groups", "join-tokens", "keys", "limits", "managers", "models",
+    "peers", "pipelines",
     "prices", "projects", "quotas",
     "secrets", "sessions", "templates", "users", "workspaces",
 }  # fmt: skip

@@ -49,6 +49,7 @@ COMMANDS = {
         "Print the log of a session, or of the newest replica of an endpoint.",
         "moorage.cli.commands.logs",
     ),
+    "managers": ("Managers of this database.", "moorage.cli.commands.managers"),
     "models": (
         "Models: what they take, and which nodes take them.",
         "moorage.cli.commands.models",

@@ -34,6 +34,7 @@ from moorage.manager.api.identity_dependencies import (
     Audit,
     ConsoleSessions,
     Keys,
+    Managers,
     Oidc,
     Peers,
     Projects,
@@ -134,6 +135,8 @@ class ApiStore(Protocol):
     def access_tokens(self) -> AccessTokens: ...
     @property
     def peers(self) -> Peers: ...
+    @property
+    def managers(self) -> Managers: ...
     async def ping(self) -> None: ...
 
 

@@ -21,6 +21,7 @@ from moorage.common.views.identity import (
     UserView,
 )
 from moorage.common.views.keys import KeyLimits, KeySpec, KeyView, NewKeyView
+from moorage.common.views.managers import ManagerView
 from moorage.common.views.peers import JoinTokenView, PeerView
 from moorage.common.views.resources import Page
 from moorage.common.views.secrets import SecretView
@@ -164,3 +165,7 @@ class Peers(Protocol):
     async def delete_join_token(self, token_id: str, *, actor: str) -> JoinTokenView: ...
     async def page(self, paging: Paging, *, kind: str | None) -> Page[PeerView]: ...
     async def revoke(self, kind: str, name: str, *, actor: str) -> PeerView: ...
+
+
+class Managers(Protocol):
+    async def views(self) -> list[ManagerView]: ...

@@ -42,6 +42,7 @@ from moorage.manager.api.endpoint_routes import ENDPOINT_ROUTES
 from moorage.manager.api.group_routes import GROUP_ROUTES
 from moorage.manager.api.identity_routes import IDENTITY_ROUTES
 from moorage.manager.api.idle import IDLE_ROUTES
+from moorage.manager.api.managers import MANAGER_ROUTES
 from moorage.manager.api.metering_routes import METERING_ROUTES
 from moorage.manager.api.pipeline_routes import PIPELINE_ROUTES
 from moorage.manager.api.route import Items, Route, route
@@ -334,6 +335,7 @@ ROUTES: tuple[Route, ...] = (
     *METERING_ROUTES,
     *WATCHING_ROUTES,
     *IDENTITY_ROUTES,
+    *MANAGER_ROUTES,
     route("GET", "/livez", health.livez, "Liveness: the process responds", Health, access="open"),
     route(
         "GET",

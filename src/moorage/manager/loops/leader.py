@@ -6,6 +6,8 @@ long a follower has seen a lease that was not renewed. Clocks of two hosts are n
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import structlog
 
 from moorage.common.aio.clock import Clock
@@ -42,9 +44,9 @@ class LeaseWatch:
 
 class Leader:
     """``term``: the term of this manager's lease while it is the leader, else None. ``deadlines``: the clock
-    that the leader acts by."""
+    that the leader acts by. ``on_term`` runs when this manager begins a term."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, on_term: Callable[[], None] = lambda: None) -> None:
         self._store, self._clock = store, clock
         self._holder = store.managers.own_id
         self._term: int | None = None
@@ -52,6 +54,7 @@ class Leader:
         self.deadlines = DeadlineClock(store, lambda: self.term, clock)
         self._resigned = False
         self._watch = LeaseWatch()
+        self._on_term, self._begun = on_term, 0
         self.loop = Loop("leader", self.run_once, interval_s=RENEWAL_S, clock=clock)
         store.notifier.on(Topic.LEADER, self.loop.nudge)
 
@@ -67,6 +70,9 @@ class Leader:
         if self._term is None or not await self._store.leases.renew(self._holder, self._term, LEASE_S):
             self._term = await self._stand()
         if self._term is not None and not self._resigned:
+            if self._term != self._begun:
+                self._begun = self._term
+                self._on_term()
             self._trusted_until = started + LEASE_S - MARGIN_S
             if not was_leading:
                 log.info("leading", term=self._term)

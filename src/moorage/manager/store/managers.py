@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from moorage import __version__
 from moorage.common.model.ids import AgentId
+from moorage.common.views.managers import ManagerView
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier, Topic
 from moorage.manager.store.queries import SQL
@@ -58,6 +59,14 @@ class ManagerStore:
         """All managers with the agents connected to each, the oldest first."""
         rows = await self._db.fetch(SQL["managers_list"])
         return [ManagerRow(row["id"], row["link"], tuple(row["agents"])) for row in rows]
+
+    async def views(self) -> list[ManagerView]:
+        """All managers as the API shows them, the oldest first."""
+        rows = await self._db.fetch(SQL["managers_show"])
+        return [
+            ManagerView(**row, leader=row["term"] is not None, answers=row["id"] == self.own_id)
+            for row in rows
+        ]
 
     async def of_agent(self, agent_id: str) -> ManagerRow | None:
         """The manager that the agent is connected to; None: there is none."""

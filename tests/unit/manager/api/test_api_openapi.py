@@ -109,6 +109,7 @@ EXPECTED = {
     "/v1/ca": {"get"},
     "/v1/ca/rotate": {"post"},
     "/v1/peers": {"get"},
+    "/v1/managers": {"get"},
     "/v1/peers/{kind}/{name}": {"delete"},
     "/livez": {"get"},
     "/readyz": {"get"},
