@@ -19,6 +19,8 @@ from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import Leader
 from moorage.manager.loops.budget_controller import BudgetController
+from moorage.manager.metrics import Metrics
+from moorage.manager.scrape import Scrape
 from moorage.manager.store import Store, Topic
 from moorage.manager.termination import SessionTerminator
 
@@ -172,6 +174,33 @@ async def test_cost_follows_the_prices_of_each_hour(store: Store) -> None:
     assert abs(sum(one.cost for one in hours) - whole.cost) <= len(hours), "each is cut to millionths"
     await put(store, "project", "vision", "money", hard=whole.cost + 1)
     assert (await measure(store))["project money"].used in (whole.cost, 0), "0 around the new year"
+
+
+async def test_metrics_of_projects_and_budgets(store: Store) -> None:
+    now_ms = int(datetime.now(UTC).timestamp() * 1000)
+    await count(store, 1, ended_ms=now_ms)
+    await count(store, 2, ended_ms=now_ms - 86_400_000)
+    agent = FakeAgent(store)
+    await move_back(store, await run(store, agent), 10)
+    await put(store, "project", "vision", "tokens", "day", soft=10, hard=60)
+    await put(store, "user", "ann", "tokens", "day", soft=15)
+    await put(store, "user", "bob", "gpu", "year", hard=0)
+    await measure(store)
+    metrics = Metrics()
+    rendered = (await Scrape(store, metrics, SystemClock()).render()).decode()
+    samples = {
+        line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
+        for line in rendered.splitlines()
+        if line.startswith(("moorage_ledger", "moorage_budget"))
+    }
+    assert samples['moorage_ledger_tokens{kind="in",project="vision"}'] == RECORD.tokens_in
+    assert samples['moorage_ledger_requests{project="vision"}'] == RECORD.requests
+    assert 0 <= samples['moorage_ledger_gpu_seconds{project="vision"}'] <= 60
+    assert samples['moorage_ledger_cost{project="vision"}'] == 0
+    ratio = 'moorage_budget_used_ratio{{name="{}",period="{}",scope="{}",unit="{}"}}'
+    assert samples[ratio.format("vision", "day", "project", "tokens")] == 0.5
+    assert samples[ratio.format("ann", "day", "user", "tokens")] == 2
+    assert samples[ratio.format("bob", "year", "user", "gpu")] == 1
 
 
 async def test_prices_of_hours_that_have_passed_stay(store: Store) -> None:

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from moorage.common.aio.daemon_metrics import daemon_registry
 from moorage.manager.capacity_metrics import CapacityMetrics
 from moorage.manager.http_metrics import HttpMetrics
+from moorage.manager.ledger_metrics import LedgerMetrics
 
 
 class Metrics:
@@ -31,6 +32,7 @@ class Metrics:
         )
         self._leader, self._terms, self._managers = _leadership(registry)
         self.capacity, self.http = CapacityMetrics(registry), HttpMetrics(registry)
+        self.ledger = LedgerMetrics(registry)
         self._links = gauge("moorage_agent_links", "Agents connected to this manager.")
         self._heartbeat, self._doubtful = _heartbeat_interval(registry), _doubtful_jobs(registry)
         self._reports = counter("moorage_agent_reports_total", "Reports applied.")

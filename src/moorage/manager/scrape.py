@@ -6,10 +6,16 @@ metrics are read.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
 import structlog
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import StoreUnavailable
+from moorage.common.views.metering import UsageSplit
+from moorage.manager.identity.scope import Scope
 from moorage.manager.metrics import Metrics
 from moorage.manager.store import Store
 
@@ -17,25 +23,45 @@ log = structlog.get_logger("moorage.metrics")
 
 # Counts are at least so old before they are made again, and a hundred times as old as making them took.
 LEAST_AGE_S, COST = 2.0, 0.01
+# The same of the sums of the ledger, which may take so long at most; and of so many projects.
+LEDGER_AGE_S, LEDGER_WITHIN_S, PROJECTS = 30.0, 3.0, 500
 
 
 class Scrape:
     def __init__(self, store: Store, metrics: Metrics, clock: Clock) -> None:
         self._store, self._metrics, self._clock = store, metrics, clock
-        self._due_at = 0.0
+        self._due_at = {"counts": 0.0, "ledger": 0.0}
 
     async def render(self) -> bytes:
         """Prometheus text format. Without a database, the counts stay as they are."""
-        started = self._clock.monotonic()
-        if started >= self._due_at:
-            self._due_at = started + LEAST_AGE_S  # for others that ask meanwhile
-            try:
-                self._metrics.set_counts(await self._store.counts())
-                self._metrics.capacity.set_slots(await self._store.slot_counts())
-                self._metrics.capacity.set_oldest_pending(await self._store.oldest_pending())
-                self._metrics.set_usage(await self._store.usage.totals())
-            except StoreUnavailable as error:
-                log.debug("sessions and agents were not counted", why=error.message)
-            now = self._clock.monotonic()
-            self._due_at = now + max(LEAST_AGE_S, (now - started) / COST)
+        await self._refresh("counts", LEAST_AGE_S, self._count)
+        await self._refresh("ledger", LEDGER_AGE_S, self._sum_up)
         return self._metrics.render()
+
+    async def _refresh(self, what: str, least_age_s: float, read: Callable[[], Awaitable[None]]) -> None:
+        started = self._clock.monotonic()
+        if started < self._due_at[what]:
+            return
+        self._due_at[what] = started + least_age_s  # for others that ask meanwhile
+        try:
+            await read()
+        except (StoreUnavailable, TimeoutError) as error:
+            log.debug("metrics were not read from the database", what=what, why=str(error))
+        now = self._clock.monotonic()
+        self._due_at[what] = now + max(least_age_s, (now - started) / COST)
+
+    async def _count(self) -> None:
+        self._metrics.set_counts(await self._store.counts())
+        self._metrics.capacity.set_slots(await self._store.slot_counts())
+        self._metrics.capacity.set_oldest_pending(await self._store.oldest_pending())
+        self._metrics.set_usage(await self._store.usage.totals())
+
+    async def _sum_up(self) -> None:
+        now, everyone = self._clock.now(), Scope.system("metrics")
+        midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+        until = now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
+        self._metrics.ledger.set_budgets(await self._store.budgets.visible(everyone))
+        async with asyncio.timeout(LEDGER_WITHIN_S):
+            split = UsageSplit(by=["project"])
+            page = await self._store.usage_records.page(everyone, midnight, until, split, limit=PROJECTS)
+        self._metrics.ledger.set_used(page.items)

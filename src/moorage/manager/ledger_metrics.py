@@ -1,0 +1,57 @@
+"""Prometheus metrics of the ledger: what projects used, and how far budgets are used up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry, Gauge
+
+from moorage.common.views.budgets import BudgetView
+from moorage.common.views.metering import ModelUsage
+
+_MS, _MILLIONTHS = 1000, 1_000_000
+
+
+class LedgerMetrics:
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def gauge(name: str, text: str, *labels: str) -> Gauge:
+            return Gauge(name, text, labels, registry=registry)
+
+        today = "by a project since midnight (UTC)"
+        self._requests = gauge("moorage_ledger_requests", f"Requests for models {today}.", "project")
+        self._tokens = gauge(
+            "moorage_ledger_tokens", f"Tokens used {today}; cached: the part of in.", "project", "kind"
+        )
+        self._gpu = gauge("moorage_ledger_gpu_seconds", f"GPU time used {today}.", "project")
+        self._cpu = gauge("moorage_ledger_cpu_seconds", f"CPU time allocated {today}.", "project")
+        self._cost = gauge("moorage_ledger_cost", f"Cost of what was used {today}.", "project")
+        self._budgets = gauge(
+            "moorage_budget_used_ratio",
+            "Used part of a budget in its period, of its hard limit, or of its soft one if it has no other.",
+            "scope", "name", "unit", "period",
+        )  # fmt: skip
+
+    def set_used(self, projects: Iterable[ModelUsage]) -> None:
+        """``projects``: what was used today, split by project."""
+        for gauge in (self._requests, self._tokens, self._gpu, self._cpu, self._cost):
+            gauge.clear()
+        for one in projects:
+            project = one.project or ""
+            self._requests.labels(project).set(one.requests)
+            for kind, tokens in (
+                ("in", one.tokens_in),
+                ("out", one.tokens_out),
+                ("cached", one.tokens_cached),
+            ):
+                self._tokens.labels(project, kind).set(tokens)
+            self._gpu.labels(project).set(one.gpu_ms / _MS)
+            self._cpu.labels(project).set(one.cpu_ms / _MS)
+            self._cost.labels(project).set(one.cost / _MILLIONTHS)
+
+    def set_budgets(self, budgets: Iterable[BudgetView]) -> None:
+        self._budgets.clear()
+        for one in budgets:
+            limit = one.soft if one.hard is None else one.hard
+            # A limit of 0 is used up from the beginning.
+            ratio = one.used / limit if limit else 1.0
+            self._budgets.labels(one.scope, one.name, one.unit, one.period).set(ratio)
