@@ -13,6 +13,7 @@ import pytest
 from tests.local_hub import LocalHub
 
 from .harness import Platform, until
+from .test_examples import example
 
 MODEL, FILE = "org/tiny-GGUF:F16", "tiny-F16.gguf"
 MIB = 1024 * 1024
@@ -69,6 +70,9 @@ async def test_gguf_is_downloaded_served_and_kept(hub: LocalHub, platform: Platf
     again = await asyncio.to_thread(platform.run, "serve", MODEL, "--name", "again", *small)
     assert again.returncode == 0, again.stderr
     assert hub.requests == []
+
+    shown = await asyncio.to_thread(example, platform, "models.py", MODEL)
+    assert shown == "ready: 1 of 1\n"
 
     missing = await asyncio.to_thread(platform.run, "serve", "org/none-GGUF", *small)
     assert missing.returncode == 1
