@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import os
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from moorage.agent.runtimes.base import Handle
 from moorage.agent.runtimes.slurm.commands import Slurm, parse_accounted
 from moorage.agent.runtimes.slurm.folders import JobFolders, JobRecord
-from moorage.agent.runtimes.slurm.interpretation import Job
+from moorage.agent.runtimes.slurm.interpretation import Exit, Job, Marks
 from moorage.agent.runtimes.slurm.runtime import SlurmRules, SlurmRuntime
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import SystemClock
@@ -92,3 +93,50 @@ async def test_cancelled_command_is_killed_and_waited_for(tmp_path: Path) -> Non
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
     gc.collect()  # a transport that is left open warns here
+
+
+STARTED = {"host": "cn1", "port": 7001, "ports": {"lab": 7002}}
+EXIT = {"code": 3, "reason": "terminated", "never_started": False, "at": 1e9}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *({"started": STARTED | one} for one in (
+            {"port": 10**12}, {"port": -1}, {"port": "80"}, {"port": True}, {"port": None}, {"host": 7},
+            {"host": "a\nb"}, {"host": "x" * 10_000}, {"ports": [1]},
+        )),
+        {"started": {"port": 1}}, {"started": {"unknown": 1}},
+        *({"exit": EXIT | one} for one in (
+            {"code": 10**12}, {"code": "0"}, {"reason": 7}, {"never_started": 1}, {"at": "x"}, {"at": 1e300},
+        )),
+        {"exit": {"code": 0}},
+    ],
+)  # fmt: skip
+def test_marks_that_a_program_has_forged_are_none(tmp_path: Path, wrong: dict[str, object]) -> None:
+    """They would go into the report of the agent, and so silence it for all of its kernels."""
+    right = {"started": STARTED, "exit": EXIT}
+    marks = marks_of(tmp_path, right | wrong)
+    address, end = ("cn1", 7001), Exit(3, "terminated", False, 1e9)
+    assert (marks.address, marks.exit) == (
+        None if "started" in wrong else address,
+        None if "exit" in wrong else end,
+    )
+    assert marks_of(tmp_path, right).exit == end
+
+
+def marks_of(tmp_path: Path, files: dict[str, object]) -> Marks:
+    folders, record = (
+        JobFolders(tmp_path / "work", LogStore(tmp_path / "logs")),
+        JobRecord(KERNEL, "mg-1", "77"),
+    )
+    folders.prepare()
+    folders.create(record, {}, "true")
+    for name, mark in files.items():
+        (folders.path(KERNEL) / f"{name}.json").write_text(json.dumps(mark))
+    return folders.marks(record)
+
+
+def test_service_ports_that_a_program_has_forged_are_none(tmp_path: Path) -> None:
+    for ports, expected in (({"lab": 7002}, {"lab": 7002}), ({"lab": 10**12}, {}), ({"lab": "22"}, {})):
+        assert marks_of(tmp_path, {"started": STARTED | {"ports": ports}}).app_ports == expected

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from moorage.agent.runtimes.batch import launcher
 from moorage.agent.runtimes.slurm.interpretation import Exit, Marks
@@ -25,6 +26,8 @@ HEARTBEAT = "heartbeat"
 _JOB, _SPEC, _STARTED, _EXIT, _OUTPUT = "job.json", "spec.json", "started.json", "exit.json", "slurm.out"
 _STOPPED, _GRACE, _SCRIPT = "stopped", "grace", "job.sh"
 _OUTPUT_BYTES = 500
+_LATEST = 2.0**43  # unix seconds
+_HOST = re.compile(r"[A-Za-z0-9_.:%-]{1,255}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +102,11 @@ class JobFolders:
     def marks(self, record: JobRecord) -> Marks:
         folder = self.path(record.kernel_id)
         started, end = _read_json(folder / _STARTED), _read_json(folder / _EXIT)
+        address, app_ports = _listens(started or {})
         return Marks(
-            address=(str(started["host"]), int(started["port"])) if started else None,
-            app_ports=started.get("ports", {}) if started else {},
-            exit=Exit(end["code"], end["reason"], end["never_started"], end["at"]) if end else None,
+            address=address,
+            app_ports=app_ports,
+            exit=_exit(end or {}),
             ends_at=record.ends_at or None,
             stopped=(folder / _STOPPED).exists(),
             output=_tail(folder / _OUTPUT),
@@ -143,6 +147,36 @@ def _read_json(path: Path) -> dict[str, Any] | None:
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def _listens(started: Mapping[str, Any]) -> tuple[tuple[str, int] | None, Mapping[str, int]]:
+    """Where the program listens. The program may write this file as well: what the launcher would not write
+    counts as nothing, since it would go into the report of the agent."""
+    host, port, ports = started.get("host"), started.get("port"), started.get("ports", {})
+    if not (
+        isinstance(host, str)
+        and _HOST.fullmatch(host)
+        and _is_int(port, 0, 65535)
+        and isinstance(ports, dict)
+    ):
+        return None, {}
+    usable = {str(name): number for name, number in ports.items() if _is_int(number, 1, 65535)}
+    return (host, port), usable if len(usable) == len(ports) else {}
+
+
+def _exit(end: Mapping[str, Any]) -> Exit | None:
+    code, reason, at = end.get("code"), end.get("reason"), end.get("at")
+    never_started = end.get("never_started")
+    known = code is None or _is_int(code, -255, 255)
+    if not (known and isinstance(reason, str) and isinstance(never_started, bool)):
+        return None
+    if isinstance(at, bool) or not isinstance(at, int | float) or not 0 <= at < _LATEST:
+        return None
+    return Exit(code, reason[:_OUTPUT_BYTES], never_started, float(at))
+
+
+def _is_int(value: object, least: int, most: int) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def _tail(path: Path) -> str:
