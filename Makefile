@@ -59,7 +59,7 @@ UNITS := $(LONGEST) $(filter-out $(LONGEST) %/__pycache__,$(patsubst %/,%,$(wild
 CHECKS := check-types $(addprefix check-,$(UNITS)) check-contracts check-style
 PLATFORMS := tests/e2e
 SERIAL := tests/faults
-ANYWHERE := -m "not isolation and not docker and not vllm and not gpu and not browser and not hpc and not monitoring"
+ANYWHERE := -m "not isolation and not docker and not vllm and not gpu and not browser and not hpc and not monitoring and not cluster"
 
 # Its parts run side by side; each prints its output when it ends. Tests wait for timeouts of the product: one job more
 # than there are cores uses that time.
@@ -161,6 +161,11 @@ test-cgroup2: $(STAMP) ## Hostile processes on cgroup v2, in an emulated machine
 test-gpu: $(STAMP) ## Agents with a real NVIDIA GPU: inventory, health, memory, usage; needs no Docker
 	@if why=$$($(BIN)/python -m tests.gpu.prepare); then exec $(BIN)/pytest -s -m gpu tests/gpu; \
 	else printf '%s\n' "" "*** THE TESTS WITH A GPU DID NOT RUN: $$why" "" >&2; fi
+
+.PHONY: test-cluster
+test-cluster: $(STAMP) ## A manager's store behind Debian's PgBouncer, which it installs (needs root)
+	@if why=$$($(BIN)/python -m tests.cluster.prepare); then exec $(PYTEST) -m cluster tests/cluster; \
+	else printf '%s\n' "" "*** THE TESTS WITH PGBOUNCER DID NOT RUN: $$why" "" >&2; fi
 
 .PHONY: test-monitoring
 test-monitoring: $(STAMP) ## Dashboards and alert rules, with Debian's Prometheus, which it installs (needs root)

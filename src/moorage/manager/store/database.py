@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -22,6 +22,7 @@ from sqlalchemy.dialects.postgresql.asyncpg import dialect as asyncpg_dialect
 
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.errors import StoreUnavailable
+from moorage.manager.store.session_settings import apply_settings, connect
 
 log = structlog.get_logger("moorage.store")
 # The pool logs every failed attempt to reconnect with its traceback; an outage is logged once, by its users.
@@ -60,21 +61,26 @@ _OPTIONS: dict[str, Any] = {
     "timeout": _CONNECT_TIMEOUT_S,
     "command_timeout": COMMAND_TIMEOUT_S,
     "target_session_attrs": "read-write",
-    "server_settings": {
-        "jit": "off",
-        "enable_seqscan": "off",
-        "random_page_cost": "1.1",
-        "statement_timeout": f"{STATEMENT_TIMEOUT_S:g}s",
-        "idle_in_transaction_session_timeout": f"{STATEMENT_TIMEOUT_S:g}s",
-    },
     "max_cached_statement_lifetime": 10,
+}
+_SETTINGS = {
+    "jit": "off",
+    "enable_seqscan": "off",
+    "random_page_cost": "1.1",
+    "statement_timeout": f"{STATEMENT_TIMEOUT_S:g}s",
+    "idle_in_transaction_session_timeout": f"{STATEMENT_TIMEOUT_S:g}s",
 }
 # Planning a statement takes about 1 ms, and starting a session runs ten of them. Statements on dedicated
 # connections look rows up by id, so their plans stay good for longer than those of the pool.
 _DEDICATED_PLAN_LIFETIME_S = 60
 # By default Postgres plans the first five executions of a prepared statement for their arguments before it
 # considers a generic plan. Planning takes longer than running these, so the generic plan is used at once.
-_DEDICATED_SETTINGS = _OPTIONS["server_settings"] | {"plan_cache_mode": "force_generic_plan"}
+_DEDICATED_SETTINGS = _SETTINGS | {"plan_cache_mode": "force_generic_plan"}
+
+
+async def _prepare_pooled(connection: asyncpg.Connection) -> None:
+    await apply_settings(connection, _SETTINGS)
+    await prepare_connection(connection)
 
 
 async def prepare_connection(connection: asyncpg.Connection) -> None:
@@ -119,9 +125,11 @@ async def translate_errors(is_closed: Callable[[], bool]) -> AsyncIterator[None]
         raise StoreUnavailable(next_step="try again in a moment; `moorage doctor` checks Postgres") from error
 
 
-async def open_connection(dsn: str, **options: Any) -> asyncpg.Connection:
+async def open_connection(
+    dsn: str, settings: Mapping[str, str] = _SETTINGS, **options: Any
+) -> asyncpg.Connection:
     """Open a connection that accepts writes. ``options`` override those of all connections."""
-    connection = await asyncpg.connect(dsn, **_OPTIONS | options)
+    connection = await connect(dsn, settings, **_OPTIONS | options)
     try:
         await prepare_connection(connection)
     except BaseException:
@@ -179,8 +187,8 @@ class DedicatedConnection:
     def __init__(self, dsn: str, *, durable: bool = True) -> None:
         self._dsn = dsn
         settings = _DEDICATED_SETTINGS if durable else _DEDICATED_SETTINGS | {"synchronous_commit": "off"}
-        self._options = {
-            "server_settings": settings,
+        self._options: dict[str, Any] = {
+            "settings": settings,
             "max_cached_statement_lifetime": _DEDICATED_PLAN_LIFETIME_S,
         }
         self._connection: asyncpg.Connection | None = None
@@ -239,7 +247,7 @@ class Database:
                 self.dsn,
                 min_size=1,
                 max_size=POOL_SIZE,
-                init=prepare_connection,
+                init=_prepare_pooled,
                 reset=_skip_reset,
                 **_OPTIONS,
             )

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from moorage.common.model.errors import ConfigError, StartupError, StoreUnavailable
+from moorage.manager.store.session_settings import connect
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -34,11 +35,8 @@ _CONNECT_ARGS: dict[str, Any] = {
     "timeout": 5,
     "command_timeout": _STEP_S + 60,
     "target_session_attrs": "read-write",
-    "server_settings": {
-        "statement_timeout": f"{_STEP_S}s",
-        "idle_in_transaction_session_timeout": "60s",
-    },
 }
+_SETTINGS = {"statement_timeout": f"{_STEP_S}s", "idle_in_transaction_session_timeout": "60s"}
 
 
 def engine_url(dsn: str) -> str:
@@ -110,7 +108,7 @@ async def migrate(dsn: str, revision: str = "head") -> None:
 async def _is_current(dsn: str) -> bool:
     """Whether the schema is the newest. False also without an answer: ``in_transaction`` says why."""
     try:
-        connection = await asyncpg.connect(dsn, **_CONNECT_ARGS)
+        connection = await connect(dsn, _SETTINGS, **_CONNECT_ARGS)
         try:
             found = await connection.fetchval("SELECT version_num FROM alembic_version")
         finally:
@@ -137,7 +135,7 @@ async def in_transaction(dsn: str, work: Callable[[Connection], T]) -> T:
     engine_url(dsn)  # raises for a wrong DSN
     # asyncpg reads the DSN itself: it may name several hosts, which SQLAlchemy's URLs cannot.
     engine = create_async_engine(
-        "postgresql+asyncpg://", async_creator=lambda: asyncpg.connect(dsn, **_CONNECT_ARGS)
+        "postgresql+asyncpg://", async_creator=lambda: connect(dsn, _SETTINGS, **_CONNECT_ARGS)
     )
     try:
         for attempt in range(1, LOCK_ATTEMPTS + 1):
