@@ -40,9 +40,10 @@ def machine_line(found: dict[str, Any]) -> str:
 
 
 def cpu_s(pid: int) -> float:
-    """CPU seconds of all threads of a process, from the scheduler's statistics in nanoseconds."""
+    """CPU seconds of all threads of a process, from the scheduler's statistics in nanoseconds. 0: it has
+    ended, as connections and maintenance of Postgres do at any time."""
     total = 0
-    for task in Path(f"/proc/{pid}/task").iterdir():
+    for task in Path(f"/proc/{pid}/task").glob("[0-9]*"):
         try:
             total += int((task / "schedstat").read_text().split()[0])
         except FileNotFoundError:  # a thread that has just ended

@@ -186,6 +186,6 @@ async def make_stopped_pipeline(store: Store, scope: Scope, name: str) -> str:
     await store.database.fetch(
         "UPDATE sessions SET status = 'CANCELLED', reason = 'user-requested' "
         "WHERE id IN (SELECT session_id FROM pipeline_steps WHERE pipeline_id = $1)",
-        made,
+        made.pipeline.id,
     )
-    return made
+    return made.pipeline.id

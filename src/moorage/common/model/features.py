@@ -112,6 +112,10 @@ def warnings(kind: SessionType, given: Iterable[str]) -> list[str]:
     return []
 
 
+# Computed once: this check is made for every specification that is read.
+_PLANNED_FIELDS = {field: PLANNED[feature] for field, (feature, _) in FIELDS.items() if feature in PLANNED}
+
+
 def refuse_planned(given: Any) -> Any:
     """``given``, the fields of a request. Raises ``ValueError`` for a type or feature that is not built."""
     if not isinstance(given, dict):
@@ -120,9 +124,9 @@ def refuse_planned(given: Any) -> Any:
     if isinstance(kind, str) and kind in PLANNED_TYPES:
         types = ", ".join(FEATURES)
         raise ValueError(f"type {kind!r} is not available in this release: allowed is {types}")
-    for field, (feature, _) in FIELDS.items():
-        if feature in PLANNED and field in given:
-            raise ValueError(f"`{field}` is not available in this release; {PLANNED[feature]}")
+    for field, instead in _PLANNED_FIELDS.items():
+        if field in given:
+            raise ValueError(f"`{field}` is not available in this release; {instead}")
     return given
 
 

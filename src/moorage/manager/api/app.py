@@ -100,9 +100,9 @@ def _build_app(deps: ApiServices, guard: HeadGuard, metrics: HttpMetrics | None)
     app.on_response_prepare.append(_set_headers)
     app.on_shutdown.append(_end_streams(deps))
     authenticator = Authenticator(deps.store, deps.clock)
-    expect = _expect(deps.max_body_bytes)
     for row in ROUTES:
         handler = _serve(row, deps, authenticator)
+        expect = _expect(_max_body_bytes(row, deps))
         app.router.add_route(row.method, row.path, handler, expect_handler=expect)
         if row.access == "open":
             app.router.add_route("HEAD", row.path, handler)
@@ -126,6 +126,7 @@ def _description(version: str) -> tuple[bytes, str]:
 
 def _serve(row: Route, deps: ApiServices, authenticator: Authenticator) -> Handler:
     audited, reader = is_audited(row), reader_of(row, ROUTES)
+    max_bytes = _max_body_bytes(row, deps)
     location_fields = [name for _, name, _, _ in Formatter().parse(row.location) if name]
 
     async def handler(request: web.Request) -> web.StreamResponse:
@@ -138,7 +139,7 @@ def _serve(row: Route, deps: ApiServices, authenticator: Authenticator) -> Handl
         if "\0" in "".join(request.match_info.values()):
             raise NotFound("names cannot contain a NUL character")
         query = read_query(request, row.query)
-        body = await read_body(request, row.body, deps) if row.body is not None else None
+        body = await read_body(request, row.body, deps, max_bytes) if row.body is not None else None
         if row.access != "open" and (aliases := await deps.store.group_aliases.names()):
             query = with_current_names(query, aliases)
             body = with_current_names(body, aliases) if body is not None else None
@@ -161,6 +162,10 @@ def _serve(row: Route, deps: ApiServices, authenticator: Authenticator) -> Handl
         return response
 
     return handler
+
+
+def _max_body_bytes(row: Route, deps: ApiServices) -> int:
+    return max(row.max_body_bytes, deps.max_body_bytes)
 
 
 def _expect(max_body_bytes: int) -> Callable[[web.Request], Awaitable[None]]:

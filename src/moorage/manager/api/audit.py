@@ -127,6 +127,8 @@ async def _read(reader: Route, call: Call[Any, Any]) -> dict[str, Any] | None:
 
 def _shown(answer: BaseModel) -> dict[str, Any]:
     """The answer without secrets, or its size if it is large."""
+    if (size := len(answer.model_dump_json())) > _MAX_BYTES:  # before it is copied part by part
+        return {"omitted_bytes": size}
     shown = _without_secrets(answer.model_dump(mode="json"))
     size = len(json.dumps(shown))
     return {"omitted_bytes": size} if size > _MAX_BYTES else shown

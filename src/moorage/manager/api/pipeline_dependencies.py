@@ -8,7 +8,14 @@ from typing import Protocol
 from moorage.common.model.paging import Paging
 from moorage.common.model.pipelines import PipelineSpec
 from moorage.manager.identity.scope import Scope
-from moorage.manager.workloads.pipeline_steps import Count, NewStep, OnceOnly, StepRow, StoredPipeline
+from moorage.manager.workloads.pipeline_steps import (
+    Count,
+    NewStep,
+    OnceOnly,
+    PipelineState,
+    StepRow,
+    StoredPipeline,
+)
 
 
 class Pipelines(Protocol):
@@ -21,7 +28,7 @@ class Pipelines(Protocol):
         steps: Sequence[NewStep],
         *,
         once: OnceOnly | None,
-    ) -> str: ...
+    ) -> PipelineState: ...
 
     async def created_under(self, once: OnceOnly) -> str | None: ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moorage.common.model.pipelines import PipelineSpec
+from moorage.common.model.pipelines import MAX_BYTES, PipelineSpec
 from moorage.common.views.pipelines import PipelineView, PlannedPipeline
 from moorage.common.views.resources import Page
 from moorage.manager.api import pipelines
@@ -32,6 +32,7 @@ PIPELINE_ROUTES: tuple[Route, ...] = (
         location="/v1/pipelines/{id}",
         dry_run=PlannedPipeline,
         idempotent=True,
+        max_body_bytes=MAX_BYTES,
         access="member",
     ),
     route(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -67,7 +67,7 @@ async def submit(call: Call[PipelineSpec, SubmitQuery]) -> PipelineView | Planne
     ]
     pipeline = pipeline.model_copy(update={"steps": pinned})
     made = await deps.store.pipelines.create(call.scope, pipeline, new, once=once)
-    return await _view(call, await deps.store.pipelines.get(call.scope, made))
+    return _shown(call, made.pipeline, made.steps)
 
 
 async def list_pipelines(call: Call[None, PipelineQuery]) -> Page[PipelineView]:
@@ -164,7 +164,7 @@ async def _resolved(call: Call[Any, Any], steps: Sequence[Step]) -> Mapping[str,
     that the caller may not run, or that fits nowhere."""
     specs: dict[str, Resolved] = {}
     for step in steps:
-        async with _named(step):
+        with _named(step):
             specs[step.name] = await _of_step(call, step)
     pipelines.check_specs(steps, {name: spec for name, (spec, _) in specs.items()})
     checked: dict[str, SessionSpec] = {}
@@ -172,8 +172,8 @@ async def _resolved(call: Call[Any, Any], steps: Sequence[Step]) -> Mapping[str,
         spec, template = specs[step.name]
         masked = [name for name, value in spec.env.items() if value == MASK]
         shape = spec.model_dump_json(exclude=_PROGRAM) + repr(masked)
-        async with _named(step):
-            if shape not in checked:
+        if shape not in checked:
+            with _named(step):
                 checked[shape] = await _checked(call, spec)
         job = {name: getattr(checked[shape], name) for name in _OF_JOB}
         specs[step.name] = spec.model_copy(update=job), template
@@ -207,8 +207,8 @@ async def _checked(call: Call[Any, Any], spec: SessionSpec) -> SessionSpec:
     return spec
 
 
-@asynccontextmanager
-async def _named(step: Step) -> AsyncIterator[None]:
+@contextmanager
+def _named(step: Step) -> Iterator[None]:
     """Errors name the step."""
     try:
         yield
@@ -228,7 +228,10 @@ def _state(row: StepRow) -> StepState:
 
 
 async def _view(call: Call[Any, Any], found: StoredPipeline) -> PipelineView:
-    rows = await call.deps.store.pipelines.steps(found.id)
+    return _shown(call, found, await call.deps.store.pipelines.steps(found.id))
+
+
+def _shown(call: Call[Any, Any], found: StoredPipeline, rows: Sequence[StepRow]) -> PipelineView:
     after = {step.name: step.after for step in found.spec.steps}
     controls = call.scope.controls(found.owner, found.project)
     steps = [

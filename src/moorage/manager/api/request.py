@@ -20,8 +20,8 @@ _ETAG = re.compile(r'(?:W/)?"(\d{1,9})"')
 M = TypeVar("M", bound=BaseModel)
 
 
-async def read_body(request: web.Request, model: type[M], deps: ApiServices) -> M:
-    """The JSON body, validated as ``model``.
+async def read_body(request: web.Request, model: type[M], deps: ApiServices, max_bytes: int) -> M:
+    """The JSON body of at most ``max_bytes``, validated as ``model``.
 
     Raises ``UnsupportedMediaType``, ``BodyTooLarge``, ``MalformedBody``, ``RequestTimeout`` or
     ``InvalidFields``. After the
@@ -34,7 +34,7 @@ async def read_body(request: web.Request, model: type[M], deps: ApiServices) -> 
             f"the body must be JSON in UTF-8; its Content-Type is {given!r}",
             next_step="send 'Content-Type: application/json'",
         )
-    raw = await _read(request, deps)
+    raw = await _read(request, deps, max_bytes)
     if not raw.strip():
         raise MalformedBody("the body is empty", next_step=f"send a {model.__name__} as a JSON object")
     try:
@@ -49,8 +49,8 @@ async def read_body(request: web.Request, model: type[M], deps: ApiServices) -> 
         raise invalid_fields(error, model, "body") from None
 
 
-async def _read(request: web.Request, deps: ApiServices) -> bytes:
-    body, limit = bytearray(), deps.max_body_bytes
+async def _read(request: web.Request, deps: ApiServices, limit: int) -> bytes:
+    body = bytearray()
     if not is_within_limit(request, limit):
         raise _too_large(limit)
     try:

@@ -92,8 +92,9 @@ class Route:
     JSON. ``access``: who may call it. ``needs``: the scope that a key with scopes must have. ``location``:
     template of the created resource's path, filled with the fields of the response. ``idempotent``: accepts
     an Idempotency-Key. ``versioned``: accepts If-Match. ``dry_run``: the response model of
-    ``?dry_run=true``, which is sent with 200. ``also``: statuses of its errors beside those of every route of
-    its kind.
+    ``?dry_run=true``, which is sent with 200. ``max_body_bytes``: bodies up to this size are read even where
+    ``manager.max_body_bytes`` is smaller. ``also``: statuses of its errors beside those of every route of its
+    kind.
     """
 
     method: str
@@ -110,6 +111,7 @@ class Route:
     idempotent: bool
     versioned: bool
     dry_run: type[BaseModel] | None
+    max_body_bytes: int
     also: tuple[int, ...]
     tag: str
 
@@ -130,6 +132,7 @@ def route(
     idempotent: bool = False,
     versioned: bool = False,
     dry_run: type[BaseModel] | None = None,
+    max_body_bytes: int = 0,
     also: tuple[int, ...] = (),
 ) -> Route:
     """A row of the table. A test compares its models with the handler's signature."""
@@ -150,6 +153,7 @@ def route(
         idempotent,
         versioned,
         dry_run,
+        max_body_bytes,
         also,
         tag,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import asyncpg
@@ -26,10 +26,25 @@ from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.schema import ID, TIME
 from moorage.manager.store.sessions import SessionStore
-from moorage.manager.workloads.pipeline_steps import Count, NewStep, OnceOnly, StepRow, StoredPipeline
+from moorage.manager.workloads.pipeline_steps import (
+    Count,
+    NewStep,
+    OnceOnly,
+    PipelineState,
+    StepRow,
+    StoredPipeline,
+)
 
 _COLUMNS = {"id": ID, "name": Text(), "project": Text(), "owner": Text(), "created_at": TIME}
 _LISTING = Listing(SQL["pipeline_list"], _COLUMNS, ("name", "created_at"), ("id",), "-created_at")
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """``created_at``: of a new pipeline."""
+
+    sessions: Sequence[NewSession]
+    created_at: Any
 
 
 class PipelineStore:
@@ -46,18 +61,32 @@ class PipelineStore:
         steps: Sequence[NewStep],
         *,
         once: OnceOnly | None = None,
-    ) -> str:
-        """Its id. ``once``: if an earlier request has used its key, the id of what that one created.
+    ) -> PipelineState:
+        """What was created, without reading it back. ``once``: if an earlier request has used its key, what
+        that one created.
 
         Raises as ``add_runs``, and ``Conflict`` for a key that was used with another request."""
         pipeline_id = self._clock.new_id()
         try:
-            await self._write(scope, pipeline_id, pipeline, steps, {}, once)
+            made = await self._write(scope, pipeline_id, pipeline, steps, {}, once)
         except Conflict:  # perhaps a request at the same moment used the key
             if once is None or (before := await self.created_under(once)) is None:
                 raise
-            return before
-        return pipeline_id
+            return PipelineState(await self.get(scope, before), await self.steps(before))
+        assert made is not None  # nothing is kept that could be stale
+        owner = scope.owner
+        return PipelineState(
+            StoredPipeline(
+                pipeline_id,
+                pipeline.name,
+                owner.project,
+                owner.user,
+                made.created_at,
+                scope.actor,
+                pipeline,
+            ),
+            [_first_run(one, session) for one, session in zip(steps, made.sessions, strict=True)],
+        )
 
     async def created_under(self, once: OnceOnly) -> str | None:
         """Id of the pipeline that an earlier request under this key has created. Raises ``Conflict`` if the
@@ -83,7 +112,8 @@ class PipelineStore:
 
         Raises ``NotFound`` for an unknown group, ``Conflict`` for a type that the group does not allow or
         another retry at this moment, and ``QuotaExceeded``."""
-        return await self._write(scope, before.id, before.spec, steps, known, pending=pending)
+        made = await self._write(scope, before.id, before.spec, steps, known, pending=pending)
+        return made is not None
 
     async def _write(
         self,
@@ -94,7 +124,7 @@ class PipelineStore:
         known: Mapping[int, str],
         once: OnceOnly | None = None,
         pending: Collection[str] = (),
-    ) -> bool:
+    ) -> _Written | None:
         new = [self._new(scope, one) for one in steps]
         if once is not None:
             new[0] = replace(new[0], idempotency_key=once.key, request_digest=once.digest)
@@ -134,13 +164,13 @@ class PipelineStore:
                 next_step=f"`moorage pipelines describe {pipeline.name}` shows what runs",
             ) from None
         if row["problem"] == "stale":
-            return False
+            return None
         if row["problem"] is not None:
             raise _refused(steps, row)
         changed = [SessionId(one) for one in row["changed"]]
         self._notifier.notify_sessions(changed)
         self._notifier.notify_pending([*changed, *(SessionId(made.id) for made in new)])
-        return True
+        return _Written(new, row["created_at"])
 
     def _new(self, scope: Scope, one: NewStep) -> NewSession:
         made = self._sessions.new(scope, one.spec, None, None)
@@ -214,6 +244,21 @@ def _step(row: Any) -> StepRow:
         row["reason"],
         row["detail"],
         row["progress"] and ProgressView(**row["progress"]),
+    )
+
+
+def _first_run(one: NewStep, made: NewSession) -> StepRow:
+    return StepRow(
+        one.step,
+        one.index,
+        one.run,
+        one.position,
+        SessionId(made.id),
+        made.name,
+        Status.PENDING,
+        Result.UNDEFINED,
+        "",
+        "",
     )
 
 

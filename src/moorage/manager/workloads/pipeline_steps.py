@@ -72,5 +72,13 @@ class StepRow:
     progress: ProgressView | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PipelineState:
+    """A pipeline, and its steps in the order of their positions."""
+
+    pipeline: StoredPipeline
+    steps: Sequence[StepRow]
+
+
 # Status, result, reason, and the number of such steps.
 Count = tuple[Status, Result, str, int]

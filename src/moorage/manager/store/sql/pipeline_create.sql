@@ -47,7 +47,7 @@ WITH input AS (
 ), pipeline AS (
     INSERT INTO pipelines (id, name, project, owner, spec, created_by)
     SELECT $30::uuid, $31::text, i.project, i.owner, $32::text::jsonb, i.created_by FROM input i
-    WHERE i.n = 1 AND NOT EXISTS (SELECT FROM refused) ON CONFLICT (id) DO NOTHING
+    WHERE i.n = 1 AND NOT EXISTS (SELECT FROM refused) ON CONFLICT (id) DO NOTHING RETURNING created_at
 ), created AS (
     INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots, endpoint_id,
                           created_by, deadline_at, owner, project, starts_at, dependencies, isolated, template, user_labels)
@@ -99,5 +99,6 @@ WITH input AS (
     INSERT INTO pipeline_steps (pipeline_id, step, index, run, position, session_id)
     SELECT $30::uuid, i.step, i.index, i.run, i.position, i.id FROM input i WHERE NOT EXISTS (SELECT FROM refused)
 )
-SELECT r.n, r.problem, r.scope, r.name, r.allowed, r.there, ARRAY(SELECT id FROM changed) AS changed
+SELECT r.n, r.problem, r.scope, r.name, r.allowed, r.there, ARRAY(SELECT id FROM changed) AS changed,
+       (SELECT created_at FROM pipeline) AS created_at
 FROM (SELECT true) one LEFT JOIN (SELECT * FROM refused ORDER BY n LIMIT 1) r ON true
