@@ -98,6 +98,12 @@ class Cli:
         options = {name: self._given.get(name) for name in ("url", "key_file", "openai_url", "ca_file")}
         return find_connection(os.environ, **options)
 
+    def connection_flags(self) -> list[str]:
+        """The shared options of the connection that were given, for another process of the command line."""
+        names = ("url", "key_file", "openai_url", "ca_file")
+        given = [(name, self._given[name]) for name in names if self._given.get(name)]
+        return [part for name, value in given for part in (f"--{name.replace('_', '-')}", str(value))]
+
     def run(self, work: Callable[[Client], Coroutine[Any, Any, T]], *, workloads_only: bool = False) -> T:
         """Run ``work`` with a connected client to its end.
 

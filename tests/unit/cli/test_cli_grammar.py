@@ -18,7 +18,7 @@ from moorage.cli import app
 ROOT_VERBS = {
     "apply", "audit", "bench", "chat", "cp", "demo", "describe", "doctor", "exec", "extend", "label", "logs",
     "open", "plan",
-    "port-forward", "ps", "run", "scale", "serve", "simulate", "start", "stop", "top", "up",
+    "port-forward", "ps", "run", "scale", "serve", "simulate", "ssh", "start", "stop", "top", "up",
     "usage", "version", "why",
 }  # fmt: skip
 # Daemons, and what sets them up on their node.

@@ -93,6 +93,10 @@ COMMANDS = {
     ),
     "serve": ("Serve a model behind one stable OpenAI-compatible address.", "moorage.cli.commands.serve"),
     "sessions": ("Sessions.", "moorage.cli.commands.list"),
+    "ssh": (
+        "Open a shell in a running session with OpenSSH, or run a command in it.",
+        "moorage.cli.commands.ssh",
+    ),
     "start": ("Start an interactive session, which runs until it is stopped.", "moorage.cli.commands.start"),
     "stop": (
         "Stop sessions, and delete endpoints with all their replicas.",

@@ -1,0 +1,130 @@
+"""OpenSSH's own programs with a session: shells, commands, files, and a session that refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .harness import Platform
+
+SMALL = ("--resources", "cpu=0.1", "--resources", "mem=256MiB")
+BIG = 8 * 1024 * 1024
+needs_openssh = pytest.mark.skipif(shutil.which("ssh") is None, reason="needs OpenSSH's client")
+needs_sftp_server = pytest.mark.skipif(
+    not Path("/usr/lib/openssh/sftp-server").exists(), reason="needs openssh-sftp-server"
+)
+needs_rsync = pytest.mark.skipif(shutil.which("rsync") is None, reason="needs rsync")
+
+
+def options() -> list[str]:
+    proxy = shlex.join([sys.executable, "-m", "moorage", "ssh", "--stdio"]) + " %n"
+    return [
+        *("-o", f"ProxyCommand={proxy}", "-o", "StrictHostKeyChecking=no", "-o", "LogLevel=ERROR"),
+        *("-o", "UserKnownHostsFile=/dev/null", "-o", "BatchMode=yes"),
+    ]
+
+
+def openssh(
+    platform: Platform, *arguments: str | Path, stdin: bytes = b""
+) -> subprocess.CompletedProcess[bytes]:
+    command = [str(part) for part in arguments]
+    return subprocess.run(
+        [command[0], *options(), *command[1:]] if command[0] != "rsync" else command,
+        env=platform.env,
+        input=stdin,
+        capture_output=True,
+        timeout=90,
+        check=False,
+    )
+
+
+async def started(platform: Platform, name: str) -> None:
+    await platform.wait_until_ready()
+    done = await asyncio.to_thread(platform.run, "start", "--name", name, *SMALL)
+    assert done.returncode == 0, done.stderr
+
+
+@needs_openssh
+@pytest.mark.timeout(240)
+async def test_openssh_runs_commands_in_a_session(one_node: Platform) -> None:
+    await started(one_node, "dev")
+    outcome = await asyncio.to_thread(openssh, one_node, "ssh", "dev", "echo out; echo err >&2; exit 7")
+    assert (outcome.returncode, outcome.stdout, outcome.stderr) == (7, b"out\n", b"err\n")
+    # What remote editors do: a bootstrap over standard input, without a terminal.
+    outcome = await asyncio.to_thread(
+        openssh, one_node, "ssh", "-T", "dev", "sh -s", stdin=b"cat <<X\nhi\nX\n"
+    )
+    assert (outcome.returncode, outcome.stdout) == (0, b"hi\n")
+    outcome = await asyncio.to_thread(openssh, one_node, "ssh", "-T", "dev", stdin=b"echo $0; exit 3\n")
+    assert outcome.returncode == 3
+    data = os.urandom(BIG)
+    outcome = await asyncio.to_thread(openssh, one_node, "ssh", "dev", "cat", stdin=data)
+    assert outcome.returncode == 0, outcome.stderr
+    assert hashlib.sha256(outcome.stdout).digest() == hashlib.sha256(data).digest()
+    outcome = await asyncio.to_thread(openssh, one_node, "ssh", "-tt", "dev", "tty && stty size")
+    assert outcome.stdout.startswith(b"/dev/pts/"), outcome
+    own = await asyncio.to_thread(one_node.run, "ssh", "dev", "--", "echo", "$((6 * 7))")
+    assert (own.returncode, own.stdout) == (0, "42\n"), own.stderr
+
+
+@needs_openssh
+@pytest.mark.timeout(180)
+async def test_openssh_is_told_why_a_session_refuses(one_node: Platform) -> None:
+    await one_node.wait_until_ready()
+    outcome = await asyncio.to_thread(openssh, one_node, "ssh", "absent", "true")
+    assert outcome.returncode == 255
+    assert b"absent" in outcome.stderr
+    assert b"Traceback" not in outcome.stderr
+    garbage = await asyncio.to_thread(
+        one_node.run, "ssh", "--stdio", "absent", stdin="GET / HTTP/1.1\r\n\r\n"
+    )
+    assert "Traceback" not in garbage.stderr
+    refused = await asyncio.to_thread(one_node.run, "ssh", "--stdio", "absent", "--", "true")
+    assert (refused.returncode, "takes no command" in refused.stderr) == (2, True), refused
+
+
+@needs_openssh
+@needs_sftp_server
+@pytest.mark.timeout(240)
+async def test_sftp_and_scp_copy_files(one_node: Platform, tmp_path: Path) -> None:
+    await started(one_node, "files")
+    source, back = tmp_path / "a b\n.bin", tmp_path / "back"
+    source.write_bytes(os.urandom(BIG))
+    folder = (await asyncio.to_thread(openssh, one_node, "ssh", "files", "pwd")).stdout.decode().strip()
+    batch = b"-mkdir in\nls -l\npwd\n"
+    listed = await asyncio.to_thread(openssh, one_node, "sftp", "-b", "-", "files", stdin=batch)
+    assert listed.returncode == 0, listed.stderr
+    assert f"Remote working directory: {folder}".encode() in listed.stdout
+    put = await asyncio.to_thread(openssh, one_node, "scp", source, "files:in/copy.bin")
+    assert put.returncode == 0, put.stderr
+    got = await asyncio.to_thread(openssh, one_node, "scp", "files:in/copy.bin", back)
+    assert got.returncode == 0, got.stderr
+    assert back.read_bytes() == source.read_bytes()
+    missing = await asyncio.to_thread(openssh, one_node, "scp", "files:in/absent", back)
+    assert missing.returncode != 0
+
+
+@needs_openssh
+@needs_rsync
+@pytest.mark.timeout(240)
+async def test_rsync_copies_a_tree(one_node: Platform, tmp_path: Path) -> None:
+    await started(one_node, "copy")
+    tree, back = tmp_path / "tree", tmp_path / "back"
+    (tree / "deep").mkdir(parents=True)
+    for number in range(50):
+        (tree / "deep" / f"file {number}").write_bytes(os.urandom(10_000))
+    shell = shlex.join(["ssh", *options()])
+    there = await asyncio.to_thread(openssh, one_node, "rsync", "-a", "-e", shell, f"{tree}/", "copy:tree/")
+    assert there.returncode == 0, there.stderr
+    again = await asyncio.to_thread(openssh, one_node, "rsync", "-a", "-e", shell, "copy:tree/", f"{back}/")
+    assert again.returncode == 0, again.stderr
+    for file in (tree / "deep").iterdir():
+        assert (back / "deep" / file.name).read_bytes() == file.read_bytes()
