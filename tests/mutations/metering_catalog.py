@@ -11,6 +11,7 @@ METER = ("tests/unit/proxy/test_token_meter.py",)
 RECORDS = ("tests/store/test_usage_records.py",)
 BUDGETS = ("tests/store/test_budgets.py",)
 CHARGES = ("tests/store/test_ledger.py",)
+ARITHMETIC = ("tests/store/test_ledger_arithmetic.py",)
 SPOOL = ("tests/wire/test_proxy_link.py", "tests/unit/proxy/test_report_stream.py")
 
 MUTATIONS = (
@@ -141,6 +142,13 @@ MUTATIONS = (
         "and key.exhausted_until > self._unix_now()",
         "",
         ("tests/unit/proxy/test_request_limiter.py",),
+    ),
+    Mutation(
+        "records that are rolled up later replace those of their month",
+        "manager/store/sql/ledger_roll_up.sql",
+        "amount = m.amount + excluded.amount",
+        "amount = excluded.amount",
+        ARITHMETIC,
     ),
     Mutation(
         "a proxy warns of a budget whose period has ended",
