@@ -144,6 +144,13 @@ MUTATIONS = (
         ("tests/unit/proxy/test_request_limiter.py",),
     ),
     Mutation(
+        "a time has what was used after it",
+        "manager/store/sql/usage_records_page.sql",
+        "least(c.ended_at, $3, q.until,",
+        "least(c.ended_at, q.until,",
+        ARITHMETIC,
+    ),
+    Mutation(
         "records that are rolled up later replace those of their month",
         "manager/store/sql/ledger_roll_up.sql",
         "amount = m.amount + excluded.amount",

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 import asyncpg
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from moorage.manager.store.queries import SQL
@@ -127,10 +127,11 @@ async def check(dsn: str, records: Sequence[Record], window: tuple[int, int], ba
 @settings(
     max_examples=40,
     deadline=None,
-    phases=[Phase.reuse, Phase.generate],
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-@given(RECORDS, WINDOWS, st.integers(1, 4))
+@given(records=RECORDS, window=WINDOWS, batch=st.integers(1, 4))
+@example(records=[Record("vision", "gpu", 1, 0, 4 * 86_400)], window=(1, 2), batch=4)
 def test_parts_of_the_ledger_add_up(
     migrated_database: str, records: list[Record], window: tuple[int, int], batch: int
 ) -> None:
