@@ -59,7 +59,7 @@ UNITS := $(LONGEST) $(filter-out $(LONGEST) %/__pycache__,$(patsubst %/,%,$(wild
 CHECKS := check-types $(addprefix check-,$(UNITS)) check-contracts check-style
 PLATFORMS := tests/e2e
 SERIAL := tests/faults
-ANYWHERE := -m "not isolation and not docker and not vllm and not gpu and not browser and not hpc and not monitoring and not cluster"
+ANYWHERE := -m "not isolation and not docker and not vllm and not gpu and not browser and not hpc and not monitoring and not cluster and not celery"
 
 # Its parts run side by side; each prints its output when it ends. Tests wait for timeouts of the product: one job more
 # than there are cores uses that time.
@@ -166,6 +166,11 @@ test-gpu: $(STAMP) ## Agents with a real NVIDIA GPU: inventory, health, memory, 
 test-cluster: $(STAMP) ## A manager's store behind Debian's PgBouncer, which it installs (needs root)
 	@if why=$$($(BIN)/python -m tests.cluster.prepare); then exec $(PYTEST) -m cluster tests/cluster; \
 	else printf '%s\n' "" "*** THE TESTS WITH PGBOUNCER DID NOT RUN: $$why" "" >&2; fi
+
+.PHONY: test-celery
+test-celery: $(STAMP) ## The runtime celery, with Debian's Redis, which it installs (needs root)
+	@if why=$$($(BIN)/python -m tests.celery.prepare); then exec $(PYTEST) -n 2 -m celery tests/celery; \
+	else printf '%s\n' "" "*** THE TESTS WITH CELERY DID NOT RUN: $$why" "" >&2; fi
 
 .PHONY: test-monitoring
 test-monitoring: $(STAMP) ## Dashboards and alert rules, with Debian's Prometheus, which it installs (needs root)

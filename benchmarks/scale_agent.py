@@ -74,7 +74,7 @@ class Agent:
                 runtimes={"fake": runtime},
                 node=NodeInfo(),
                 host="127.0.0.1",
-                work_dir=lambda kernel_id: state / kernel_id,
+                process_dir=lambda kernel_id: state / kernel_id,
                 workspaces=Workspaces(state),
                 leases=leases,
             ),

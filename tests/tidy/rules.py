@@ -27,14 +27,8 @@ CANONICAL_HOSTS = {"pypi.org", "files.pythonhosted.org"}
 
 # (file, function) that may catch every exception, and why.
 CATCH_ALL = {
-    (
-        "src/moorage/common/aio/supervisor.py",
-        "_supervise",
-    ): "the supervisor: a failure is counted and logged, and the task is restarted",
-    (
-        "src/moorage/manager/store/batch_writer.py",
-        "_flush",
-    ): "whatever fails, every caller gets a result or an exception",
+    ("src/moorage/common/aio/supervisor.py", "_supervise"): "a failure is logged, and the task is restarted",
+    ("src/moorage/manager/store/batch_writer.py", "_flush"): "every caller gets a result or an exception",
     (
         "src/moorage/manager/scheduling/placement/selector_plugin.py",
         "select_agent",
@@ -51,11 +45,16 @@ CATCH_ALL = {
         ("src/moorage/agent/devices/plugins.py", name): "a vendor's failure affects only its own devices"
         for name in ("_call", "installed_vendors")
     },
+    **{
+        (f"src/moorage/agent/runtimes/celery/{file}.py", name): "parts of Celery raise what they like"
+        for file, name in (("task_runner", "check"), ("task_runner", "_submit"), ("task_runner", "_seen"))
+    },
     ("src/moorage/manager/api/app.py", "middleware"): "the manager's HTTP middleware: a bug is a 500",
     ("src/moorage/proxy/planes/simple/plane.py", "_handle"): "the proxy's HTTP middleware: a bug is a 500",
 }
 # Files that may read the system clock.
 OWN_CLOCK = {
+    "src/moorage/agent/runtimes/celery/task_runner.py",  # runs without Moorage
     "src/moorage/common/aio/clock.py",
     "src/moorage/agent/runtimes/batch/launcher.py",  # a program of its own, which imports nothing of ours
 }

@@ -219,7 +219,7 @@ class Agent:
             runtimes=self._runtimes.known,
             node=self._node,
             host=settings.address,
-            work_dir=process.work_dir,
+            process_dir=process.work_dir,
             workspaces=Workspaces(self.state),
             leases=leases,
             devices=self._devices if self._device_health else None,

@@ -90,6 +90,9 @@ Runtime = Annotated[
         help="process, or docker: in a container of --image. Default for vLLM: the node's own image."
     ),
 ]
+SessionRuntime = Annotated[
+    str | None, typer.Option("--runtime", help="process, docker, celery or custom:NAME. Default: process.")
+]
 Priority = Annotated[int | None, typer.Option(min=0, max=100, help="Higher starts first. Default: 10.")]
 
 
@@ -143,7 +146,12 @@ def session_fields(
         "ports": [_port(text) for text in given["port"]] if given["port"] else None,
         "user_labels": user_labels(given["label"]),
         **placement_fields(
-            given["arch"], given["agent_label"], given["on"], given["priority"], given["image"]
+            given["arch"],
+            given["agent_label"],
+            given["on"],
+            given["priority"],
+            given["image"],
+            given["runtime"],
         ),
         **own,
     }

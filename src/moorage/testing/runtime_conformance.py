@@ -26,6 +26,9 @@ from moorage.common.model.errors import InvalidInput, NotFound
 from moorage.common.model.runtimes import is_custom, traits_of
 from moorage.common.model.status import ObservedState as S
 
+# Patience with a runtime whose kernels take seconds to start on a busy machine.
+TIMEOUT_S = 30.0
+
 
 class RuntimeHarness(Protocol):
     """A node. Each ``runtime()`` stands for an agent before or after a restart."""
@@ -54,14 +57,14 @@ async def used(harness: RuntimeHarness) -> AsyncIterator[None]:
     await harness.close()
 
 
-async def until(runtime: Runtime, handle: Handle, *states: S, timeout_s: float = 10) -> None:
+async def until(runtime: Runtime, handle: Handle, *states: S, timeout_s: float = TIMEOUT_S) -> None:
     """Like the agent: observe, then wait for a reason to observe again."""
     async with asyncio.timeout(timeout_s):
         while (observation := await runtime.observe(handle)).state not in states:
             await runtime.wait(handle, observation.state)
 
 
-async def eventually(condition: Callable[[], Awaitable[bool]], timeout_s: float = 10) -> None:
+async def eventually(condition: Callable[[], Awaitable[bool]], timeout_s: float = TIMEOUT_S) -> None:
     async with asyncio.timeout(timeout_s):
         while not await condition():
             await asyncio.sleep(0.02)

@@ -102,7 +102,7 @@ class Node:
                 runtimes={"fake": self.runtime},
                 node=NodeInfo(),
                 host="127.0.0.1",
-                work_dir=lambda kernel_id: state / kernel_id,
+                process_dir=lambda kernel_id: state / kernel_id,
                 workspaces=Workspaces(state),
                 leases=KernelLeases(state, CLOCK),
             ),

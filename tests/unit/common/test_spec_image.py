@@ -35,7 +35,7 @@ def test_image_references_are_accepted(image: str) -> None:
         ({"runtime": "docker", "image": ""}, "image"),
         (
             {"runtime": "podman", "image": "python"},
-            "'process', 'docker', 'slurm', 'heappe', 'fake' or 'custom:NAME'",
+            "'process', 'docker', 'slurm', 'heappe', 'celery', 'fake' or 'custom:NAME'",
         ),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from moorage.agent.devices import DeviceManager, MemoryReleaseCheck
 from moorage.agent.engines import NodeInfo, needs_port
@@ -21,12 +22,19 @@ from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.runtimes import RUNTIMES
 
 
+@runtime_checkable
+class WithWorkDir(Protocol):
+    """Runtime that keeps the working directories of its kernels itself, on this node."""
+
+    def work_dir(self, kernel_id: KernelId) -> Path: ...
+
+
 @dataclass(frozen=True, slots=True)
 class AgentContext:
-    """``host``: the address that kernels listen on, unless they have one of their own. ``work_dir``
-    returns a kernel's HOME. ``devices`` and ``memory_release`` are None where devices are simulated.
-    ``offered``: the runtimes that new kernels may use. ``isolates``: whether a process runs under a uid of
-    its own, by ``KernelSpec.isolated``."""
+    """``host``: the address that kernels listen on, unless they have one of their own. ``process_dir``
+    returns the HOME of a kernel whose runtime keeps none. ``devices`` and ``memory_release`` are None where
+    devices are simulated. ``offered``: the runtimes that new kernels may use. ``isolates``: whether a process
+    runs under a uid of its own, by ``KernelSpec.isolated``."""
 
     clock: Clock
     checkpoint: Checkpoint
@@ -35,13 +43,19 @@ class AgentContext:
     runtimes: dict[str, Runtime]
     node: NodeInfo
     host: str
-    work_dir: Callable[[KernelId], Path]
+    process_dir: Callable[[KernelId], Path]
     workspaces: Workspaces
     leases: KernelLeases
     devices: DeviceManager | None = None
     memory_release: MemoryReleaseCheck | None = None
     offered: frozenset[str] = frozenset(RUNTIMES)
     isolates: Callable[[bool], bool] = lambda isolated: False
+
+    def work_dir(self, spec: KernelSpec) -> Path:
+        """HOME of a kernel."""
+        runtime = self.runtimes.get(spec.runtime)
+        keeper = runtime.work_dir if isinstance(runtime, WithWorkDir) else self.process_dir
+        return keeper(spec.kernel_id)
 
     def capabilities(self, spec: KernelSpec) -> Capabilities:
         """Those of its runtime. A runtime that this agent lacks has the default ones: its kernels wait for
@@ -58,7 +72,7 @@ class AgentContext:
         capabilities = self.capabilities(spec)
         if capabilities.contained:
             return self.workspaces.progress(spec)
-        return self.work_dir(spec.kernel_id) if capabilities.node_processes else None
+        return self.work_dir(spec) if capabilities.node_processes else None
 
     def has_own_user(self, spec: KernelSpec) -> bool:
         return self.capabilities(spec).node_processes and self.isolates(spec.isolated)

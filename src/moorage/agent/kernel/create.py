@@ -181,7 +181,7 @@ async def wait_for_device_memory(
 
 async def create_directories(context: AgentContext, spec: KernelSpec) -> None:
     """Its workspace, and for a container the directory of its progress."""
-    work_dir, contained = context.work_dir(spec.kernel_id), context.is_contained(spec)
+    work_dir, contained = context.work_dir(spec), context.is_contained(spec)
     if context.is_simulated(spec) or not (spec.workspace or contained):
         return
     try:
@@ -261,7 +261,7 @@ def _launch_context(context: AgentContext, spec: KernelSpec) -> LaunchContext:
         contained=capabilities.contained,
         host=context.host,
         node=context.node,
-        work_dir=str(context.work_dir(spec.kernel_id)),
+        work_dir=str(context.work_dir(spec)),
         agent_env=os.environ,
         workspace=str(context.workspaces.path(spec, capabilities.contained) or ""),
         own_user=context.has_own_user(spec),

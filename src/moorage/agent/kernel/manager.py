@@ -213,7 +213,7 @@ class KernelManager:
         contained = runtime.capabilities.contained
         folder = self._context.workspaces.path(spec, contained)
         if folder is None and not contained:
-            folder = self._context.work_dir(kernel_id)
+            folder = self._context.work_dir(spec)
         return LiveKernel(runtime, handle, folder, is_ending)
 
     async def drain(self, reserve_s: float = 10.0) -> None:

@@ -31,6 +31,7 @@ from moorage.cli.session_options import (
     Priority,
     Resources,
     Secrets,
+    SessionRuntime,
     Strict,
     Template,
     Timeout,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from moorage.sdk import Client
 
 _BEFORE_RUNNING = frozenset({Status.PENDING, *STARTING})
+Lifetime = Annotated[float | None, duration_option("How long it may live; after that it is stopped.")]
 IdleTimeout = Annotated[
     float | None,
     duration_option("End it after so long without traffic to its apps and without `moorage exec`."),
@@ -68,14 +70,13 @@ def start(
     secret: Secrets = None,
     port: Ports = None,
     group: Group = None,
-    lifetime: Annotated[
-        float | None, duration_option("How long it may live; after that it is stopped.")
-    ] = None,
+    lifetime: Lifetime = None,
     idle_timeout: IdleTimeout = None,
     cluster: ClusterSize = None,
     cluster_mode: ClusterMode = None,
     on_kernel_loss: OnKernelLoss = None,
     image: Image = None,
+    runtime: SessionRuntime = None,
     arch: Arch = None,
     label: Labels = None,
     agent_label: AgentLabels = None,

@@ -316,6 +316,12 @@ class AgentSettings(SlurmSettings, HeappeSettings, Section):
     vllm_command: str = "vllm"
     """Command that starts vLLM on this node, such as ``/opt/vllm/bin/python -m
     vllm.entrypoints.cli.main``."""
+    celery_app: str = ""
+    """Celery application whose tasks sessions of the runtime celery call, as of ``celery -A``."""
+    celery_workdir: str = ""
+    """Directory of that application, if it is not installed: it is added to the import path."""
+    celery_python: str = ""
+    """Interpreter that has Celery and what the application imports. Empty: that of the agent."""
     stop_kernels_on_exit: bool = False
     """Also stop the kernels at an orderly stop of the agent: batch sessions with ``retries`` are requeued,
     without using a retry. Otherwise kernels run on, and the next start adopts them."""

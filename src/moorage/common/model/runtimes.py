@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
-RuntimeName = Literal["process", "docker", "slurm", "heappe", "fake"]
+RuntimeName = Literal["process", "docker", "slurm", "heappe", "celery", "fake"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,7 @@ RUNTIMES: Mapping[RuntimeName, RuntimeTraits] = MappingProxyType(
             settings="heappe_",
             job_fields=("cluster", "node_type", "project", "template"),
         ),
+        "celery": RuntimeTraits(isolated_as="isolated-celery"),
         "fake": RuntimeTraits(site_jobs=True, simulated=True),
     }
 )

@@ -1,0 +1,1 @@
+"""Runtime ``celery``: sessions that call a task of a Celery application."""

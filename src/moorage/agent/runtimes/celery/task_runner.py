@@ -1,0 +1,263 @@
+"""Program of a kernel of the runtime ``celery``: submits one task, and runs a worker for its queue.
+
+    task_runner.py TASK ARGS KWARGS QUEUE ID      submit the task, and end with it
+    task_runner.py --check                        print the brokers of the application as JSON
+
+It needs Celery and the application (``MOORAGE_CELERY_APP``), and nothing of Moorage: the application may have
+an environment of its own.
+
+The queue is the task's own, so the task runs once and in this worker, which has the environment of the
+kernel: its devices, too. Of the state of the task there are two sources. The result back end has it for
+everybody; the worker notes the start and the end of the task in files, which say how it ended also when the
+broker and the back end are gone, or when the result was forgotten. No result is waited for without end: a
+worker that has ended, or that has ended the task, is given a moment until the back end has the result.
+
+The output is that of the task, its result if it has one, and the cause of a failure. ``worker.log`` has the
+log of the worker. Exit status: 0 of a success; that of a task that exits its process; 1 of a failure. A
+stopped task ends the program by SIGTERM.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import os
+import re
+import signal
+import sys
+import time
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any, NoReturn
+
+_POLL_S = 0.1
+_REVOKE_S = 0.5  # between two revokes: workers keep them in memory only
+_RESULT_S = 5.0  # for the back end, once the worker says that the task has ended
+_STARTED, _ENDED = ".celery-started", ".celery-ended"
+_EXIT = re.compile(r"exitcode (\d+)")
+_FINAL = ("SUCCESS", "FAILURE", "REVOKED")
+# Progress of the task, as ``update_state`` has it by convention, and as ``MOORAGE_PROGRESS`` takes it.
+_PROGRESS = {"current": "step", "total": "of", "fraction": "fraction", "message": "message"}
+
+
+def load_app() -> Any:
+    sys.path.insert(0, os.environ.get("MOORAGE_CELERY_WORKDIR") or os.getcwd())
+    return importlib.import_module("celery.app.utils").find_app(os.environ["MOORAGE_CELERY_APP"])
+
+
+def check() -> int:
+    """Print the brokers of the application, and return the exit status."""
+    try:
+        app = load_app()
+        if app.conf.result_backend is None:
+            raise ValueError("the application has no result_backend")
+        with app.connection_for_write() as connection:
+            known = [connection.clone(hostname=url) for url in connection.alt if "://" in url] or [connection]
+            brokers = [(one.hostname, one.port or one.transport.default_port) for one in known]
+    except Exception as error:  # noqa: BLE001  an application may raise anything
+        print("".join(traceback.format_exception_only(error)).strip(), file=sys.stderr)
+        return 1
+    print(json.dumps({"brokers": brokers}))
+    return 0
+
+
+def work(app: Any, queue: str, task_id: str) -> NoReturn:
+    """Be the worker. It notes the start and the end of the task in the working directory."""
+    signals = importlib.import_module("celery.signals")
+    app.conf.update(task_track_started=True, worker_redirect_stdouts=False)
+
+    def started(**_: Any) -> None:
+        _note(_STARTED, {})
+
+    def ended(state: str = "", retval: Any = None, **_: Any) -> None:
+        if state in _FINAL:
+            _note(_ENDED, {"state": state, "result": retval})
+
+    signals.task_prerun.connect(started, weak=False)
+    signals.task_postrun.connect(ended, weak=False)
+    warnings.simplefilter("ignore")  # of a worker whose user is root
+    app.worker_main([
+        "--quiet", "worker", "--pool=prefork", "--concurrency=1", "--prefetch-multiplier=1",
+        f"--queues={queue}", f"--hostname={task_id}@%h", "--without-gossip", "--without-mingle",
+        "--loglevel=INFO", "--logfile=worker.log",
+    ])  # fmt: skip
+    sys.exit(0)
+
+
+def _note(name: str, value: dict[str, Any]) -> None:
+    partial = Path(f"{name}.{os.getpid()}")
+    partial.write_text(json.dumps(value, default=repr))
+    partial.rename(name)
+
+
+def _noted(name: str) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads(Path(name).read_text())
+    except (OSError, ValueError):
+        return None
+    return found
+
+
+class Worker:
+    """A fork of this process, which has already imported Celery and the application.
+
+    It has a process group of its own: a worker that is told to stop waits for its task, and no longer hears
+    of revokes.
+    """
+
+    def __init__(self, app: Any, queue: str, task_id: str) -> None:
+        self.status: int | None = None
+        self._pid = os.fork()
+        if self._pid == 0:
+            os.setpgid(0, 0)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            try:
+                work(app, queue, task_id)
+            finally:
+                os._exit(1)
+
+    def has_ended(self) -> bool:
+        if self.status is None:
+            pid, status = os.waitpid(self._pid, os.WNOHANG)
+            self.status = os.waitstatus_to_exitcode(status) if pid else None
+        return self.status is not None
+
+    def end(self) -> None:
+        """Kill it and its pool. Its only task has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._pid, signal.SIGKILL)
+        if self.status is None:
+            os.waitpid(self._pid, 0)
+
+
+class Runner:
+    def __init__(self, name: str, args: str, kwargs: str, queue: str, task_id: str) -> None:
+        self._name, self._args, self._kwargs = name, json.loads(args), json.loads(kwargs)
+        self._queue, self._id = queue, task_id
+        self._app = load_app()
+        self._stopped = False
+        self._revoked_at = 0.0
+        self._progress: Any = None
+
+    def run(self) -> int:
+        signal.signal(signal.SIGTERM, self._on_stop)
+        state, result = "REVOKED", None
+        self._submit()
+        if not self._stopped:
+            worker = Worker(self._app, self._queue, self._id)
+            try:
+                while (found := self._follow(worker)) is None:
+                    self._submit()  # the worker may have taken the task from the queue
+                    worker = Worker(self._app, self._queue, self._id)
+                state, result = found
+            finally:
+                worker.end()
+        self._delete_queue()
+        return self._finish(state, result)
+
+    def _on_stop(self, *_: object) -> None:
+        self._stopped = True
+
+    def _submit(self) -> None:
+        """Until the queue has the task. A submission in doubt is looked up, not repeated blindly."""
+        pause_s = 0.5
+        while not self._stopped:
+            try:
+                # Connections of its own: those of Celery's pool would be shared with the worker, a fork.
+                with self._app.connection_for_write() as connection:
+                    if not self._is_queued(connection):
+                        self._app.send_task(
+                            self._name, self._args, self._kwargs,
+                            task_id=self._id, queue=self._queue, retry=False, connection=connection,
+                        )  # fmt: skip
+            except Exception as error:  # noqa: BLE001  a transport may raise anything
+                print(f"the broker does not take the task: {error!r}", file=sys.stderr, flush=True)
+                time.sleep(pause_s)
+                pause_s = min(10.0, pause_s * 2)
+            else:
+                break
+
+    def _is_queued(self, connection: Any) -> bool:
+        with connection.channel() as channel:
+            try:
+                return bool(channel.queue_declare(queue=self._queue, passive=True).message_count)
+            except connection.channel_errors:
+                return False  # there is no such queue yet
+
+    def _follow(self, worker: Worker) -> tuple[str, Any] | None:
+        """The final state and the result. None if the worker has ended before the task began."""
+        ended_at = 0.0
+        while True:
+            state, result = self._seen()
+            if state in _FINAL:
+                return state, result
+            lost, noted = worker.has_ended(), _noted(_ENDED)
+            if lost and noted is None and _noted(_STARTED) is None and not self._stopped:
+                time.sleep(1)
+                return None
+            if lost or noted is not None:
+                ended_at = ended_at or time.monotonic()
+                if time.monotonic() - ended_at > _RESULT_S:
+                    if noted is not None:  # the back end has lost it
+                        return str(noted["state"]), noted["result"]
+                    return "FAILURE", f"the worker ended with status {worker.status}, and the task with it"
+            if self._stopped:
+                self._revoke()
+            time.sleep(_POLL_S)
+
+    def _seen(self) -> tuple[str, Any]:
+        """What the result back end says; "" if it does not answer. PENDING also means: unknown."""
+        try:
+            meta = self._app.backend.get_task_meta(self._id, cache=False)
+        except Exception:  # noqa: BLE001  a back end may raise anything
+            return "", None
+        state, result = str(meta["status"]), meta.get("result")
+        if state not in _FINAL and isinstance(result, dict) and result != self._progress:
+            self._progress = result
+            self._report(result)
+        return state, result
+
+    def _report(self, given: dict[str, Any]) -> None:
+        line = {ours: given[theirs] for theirs, ours in _PROGRESS.items() if theirs in given}
+        file = os.environ.get("MOORAGE_PROGRESS")
+        if line and file:
+            with contextlib.suppress(OSError, TypeError), open(file, "a") as lines:
+                lines.write(json.dumps(line) + "\n")
+
+    def _revoke(self) -> None:
+        if time.monotonic() - self._revoked_at >= _REVOKE_S:
+            self._revoked_at = time.monotonic()
+            # What is left after the grace period is killed by the supervisor.
+            with contextlib.suppress(Exception), self._app.connection_for_write() as connection:
+                self._app.control.revoke(self._id, terminate=True, signal="SIGTERM", connection=connection)
+
+    def _delete_queue(self) -> None:
+        with contextlib.suppress(Exception), self._app.connection_for_write() as connection:
+            queue = self._app.amqp.queues.new_missing(self._queue)(connection.channel())
+            queue.declare()  # a connection deletes the bindings that it knows
+            queue.delete()
+
+    def _finish(self, state: str, result: Any) -> int:
+        """Print the result, forget it at the back end, and return the exit status."""
+        with contextlib.suppress(Exception):
+            self._app.AsyncResult(self._id).forget()
+        if state == "SUCCESS":
+            text = json.dumps(result, default=repr)
+            Path("result.json").write_text(text + "\n")
+            if result is not None:
+                print(f"result: {text}", flush=True)
+            return 0
+        if self._stopped:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGTERM)
+        cause = repr(result) if isinstance(result, BaseException) else str(result)
+        exited = _EXIT.search(cause)
+        if exited is None:
+            print(f"the task ended as {state}: {cause}", file=sys.stderr, flush=True)
+        return int(exited[1]) or 1 if exited else 1
+
+
+if __name__ == "__main__":
+    sys.exit(check() if sys.argv[1:] == ["--check"] else Runner(*sys.argv[1:]).run())
