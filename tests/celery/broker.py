@@ -61,6 +61,19 @@ def flaky(self, marks):
 
 
 @app.task
+def saves(path):
+    def save(*_):
+        time.sleep(2)
+        with open(path, "w") as file:
+            file.write("checkpoint")
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, save)
+    os.write(1, b"on\\n")
+    time.sleep(3600)
+
+
+@app.task
 def wrong():
     raise ValueError("no such layer")
 """

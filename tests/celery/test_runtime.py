@@ -112,6 +112,15 @@ class TestCelery(RuntimeConformance):
         assert len(before) >= 3, "the program, the worker, and the process of its pool"
         await eventually(none_left)
 
+    async def test_stopped_task_has_its_grace_period(self, harness: CeleryHarness, tmp_path: Path) -> None:
+        runtime, saved = harness.runtime(), tmp_path / "saved"
+        await runtime.probe()
+        handle = await runtime.create(harness.task("conform_tasks.saves", "--args", json.dumps([str(saved)])))
+        await eventually(lambda: _logged(runtime, handle, "on\n"))
+        await runtime.stop(handle, 20)
+        code, log = await ended(runtime, handle)
+        assert (code, saved.read_text()) == (-signal.SIGTERM, "checkpoint"), log
+
     async def test_progress_is_passed_on(self, harness: CeleryHarness, tmp_path: Path) -> None:
         runtime, progress, gate = harness.runtime(), tmp_path / "progress", tmp_path / "gate"
         await runtime.probe()

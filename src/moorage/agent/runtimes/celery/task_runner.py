@@ -69,7 +69,7 @@ def work(app: Any, queue: str, task_id: str) -> NoReturn:
     app.conf.update(task_track_started=True, worker_redirect_stdouts=False)
 
     def started(**_: Any) -> None:
-        _note(_STARTED, {})
+        _note(_STARTED, {"pid": os.getpid()})
 
     def ended(state: str = "", retval: Any = None, **_: Any) -> None:
         if state in _FINAL:
@@ -98,6 +98,16 @@ def _noted(name: str) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return found
+
+
+def _is_alive() -> bool:
+    """Whether the process of the task lives. A task is REVOKED at once, and may take its time to end."""
+    started = _noted(_STARTED)
+    try:
+        os.kill(started["pid"] if started else 0, 0)
+    except OSError:
+        return False
+    return started is not None
 
 
 class Worker:
@@ -191,7 +201,7 @@ class Runner:
         ended_at = 0.0
         while True:
             state, result = self._seen()
-            if state in _FINAL:
+            if state in _FINAL and not (self._stopped and _is_alive()):
                 return state, result
             lost, noted = worker.has_ended(), _noted(_ENDED)
             if lost and noted is None and _noted(_STARTED) is None and not self._stopped:
