@@ -59,7 +59,7 @@ UNITS := $(LONGEST) $(filter-out $(LONGEST) %/__pycache__,$(patsubst %/,%,$(wild
 CHECKS := check-types $(addprefix check-,$(UNITS)) check-contracts check-style
 PLATFORMS := tests/e2e
 SERIAL := tests/faults
-ANYWHERE := -m "not isolation and not docker and not vllm and not gpu and not browser and not hpc and not monitoring and not cluster and not celery"
+ANYWHERE := -m "not isolation and not docker and not vllm and not gpu and not browser and not hpc and not monitoring and not celery and not cluster and not ssh"
 
 # Its parts run side by side; each prints its output when it ends. Tests wait for timeouts of the product: one job more
 # than there are cores uses that time.
@@ -162,20 +162,13 @@ test-gpu: $(STAMP) ## Agents with a real NVIDIA GPU: inventory, health, memory, 
 	@if why=$$($(BIN)/python -m tests.gpu.prepare); then exec $(BIN)/pytest -s -m gpu tests/gpu; \
 	else printf '%s\n' "" "*** THE TESTS WITH A GPU DID NOT RUN: $$why" "" >&2; fi
 
-.PHONY: test-cluster
-test-cluster: $(STAMP) ## A manager's store behind Debian's PgBouncer, which it installs (needs root)
-	@if why=$$($(BIN)/python -m tests.cluster.prepare); then exec $(PYTEST) -m cluster tests/cluster; \
-	else printf '%s\n' "" "*** THE TESTS WITH PGBOUNCER DID NOT RUN: $$why" "" >&2; fi
-
-.PHONY: test-celery
-test-celery: $(STAMP) ## The runtime celery, with Debian's Redis, which it installs (needs root)
-	@if why=$$($(BIN)/python -m tests.celery.prepare); then exec $(PYTEST) -n 2 -m celery tests/celery; \
-	else printf '%s\n' "" "*** THE TESTS WITH CELERY DID NOT RUN: $$why" "" >&2; fi
-
-.PHONY: test-monitoring
-test-monitoring: $(STAMP) ## Dashboards and alert rules, with Debian's Prometheus, which it installs (needs root)
-	@if why=$$($(BIN)/python -m tests.monitoring.prepare); then exec $(PYTEST) -m monitoring tests/monitoring; \
-	else printf '%s\n' "" "*** THE TESTS WITH PROMETHEUS DID NOT RUN: $$why" "" >&2; fi
+# Each needs a package of Debian, which it installs (needs root).
+PACKAGED := $(addprefix test-,celery cluster monitoring ssh)
+.PHONY: test-packaged $(PACKAGED)
+test-packaged: $(PACKAGED) ## Celery with Redis, PgBouncer, Prometheus with the dashboards and rules, OpenSSH (installs Debian packages)
+$(PACKAGED): test-%: $(STAMP)
+	@if why=$$($(BIN)/python -m tests.packages $*); then exec $(PYTEST) -n 2 --dist loadfile -m $* tests/$*; \
+	else printf '%s\n' "" "*** THE TESTS $* DID NOT RUN: $$why" "" >&2; fi
 
 .PHONY: dashboards
 dashboards: $(STAMP) ## Generate the Grafana dashboards in deploy/monitoring

@@ -2000,6 +2000,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/managers": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the managers of this database: which one leads, and which agents and proxies each serves
+         * @description List the managers of this database: which one leads, and which agents and proxies each serves. For auditors and administrators. A key with scopes needs `admin`.
+         */
+        get: operations["list_managers"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/livez": {
         parameters: {
             query?: never;
@@ -3093,7 +3113,7 @@ export interface components {
              * Runtime
              * @default null
              */
-            runtime?: ("process" | "docker" | "slurm" | "heappe" | "fake") | string | null;
+            runtime?: ("process" | "docker" | "slurm" | "heappe" | "celery" | "fake") | string | null;
             /**
              * Image
              * @default null
@@ -3276,7 +3296,7 @@ export interface components {
              * @description Runtime on the node. docker requires `image`, except for engine vllm; custom:NAME is one of a plug-in. Resource groups of kind hpc have their own.
              * @default process
              */
-            runtime?: ("process" | "docker" | "slurm" | "heappe" | "fake") | string;
+            runtime?: ("process" | "docker" | "slurm" | "heappe" | "celery" | "fake") | string;
             /**
              * Image
              * @description Image: name, name:tag or name@digest. vllm without one uses the node's default.
@@ -4138,7 +4158,7 @@ export interface components {
              * @description Runtimes that its live agents offer.
              * @default []
              */
-            runtimes?: (("process" | "docker" | "slurm" | "heappe" | "fake") | string)[];
+            runtimes?: (("process" | "docker" | "slurm" | "heappe" | "celery" | "fake") | string)[];
             /**
              * Aliases
              * @description Former names, which still stand for it where it is named.
@@ -4544,6 +4564,11 @@ export interface components {
         Items_LimitView_: {
             /** Items */
             items: components["schemas"]["LimitView"][];
+        };
+        /** Items[ManagerView] */
+        Items_ManagerView_: {
+            /** Items */
+            items: components["schemas"]["ManagerView"][];
         };
         /** Items[PriceView] */
         Items_PriceView_: {
@@ -5140,6 +5165,51 @@ export interface components {
             /** @default null */
             concurrent_requests?: components["schemas"]["LimitUse"] | null;
         };
+        /**
+         * ManagerView
+         * @description A manager that shows signs of life. One that has stopped is listed for three seconds more.
+         */
+        ManagerView: {
+            /** Id */
+            id: string;
+            /**
+             * Link
+             * @description gRPC address, `manager.link_address`: agents, proxies and other managers reach it there.
+             */
+            link: string;
+            /** Version */
+            version: string;
+            /**
+             * Started At
+             * Format: date-time
+             */
+            started_at: string;
+            /**
+             * Leader
+             * @description Whether it holds the lease: it alone schedules.
+             */
+            leader: boolean;
+            /**
+             * Term
+             * @description Term of its lease; null unless it leads.
+             */
+            term: number | null;
+            /**
+             * Agents
+             * @description How many agents are connected to it.
+             */
+            agents: number;
+            /**
+             * Proxies
+             * @description Names of the proxies that are connected to it.
+             */
+            proxies: string[];
+            /**
+             * Answers
+             * @description Whether this manager answers this request.
+             */
+            answers: boolean;
+        };
         /** MemberView */
         MemberView: {
             /** Project */
@@ -5396,7 +5466,7 @@ export interface components {
              * @description Runtime on the node. docker requires `image`, except for engine vllm; custom:NAME is one of a plug-in. Resource groups of kind hpc have their own.
              * @default process
              */
-            runtime?: ("process" | "docker" | "slurm" | "heappe" | "fake") | string;
+            runtime?: ("process" | "docker" | "slurm" | "heappe" | "celery" | "fake") | string;
             /**
              * Image
              * @description Image: name, name:tag or name@digest. vllm without one uses the node's default.
@@ -7136,7 +7206,7 @@ export interface components {
          */
         RuntimeView: {
             /** Name */
-            name: ("process" | "docker" | "slurm" | "heappe" | "fake") | string;
+            name: ("process" | "docker" | "slurm" | "heappe" | "celery" | "fake") | string;
             /**
              * Images
              * @description Kernels run in container images: a spec needs `image`.
@@ -7351,7 +7421,7 @@ export interface components {
              * @description Runtime on the node. docker requires `image`, except for engine vllm; custom:NAME is one of a plug-in. Resource groups of kind hpc have their own.
              * @default process
              */
-            runtime?: ("process" | "docker" | "slurm" | "heappe" | "fake") | string;
+            runtime?: ("process" | "docker" | "slurm" | "heappe" | "celery" | "fake") | string;
             /**
              * Image
              * @description Image: name, name:tag or name@digest. vllm without one uses the node's default.
@@ -13799,6 +13869,37 @@ export interface operations {
             413: components["responses"]["problem"];
             414: components["responses"]["problem"];
             415: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    list_managers: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Items_ManagerView_"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            414: components["responses"]["problem"];
             421: components["responses"]["problem"];
             422: components["responses"]["problem"];
             431: components["responses"]["problem"];

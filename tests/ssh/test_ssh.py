@@ -6,22 +6,17 @@ import asyncio
 import hashlib
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from .harness import Platform
+from tests.e2e.harness import Platform
 
 SMALL = ("--resources", "cpu=0.1", "--resources", "mem=256MiB")
 BIG = 8 * 1024 * 1024
-needs_openssh = pytest.mark.skipif(shutil.which("ssh") is None, reason="needs OpenSSH's client")
-needs_sftp_server = pytest.mark.skipif(
-    not Path("/usr/lib/openssh/sftp-server").exists(), reason="needs openssh-sftp-server"
-)
-needs_rsync = pytest.mark.skipif(shutil.which("rsync") is None, reason="needs rsync")
+pytestmark = pytest.mark.ssh
 
 
 def options() -> list[str]:
@@ -52,7 +47,6 @@ async def started(platform: Platform, name: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@needs_openssh
 @pytest.mark.timeout(240)
 async def test_openssh_runs_commands_in_a_session(one_node: Platform) -> None:
     await started(one_node, "dev")
@@ -75,7 +69,6 @@ async def test_openssh_runs_commands_in_a_session(one_node: Platform) -> None:
     assert (own.returncode, own.stdout) == (0, "42\n"), own.stderr
 
 
-@needs_openssh
 @pytest.mark.timeout(180)
 async def test_openssh_is_told_why_a_session_refuses(one_node: Platform) -> None:
     await one_node.wait_until_ready()
@@ -91,8 +84,6 @@ async def test_openssh_is_told_why_a_session_refuses(one_node: Platform) -> None
     assert (refused.returncode, "takes no command" in refused.stderr) == (2, True), refused
 
 
-@needs_openssh
-@needs_sftp_server
 @pytest.mark.timeout(240)
 async def test_sftp_and_scp_copy_files(one_node: Platform, tmp_path: Path) -> None:
     await started(one_node, "files")
@@ -112,8 +103,6 @@ async def test_sftp_and_scp_copy_files(one_node: Platform, tmp_path: Path) -> No
     assert missing.returncode != 0
 
 
-@needs_openssh
-@needs_rsync
 @pytest.mark.timeout(240)
 async def test_rsync_copies_a_tree(one_node: Platform, tmp_path: Path) -> None:
     await started(one_node, "copy")

@@ -1,0 +1,32 @@
+"""Debian's packages for the tests that need one: ``python -m tests.packages celery``.
+
+Installs what is missing, and starts nothing. Exits with 1 and prints the reason if it cannot.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+
+from tests.containers.prepare import install
+
+# By marker, each package with a program of it.
+PACKAGES = {
+    "celery": {"redis-server": "redis-server"},
+    "cluster": {"pgbouncer": "/usr/sbin/pgbouncer"},
+    "monitoring": {"prometheus": "promtool"},
+    "ssh": {
+        "openssh-client": "ssh",
+        "openssh-sftp-server": "/usr/lib/openssh/sftp-server",
+        "rsync": "rsync",
+    },
+}
+
+if __name__ == "__main__":
+    packages = PACKAGES[sys.argv[1]]
+    reason = install(packages)
+    absent = [name for name, program in packages.items() if not shutil.which(program)]
+    if absent and not reason:
+        reason = f"not installed: {', '.join(absent)}: run as root, or install them"
+    print(reason)
+    sys.exit(1 if reason else 0)
