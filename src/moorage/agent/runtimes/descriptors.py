@@ -7,9 +7,20 @@ import fcntl
 import os
 import struct
 import termios
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 CHUNK = 32 * 1024
+
+
+def spawn_actions(sources: Sequence[int], first: int) -> list[tuple[int, int, int]]:
+    """Actions of ``os.posix_spawn`` that give a program ``sources`` as the numbers from ``first`` on.
+
+    They go to numbers above all of these first, so that none is overwritten before it is copied, whatever the
+    numbers are. The copies up there stay open: a program closes what it does not know.
+    """
+    above = max((*sources, first + len(sources))) + 1
+    up = [(os.POSIX_SPAWN_DUP2, fd, above + at) for at, fd in enumerate(sources)]
+    return up + [(os.POSIX_SPAWN_DUP2, above + at, first + at) for at in range(len(sources))]
 
 
 def read_now(fd: int) -> bytes | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from moorage.agent.runtimes.base import KERNEL_ID_VAR, OWNER_VAR, RuntimeFailed
-from moorage.agent.runtimes.descriptors import read_now, readable, set_window, write_all
+from moorage.agent.runtimes.descriptors import read_now, readable, set_window, spawn_actions, write_all
 from moorage.agent.runtimes.execution import STDERR, STDOUT, Command, ExecFailed
 from moorage.agent.runtimes.process.isolation import load
 from moorage.agent.runtimes.process.prestarted_shim import supervisor_environment
@@ -175,11 +175,7 @@ def start(shim: Path, folder: Path, kernel: Supervisors, command: Command) -> Pr
             sys.executable,
             [sys.executable, "-I", "-S", str(shim), *arguments],
             supervisor_environment() | {name: env[name] for name in _IDENTIFYING if name in env},
-            # First to high numbers, so that no source is overwritten before it is copied.
-            file_actions=[
-                *((os.POSIX_SPAWN_DUP2, fd, 100 + at) for at, fd in enumerate(fds.inherited)),
-                *((os.POSIX_SPAWN_DUP2, 100 + at, at) for at in range(len(fds.inherited))),
-            ],
+            file_actions=spawn_actions(fds.inherited, 0),
             setsid=True,
             setsigmask=[],
             setsigdef=[signal.SIGTERM, signal.SIGCHLD],

@@ -24,6 +24,7 @@ from functools import partial
 from pathlib import Path
 
 from moorage.agent.runtimes.base import RuntimeFailed
+from moorage.agent.runtimes.descriptors import spawn_actions
 from moorage.agent.runtimes.process.shim import ENV_PADDING, ORDER_END, STATUS_FD
 
 _MAX_ID_BYTES = 64
@@ -84,14 +85,10 @@ class PrestartedShim:
                 [sys.executable, "-I", "-S", str(shim), *self.groups],
                 {**supervisor_environment(), ENV_PADDING: " " * env_bytes},
                 file_actions=[
-                    # First to high numbers: one of our pipes may use a number that is a target below.
-                    (os.POSIX_SPAWN_DUP2, status_w, 100),
-                    (os.POSIX_SPAWN_DUP2, order_r, 101),
+                    *spawn_actions((status_w, order_r), STATUS_FD),
                     (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
                     (os.POSIX_SPAWN_OPEN, 1, str(log), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
                     (os.POSIX_SPAWN_DUP2, 1, 2),
-                    (os.POSIX_SPAWN_DUP2, 100, STATUS_FD),
-                    (os.POSIX_SPAWN_DUP2, 101, STATUS_FD + 1),
                 ],
                 setsid=True,
                 setsigmask=[],
