@@ -31,6 +31,7 @@ WHOLE = {
     "/v1/budgets": "a few for each project, user and key",
     "/v1/prices": "a few for each unit",
     "/v1/runtimes": "a table of the program",
+    "/v1/managers": "a few",
 }
 # Their order is the point: time, or the position in a log.
 FIXED_ORDER = {"/v1/scheduler/decisions", "/v1/scheduler/runs", "/v1/usage", "/v1/occupancy"}

@@ -53,6 +53,7 @@ PLATFORM = {
     "ca",
     "session",
     "audit",
+    "managers",
     "prices",
 }
 
@@ -333,6 +334,7 @@ UNSCOPED = {
     "ConsoleSessions.open": "before there is a scope",
     "ConsoleSessions.find": "makes the scope",
     "Oidc.identify": "before there is a scope",
+    "Managers.views": "of the platform",
     "Usage.of_agent": "of a node",
     "Usage.top_agents": "of nodes",
     "Explanations.infeasible": "about the nodes alone",
