@@ -10,9 +10,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import aiohttp
 import pytest
 
-from tests.e2e.harness import Platform
+from tests.e2e.harness import Platform, until
+from tests.free_ports import free_port
 
 SMALL = ("--resources", "cpu=0.1", "--resources", "mem=256MiB")
 BIG = 8 * 1024 * 1024
@@ -117,3 +119,60 @@ async def test_rsync_copies_a_tree(one_node: Platform, tmp_path: Path) -> None:
     assert again.returncode == 0, again.stderr
     for file in (tree / "deep").iterdir():
         assert (back / "deep" / file.name).read_bytes() == file.read_bytes()
+
+
+SERVER = """
+import http.server, pathlib, threading
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler)
+pathlib.Path("page").write_bytes(b"x" * 300_000)
+print(server.server_port, flush=True)
+server.serve_forever()
+"""
+
+
+@pytest.mark.timeout(240)
+async def test_ports_of_a_session_are_forwarded(one_node: Platform) -> None:
+    """``-L`` as editors use it, ``-W``, and what nothing listens at."""
+    await started(one_node, "web")
+    server = await asyncio.create_subprocess_exec(
+        "ssh", *options(), "-T", "web", "python3 -c " + shlex.quote(SERVER),
+        env=one_node.env, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert server.stdout is not None
+    port, local = int(await server.stdout.readline()), free_port()
+    forward = await asyncio.create_subprocess_exec(
+        "ssh", *options(), "-N", "-L", f"127.0.0.1:{local}:127.0.0.1:{port}", "web", env=one_node.env
+    )
+    try:
+        await until("the port is open", lambda: accepts(local))
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{local}") as http:
+            pages = await asyncio.gather(*(page(http) for _ in range(12)))
+        assert {len(text) for text in pages} == {300_000}
+        request = b"GET /page HTTP/1.0\r\n\r\n"
+        whole = await asyncio.to_thread(
+            openssh, one_node, "ssh", "-W", f"127.0.0.1:{port}", "web", stdin=request
+        )
+        assert len(whole.stdout.partition(b"\r\n\r\n")[2]) == 300_000, whole.stderr
+        nothing = await asyncio.to_thread(
+            openssh, one_node, "ssh", "-W", f"127.0.0.1:{free_port()}", "web", stdin=request
+        )
+        assert nothing.stdout == b""
+    finally:
+        for process in (forward, server):
+            process.terminate()
+            await process.wait()
+
+
+async def page(http: aiohttp.ClientSession) -> bytes:
+    async with http.get("/page") as answer:
+        assert answer.status == 200
+        return await answer.read()
+
+
+async def accepts(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return False
+    writer.close()
+    return True

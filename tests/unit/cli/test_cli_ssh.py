@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.cli.ssh.requests import Terminal, command_of, size_of
+from moorage.cli.ssh.requests import Terminal, command_of, connection_to, size_of
 from moorage.common.model.commands import Size
 
 
@@ -43,3 +43,19 @@ def test_nul_in_a_command_is_refused(command: str) -> None:
 @given(rows=st.integers(), cols=st.integers())
 def test_any_size_of_a_window_is_valid_or_unknown(rows: int, cols: int) -> None:
     assert size_of(rows, cols) in (Size(), Size.model_construct(rows=rows, cols=cols))
+
+
+def test_address_is_no_part_of_the_script() -> None:
+    spec = connection_to("$(reboot)", 80, "sub1")
+    assert (spec.command[0], spec.command[3:], spec.kernel) == ("sh", ["sh", "$(reboot)", "80"], "sub1")
+    assert "reboot" not in spec.command[2]
+    assert spec.stdin
+
+
+@pytest.mark.parametrize(
+    ("host", "port"),
+    [("", 80), ("a\0b", 80), ("-e", 80), ("a" * 256, 80), ("a", 0), ("a", 65536), ("a", -1)],
+)
+def test_what_is_no_address(host: str, port: int) -> None:
+    with pytest.raises(ValueError, match="is no address"):
+        connection_to(host, port, "main1")

@@ -20,6 +20,28 @@ done
 echo "moorage: the session has no sftp-server: install openssh-sftp-server there, or use moorage cp" >&2
 exit 127
 """
+# Connects to $1:$2 from the session and copies both ways: with the first of these programs that it has.
+_CONNECT = """
+if command -v python3 >/dev/null; then exec python3 -c '
+import os, socket, sys, threading
+s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 10)
+s.settimeout(None)
+def send():
+    for data in iter(lambda: os.read(0, 65536), b""):
+        s.sendall(data)
+    s.shutdown(socket.SHUT_WR)
+threading.Thread(target=send, daemon=True).start()
+for data in iter(lambda: s.recv(65536), b""):
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+' "$1" "$2"; fi
+if command -v socat >/dev/null; then exec socat - "TCP:$1:$2"; fi
+if command -v nc >/dev/null; then exec nc "$1" "$2"; fi
+if command -v bash >/dev/null; then exec bash -c '
+exec 3<>"/dev/tcp/$0/$1" && { cat >&3 & cat <&3; }' "$1" "$2"; fi
+echo "moorage: ports are forwarded with python3, socat, nc or bash, and the session has none of them" >&2
+exit 127
+"""
 
 
 @dataclass(frozen=True)
@@ -56,6 +78,16 @@ def command_of(
         env=given,
         kernel=kernel,
     )
+
+
+def connection_to(host: str, port: int, kernel: str) -> ExecSpec:
+    """A program of the session that connects to an address as the session sees it.
+
+    Raises ``ValueError`` for an address that is none.
+    """
+    if not host or "\0" in host or host.startswith("-") or len(host) > 255 or not 0 < port < 65536:
+        raise ValueError(f"{host[:300]!r}, port {port}, is no address")
+    return ExecSpec(command=["sh", "-c", _CONNECT, "sh", host, str(port)], stdin=True, kernel=kernel)
 
 
 def size_of(rows: int, cols: int) -> Size:
