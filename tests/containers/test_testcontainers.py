@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
+import asyncpg
 import pytest
 
 from moorage.common.aio.clock import SystemClock
@@ -39,9 +41,22 @@ def dsn(docker_engine: PrivateEngine, tmp_path: Path, monkeypatch: pytest.Monkey
         yield postgres.get_connection_url(driver=None)
 
 
+async def is_reachable(dsn: str) -> bool:
+    try:
+        connection = await asyncpg.connect(dsn)
+    except (OSError, asyncpg.PostgresError):
+        return False
+    await connection.close()
+    return True
+
+
 @pytest.mark.timeout(180)
 async def test_store_on_postgres_in_a_container(dsn: str) -> None:
     assert "s3cret" in dsn
+    async with asyncio.timeout(60):
+        # testcontainers asks from inside of the container; the port of the host may open a moment later.
+        while not await is_reachable(dsn):
+            await asyncio.sleep(0.1)
     await migrate(dsn)
     async with Store(dsn, SystemClock()) as store:
         session = await store.sessions.create(Scope.system("t"), SessionSpec(command=["true"]))
