@@ -215,6 +215,7 @@ def test_environment_withholds_agent_secrets_and_fixes_visible_devices() -> None
         ((("cuda.shares", "A", 500), ("cuda.device", "B", 1000), ("cuda.shares", "A", 500)), "A,B"),
         ((("cuda-1g10gb.device", "MIG-1", 1000), ("cuda-slice.device", "MIG-2", 0)), "MIG-1"),
         ((("rocm.device", "R", 1000),), ""),
+        ((("cuda.device", "cpu-slot-0", 1000), ("cuda.shares", "cpu-slot-1", 500)), ""),
     ],
 )
 def test_visible_devices(grants: tuple[tuple[str, str, int], ...], visible: str) -> None:

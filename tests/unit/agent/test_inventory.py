@@ -162,8 +162,32 @@ def test_fake_inventory() -> None:
     assert {offer.slot for offer in load_inventory("fake:0xT4", NO_DEVICES).offers()} == {"cpu", "mem"}
 
 
+def test_node_without_gpu_offers_slots_of_its_cpus() -> None:
+    driver = Driver()
+    with_gpus = load_inventory("auto+cpu-slots:3", NvidiaInventory(driver))
+    assert [o.device_id for o in with_gpus.offers() if o.slot == "cuda.device"] == ["GPU-0", "GPU-1"]
+    driver.silent = True
+    assert not [o for o in with_gpus.offers() if o.model == "CPU"], "a GPU that fails is still a GPU"
+    without = load_inventory("auto+cpu-slots:3", NO_DEVICES).offers()
+    slots = [(o.slot, o.capacity, o.device_id, o.model) for o in without if o.device_id]
+    assert slots == [("cuda.device", 1000, f"cpu-slot-{number}", "CPU") for number in range(3)]
+    assert {o.slot for o in without} == {"cpu", "mem", "cuda.device"}
+    assert not [o for o in load_inventory("auto", NO_DEVICES).offers() if o.device_id], "off by default"
+
+
 @pytest.mark.parametrize(
-    "setting", ["", "cuda", "fake", "fake:H100", "fake:-1xH100", "fake:2x", "fake:99999xH100"]
+    "setting",
+    [
+        "auto+cpu-slots:0",
+        "auto+cpu-slots",
+        "",
+        "cuda",
+        "fake",
+        "fake:H100",
+        "fake:-1xH100",
+        "fake:2x",
+        "fake:99999xH100",
+    ],
 )
 def test_invalid_inventory_setting_is_rejected(setting: str) -> None:
     with pytest.raises(ConfigError, match=r"agent\.inventory.*fake:8xH100"):

@@ -10,8 +10,10 @@ from moorage.agent.devices.host import HostInventory
 from moorage.agent.devices.selection import SelectedDevices
 from moorage.common.link.messages import SlotOffer
 from moorage.common.model.errors import ConfigError, InvalidInput
-from moorage.common.model.slots import parse_size
+from moorage.common.model.ids import DeviceId
+from moorage.common.model.slots import CPU_SLOT, WHOLE_DEVICE, parse_size
 
+_CPU_SLOTS = re.compile(r"auto\+cpu-slots:([1-9][0-9]{0,3})")
 _FAKE = re.compile(r"fake:([0-9]{1,4})x([A-Za-z0-9][A-Za-z0-9_-]{0,31})(/nvlink)?")
 
 
@@ -31,6 +33,26 @@ class CombinedInventory:
         return tuple(offer for part in self._parts for offer in part.offers())
 
 
+class CpuSlots:
+    """The ``devices`` of a node, and ``count`` slots ``cuda.device`` that are no devices if it has no GPU.
+
+    A kernel that holds one sees no GPU (``CUDA_VISIBLE_DEVICES`` is empty), and its description names the
+    slot. The slots bring neither memory nor time of the CPU: a session asks for these beside them.
+    """
+
+    def __init__(self, devices: Inventory, count: int) -> None:
+        self._devices = devices
+        self._slots = tuple(
+            SlotOffer("cuda.device", WHOLE_DEVICE, DeviceId(f"{CPU_SLOT}{number}"), "CPU")
+            for number in range(count)
+        )
+
+    def offers(self) -> tuple[SlotOffer, ...]:
+        found = self._devices.offers()
+        has_gpu = any(offer.slot.startswith(("cuda.", "cuda-")) for offer in found)
+        return found if has_gpu else (*found, *self._slots)
+
+
 def load_inventory(
     setting: str, devices: Inventory, *, gpus: str | None = None, reserved_mem: str = "0", owner: str = "node"
 ) -> Inventory:
@@ -40,15 +62,17 @@ def load_inventory(
     if match := _FAKE.fullmatch(setting):
         fake = FakeInventory(int(match[1]), match[2], owner, nvlink=bool(match[3]))
         return fake if gpus is None else SelectedDevices(fake, gpus)
-    if setting != "auto":
+    cpu_slots = _CPU_SLOTS.fullmatch(setting)
+    if setting != "auto" and not cpu_slots:
         raise ConfigError(
             f"agent.inventory = {setting!r} is not an inventory",
-            next_step="use auto, or fake:NxMODEL like fake:8xH100 or fake:8xH100/nvlink",
+            next_step="use auto, auto+cpu-slots:4, or fake:NxMODEL like fake:8xH100 or fake:8xH100/nvlink",
         )
     try:
         reserved = parse_size(reserved_mem)
     except InvalidInput as error:
         raise ConfigError(f"agent.reserved_mem: {error.message}", next_step=error.next_step) from None
+    selected = devices if gpus is None else SelectedDevices(devices, gpus)
     return CombinedInventory(
-        HostInventory(reserved), devices if gpus is None else SelectedDevices(devices, gpus)
+        HostInventory(reserved), CpuSlots(selected, int(cpu_slots[1])) if cpu_slots else selected
     )

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from moorage.common.model.ids import DeviceId
 from moorage.common.model.kernel import KernelSpec
+from moorage.common.model.slots import CPU_SLOT
 from moorage.common.model.status import SessionType
 
 # Variables of the agent that kernels inherit: none that may hold a secret. ``agent.process_env`` adds others.
@@ -92,7 +93,8 @@ def granted_gpus(spec: KernelSpec) -> dict[DeviceId, int]:
     # A MIG slice is a slot of its own, like cuda-1g10gb.device.
     families, granted = ("cuda.", "cuda-"), dict[DeviceId, int]()
     for grant in spec.devices:
-        if grant.slot.startswith(families) and grant.amount:
+        is_gpu = grant.slot.startswith(families) and not grant.device_id.startswith(CPU_SLOT)
+        if is_gpu and grant.amount:
             granted[grant.device_id] = granted.get(grant.device_id, 0) + grant.amount
     return granted
 

@@ -213,8 +213,9 @@ class AgentSettings(SlurmSettings, HeappeSettings, Section):
     resource_group: str = "default"
     """Resource group of this agent."""
     inventory: str = "auto"
-    """``auto``: cpu, memory and NVIDIA GPUs of this node. ``fake:8xH100``: that many simulated GPUs; with
-    ``/nvlink`` the GPUs of each half are linked."""
+    """``auto``: cpu, memory and NVIDIA GPUs of this node. ``auto+cpu-slots:4``: on a node without a GPU, jobs
+    that ask for GPUs run on its CPUs, 4 at once. ``fake:8xH100``: that many simulated GPUs; with ``/nvlink``
+    the GPUs of each half are linked."""
     gpus: Annotated[str, Field(pattern=r"^\s*[A-Za-z0-9-]+\s*(,\s*[A-Za-z0-9-]+\s*)*$")] | None = None
     """GPUs to offer, by index or id, in this order, such as ``0, 2``. None: all."""
     device_probation_s: Annotated[float, Field(ge=0)] = 300
@@ -314,8 +315,7 @@ class AgentSettings(SlurmSettings, HeappeSettings, Section):
     model_cache_mode: Literal["read-write", "read-only"] = "read-write"
     """``read-only``: sessions cannot change the cache, and models outside it cannot be loaded."""
     vllm_command: str = "vllm"
-    """Command that starts vLLM on this node, such as ``/opt/vllm/bin/python -m
-    vllm.entrypoints.cli.main``."""
+    """Command that starts vLLM on this node, such as ``/opt/vllm/bin/vllm``."""
     celery_app: str = ""
     """Celery application whose tasks sessions of the runtime celery call, as of ``celery -A``."""
     celery_workdir: str = ""

@@ -17,6 +17,9 @@ Slots = Mapping[str, int]
 # One whole device, in the units of device capacity and of ``.shares``.
 WHOLE_DEVICE = 1000
 
+# Begins the id of a device that is none: a slot of a node without GPUs, for GPU jobs on its CPUs.
+CPU_SLOT = "cpu-slot-"
+
 # The slot of a batch runtime: jobs that its site takes at once.
 JOBS = "jobs"
 
