@@ -6,11 +6,12 @@ import asyncio
 import gc
 import json
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from moorage.agent.runtimes.base import Handle
+from moorage.agent.runtimes.base import Handle, RuntimeFailed
 from moorage.agent.runtimes.slurm.commands import Slurm, parse_accounted
 from moorage.agent.runtimes.slurm.folders import JobFolders, JobRecord
 from moorage.agent.runtimes.slurm.interpretation import Exit, Job, Marks
@@ -93,6 +94,21 @@ async def test_cancelled_command_is_killed_and_waited_for(tmp_path: Path) -> Non
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
     gc.collect()  # a transport that is left open warns here
+
+
+@pytest.mark.parametrize(
+    ("script", "fails"),
+    [
+        ("exit 229", False),  # it ended between the listing and this
+        ("echo 'scancel: error: Invalid job id 7' >&2; exit 225", False),
+        ("exit 1", True),
+        ("echo 'scancel: error: Unable to contact slurm controller' >&2; exit 229", True),
+    ],
+)
+async def test_job_that_has_ended_is_cancelled(tmp_path: Path, script: str, fails: bool) -> None:
+    program(tmp_path, "scancel", script)
+    with pytest.raises(RuntimeFailed) if fails else nullcontext():
+        await Slurm(str(tmp_path)).cancel({"7"}, "--signal=TERM")
 
 
 STARTED = {"host": "cn1", "port": 7001, "ports": {"lab": 7002}}

@@ -23,6 +23,8 @@ from moorage.common.model.kernel import SiteNodes
 TIMEOUT_S = 30.0
 _FIELDS = ("JobID", "State", "Reason", "StartTime", "EndTime", "exit_code", "Comment", "Name")
 _COMMENT = "moorage:"
+# scancel exits with the lowest byte of the error, and keeps silent about ESLURM_ALREADY_DONE (2021).
+_ALREADY_DONE = 2021 & 0xFF
 _ACCOUNTED = "--format=JobIDRaw,State,ExitCode,Start,End"
 # Answers that leave open whether slurmctld has taken a job. Everything else that sbatch prints is a refusal.
 _IN_DOUBT = re.compile(
@@ -101,7 +103,9 @@ class Slurm:
         if not ids:
             return
         code, _, error = await self._run("scancel", *options, *ids)
-        if code != 0 and not re.search(r"invalid job id|already complet|not pending", error, re.IGNORECASE):
+        has_ended = code == _ALREADY_DONE and not error.strip()
+        known = re.search(r"invalid job id|already complet|not pending", error, re.IGNORECASE)
+        if code != 0 and not has_ended and not known:
             raise RuntimeFailed(_last_line(error) or f"scancel exited with {code}")
 
     async def version(self) -> str:
