@@ -13,7 +13,7 @@ from tests.free_ports import free_port
 
 APPLICATION = """
 import os, signal, subprocess, sys, time
-from celery import Celery
+from celery import Celery, signals
 
 app = Celery("conform", broker="{url}", backend="{url}")
 
@@ -71,6 +71,12 @@ def saves(path):
     signal.signal(signal.SIGTERM, save)
     os.write(1, b"on\\n")
     time.sleep(3600)
+
+
+@signals.worker_init.connect
+def end_at_once(**_):
+    if os.environ.get("NO_WORKER"):
+        os._exit(3)
 
 
 @app.task

@@ -185,6 +185,13 @@ class TestCelery(RuntimeConformance):
         code, log = await ended(runtime, handle)
         assert (code, "the worker ended with status" in log) == (1, True), log
 
+    async def test_worker_that_never_starts_is_a_failure(self, harness: CeleryHarness) -> None:
+        runtime = harness.runtime()
+        await runtime.probe()
+        handle = await runtime.create(harness.task("conform_tasks.wrong", env={"NO_WORKER": "1"}))
+        code, log = await ended(runtime, handle)
+        assert (code, "no worker starts the task" in log) == (1, True), log
+
     async def test_wrong_commands_are_refused(self, harness: CeleryHarness) -> None:
         runtime = harness.runtime()
         await runtime.probe()

@@ -35,6 +35,8 @@ from typing import Any, NoReturn
 _POLL_S = 0.1
 _REVOKE_S = 0.5  # between two revokes: workers keep them in memory only
 _RESULT_S = 5.0  # for the back end, once the worker says that the task has ended
+_RESTARTS = 5  # of a worker that ends before its task begins
+_NO_START = "no worker starts the task: worker.log in the working directory says why"
 _STARTED, _ENDED = ".celery-started", ".celery-ended"
 _EXIT = re.compile(r"exitcode (\d+)")
 _FINAL = ("SUCCESS", "FAILURE", "REVOKED")
@@ -158,10 +160,12 @@ class Runner:
         if not self._stopped:
             worker = Worker(self._app, self._queue, self._id)
             try:
-                while (found := self._follow(worker)) is None:
+                for _ in range(_RESTARTS):
+                    if (found := self._follow(worker)) is not None:
+                        break
                     self._submit()  # the worker may have taken the task from the queue
                     worker = Worker(self._app, self._queue, self._id)
-                state, result = found
+                state, result = found or ("FAILURE", _NO_START)
             finally:
                 worker.end()
         self._delete_queue()
