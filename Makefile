@@ -12,6 +12,7 @@ STAMP := .venv/.installed
 VLLM_STAMP := .venv-vllm/.installed
 BROWSER_STAMP := .venv-browser/.installed
 PROVIDER_STAMP := tests/browser/oidc/node_modules/.installed
+CODING_STAMP := tests/coding/node_modules/.installed
 PY4HEAPPE_STAMP := .venv-py4heappe/.installed
 CONSOLE_STAMP := console/node_modules/.installed
 BEGAN := $(shell date +%s)
@@ -59,7 +60,7 @@ UNITS := $(LONGEST) $(filter-out $(LONGEST) %/__pycache__,$(patsubst %/,%,$(wild
 CHECKS := check-types $(addprefix check-,$(UNITS)) check-contracts check-style
 PLATFORMS := tests/e2e
 SERIAL := tests/faults
-ANYWHERE := -m "not isolation and not docker and not vllm and not gpu and not browser and not hpc and not monitoring and not celery and not cluster and not ssh"
+ANYWHERE := -m "not isolation and not docker and not vllm and not gpu and not browser and not hpc and not monitoring and not celery and not cluster and not ssh and not coding"
 
 # Its parts run side by side; each prints its output when it ends. Tests wait for timeouts of the product: one job more
 # than there are cores uses that time.
@@ -163,12 +164,20 @@ test-gpu: $(STAMP) ## Agents with a real NVIDIA GPU: inventory, health, memory, 
 	else printf '%s\n' "" "*** THE TESTS WITH A GPU DID NOT RUN: $$why" "" >&2; fi
 
 # Each needs a package of Debian, which it installs (needs root).
-PACKAGED := $(addprefix test-,celery cluster monitoring ssh)
+PACKAGED := $(addprefix test-,celery cluster coding monitoring ssh)
 .PHONY: test-packaged $(PACKAGED)
-test-packaged: $(PACKAGED) ## Celery with Redis, PgBouncer, Prometheus with the dashboards and rules, OpenSSH (installs Debian packages)
+test-packaged: $(PACKAGED) ## Celery with Redis, PgBouncer, Prometheus, OpenSSH (installs Debian packages), Claude Code and Codex (from npm)
 $(PACKAGED): test-%: $(STAMP)
 	@if why=$$($(BIN)/python -m tests.packages $*); then exec $(PYTEST) -n 2 --dist loadfile -m $* tests/$*; \
 	else printf '%s\n' "" "*** THE TESTS $* DID NOT RUN: $$why" "" >&2; fi
+
+test-coding: $(CODING_STAMP)
+
+# 650 MB. Without its script, which npm does not run, Claude Code is not linked to its program.
+$(CODING_STAMP): tests/coding/package-lock.json $(CONSOLE_STAMP)
+	PATH="$(CURDIR)/.venv-console/bin:$$PATH" npm --prefix tests/coding ci --ignore-scripts --silent
+	PATH="$(CURDIR)/.venv-console/bin:$$PATH" node tests/coding/node_modules/@anthropic-ai/claude-code/install.cjs
+	@touch $@
 
 .PHONY: dashboards
 dashboards: $(STAMP) ## Generate the Grafana dashboards in deploy/monitoring

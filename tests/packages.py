@@ -14,6 +14,7 @@ from tests.containers.prepare import install
 PACKAGES = {
     "celery": {"redis-server": "redis-server"},
     "cluster": {"pgbouncer": "/usr/sbin/pgbouncer"},
+    "coding": {},  # from npm
     "monitoring": {"prometheus": "promtool"},
     "ssh": {
         "openssh-client": "ssh",

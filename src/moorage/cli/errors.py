@@ -36,6 +36,12 @@ class WaitTimeout(MoorageError):
     code = "timeout"
 
 
+class ProgramMissing(MoorageError):
+    """This machine lacks a program that the command starts."""
+
+    code = "program-missing"
+
+
 def exit_code(error: Exception) -> int:
     if isinstance(error, ApiError):
         return _BY_HTTP.get(error.status, FAILURE)
@@ -45,6 +51,8 @@ def exit_code(error: Exception) -> int:
         return NOT_FOUND
     if isinstance(error, Unauthenticated | Forbidden):
         return AUTH
+    if isinstance(error, ProgramMissing):
+        return NO_PROGRAM
     return TIMEOUT if isinstance(error, WaitTimeout) else FAILURE
 
 

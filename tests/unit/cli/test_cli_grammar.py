@@ -16,7 +16,8 @@ from moorage.cli import app
 
 # Act on sessions and endpoints, or run the platform.
 ROOT_VERBS = {
-    "apply", "audit", "bench", "chat", "cp", "demo", "describe", "doctor", "exec", "extend", "label", "logs",
+    "apply", "audit", "bench", "chat", "claude", "codex", "cp", "demo", "describe", "doctor", 
+    "exec", "extend", "label", "logs",
     "open", "plan",
     "port-forward", "ps", "run", "scale", "serve", "simulate", "ssh", "start", "stop", "top", "up",
     "usage", "version", "why",

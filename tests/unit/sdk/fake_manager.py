@@ -114,7 +114,12 @@ class FakeManager:
         assert api.app is not None
         api.app.middlewares.insert(0, self._inject_faults)
         openai = web.Application(middlewares=[self._inject_faults])
-        openai.add_routes([web.post("/v1/chat/completions", self.openai.chat)])
+        openai.add_routes(
+            [
+                web.post("/v1/chat/completions", self.openai.chat),
+                web.get("/v1/models/{name}", self.openai.model),
+            ]
+        )
         runners = api, web.AppRunner(openai, shutdown_timeout=0.1)
         try:
             for runner in runners:

@@ -11,13 +11,14 @@ from aiohttp import web
 
 class FakeOpenAi:
     """``chunks``: the response, as pieces of text, or objects that are sent as they are. ``sends_done``: the
-    stream ends with ``[DONE]``. ``requests``: bodies of the requests received.
+    stream ends with ``[DONE]``. ``requests``: bodies of the requests received. ``models``: by name.
     """
 
     def __init__(self) -> None:
         self.chunks: list[str | dict[str, Any]] = [" the sea", " and the moon", "."]
         self.sends_done = True
         self.requests: list[Any] = []
+        self.models: dict[str, dict[str, Any]] = {}
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
@@ -36,6 +37,9 @@ class FakeOpenAi:
         if self.sends_done:
             await response.write(_event({"choices": [], "usage": {}}) + b"data: [DONE]\n\n")
         return response
+
+    async def model(self, request: web.Request) -> web.StreamResponse:
+        return web.json_response(self.models[request.match_info["name"]])
 
 
 def _event(data: dict[str, Any]) -> bytes:

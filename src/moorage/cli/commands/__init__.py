@@ -23,6 +23,8 @@ COMMANDS = {
         "moorage.cli.commands.budgets",
     ),
     "chat": ("Ask a served model.", "moorage.cli.commands.chat"),
+    "claude": ("Start Claude Code with a served model.", "moorage.cli.commands.coding_agents"),
+    "codex": ("Start Codex with a served model.", "moorage.cli.commands.coding_agents"),
     "cp": (
         "Copy a file or directory into or out of a running session: completely, or not at all.",
         "moorage.cli.commands.cp",

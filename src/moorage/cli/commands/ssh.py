@@ -14,6 +14,7 @@ from moorage.cli import terminal
 from moorage.cli.app import app
 from moorage.cli.completion import session_names
 from moorage.cli.context import Cli, command
+from moorage.cli.errors import ProgramMissing
 from moorage.common.model.errors import Conflict, InvalidInput
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def ssh(
 def _start_openssh(cli: Cli, session: str, command: list[str], tty: bool, kernel: str) -> None:
     program = shutil.which("ssh")
     if program is None:
-        raise Conflict(
+        raise ProgramMissing(
             "there is no program ssh on this machine",
             next_step="install OpenSSH's client (openssh-client), or use `moorage exec -it SESSION -- sh`",
         )

@@ -1,0 +1,235 @@
+"""``moorage claude`` and ``moorage codex``: coding agents with a served model."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from moorage.cli import times
+from moorage.cli.app import app
+from moorage.cli.coding_agents import CLAUDE, CODEX, SMALL_CONTEXT, CodingAgent, Launch, Target
+from moorage.cli.completion import endpoint_names
+from moorage.cli.context import Cli, command
+from moorage.cli.errors import ProgramMissing
+from moorage.cli.interrupts import terminated_like_ctrl_c
+from moorage.cli.output import printable
+from moorage.common.model.errors import Conflict, MoorageError, NotFound
+from moorage.common.model.roles import PLATFORM_ROLES
+from moorage.sdk import ApiError
+
+if TYPE_CHECKING:
+    from moorage.common.views.keys import NewKeyView
+    from moorage.sdk import Client
+    from moorage.sdk.served_models import ServedModel
+
+# Proxies learn of a new key within moments.
+_KNOWN_WITHIN_S, _ASK_EVERY_S = 10.0, 0.1
+
+_Model = Annotated[
+    str, typer.Argument(help="A served model: its endpoint's name.", autocompletion=endpoint_names)
+]
+_Arguments = Annotated[
+    list[str] | None, typer.Argument(help="After --: arguments of the program.", show_default=False)
+]
+_PrintEnv = Annotated[
+    bool, typer.Option("--print-env", help="Print commands for the shell, and start nothing.")
+]
+_Expires = Annotated[
+    str, typer.Option(help="Of the key: a duration (12h, 30d) or a time like 2030-01-01T00:00:00Z.")
+]
+
+
+@command(app)
+def claude(
+    cli: Cli,
+    model: _Model,
+    arguments: _Arguments = None,
+    print_env: _PrintEnv = False,
+    expires: _Expires = "12h",
+) -> None:
+    """Start Claude Code with a served model.
+
+    It gets a key of its own, for this model only, which is revoked when it ends. The other settings of
+    Claude Code are yours.
+
+    \b
+    Examples:
+      moorage claude coder
+      moorage claude coder -- -p 'explain this repository'
+      eval "$(moorage claude coder --print-env)"
+    """
+    _start(cli, CLAUDE, model, arguments or [], print_env, expires)
+
+
+@command(app)
+def codex(
+    cli: Cli,
+    model: _Model,
+    arguments: _Arguments = None,
+    print_env: _PrintEnv = False,
+    expires: _Expires = "12h",
+) -> None:
+    """Start Codex with a served model.
+
+    It gets a key of its own, for this model only, which is revoked when it ends. The other settings of
+    Codex are yours.
+
+    \b
+    Examples:
+      moorage codex coder
+      moorage codex coder -- exec 'explain this repository'
+      eval "$(moorage codex coder --print-env)"
+    """
+    _start(cli, CODEX, model, arguments or [], print_env, expires)
+
+
+def _start(
+    cli: Cli, agent: CodingAgent, model: str, arguments: list[str], print_env: bool, expires: str
+) -> None:
+    program = shutil.which(agent.program)
+    if program is None and not print_env:
+        raise ProgramMissing(
+            f"there is no program {agent.program} on this machine",
+            next_step=f"npm install -g {agent.package}",
+        )
+    key: NewKeyView | None = None
+    kept = False
+    try:
+        with terminated_like_ctrl_c() as interrupted:
+            key = cli.run(lambda client: _new_key(cli, client, agent, model, expires))
+            at, served = cli.connection, cli.run(lambda _: _served(cli, agent, model, key.secret))
+            launch = agent.launch(Target(at.openai_url, model, key.secret, served.max_model_len, at.ca_file))
+            if program is None or print_env:
+                _print(cli, agent, launch, key)
+                kept = True
+                return
+            raise typer.Exit(_wait_for([program, *launch.options, *arguments], launch))
+    except KeyboardInterrupt:
+        raise typer.Exit(interrupted.exit_code) from None
+    finally:
+        if key is not None and not kept:
+            _revoke(cli, key)
+
+
+async def _new_key(cli: Cli, client: Client, agent: CodingAgent, model: str, expires: str) -> NewKeyView:
+    from moorage.common.views.keys import KeySpec
+
+    me = await client.who_am_i()
+    spec = KeySpec(
+        name=f"{agent.program}-{cli.clock.new_id()[-12:]}",
+        user=me.user,
+        project=me.project,
+        scopes=["models:use"],
+        models=[model],
+        expires_at=times.future(expires, cli.clock.now(), "--expires"),
+    )
+    # An administrator need not be a member of any project.
+    return await client.create_key(
+        spec.model_copy(update={"role": me.role}) if me.role in PLATFORM_ROLES else spec
+    )
+
+
+async def _served(cli: Cli, agent: CodingAgent, model: str, key: str) -> ServedModel:
+    """The model, once the proxy knows the key.
+
+    Raises ``NotFound``, and ``Conflict`` for an engine without the API.
+    """
+    from moorage.sdk.served_models import served_model
+
+    at, clock = cli.connection, cli.clock
+    until = clock.monotonic() + _KNOWN_WITHIN_S
+    while True:
+        try:
+            served = await served_model(at.openai_url, key, model, ca_file=at.ca_file)
+        except ApiError as error:
+            if error.status == 404:
+                raise NotFound(
+                    f"there is no model {model!r}", next_step="`moorage endpoints` lists models"
+                ) from None
+            if error.status != 401 or clock.monotonic() >= until:
+                raise
+            await asyncio.sleep(_ASK_EVERY_S)
+            continue
+        if served.capabilities is not None and agent.api not in served.capabilities:
+            raise Conflict(
+                f"the engine of {model!r} does not have {agent.api}, which {agent.program} asks",
+                next_step="serve the model with vLLM or llama.cpp",
+            )
+        if served.max_model_len is not None and served.max_model_len < SMALL_CONTEXT:
+            cli.note(
+                f"moorage: warning: the context of {model} has {served.max_model_len} tokens; coding agents "
+                f"need about {SMALL_CONTEXT}, see --max-model-len of vLLM and --ctx-size of llama.cpp"
+            )
+        return served
+
+
+def _print(cli: Cli, agent: CodingAgent, launch: Launch, key: NewKeyView) -> None:
+    if cli.json:
+        cli.print_json(
+            {
+                "environment": dict(launch.environment),
+                "options": list(launch.options),
+                "key": key.name,
+                "expires_at": None if key.expires_at is None else key.expires_at.isoformat(),
+            }
+        )
+        return
+    print(agent.script(launch))
+    cli.note(
+        f"moorage: the key {key.name} is valid until {key.expires_at:%Y-%m-%d %H:%M %Z}; "
+        f"`moorage keys revoke {key.name}` revokes it"
+    )
+
+
+def _wait_for(command: list[str], launch: Launch) -> int:
+    """Run a program on this terminal to its end, and return its exit code."""
+    environment = {name: value for name, value in os.environ.items() if name not in launch.environment}
+    environment |= {name: value for name, value in launch.environment.items() if value is not None}
+    with _signals_to_child() as children:
+        children.append(child := subprocess.Popen(command, env=environment))
+        code = child.wait()
+    return 128 - code if code < 0 else code
+
+
+@contextmanager
+def _signals_to_child() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """SIGTERM and SIGHUP are passed on. Ctrl-C is the program's own: the terminal sends it to both."""
+    children: list[subprocess.Popen[bytes]] = []
+
+    def forward(number: int, _: Any) -> None:
+        for child in children:
+            child.send_signal(number)
+
+    def ignore(*_: Any) -> None:
+        """No SIG_IGN, which the program would inherit."""
+
+    handlers = {
+        signal.SIGTERM: forward,
+        signal.SIGHUP: forward,
+        signal.SIGINT: ignore,
+        signal.SIGQUIT: ignore,
+    }
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield children
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _revoke(cli: Cli, key: NewKeyView) -> None:
+    try:
+        cli.run(lambda client: client.revoke_key(key.name))
+    except MoorageError as error:
+        cli.note(
+            f"moorage: the key {key.name} was not revoked and expires at {key.expires_at:%Y-%m-%d %H:%M %Z} "
+            f"({printable(str(error), one_line=True)})"
+        )
