@@ -27,9 +27,23 @@ def test_budgets_are_set_shown_and_deleted(manager: FakeManager, moorage: Run) -
         == 0
     )
     assert [line.split() for line in moorage("budgets").stdout.splitlines()] == [
-        ["SCOPE", "NAME", "UNIT", "PERIOD", "USED", "SOFT", "HARD", "STATE", "ANEW"],
-        ["key", "ci", "money", "day", "0.00", "-", "25.50", "ok", ANEW],
-        ["project", "vision", "gpu", "month", "0.00", "h", "400.50", "h", "500.00", "h", "ok", ANEW],
+        ["SCOPE", "NAME", "UNIT", "PERIOD", "USED", "SOFT", "HARD", "POLICY", "STATE", "ANEW"],
+        ["key", "ci", "money", "day", "0.00", "-", "25.50", "stop", "ok", ANEW],
+        [
+            "project",
+            "vision",
+            "gpu",
+            "month",
+            "0.00",
+            "h",
+            "400.50",
+            "h",
+            "500.00",
+            "h",
+            "continue",
+            "ok",
+            ANEW,
+        ],
     ]
     assert json.loads(moorage("budgets", "-o", "json").stdout)["budgets"][0]["policy"] == "stop"
     assert moorage("budgets", "rm", "key", "ci", "money", "--period", "day").stdout == "key/ci\n"

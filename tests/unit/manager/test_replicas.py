@@ -12,11 +12,13 @@ from moorage.common.model.ids import EndpointId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec
 from moorage.common.model.status import EndpointStatus, Status
+from moorage.manager.serving.canary import plan_endpoint
 from moorage.manager.serving.replicas import FAILURES_MAX, ReplicaPlan, plan_replicas
-from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
+from moorage.manager.serving.snapshots import BudgetStop, EndpointSnapshot, ReplicaSnapshot
 from moorage.manager.serving.status import endpoint_status
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+STOP = BudgetStop("project p in gpu by the month", NOW + timedelta(hours=1))
 SPEC = EndpointSpec(name="m", engine="llamacpp", model="/m.gguf")
 
 
@@ -63,6 +65,14 @@ CASES = [
     ("enough", endpoint(replica(Status.CREATING)), 0, [], EndpointStatus.LOADING),
     ("ready", endpoint(replica(Status.RUNNING)), 0, [], EndpointStatus.READY),
     ("zero wanted", endpoint(wanted=0), 0, [], EndpointStatus.NOT_LOADED),
+    (
+        "stopped by a budget",
+        endpoint(replica(Status.CREATING), stopped_by=STOP),
+        0,
+        ["s100"],
+        EndpointStatus.NOT_LOADED,
+    ),
+    ("stopped by a budget: none starts", endpoint(stopped_by=STOP), 0, [], EndpointStatus.NOT_LOADED),
     ("one is terminating", endpoint(replica(Status.TERMINATING)), 1, [], EndpointStatus.QUEUED),
     (
         "scale down: not ready first",
@@ -181,8 +191,10 @@ CASES = [
 def test_plan_replicas(
     endpoint: EndpointSnapshot, start: int, stops: list[str], status: EndpointStatus
 ) -> None:
-    plan = plan_replicas(endpoint, NOW)
+    plan = plan_endpoint(endpoint, NOW)
     assert (plan.start, [one for one, _ in (*plan.stop, *plan.drain)]) == (start, stops)
+    if endpoint.stopped_by is not None:
+        assert plan.look_at == STOP.until
     assert endpoint_status(endpoint) is status
 
 

@@ -62,6 +62,19 @@ def test_exhausted_budget_refuses_until_it_has_room_again():
     assert limiter().reserve(ask(replace(KEY, exhausted_until=1_000)), 0.0) is None
 
 
+def test_model_whose_payer_has_used_up_a_budget_is_refused_to_everyone():
+    for key in (KEY, None):
+        asked = ask(key)
+        asked.permit.route = replace(asked.permit.route, suspended_until=1_800_000_000)
+        refusal = limiter().reserve(asked, 0.0)
+        assert isinstance(refusal, ErrorResponse)
+        assert (refusal.status, refusal.code) == (429, "budget_exhausted")
+        assert refusal.headers == {"Retry-After": "Fri, 15 Jan 2027 08:00:00 GMT"}
+        assert "who serves the model 'm' is exhausted until 2027-01-15T08:00:00Z" in refusal.message
+        asked.permit.route = replace(asked.permit.route, suspended_until=1_000)
+        assert limiter().reserve(asked, 0.0) is None
+
+
 def test_soft_limit_of_a_budget_is_a_header_until_it_begins_anew():
     outcome = held(limiter().reserve(ask(replace(KEY, warned_until=1_800_000_000)), 0.0))
     [(name, text)] = outcome.headers

@@ -47,7 +47,9 @@ def set_budget(
     ] = None,
     soft: Annotated[str | None, typer.Option(help="Marked and warned about from here on.")] = None,
     period: PeriodName = "month",
-    stop: Annotated[bool, typer.Option("--stop", help="At the hard limit also stop what runs.")] = False,
+    stop: Annotated[
+        bool, typer.Option("--stop", help="At the hard limit also stop what runs, replicas included.")
+    ] = False,
 ) -> None:
     """Set a budget, in place of the one of that unit and period. For administrators.
 
@@ -155,12 +157,13 @@ def _print(cli: Cli, found: list[BudgetView], *, one: bool = False) -> None:
                 format_budget_amount(view.unit, view.used),
                 "-" if view.soft is None else format_budget_amount(view.unit, view.soft),
                 "-" if view.hard is None else format_budget_amount(view.unit, view.hard),
+                "-" if view.hard is None else view.policy,
                 {"ok": "ok", "soft": "above soft", "hard": "exhausted"}[view.level],
                 f"{view.resets_at:%Y-%m-%dT%H:%MZ}",
             )
             for view in found
         ]
-        titles = ("SCOPE", "NAME", "UNIT", "PERIOD", "USED", "SOFT", "HARD", "STATE", "ANEW")
+        titles = ("SCOPE", "NAME", "UNIT", "PERIOD", "USED", "SOFT", "HARD", "POLICY", "STATE", "ANEW")
         output.print_table(cli.out, titles, rows)
 
 

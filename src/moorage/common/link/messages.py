@@ -292,8 +292,7 @@ class ModelRoute:
     Keys of ``project`` ("": any) see it, and those of the projects in ``shared_with`` ("*": all).
     ``status``: as served, "" if not said. ``expected_s``: from the start of a replica until it is ready; 0:
     unknown. ``ready_at``: when the next of those that start is expected to be ready, in unix seconds; 0:
-    unknown, or none starts. ``max_model_len``: tokens of a prompt with its answer, at every replica; 0:
-    unknown.
+    unknown, or none starts. ``max_model_len``: tokens of a prompt and its answer, at any replica; 0: unknown.
     """
 
     name: str
@@ -313,6 +312,7 @@ class ModelRoute:
     max_load: float = 0.0  # of its share of the requests that a replica may get so; 0: not said
     adapters: tuple[str, ...] = ()  # models that the endpoint serves as adapters of its own
     canary: int = 0  # percentage of the requests for the canary; 0: there is none
+    suspended_until: int = 0  # unix seconds: a budget of its payer is used up, and stops it; 0: none does
 
     @property
     def endpoint(self) -> str:

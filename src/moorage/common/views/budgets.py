@@ -33,7 +33,9 @@ class BudgetSpec(Model):
         None, description="From here on there are no new sessions and no requests, until the period ends."
     )
     policy: Policy = Field(
-        "continue", description="What becomes of sessions that run then. Replicas always go on."
+        "continue",
+        description="What becomes of what runs or waits then. stop: sessions end, and "
+        "endpoints have no replicas until the period ends or `hard` is raised.",
     )
 
     @model_validator(mode="after")

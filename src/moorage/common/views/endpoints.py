@@ -96,11 +96,15 @@ class EndpointView(View):
     replicas: int = Field(description="Desired number of replicas.")
     ready: int = Field(description="Number of replicas that are ready.")
     reason: Reason = Field(
-        Reason.NONE, description="Reason of the last failed replica, while the endpoint is failing."
+        Reason.NONE,
+        description="Reason of the last failed replica, while it is failing; or `budget-exhausted`.",
     )
     detail: str = ""
     failures: int = Field(0, description="Replicas that failed in a row since the last ready one.")
     retry_at: datetime | None = None
+    suspended_until: datetime | None = Field(
+        None, description="A budget is exhausted and stops its replicas, until then or until it is raised."
+    )
     revision: int = Field(1, description="The revision that all replicas shall have.")
     version: int = Field(1, description="Changes with every change by a user; its ETag.")
     rollout: RolloutView | None = None

@@ -1,7 +1,9 @@
 """Budget controller: sums up what counts against budgets, warns at their limits, and stops sessions of those
-that say so."""
+that say so. The replica controller stops their endpoints."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import structlog
 
@@ -14,19 +16,25 @@ from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
 
 log = structlog.get_logger("moorage.budgets")
-INTERVAL_S = 10.0
+# All budgets are summed up so often; sooner where one will be exhausted before, but never for more than this
+# part of the time.
+INTERVAL_S, LEAST_S, SHARE = 10.0, 1.0, 0.1
 
 
 class BudgetController:
     def __init__(self, store: Store, leader: Leader, terminator: SessionTerminator, clock: Clock) -> None:
-        self._store, self._leader, self._terminator = store, leader, terminator
+        self._store, self._leader, self._terminator, self._clock = store, leader, terminator, clock
         self.loop = Loop("budgets", self.run_once, interval_s=INTERVAL_S, clock=clock)
 
     async def run_once(self) -> None:
         term = self._leader.term
         if term is None:
             return
-        for reached in await self._store.budgets.measure(term):
+        began_at = self._clock.monotonic()
+        found = await self._store.budgets.measure(term, INTERVAL_S)
+        took_s = self._clock.monotonic() - began_at
+        self.loop.interval_s = next_in_s((one.left_s for one in found), took_s)
+        for reached in found:
             budget = reached.budget
             if budget.level != reached.old:
                 log.warning(
@@ -48,3 +56,10 @@ class BudgetController:
                         detail=detail,
                         term=term,
                     )
+
+
+def next_in_s(left_s: Iterable[float | None], took_s: float) -> float:
+    """When to sum up again: when the first budget is exhausted at its present rate. ``took_s``: what it took
+    this time. Pure."""
+    soonest_s = min((one for one in left_s if one is not None), default=INTERVAL_S)
+    return min(max(soonest_s, LEAST_S, took_s / SHARE), INTERVAL_S)

@@ -20,7 +20,15 @@ def canary_replicas(endpoint: EndpointSnapshot) -> int:
 
 
 def plan_endpoint(endpoint: EndpointSnapshot, now: datetime) -> ReplicaPlan:
-    """What brings the endpoint closer to its wanted replicas, with or without a canary."""
+    """What brings the endpoint closer to its wanted replicas, with or without a canary. None are wanted while
+    a budget stops it."""
+    if (stopped_by := endpoint.stopped_by) is not None:
+        plan = _plan(replace(endpoint, wanted=0), now)
+        return replace(plan, look_at=earliest(plan.look_at, stopped_by.until))
+    return _plan(endpoint, now)
+
+
+def _plan(endpoint: EndpointSnapshot, now: datetime) -> ReplicaPlan:
     stable = endpoint.stable
     if stable is None or endpoint.deleted:
         return plan_replicas(endpoint, now)

@@ -31,7 +31,7 @@ from moorage.manager.identity.scope import Scope
 from moorage.manager.serving.canary import plan_endpoint
 from moorage.manager.serving.lifetime import holds_next, late_successor, next_ready_at
 from moorage.manager.serving.replicas import consecutive_failures
-from moorage.manager.serving.snapshots import ReplicaSnapshot
+from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
 from moorage.manager.serving.status import endpoint_status, replica_state, rollout_state
 from moorage.manager.store.endpoint_rows import EndpointRecord
 from moorage.manager.store.endpoints import EndpointStore
@@ -222,10 +222,10 @@ def endpoint_view(record: EndpointRecord, now: datetime) -> EndpointView:
         status=endpoint_status(snapshot),
         replicas=snapshot.wanted,
         ready=sum(replica.serves for replica in snapshot.replicas),
-        reason=last.reason if last else Reason.NONE,
-        detail=last.detail if last else "",
+        **_why(snapshot, last),
         failures=plan.failures,
         retry_at=plan.retry_at,
+        suspended_until=snapshot.stopped_by.until if snapshot.stopped_by is not None else None,
         revision=snapshot.revision,
         version=record.version,
         rollout=_rollout(record),
@@ -244,6 +244,14 @@ def endpoint_view(record: EndpointRecord, now: datetime) -> EndpointView:
         scalings=record.scalings,
         sessions=[view for view in replicas if view.status not in TERMINAL] + ended[:_ENDED_SHOWN],
     )
+
+
+def _why(snapshot: EndpointSnapshot, failed: ReplicaView | None) -> dict[str, Any]:
+    """Why it does not serve as wanted. ``failed``: its last replica, if that failed."""
+    if (stopped_by := snapshot.stopped_by) is not None:
+        detail = f"the budget of {stopped_by.budget} is exhausted until {stopped_by.until:%Y-%m-%dT%H:%M:%SZ}"
+        return {"reason": Reason.BUDGET_EXHAUSTED, "detail": detail}
+    return {} if failed is None else {"reason": failed.reason, "detail": failed.detail}
 
 
 def _late(record: EndpointRecord, now: datetime) -> LateSuccessor | None:

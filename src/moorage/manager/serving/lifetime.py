@@ -97,7 +97,7 @@ def late_successor(
     """The replica whose walltime ends first without enough others being expected to be ready by then, and
     when the next one is expected (None: unknown); None: there is no such replica. What has waited or loaded
     for longer than was expected is not expected at any time."""
-    if endpoint.deleted:
+    if endpoint.deleted or endpoint.stopped_by is not None:
         return None
     ending = sorted(
         (r for r in endpoint.replicas if r.serves and r.walltime_s is not None and r.ends_at is not None),

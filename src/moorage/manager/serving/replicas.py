@@ -31,7 +31,7 @@ UNHEALTHY_S = 120.0
 _NODE_FAILURES = frozenset({Reason.AGENT_LOST, Reason.AGENT_SHUTDOWN, Reason.KERNEL_GONE})
 # Replicas that leave for one of these reasons count against ``max_surge``. The others are replaced at once:
 # they cannot wait.
-BY_CHOICE = frozenset({Reason.REVISION_REPLACED, Reason.SCALED_DOWN})
+BY_CHOICE = frozenset({Reason.REVISION_REPLACED, Reason.SCALED_DOWN, Reason.BUDGET_EXHAUSTED})
 # A draining replica of which neither a proxy nor its engine says whether it has requests stops after this
 # time,
 # in which the proxies learn that it drains. Its engine then finishes what it has within its own grace period.
@@ -111,10 +111,11 @@ def plan_replicas(endpoint: EndpointSnapshot, now: datetime) -> ReplicaPlan:
     # Replicas that are not ready stop first, then those with the fewest requests, then the youngest.
     excess = sorted(staying, key=lambda r: (r.serves, r.in_flight or 0, -r.created_at.timestamp()))
     excess = excess[: max(0, len(staying) - endpoint.wanted)]
+    why = Reason.SCALED_DOWN if endpoint.stopped_by is None else Reason.BUDGET_EXHAUSTED
     plan = replace(
         plan,
-        stop=(*done, *plan.stop, *_for(Reason.SCALED_DOWN, (r for r in excess if not r.serves))),
-        drain=(*plan.drain, *_for(Reason.SCALED_DOWN, (r for r in excess if r.serves))),
+        stop=(*done, *plan.stop, *_for(why, (r for r in excess if not r.serves))),
+        drain=(*plan.drain, *_for(why, (r for r in excess if r.serves))),
         failures=len(failed),
         look_at=earliest(plan.look_at, *drain_ends),
     )

@@ -66,10 +66,15 @@ def model_routes(
             max_model_len=min(contexts.get(name, (0,))),
             adapters=tuple(adapter_model(name, one["name"]) for one in facts[name]["adapters"] or ()),
             canary=facts[name]["canary"],
+            suspended_until=_unix(facts[name]["suspended_until"]),
             **_routing(name, facts[name]["routing"], keys.get(name, {})),
         )
         for name, (_, created, targets) in sorted(routes.items())
     )
+
+
+def _unix(at: datetime | None) -> int:
+    return 0 if at is None else int(at.timestamp())
 
 
 def _ready_at(expected: datetime | None) -> int:
@@ -106,6 +111,8 @@ def _provider(name: str, number: int, base: str | None, key: str) -> Target | No
 
 def _status(row: Mapping[str, Any], ready: int) -> EndpointStatus:
     """As far as routes say: requests that wait make no new route."""
+    if row["suspended_until"] is not None:
+        return EndpointStatus.NOT_LOADED
     if ready:
         return EndpointStatus.READY if ready >= row["wanted"] else EndpointStatus.DEGRADED
     if row["wanted"] == 0:

@@ -101,13 +101,21 @@ class Stable:
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetStop:
+    """An exhausted budget that stops what its payer runs, and when its period ends."""
+
+    budget: str  # as in "project vision in gpu by the month"
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class EndpointSnapshot:
     """``revision``: the one that all replicas shall have. ``proven``: all replicas have been of this revision
     and ready at the same time. ``fallback``: the last revision before that was so.
 
     ``waiting``: requests that the proxies hold for want of a ready replica. ``stable``: ``revision`` is a
     canary, which gets a share of the requests; None: it replaces all others.
-    ``starts``: by resource group of kind hpc.
+    ``starts``: by resource group of kind hpc. ``stopped_by``: while it is set, the endpoint has no replicas.
     """
 
     endpoint_id: EndpointId
@@ -124,6 +132,7 @@ class EndpointSnapshot:
     waiting: int = 0
     stable: Stable | None = None
     starts: Mapping[str, StartHistory] = field(default_factory=dict)
+    stopped_by: BudgetStop | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ def endpoint_status(endpoint: EndpointSnapshot) -> EndpointStatus:
     serving = [r for r in endpoint.replicas if r.serves]
     waits = endpoint.waiting or any(r.load and r.load.waiting for r in serving)
     ready = EndpointStatus.BUSY if waits else EndpointStatus.READY
-    if endpoint.wanted == 0:
+    if endpoint.wanted == 0 or endpoint.stopped_by is not None:
         return ready if serving else EndpointStatus.NOT_LOADED
     if len(serving) >= endpoint.wanted:
         return ready
@@ -54,4 +54,4 @@ def rollout_state(endpoint: EndpointSnapshot, newest: int, newest_failed: bool) 
         r.revision == endpoint.revision for r in endpoint.replicas if r.status not in TERMINAL
     ):
         return "complete"
-    return "progressing" if endpoint.wanted else "waiting"
+    return "progressing" if endpoint.wanted and endpoint.stopped_by is None else "waiting"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from moorage.common.aio.clock import Clock
 from moorage.common.model.errors import BudgetExhausted, InvalidInput, NotFound
-from moorage.common.model.ids import SessionId
+from moorage.common.model.ids import EndpointId, SessionId
 from moorage.common.views import budgets as views
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store.database import Database
@@ -22,10 +22,13 @@ _READ_S, _WARNED_S = 1.0, 10.0
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """A budget that has changed its level, or that stops what runs."""
+    """A budget that has changed its level, that stops what runs, or that will soon be exhausted.
+
+    ``left_s``: until then, at the present rate; None: it is exhausted, or nothing counts against it now."""
 
     budget: views.BudgetView
     old: str
+    left_s: float | None = None
 
 
 class BudgetStore:
@@ -81,7 +84,7 @@ class BudgetStore:
         scope.require_all("budgets")
         args = kind, name, unit, period, spec.soft, spec.hard, spec.policy, scope.actor
         rows = await self._connection.fetch(SQL["budget_put"], *args)
-        self._notifier.notify([Topic.KEYS])
+        await self._announce([(kind, name)])
         return views.BudgetView.model_validate(dict(rows[0]))
 
     async def delete(self, scope: Scope, kind: str, name: str, unit: str, period: str) -> views.BudgetView:
@@ -93,22 +96,36 @@ class BudgetStore:
                 f"{kind} {name!r} has no budget of {unit} by the {period}",
                 next_step="`moorage budgets` lists them",
             )
-        self._notifier.notify([Topic.KEYS])
+        await self._announce([(kind, name)])
         return views.BudgetView.model_validate(dict(rows[0]))
 
-    async def measure(self, term: int) -> Sequence[Reached]:
+    async def _announce(self, payers: Collection[tuple[str, str]]) -> None:
+        """What the budgets of these projects, users and keys allow has changed, also to their endpoints."""
+        self._notifier.notify([Topic.KEYS])
+        for kind, name in payers:
+            rows = await self._db.fetch(SQL["budget_endpoints"], kind, name)
+            endpoints = {EndpointId(row["id"]) for row in rows}
+            self._notifier.notify_endpoints(endpoints)
+            self._notifier.notify_routes(endpoints)
+
+    async def measure(self, term: int, soon_s: float = 0.0) -> Sequence[Reached]:
         """Sum up what counts against each budget, as the leader of ``term``. Returns those that have changed
-        their level, and those that are exhausted and stop what runs."""
+        their level, those that are exhausted and stop what runs, and those that will be exhausted within
+        ``soon_s`` seconds."""
         if not await self._db.fetch(SQL["budget_list"], None, ""):
             return []
-        rows = await self._connection.fetch(SQL["budgets_measure"], term)
-        if any(row["level"] != row["old"] for row in rows):
-            self._notifier.notify([Topic.KEYS])
+        rows = await self._connection.fetch(SQL["budgets_measure"], term, soon_s)
+        if changed := {(row["scope"], row["name"]) for row in rows if row["level"] != row["old"]}:
+            await self._announce(changed)
         given = [dict(row) for row in rows]
-        return [Reached(old=one.pop("old"), budget=views.BudgetView.model_validate(one)) for one in given]
+        return [
+            Reached(old=one.pop("old"), left_s=one.pop("left_s"), budget=views.BudgetView.model_validate(one))
+            for one in given
+        ]
 
     async def sessions(self, kind: str, name: str) -> list[SessionId]:
-        """Those that run, or wait, of a project, a user or a key. Replicas are left out."""
+        """Those that run, or wait, of a project, a user or a key. Replicas are left out: the
+        replica controller stops them."""
         return [SessionId(row["id"]) for row in await self._db.fetch(SQL["budget_sessions"], kind, name)]
 
     async def prices(self) -> list[views.PriceView]:

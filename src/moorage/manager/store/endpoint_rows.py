@@ -16,6 +16,7 @@ from moorage.common.model.status import Status
 from moorage.common.views.endpoints import ReplicaView
 from moorage.manager.identity.keys import Owner
 from moorage.manager.serving.snapshots import (
+    BudgetStop,
     EndpointSnapshot,
     EngineLoad,
     ReplicaSnapshot,
@@ -114,6 +115,7 @@ def _record(row: Row, replicas: Sequence[Row], starts: Mapping[str, StartHistory
             waiting=row["held"],
             stable=_stable(row),
             starts=starts,
+            stopped_by=_stopped_by(row),
         ),
         row["revision"],
         row["created_at"],
@@ -126,6 +128,13 @@ def _record(row: Row, replicas: Sequence[Row], starts: Mapping[str, StartHistory
         rollout_reason=Reason(row["rollout_reason"]),
         rollout_detail=row["rollout_detail"],
     )
+
+
+def _stopped_by(row: Row) -> BudgetStop | None:
+    if row["stop_until"] is None:
+        return None
+    budget = f"{row['stop_scope']} {row['stop_name']} in {row['stop_unit']} by the {row['stop_period']}"
+    return BudgetStop(budget, row["stop_until"])
 
 
 def _stable(row: Row) -> Stable | None:

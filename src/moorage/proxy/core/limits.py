@@ -103,6 +103,16 @@ def budget_exhausted(until: int) -> ErrorResponse:
     return ErrorResponse(429, "insufficient_quota", "budget_exhausted", message, headers=headers)
 
 
+def model_suspended(name: str, until: int) -> ErrorResponse:
+    """429 for whoever asks: the payer of the model has used up a budget. ``until``: unix seconds."""
+    at = datetime.fromtimestamp(until, UTC)
+    message = (
+        f"A budget of the project or user who serves the model {name!r} is exhausted until {at:{_TIME}}."
+    )
+    headers = {"Retry-After": format_datetime(at, usegmt=True)}
+    return ErrorResponse(429, "insufficient_quota", "budget_exhausted", message, headers=headers)
+
+
 def budget_warning(until: int) -> tuple[str, str]:
     """The header that tells of a soft limit. ``until``: unix seconds."""
     at = datetime.fromtimestamp(until, UTC)

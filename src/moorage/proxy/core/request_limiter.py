@@ -19,6 +19,7 @@ from moorage.proxy.core.limits import (
     budget_warning,
     estimate_tokens,
     headers_of,
+    model_suspended,
     rate_limited,
     subjects_of,
 )
@@ -60,6 +61,9 @@ class RequestLimiter:
         key, permit = ask.identity, ask.permit
         if key is not None and key.exhausted_until and key.exhausted_until > self._unix_now():
             return budget_exhausted(key.exhausted_until)
+        until = permit.route.suspended_until
+        if until and until > self._unix_now():
+            return model_suspended(permit.name, until)
         activity = self.activity.touch(permit.endpoint, now)
         activity.requests += 1
         subjects = permit.subjects

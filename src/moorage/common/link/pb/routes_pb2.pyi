@@ -67,7 +67,7 @@ class Fallback(_message.Message):
     def __init__(self, model: _Optional[str] = ..., provider: _Optional[_Union[Target, _Mapping]] = ...) -> None: ...
 
 class ModelRoute(_message.Message):
-    __slots__ = ("name", "created", "targets", "project", "shared_with", "limits", "holds", "status", "expected_s", "ready_at", "max_model_len", "fallbacks", "fallback_after_s", "prefix_affinity", "canary", "adapters", "max_load")
+    __slots__ = ("name", "created", "targets", "project", "shared_with", "limits", "holds", "status", "expected_s", "ready_at", "max_model_len", "fallbacks", "fallback_after_s", "prefix_affinity", "suspended_until", "canary", "adapters", "max_load")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CREATED_FIELD_NUMBER: _ClassVar[int]
     TARGETS_FIELD_NUMBER: _ClassVar[int]
@@ -82,6 +82,7 @@ class ModelRoute(_message.Message):
     FALLBACKS_FIELD_NUMBER: _ClassVar[int]
     FALLBACK_AFTER_S_FIELD_NUMBER: _ClassVar[int]
     PREFIX_AFFINITY_FIELD_NUMBER: _ClassVar[int]
+    SUSPENDED_UNTIL_FIELD_NUMBER: _ClassVar[int]
     CANARY_FIELD_NUMBER: _ClassVar[int]
     ADAPTERS_FIELD_NUMBER: _ClassVar[int]
     MAX_LOAD_FIELD_NUMBER: _ClassVar[int]
@@ -99,10 +100,11 @@ class ModelRoute(_message.Message):
     fallbacks: _containers.RepeatedCompositeFieldContainer[Fallback]
     fallback_after_s: float
     prefix_affinity: bool
+    suspended_until: int
     canary: int
     adapters: _containers.RepeatedScalarFieldContainer[str]
     max_load: float
-    def __init__(self, name: _Optional[str] = ..., created: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ..., project: _Optional[str] = ..., shared_with: _Optional[_Iterable[str]] = ..., limits: _Optional[_Union[RequestLimits, _Mapping]] = ..., holds: _Optional[bool] = ..., status: _Optional[str] = ..., expected_s: _Optional[int] = ..., ready_at: _Optional[int] = ..., max_model_len: _Optional[int] = ..., fallbacks: _Optional[_Iterable[_Union[Fallback, _Mapping]]] = ..., fallback_after_s: _Optional[float] = ..., prefix_affinity: _Optional[bool] = ..., canary: _Optional[int] = ..., adapters: _Optional[_Iterable[str]] = ..., max_load: _Optional[float] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., created: _Optional[int] = ..., targets: _Optional[_Iterable[_Union[Target, _Mapping]]] = ..., project: _Optional[str] = ..., shared_with: _Optional[_Iterable[str]] = ..., limits: _Optional[_Union[RequestLimits, _Mapping]] = ..., holds: _Optional[bool] = ..., status: _Optional[str] = ..., expected_s: _Optional[int] = ..., ready_at: _Optional[int] = ..., max_model_len: _Optional[int] = ..., fallbacks: _Optional[_Iterable[_Union[Fallback, _Mapping]]] = ..., fallback_after_s: _Optional[float] = ..., prefix_affinity: _Optional[bool] = ..., suspended_until: _Optional[int] = ..., canary: _Optional[int] = ..., adapters: _Optional[_Iterable[str]] = ..., max_load: _Optional[float] = ...) -> None: ...
 
 class KeyGrant(_message.Message):
     __slots__ = ("sha256", "expires_at", "user", "project", "admin", "project_admin", "limits_models", "models", "id", "limits", "priority", "owner", "exhausted_until", "warned_until")

@@ -1,5 +1,6 @@
 -- Sum up what counts against each budget in its period of now (in UTC), under the leader's term ($1), and store it with the
--- level that it has reached. Returns those whose level changed, or that are exhausted and stop what runs.
+-- level that it has reached. Returns those whose level changed, that are exhausted and stop what runs, or that will be exhausted
+-- within $2 seconds (`left_s`) if what counts goes on as it did since they were summed up last.
 WITH
 -- include: ledger_entries
 , open AS (
@@ -26,11 +27,13 @@ WITH
     GROUP BY 1, 2, 3, 4, 5
 ), levels AS (
     SELECT b.scope, b.name, b.unit, b.period, b.level AS old, o.resets_at, ledger_bounded(coalesce(m.used, 0)) AS used,
-           CASE WHEN coalesce(m.used, 0) >= b.hard THEN 'hard' WHEN coalesce(m.used, 0) >= b.soft THEN 'soft' ELSE 'ok' END AS level
+           CASE WHEN coalesce(m.used, 0) >= b.hard THEN 'hard' WHEN coalesce(m.used, 0) >= b.soft THEN 'soft' ELSE 'ok' END AS level,
+           CASE WHEN m.used < b.hard AND m.used > b.used AND b.resets_at = o.resets_at
+                THEN greatest(0, (b.hard - m.used) / (m.used - b.used) * extract(epoch FROM now() - b.measured_at))::float8 END AS left_s
     FROM open o JOIN budgets b USING (scope, name, unit, period) LEFT JOIN measured m USING (scope, name, unit, period)
 ), put AS (
     UPDATE budgets b SET used = l.used, level = l.level, resets_at = l.resets_at, measured_at = now()
     FROM levels l WHERE (b.scope, b.name, b.unit, b.period) = (l.scope, l.name, l.unit, l.period)
-    RETURNING b.*, l.old
+    RETURNING b.*, l.old, l.left_s
 )
-SELECT * FROM put WHERE level <> old OR (level = 'hard' AND policy = 'stop')
+SELECT * FROM put WHERE level <> old OR (level = 'hard' AND policy = 'stop') OR left_s < $2

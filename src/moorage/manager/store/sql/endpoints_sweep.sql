@@ -1,8 +1,13 @@
--- The next $2 endpoints after $1: those to look at, because they do not have the wanted number of replicas, all of the target
+-- The next $2 endpoints after $1: those to look at, because they do not have the wanted number of replicas (0 if a budget stops it), all of the target
 -- revision and on agents that are ALIVE and not drained (index sessions_live_replicas), or because one waits that may be placed
 -- in another group, and where the chunk ends; NULL: it was the last one.
-WITH chunk AS MATERIALIZED (
-    SELECT id, CASE WHEN deleted_at IS NULL THEN replicas ELSE 0 END AS wanted, target_revision, serving ? 'resource_groups' AS has_groups FROM endpoints
+WITH
+-- include: budget_stops
+, chunk AS MATERIALIZED (
+    SELECT id, CASE WHEN deleted_at IS NULL AND NOT EXISTS (
+               SELECT FROM budget_stops b
+               WHERE (b.scope, b.name) IN (('project', project), ('user', owner), ('key', substring(created_by FROM '^key:(.*)'))))
+           THEN replicas ELSE 0 END AS wanted, target_revision, serving ? 'resource_groups' AS has_groups FROM endpoints
     WHERE id > $1::uuid ORDER BY id LIMIT $2
 )
 SELECT (SELECT id FROM chunk WHERE (SELECT count(*) FROM chunk) = $2 ORDER BY id DESC LIMIT 1) AS last, ARRAY(

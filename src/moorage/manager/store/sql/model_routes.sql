@@ -2,7 +2,10 @@
 -- inference sessions without an endpoint. A name without a route has a row without `rank`. `holds`: a replica is on its way, or
 -- a request wakes the endpoint. `expected_s`: nine of ten replicas of late were ready after this time. `ready_at`: when the next
 -- of those that start will be so, by the start that its site expects, or else by its creation.
-WITH names AS MATERIALIZED (
+-- `suspended_until`: an exhausted budget of the endpoint's payer stops it until then.
+WITH
+-- include: budget_stops
+, names AS MATERIALIZED (
     SELECT unnest($2::text[]) AS name
     UNION SELECT e.name FROM endpoints e WHERE e.id = ANY ($1::uuid[])
     UNION SELECT coalesce(e.name, s.name) FROM sessions s LEFT JOIN endpoints e ON e.id = s.endpoint_id
@@ -10,7 +13,7 @@ WITH names AS MATERIALIZED (
 )
 SELECT n.name AS model, r.created_at, r.rank, r.session_id, r.kernel_id, r.host, r.port, r.secret, r.engine,
        r.project, r.shared_with, r.draining, r.args, r.wanted, r.holds, r.is_starting, r.expected_s, r.ready_at, r.max_model_len,
-       r.routing, r.secrets, r.adapters, r.limits, r.canary, r.is_canary
+       r.routing, r.secrets, r.adapters, r.limits, r.canary, r.is_canary, r.suspended_until
 FROM names n LEFT JOIN LATERAL (
     SELECT e.created_at, 0 AS rank, t.*, e.project, e.shared_with, e.replicas AS wanted,
            e.replicas > 0 OR coalesce((e.serving -> 'autoscale' ->> 'min')::int = 0, false) AS holds, x.is_starting, y.expected_s, z.ready_at,
@@ -20,7 +23,10 @@ FROM names n LEFT JOIN LATERAL (
                SELECT jsonb_object_agg(z.name, jsonb_build_array(z.key_id, encode(z.sealed, 'hex')))
                FROM jsonb_array_elements(e.serving -> 'routing' -> 'fallbacks') f
                JOIN secrets z ON z.project = e.project AND z.name = f ->> 'secret') END AS secrets,
-           e.serving -> 'limits' AS limits
+           e.serving -> 'limits' AS limits, (
+               SELECT max(b.resets_at) FROM budget_stops b
+               WHERE (b.scope, b.name) IN (('project', e.project), ('user', e.owner), ('key', substring(e.created_by FROM '^key:(.*)')))
+           ) AS suspended_until
     FROM endpoints e
     CROSS JOIN LATERAL (
         SELECT coalesce(bool_or(s.status NOT IN ('PENDING', 'QUEUED')), false) AS is_starting FROM sessions s
@@ -50,7 +56,7 @@ FROM names n LEFT JOIN LATERAL (
     WHERE e.name = n.name AND e.deleted_at IS NULL
     UNION ALL
     SELECT s.created_at, 1, s.id, k.id, k.host, k.port, k.secret, s.spec ->> 'engine', false, s.spec -> 'args',
-           l.max_model_len, false, s.project, '{}', 1, false, true, NULL::interval, NULL::timestamptz, 0, NULL, NULL, NULL, NULL
+           l.max_model_len, false, s.project, '{}', 1, false, true, NULL::interval, NULL::timestamptz, 0, NULL, NULL, NULL, NULL, NULL
     FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt
     LEFT JOIN engine_loads l ON l.kernel_id = k.id
     WHERE s.name = n.name AND s.endpoint_id IS NULL AND s.type = 'inference' AND s.status = 'RUNNING'
