@@ -258,9 +258,16 @@ MUTATIONS = (
     Mutation(
         "a stream outlives its sender",
         "agent/link/client.py",
-        "        call.cancel()\n\n\nasync def _if_many",
-        "        pass\n\n\nasync def _if_many",
+        "sender.exception() is not None:\n        call.cancel()",
+        "sender.exception() is not None:\n        pass",
         ("tests/wire/test_task_recovery.py::test_agent_whose_report_fails_connects_again",),
+    ),
+    Mutation(
+        "agents go back and forth between managers",
+        "manager/rpc/spreading.py",
+        "    if not is_uneven(counts):",
+        "    if len(counts) < 2:",
+        ("tests/unit/manager/test_spreading.py",),
     ),
     Mutation(
         "a demoted primary is read on",

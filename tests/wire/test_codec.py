@@ -273,7 +273,7 @@ def test_report_round_trip(report: m.Report | m.ReportDelta) -> None:
     | LOG_REQUESTS
     | EXEC_REQUESTS
     | WORKSPACE_REQUESTS
-    | st.just(m.FullReportRequest())
+    | st.builds(m.FullReportRequest, st.booleans(), st.text(max_size=5))
 )
 def test_manager_message_round_trip(message: codec.ManagerMessage) -> None:
     wire = agent_pb2.ManagerMessage.FromString(codec.manager_message_to_wire(message).SerializeToString())

@@ -10,7 +10,7 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Status
 from moorage.manager import Manager
-from moorage.manager.rpc import agent_link
+from moorage.manager.rpc import orders_polling
 from moorage.sdk import Client
 
 __all__ = ["client", "manager"]  # fixtures
@@ -19,7 +19,7 @@ __all__ = ["client", "manager"]  # fixtures
 @pytest.fixture
 def rare_polls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Poll the orders once an hour, so that no poll happens during the test."""
-    monkeypatch.setattr(agent_link, "POLL_S", 3600.0)
+    monkeypatch.setattr(orders_polling, "POLL_S", 3600.0)
 
 
 @pytest.mark.usefixtures("rare_polls")

@@ -150,6 +150,8 @@ PROXY_REPLIES = st.builds(
     acks=st.lists(ACKS, max_size=3).map(tuple),
     shares=st.lists(SHARES, max_size=3).map(tuple),
     proxies=COUNTS,
+    managers=st.lists(TEXT, max_size=2).map(tuple),
+    manager=TEXT,
 )
 
 

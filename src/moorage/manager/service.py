@@ -66,6 +66,7 @@ from moorage.manager.rpc import (
     RouteFeed,
     WorkspaceBroker,
 )
+from moorage.manager.rpc.hand_over import HandOver
 from moorage.manager.scrape import Scrape
 from moorage.manager.secrets import Keyring
 from moorage.manager.serving.endpoints import EndpointService
@@ -291,9 +292,12 @@ class Manager:
                 "the links have no TLS: anyone on the network path can read and take over the connections",
                 link=server.address,
             )
-        presence.link = self._published_link()
+        presence.link, hand_over = self._published_link(), HandOver(links, proxies, self._clock)
+        presence.links = hand_over.counts
+        presence.on_beat.append(lambda others: hand_over.look(presence.link, others))
         presence.on_change += [
-            lambda: links.set_managers(len(presence.managers)),
+            lambda: links.set_managers(presence.managers),
+            lambda: proxies.set_managers(presence.managers),
             lambda: links.set_database(presence.has_database),
             lambda: feed.set_database(presence.has_database),
         ]

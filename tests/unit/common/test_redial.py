@@ -98,3 +98,19 @@ def test_a_configuration_file_may_list_them(tmp_path: Path) -> None:
     file = tmp_path / "moorage.toml"
     file.write_text('[proxy]\nmanager = ["a:1", "b:2"]\n')
     assert split_addresses(load(file, {}, {}).settings.proxy.manager) == ("a:1", "b:2")
+
+
+def test_a_learned_manager_that_has_gone_is_forgotten() -> None:
+    redial = Redial([A, B], exact)
+    redial.learn([A, C])
+    assert redial.others == (B, C), "one that was configured stays"
+    redial.learn([A])
+    assert redial.others == (B,)
+
+
+def test_the_manager_in_use_is_never_forgotten() -> None:
+    redial = Redial([A], exact)
+    redial.learn([A, B])
+    redial.next_delay_s()
+    redial.learn([C])
+    assert (redial.current, set(redial.others)) == (B, {A, C})

@@ -8,10 +8,10 @@ and continues with deltas (``common.link.sync``).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Sized
+from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Never, TypeVar
+from typing import Any, Never
 
 import grpc
 import structlog
@@ -20,10 +20,12 @@ from moorage.agent.execution.commands import RunCommand, no_commands, serve_exec
 from moorage.agent.execution.workspaces import HandleWorkspaceRequest, no_workspaces
 from moorage.agent.kernel.leases import KernelLeases
 from moorage.agent.link import answers
+from moorage.agent.link.connection import OPTIONS, REFUSED, REFUSED_BACKOFF_S, decode, explain, if_many
+from moorage.agent.link.departure import Departure
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.pauses import AFTER_REPORT
 from moorage.common.aio.tasks import cancel_and_wait, cancel_requested, raise_failure, spawn
-from moorage.common.link import codec, usage_codec
+from moorage.common.link import usage_codec
 from moorage.common.link.dial import BROKEN, Dialer
 from moorage.common.link.messages import (
     Contact,
@@ -42,40 +44,14 @@ from moorage.common.link.sync import OrdersReceiver, ReportSender
 from moorage.common.model.errors import ConfigError
 from moorage.common.model.usage import UsageReport
 
-A = TypeVar("A")
-B = TypeVar("B")
 log = structlog.get_logger("moorage.agent.link.client")
 
-MAX_MESSAGE = 64 * 1024 * 1024
-OPTIONS = [
-    ("grpc.max_send_message_length", MAX_MESSAGE),
-    ("grpc.max_receive_message_length", MAX_MESSAGE),
-    # A manager that vanished silently is noticed after 5 + 4 s. The manager must allow such pings: its
-    # grpc.http2.min_ping_interval_without_data_ms must be lower.
-    ("grpc.keepalive_time_ms", 5_000),
-    ("grpc.keepalive_timeout_ms", 4_000),
-    ("grpc.http2.ping_timeout_ms", 4_000),  # applies beside the former; its default is a minute
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.bdp_probe", 0),  # as in the manager: a ping for each message
-    ("grpc.http2.lookahead_bytes", 1024 * 1024),
-    ("grpc.http2.max_pings_without_data", 0),
-    # Each attempt gets a connection of its own, so that our backoff applies and not that of a shared one.
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.min_reconnect_backoff_ms", 5_000),
-    ("grpc.enable_retries", 0),
-]
-# An agent that was replaced, or whose report is invalid, gains nothing from an early retry.
-_REFUSED_BACKOFF_S = 30.0
-_REFUSED = (grpc.StatusCode.ALREADY_EXISTS, grpc.StatusCode.INVALID_ARGUMENT)
 # Changes come in bursts. The first of a burst is reported at once, then follows a pause. A busy manager asks
 # for a longer one, at most this.
 _MAX_REQUESTED_PAUSE_S = 1.0
 _MAX_REQUESTED_INTERVAL_S = 600.0
-# Messages with more kernels are encoded and decoded in a thread.
-_IN_A_THREAD = 500
 # A manager whose connection lives but which reads no reports for so long is left.
 _WRITE_TIMEOUT_S = 60.0
-_SEARCH_EVERY_S = 2.0  # for a manager that has its database
 
 
 class LinkClient:
@@ -120,7 +96,7 @@ class LinkClient:
         self._logged_causes: dict[str, str] = {}  # by manager
         self._reports, self._orders, self._orders_wanted = ReportSender(), OrdersReceiver(), False
         self._requested_pause_s = self._requested_interval_s = 0.0
-        self._leaving = False  # for another manager
+        self._departure: Departure | None = None  # of the current stream, or of the last one
         # Whether the manager accepts usage in reports, and what waits for the next one.
         self._usage_in_reports = False
         self._usage: agent_pb2.UsageReport | None = None
@@ -161,9 +137,11 @@ class LinkClient:
             self._cancel_timer()
             self._report_timer = loop.call_at(due, self._report_due.set)
 
-    def _set_intervals(self, wire: agent_pb2.ManagerMessage) -> None:
-        """Pause between reports as the manager asks. It must know the longest pause that is kept: silence is
-        three missing heartbeats."""
+    def _follow(self, wire: agent_pb2.ManagerMessage) -> None:
+        """Learn of managers. Pause between reports as this one asks. It must know the longest pause that is
+        kept: silence is three missing heartbeats."""
+        if wire.managers:
+            self._dialer.learn(wire.managers)
         if wire.HasField("orders"):
             self._requested_pause_s = min(wire.report_pause_ms / 1000, _MAX_REQUESTED_PAUSE_S)
         if wire.HasField("heartbeat_ms"):
@@ -189,19 +167,30 @@ class LinkClient:
             self._has_orders = False
             try:
                 await self._attach()
+                if self._goes():
+                    continue
                 self._log_disconnect("the manager ended the connection")
             except ConfigError as error:
                 self._log_disconnect(str(error))
             except TimeoutError:
                 self._log_disconnect(f"the manager has accepted no report for {_WRITE_TIMEOUT_S:.0f} s")
             except grpc.aio.AioRpcError as error:
-                self._log_disconnect(_explain(self._dialer, error))
-                if error.code() in _REFUSED:
-                    await asyncio.sleep(_REFUSED_BACKOFF_S * self._clock.jitter(0.25))
+                self._log_disconnect(explain(self._dialer, error))
+                if error.code() in REFUSED:
+                    await asyncio.sleep(REFUSED_BACKOFF_S * self._clock.jitter(0.25))
                     continue
             if self._has_orders:
                 self._dialer.redial.succeeded()
             await asyncio.sleep(self._dialer.redial.next_delay_s())
+
+    def _goes(self) -> bool:
+        """Whether the stream has ended because the agent goes to another manager, which has answered."""
+        if self._departure is None or not self._departure.has_begun:
+            return False
+        self._dialer.redial.succeeded()
+        self._dialer.redial.next_delay_s()
+        log.info("going to another manager", manager=self._dialer.target)
+        return True
 
     async def send_shutdown_notice(self, timeout_s: float = 2.0) -> None:
         """Send a last report, and wait up to ``timeout_s`` until the manager has applied it. Returns at once
@@ -235,52 +224,38 @@ class LinkClient:
             sender = spawn("link.send", self._send_reports(call))
             sender.add_done_callback(lambda task: _end_with(task, call))
             requests: set[asyncio.Task[None]] = set()
-            search: asyncio.Task[None] | None = None
+            departure = self._departure = Departure(self._dialer, self._clock, requests, call.cancel)
             try:
                 async for wire in call:
-                    message = await _decode(wire)
-                    self._set_intervals(wire)
+                    message = await decode(wire)
+                    self._follow(wire)
                     if isinstance(message, Orders | OrdersDelta):
                         self._reports.deltas = wire.report_deltas
                         self._receive_orders(message)
                     elif isinstance(message, Contact):
                         self._leases.renew(message.sent_at)
                     elif isinstance(message, FullReportRequest):
-                        self._reports.force_full()
-                        self._report_due.set()
-                        if search is not None:
-                            search.cancel()
-                        if message.no_database:
-                            search = spawn("link.search", self._leave_for_better(call))
-                            requests.add(search)
-                            search.add_done_callback(requests.discard)
+                        departure.consider(message)
+                        if not message.manager:
+                            self._reports.force_full()
+                            self._report_due.set()
                     elif message is not None:
                         task = self._serve(stub, message)
                         requests.add(task)
                         task.add_done_callback(requests.discard)
             except asyncio.CancelledError:
                 raise_failure(sender)
-                if not self._leaving or cancel_requested():
+                if not departure.has_begun or cancel_requested():
                     raise
             finally:
-                self._leaving = False
                 self._stub, self._is_open = None, False
                 if self._has_orders:
                     self._on_disconnect()
+                await departure.close()
                 await cancel_and_wait(sender, *requests)
                 call.cancel()
                 if self._shutting_down.is_set():
                     self._notice_sent.set()
-
-    async def _leave_for_better(self, call: Any) -> None:
-        """The manager has lost its database. End this connection once another manager that has it answers:
-        until then, nothing would be gained, and commands would be cut off."""
-        found = False
-        while not found:
-            await asyncio.sleep(_SEARCH_EVERY_S / 2 * self._clock.jitter(0.5))
-            found = await self._dialer.find_better(answers.CALL_TIMEOUT_S)
-        self._leaving = True
-        call.cancel()
 
     def _serve(
         self, stub: AgentLinkStub, request: ExecRequest | LogRequest | WorkspaceRequest
@@ -335,7 +310,7 @@ class LinkClient:
                 self._cancel_timer()
                 shutting_down, started_at = self._shutting_down.is_set(), self._clock.monotonic()
                 report = self._next_report()
-                message = await _if_many(report.kernels, self._reports.next_message, report)
+                message = await if_many(report.kernels, self._reports.next_message, report)
                 if self._usage is not None:
                     message.usage.CopyFrom(self._usage)
                     self._usage = None
@@ -371,28 +346,3 @@ def _end_with(sender: asyncio.Task[None], call: Any) -> None:
     """Without reports a stream is of no use: end it if the sender fails, and connect again."""
     if not sender.cancelled() and sender.exception() is not None:
         call.cancel()
-
-
-async def _if_many(kernels: Sized, work: Callable[[A], B], argument: A) -> B:
-    """``work(argument)``, in a thread if there are so many kernels that it would keep the event loop."""
-    many = len(kernels) > _IN_A_THREAD
-    return await asyncio.to_thread(work, argument) if many else work(argument)
-
-
-async def _decode(wire: agent_pb2.ManagerMessage) -> codec.ManagerMessage | None:
-    try:
-        return await _if_many(wire.orders.kernels, codec.manager_message_from_wire, wire)
-    except ValueError as error:
-        log.error("ignoring an unknown message of the manager", error=str(error))
-        return None
-
-
-def _explain(dialer: Dialer, error: grpc.aio.AioRpcError) -> str:
-    code, details = error.code(), error.details()
-    if (explanation := dialer.explain(error)) is not None:
-        return explanation
-    if code in _REFUSED:
-        return f"it refuses this agent, which retries every {_REFUSED_BACKOFF_S:.0f} s: {details}"
-    if code is grpc.StatusCode.UNAVAILABLE:
-        return f"nothing answers at {dialer.target}: {details}"
-    return f"{code.name}: {details}"

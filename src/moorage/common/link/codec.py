@@ -146,7 +146,9 @@ def manager_message_to_wire(message: ManagerMessage) -> a.ManagerMessage:
                 )
             )
         case m.FullReportRequest():
-            return a.ManagerMessage(full_report=a.FullReportRequest(no_database=message.no_database))
+            return a.ManagerMessage(
+                full_report=a.FullReportRequest(no_database=message.no_database, manager=message.manager)
+            )
         case m.Contact():
             return a.ManagerMessage(contact=a.Contact(sent_at=message.sent_at))
         case m.WorkspaceRequest():
@@ -176,6 +178,6 @@ def manager_message_from_wire(wire: a.ManagerMessage) -> ManagerMessage | None:
         case "contact":
             return m.Contact(wire.contact.sent_at)
         case "full_report":
-            return m.FullReportRequest(wire.full_report.no_database)
+            return m.FullReportRequest(wire.full_report.no_database, wire.full_report.manager)
         case _:
             return None

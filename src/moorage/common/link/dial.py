@@ -109,18 +109,31 @@ class Dialer:
         """Ask the other managers whether they have their database. The first that has is dialed next. False
         if there is none."""
         for target in self.redial.others:
-            try:
-                async with self.channel((), target) as channel:
-                    stub = peers_pb2_grpc.PeersStub(channel)  # type: ignore[no-untyped-call]
-                    reply = await stub.Hello(
-                        peers_pb2.HelloRequest(), metadata=self.metadata, timeout=timeout_s
-                    )
-            except (grpc.aio.AioRpcError, ConfigError):
-                continue
-            if not reply.no_database:
-                self.redial.prefer(target)
+            if await self.prefer(target, timeout_s):
                 return True
         return False
+
+    async def prefer(self, target: str, timeout_s: float) -> bool:
+        """Dial this manager next, if it answers and has its database. Returns whether it does."""
+        try:
+            async with self.channel((), target) as channel:
+                stub = peers_pb2_grpc.PeersStub(channel)  # type: ignore[no-untyped-call]
+                reply = await stub.Hello(peers_pb2.HelloRequest(), metadata=self.metadata, timeout=timeout_s)
+        except (grpc.aio.AioRpcError, ConfigError):
+            return False
+        if not reply.no_database:
+            self.redial.prefer(target)
+        return not reply.no_database
+
+    def learn(self, managers: Sequence[str]) -> None:
+        """These are all managers. A loopback address counts only where this process uses one, too. New ones
+        are kept with the identity."""
+        here = is_loopback(split_address(self.target)[0])
+        known = [a for a in managers if here or not is_loopback(split_address(a)[0])]
+        if self.redial.learn(known) and self._identity is not None:
+            identity = self._load(self._identity)
+            addresses = dict.fromkeys((*split_addresses(identity.link), *known))
+            self._identity.store(replace(identity, link=",".join(addresses)))
 
     async def maintain(self) -> None:
         """Learn the addresses of managers that were added, and renew the certificate when it is due. A peer
@@ -131,12 +144,8 @@ class Dialer:
                 reply = await self._say_hello()  # confirms it
         except (grpc.aio.AioRpcError, ConfigError):
             return  # it is away, or has its reason: the link's own connection logs it
-        here = is_loopback(split_address(self.target)[0])
-        known = [a for a in reply.managers if here or not is_loopback(split_address(a)[0])]
-        if self.redial.learn(known) and self._identity is not None:
-            identity = self._load(self._identity)
-            addresses = dict.fromkeys((*split_addresses(identity.link), *known))
-            self._identity.store(replace(identity, link=",".join(addresses)))
+        if reply.managers:
+            self.learn(reply.managers)
         if await self.renew(now=reply.renew) and reply.renew:
             with contextlib.suppress(grpc.aio.AioRpcError, ConfigError):
                 await self._say_hello()  # shows that the certificate has arrived

@@ -187,10 +187,10 @@ class OrdersDelta:
 
 @dataclass(frozen=True, slots=True)
 class FullReportRequest:
-    """Manager → agent: the next report must be full, since a delta did not match, or the manager's database
-    was away. ``no_database``: it is away now, and another manager serves the agent better."""
+    """Manager → agent: report in full. ``no_database``: others serve it better; ``manager``: that one."""
 
     no_database: bool = False
+    manager: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,8 +122,12 @@ class ProxyReport:
 
 @dataclass(frozen=True, slots=True)
 class ProxyReply:
-    """Manager → proxy. ``proxies``: how many are connected to any manager; 0: not said."""
+    """Manager → proxy. ``proxies``: how many are connected to any manager; 0: not said. ``managers``: the
+    addresses of all; empty: not said. ``manager``: of the one to go to, where this one has more proxies than
+    its share; empty: stay."""
 
     acks: tuple[RecordsAck, ...] = ()
     shares: tuple[LimitShare, ...] = ()
     proxies: int = 0
+    managers: tuple[str, ...] = ()
+    manager: str = ""

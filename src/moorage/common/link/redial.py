@@ -22,7 +22,7 @@ class Redial:
     """
 
     def __init__(self, addresses: Sequence[str], jitter: Callable[[float], float]) -> None:
-        self._addresses, self._jitter = list(addresses), jitter
+        self._addresses, self._configured, self._jitter = list(addresses), frozenset(addresses), jitter
         self._failures = 0
 
     @property
@@ -49,11 +49,12 @@ class Redial:
 
     def prefer(self, address: str) -> None:
         """Dial this one next. It was found to be better than the current one."""
-        self._addresses.remove(address)
-        self._addresses.insert(1, address)
+        self._addresses[1:] = [address, *(a for a in self._addresses[1:] if a != address)]
 
     def learn(self, addresses: Sequence[str]) -> bool:
-        """Add managers that were not known. Returns whether there were any."""
+        """Add managers that were not known, and forget those that were learned before and have gone. Returns
+        whether any were added."""
         new = [address for address in addresses if address not in self._addresses]
-        self._addresses += new
+        kept = {self.current, *self._configured, *addresses}
+        self._addresses = [address for address in self._addresses if address in kept] + new
         return bool(new)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import structlog
 
@@ -16,6 +16,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.model.errors import StoreUnavailable
 from moorage.manager.store import Store
+from moorage.manager.store.managers import ManagerBeat
 
 log = structlog.get_logger("moorage.presence")
 
@@ -52,7 +53,8 @@ class Presence:
     entering. ``proxies``: how often each proxy is connected to it, by name.
 
     ``managers``: the addresses of all managers. ``has_database``: whether the last beat was written recently.
-    ``on_change`` callbacks run when either of the two has changed.
+    ``on_change`` callbacks run when either of the two has changed. ``links``: how many agents and proxies are
+    connected to this manager. ``on_beat`` callbacks get the other managers after each beat.
     """
 
     def __init__(self, store: Store, clock: Clock, link: str = "") -> None:
@@ -63,6 +65,8 @@ class Presence:
         self.managers: tuple[str, ...] = ()
         self.has_database = True
         self.on_change: list[Callable[[], None]] = []
+        self.links: Callable[[], tuple[int, int]] = lambda: (0, 0)
+        self.on_beat: list[Callable[[Sequence[ManagerBeat]], None]] = []
         self.loop = Loop("presence", self._tick, interval_s=BEAT_S, clock=clock)
 
     async def _tick(self) -> None:
@@ -76,13 +80,15 @@ class Presence:
 
     async def run_once(self) -> None:
         found = await self._store.managers.beat(
-            self.link, [name for name, calls in self.proxies.items() if calls]
+            self.link, [name for name, calls in self.proxies.items() if calls], *self.links()
         )
         self._written_at = now = self._clock.monotonic()
-        others = {row.id: beat for row, beat in found.items() if row.id != self._store.managers.own_id}
-        away = self._watch.away(others, now)
-        links = {row.link for row in found if row.id not in away} | {self.link}
-        self._set(tuple(sorted(links)), has_database=True)
+        others = [row for row in found if row.id != self._store.managers.own_id]
+        away = self._watch.away({row.id: row.beat for row in others}, now)
+        others = [row for row in others if row.id not in away]
+        self._set(tuple(sorted({row.link for row in others} | {self.link})), has_database=True)
+        for callback in self.on_beat:
+            callback(others)
         if away:
             agents = await self._store.managers.remove(away)
             log.warning("a manager is away", managers=away, agents=len(agents))

@@ -4,10 +4,9 @@ costs only time."""
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Collection
+from heapq import nsmallest
 from itertools import islice
-from math import ceil
 from weakref import WeakValueDictionary
 
 import grpc
@@ -26,17 +25,16 @@ from moorage.common.model.usage import UsageReport
 from moorage.common.model.versions import incompatibility
 from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.metrics import Metrics
+from moorage.manager.rpc import orders_polling
 from moorage.manager.rpc.agent_addresses import AgentAddresses, source_of
 from moorage.manager.rpc.agent_stream import AgentStream, StreamRefused, decode_report
 from moorage.manager.rpc.authentication import Caller
+from moorage.manager.rpc.orders_polling import OrdersPolling
 from moorage.manager.rpc.report_interval import ReportInterval
 from moorage.manager.store import ReportRefused, Store
 
 log = structlog.get_logger("moorage.link")
 
-# Without a notification, every agent's orders are read again within POLL_S, and at most POLLED_PER_S agents a
-# second, so that polling costs the same for any number of them. Kernels count as agents: so many as one.
-POLL_S, POLL_PARTS, POLLED_PER_S, POLLED_KERNELS = 5.0, 10, 100, 20
 # More agents are read in several runs: a thousand at once would block everything else.
 READ_AT_ONCE = 500
 # The messages of an agent with more kernels are encoded and decoded in a thread, for the same reason.
@@ -46,6 +44,9 @@ PRUNE_DELAY_S = 0.5
 # A report that was being applied when its stream ended may attach its agent again, so the end is written
 # once more.
 DETACH_AGAIN_S = 1.0
+# An agent that did not go to another manager when it was asked may have its reason, or be of an earlier
+# release.
+HAND_OVER_AGAIN_S = 600.0
 
 Context = grpc.aio.ServicerContext[agent_pb2.Report, agent_pb2.ManagerMessage]
 
@@ -69,7 +70,7 @@ class AgentLinks:
     ) -> None:
         self._store, self._metrics, self._clock, self._on_usage = store, metrics, clock, on_usage
         self._addresses = addresses or AgentAddresses()
-        self._report_interval, self._managers = ReportInterval(), 1
+        self._report_interval, self._managers = ReportInterval(), tuple[str, ...]()
         self._streams: dict[AgentId, AgentStream] = {}
         # Agents whose orders are to be read: for these kernels, or None for all.
         self._changed: dict[AgentId, set[KernelId] | None] = {}
@@ -82,14 +83,16 @@ class AgentLinks:
         self._to_prune: dict[AgentId, set[KernelId]] = {}
         self._prune_timer: asyncio.TimerHandle | None = None
         self._logged_refusals: dict[str, str] = {}
-        self._unpolled: deque[AgentId] = deque()
-        self._poll_budget = 0.0
-        self._polled_at = clock.monotonic()
-        self.loop = Loop("orders", self.run_once, interval_s=POLL_S / POLL_PARTS, clock=clock, bursts=True)
+        self._polling = OrdersPolling(clock.monotonic())
+        interval_s = orders_polling.POLL_S / orders_polling.POLL_PARTS
+        self.loop = Loop("orders", self.run_once, interval_s=interval_s, clock=clock, bursts=True)
         store.notifier.on_orders(self.orders_changed)
 
     def get(self, agent_id: str) -> AgentStream | None:
         return self._streams.get(AgentId(agent_id))
+
+    def has(self, stream: AgentStream) -> bool:
+        return self._streams.get(stream.agent_id) is stream
 
     def all(self) -> list[AgentStream]:
         return list(self._streams.values())
@@ -111,12 +114,9 @@ class AgentLinks:
 
     async def run_once(self) -> None:
         await self._detach_ended()
-        waited = self._clock.monotonic() - self._polled_at
-        if waited >= 0.8 * POLL_S / POLL_PARTS:
-            self._polled_at += waited
-            polled = self._agents_to_poll(waited)
+        if polled := self._polling.due(self._streams, self._clock.monotonic()):
             self._changed |= dict.fromkeys(polled)
-            self._announce_interval(polled)
+            self._announce(polled)
         # A stream gets only orders that were read after its first report was applied. That report may say
         # that a kernel is gone; older orders would name the kernel again, and it would run a second time.
         changed = {a: self._changed.pop(a) for a in list(islice(self._changed, READ_AT_ONCE))}
@@ -154,9 +154,22 @@ class AgentLinks:
             for stream in streams.values():
                 stream.loading_orders = False
 
-    def set_managers(self, count: int) -> None:
-        """So many managers share the agents."""
-        self._managers = count
+    def set_managers(self, managers: tuple[str, ...]) -> None:
+        """The managers at these addresses share the agents, which are told them with their orders."""
+        self._managers = managers
+        for stream in self._streams.values():
+            stream.wake.set()
+
+    def hand_over(self, manager: str, count: int) -> list[AgentStream]:
+        """Ask so many agents to go to the manager at this address: those with the fewest kernels, whose first
+        report there is the smallest. One that stays is asked again after a while. Returns their streams."""
+        now = self._clock.monotonic()
+        free = (s for s in self._streams.values() if now - s.asked_at > HAND_OVER_AGAIN_S)
+        chosen = nsmallest(count, free, key=lambda s: (s.ordered_kernels, s.agent_id))
+        for stream in chosen:
+            stream.asked_at = now
+            stream.send_request(FullReportRequest(manager=manager))
+        return chosen
 
     def set_database(self, available: bool) -> None:
         """Tell the agents whether this manager has its database: without it, they may go to another one."""
@@ -171,25 +184,10 @@ class AgentLinks:
             await self._store.managers.detach({a: number for a, (number, _) in ended.items()})
         self._ended = {a: stream for a, stream in ended.items() if now - stream[1] < DETACH_AGAIN_S}
 
-    def _agents_to_poll(self, waited_s: float) -> list[AgentId]:
-        """The agents to poll now; their number grows with the time since the last poll."""
-        waited_s = min(waited_s, POLL_S)
-        count = ceil(len(self._streams) * waited_s / POLL_S)
-        self._poll_budget = min(self._poll_budget, 0.0) + POLLED_PER_S * waited_s
-        if len(self._unpolled) < count:
-            self._unpolled += self._streams
-        part: list[AgentId] = []
-        while self._unpolled and len(part) < count and self._poll_budget > 0:
-            agent_id = self._unpolled.popleft()
-            if (stream := self._streams.get(agent_id)) is not None:
-                part.append(agent_id)
-                self._poll_budget -= 1 + stream.ordered_kernels / POLLED_KERNELS
-        return part
-
-    def _announce_interval(self, agents: Collection[AgentId]) -> None:
+    def _announce(self, agents: Collection[AgentId]) -> None:
         """Tell these agents how often to report, if they were told otherwise: a part of all at a time."""
         interval = self._report_interval
-        interval.adapt(self._managers * len(self._streams))
+        interval.adapt(max(1, len(self._managers)) * len(self._streams))
         self._metrics.set_heartbeat_interval(interval.heartbeat_s)
         for agent_id in agents:
             if self._streams[agent_id].heartbeat_s not in (None, interval.heartbeat_s):
@@ -357,13 +355,18 @@ class AgentLinks:
             stream.wake.clear()
             requests, stream.requests = stream.requests, []
             message, interval = stream.next_message(self._clock.monotonic()), self._report_interval
-            if message is not None or stream.heartbeat_s not in (None, interval.heartbeat_s):
+            told = stream.heartbeat_s, stream.managers
+            if message is not None or (
+                stream.heartbeat_s is not None and told != (interval.heartbeat_s, self._managers)
+            ):
                 wire = agent_pb2.ManagerMessage()
                 if message is not None:
                     wire = await _encode(message)
                     wire.report_pause_ms = round(1000 * interval.pause_s)
                     wire.report_deltas = True
-                stream.heartbeat_s = interval.heartbeat_s
+                if stream.managers != self._managers:
+                    wire.managers.extend(self._managers)
+                stream.heartbeat_s, stream.managers = interval.heartbeat_s, self._managers
                 wire.heartbeat_ms = round(1000 * stream.heartbeat_s)
                 await context.write(wire)
             for request in requests:

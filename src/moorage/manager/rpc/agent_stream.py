@@ -69,7 +69,10 @@ class AgentStream:
         self.wake.set()
         self.requests: list[LogRequest | ExecRequest | WorkspaceRequest | FullReportRequest | Contact] = []
         self.established = False  # its first report has been applied
-        self.heartbeat_s: float | None = None  # the longest pause between reports that it was told last
+        # The longest pause between reports, and the managers, that it was told last; None: no orders yet.
+        self.heartbeat_s: float | None = None
+        self.managers: tuple[str, ...] = ()
+        self.asked_at = -inf  # when it was asked to go to another manager, in monotonic seconds
         self.loading_orders = False  # its orders are being read, and their kernels are not known yet
         # The next read of its orders looks for kernels that were given up, too.
         self.with_given_up = False

@@ -4,6 +4,8 @@ and shares."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import islice
+from math import inf
 from typing import Any
 
 import grpc
@@ -19,6 +21,23 @@ from moorage.manager.store.usage_records import UsageRecordStore
 
 # How long the number of proxies is taken as current, in seconds.
 _PROXIES_S = 2.0
+# A proxy that did not go to another manager when it was asked may be of an earlier release.
+_HAND_OVER_AGAIN_S = 600.0
+
+
+class ReportLink:
+    """One report stream. ``manager``: where the proxy is to go; empty: it stays. ``asked_at``: monotonic
+    seconds."""
+
+    def __init__(self) -> None:
+        self.asked_at, self.manager = -inf, ""
+        self._told: tuple[str, ...] = ()
+
+    def take_managers(self, managers: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
+        """The managers if they are news, and the one to go to, for the next reply."""
+        changed, self._told = managers if managers != self._told else (), managers
+        manager, self.manager = self.manager, ""
+        return changed, manager
 
 
 class ProxyLinks:
@@ -36,6 +55,8 @@ class ProxyLinks:
         self._records, self._shares, self._clock = records, shares, clock
         self._record_load, self._proxy_gone = record_load, proxy_gone
         self._links: dict[str, int] = {}
+        self._reports: set[ReportLink] = set()
+        self._managers: tuple[str, ...] = ()
         self._proxies, self._proxies_at = 1, -_PROXIES_S
 
     async def serve(
@@ -44,6 +65,8 @@ class ProxyLinks:
         """Every report gets one reply, in order, after the commit of what it acknowledges. Raises
         ``StoreUnavailable``."""
         name = load_name = ""
+        link = ReportLink()
+        self._reports.add(link)
         try:
             async for message in requests:
                 report = report_from_wire(message)
@@ -57,15 +80,39 @@ class ProxyLinks:
                     self._record_load(report.load)
                 acks = await self._records.put(report.proxy_id, report.usage)
                 shares = await self._divide(report.proxy_id, report.needs)
-                reply = ProxyReply(acks, shares, await self._count_proxies())
+                proxies = await self._count_proxies()
+                reply = ProxyReply(acks, shares, proxies, *link.take_managers(self._managers))
                 await context.write(reply_to_wire(reply))
         finally:
+            self._reports.discard(link)
             if name:
                 self._links[name] -= 1
                 if not self._links[name]:
                     del self._links[name]
             if load_name:
                 self._proxy_gone(load_name)
+
+    @property
+    def count(self) -> int:
+        """How many proxies are connected here, each worker of one by itself."""
+        return len(self._reports)
+
+    def set_managers(self, managers: tuple[str, ...]) -> None:
+        """The managers at these addresses share the proxies, which are told them with replies."""
+        self._managers = managers
+
+    def has(self, link: ReportLink) -> bool:
+        return link in self._reports
+
+    def hand_over(self, manager: str, count: int) -> list[ReportLink]:
+        """Ask so many proxies to go to the manager at this address. One that stays is asked again after a
+        while. Returns their links."""
+        now = self._clock.monotonic()
+        free = (link for link in self._reports if now - link.asked_at > _HAND_OVER_AGAIN_S)
+        chosen = list(islice(free, count))
+        for link in chosen:
+            link.asked_at, link.manager = now, manager
+        return chosen
 
     async def _divide(self, proxy: str, needs: Sequence[LimitNeed]) -> tuple[LimitShare, ...]:
         if not needs:

@@ -22,6 +22,17 @@ class ManagerRow:
     agents: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ManagerBeat:
+    """A manager as its last beat shows it. The counts of links are its own; None: of the release before."""
+
+    id: str
+    link: str
+    beat: int
+    agent_links: int | None = None
+    proxy_links: int | None = None
+
+
 class ManagerStore:
     """``own_id``: the id of this manager process."""
 
@@ -29,12 +40,14 @@ class ManagerStore:
         self._db, self._notifier, self.own_id = db, notifier, own_id
         self._connection = db.dedicated_connection(durable=False)
 
-    async def beat(self, link: str, proxies: Collection[str]) -> dict[ManagerRow, int]:
-        """A sign of life of this manager. Returns all managers with their beats."""
+    async def beat(
+        self, link: str, proxies: Collection[str], agent_links: int = 0, proxy_links: int = 0
+    ) -> list[ManagerBeat]:
+        """A sign of life of this manager. Returns all managers with their previous beats."""
         rows = await self._connection.fetch(
-            SQL["manager_beat"], self.own_id, link, __version__, sorted(proxies)
+            SQL["manager_beat"], self.own_id, link, __version__, sorted(proxies), agent_links, proxy_links
         )
-        return {ManagerRow(row["id"], row["link"]): row["beat"] for row in rows}
+        return [ManagerBeat(**row) for row in rows]
 
     async def remove(self, ids: Collection[str]) -> list[AgentId]:
         """Remove managers that have stopped. Returns the agents that were connected to them."""

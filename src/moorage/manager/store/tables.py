@@ -10,6 +10,7 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from moorage.manager.store import identity_tables as identity_tables
 from moorage.manager.store import idle_tables as idle_tables
+from moorage.manager.store import manager_tables as manager_tables
 from moorage.manager.store import metering_tables as metering_tables
 from moorage.manager.store import occupancy_tables as occupancy_tables
 from moorage.manager.store import pipeline_tables as pipeline_tables
@@ -76,19 +77,6 @@ agents = table(
         "seen_before": [TIME],
         "back_at": [TIME],
         "configured_group": [Text()],
-    },
-)
-
-managers = table(
-    "managers",
-    ("id",),
-    {
-        "id": ID,
-        "link": Text(),
-        "version": Text(),
-        "beat": BigInteger(),
-        "proxies": ARRAY(Text()),
-        "started_at": TIME,
     },
 )
 
@@ -323,18 +311,6 @@ quotas = table(
         "changed_at": TIME,
         "changed_by": Text(),
         "version": BigInteger(),
-    },
-)
-
-leases = table(
-    "leases",
-    ("name",),
-    {
-        "name": Text(),
-        "holder": Text(),
-        "term": BigInteger(),
-        "expires_at": TIME,
-        "clock_jumps": Integer(),
     },
 )
 

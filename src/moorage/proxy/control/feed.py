@@ -18,6 +18,7 @@ from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.link.dial import Dialer
 from moorage.common.link.messages import RouteTable
 from moorage.common.link.pb import routes_pb2, routes_pb2_grpc
+from moorage.common.link.proxy_messages import ProxyReply
 from moorage.common.link.route_codec import routes_from_wire
 from moorage.common.model.errors import ConfigError
 from moorage.proxy.control.report_stream import ReportStream
@@ -44,6 +45,7 @@ _CHANNEL = (
     ("grpc.min_reconnect_backoff_ms", 5_000),  # how long an attempt to connect may take
     ("grpc.enable_retries", 0),
 )
+_HELLO_S = 4.0
 _EXPLANATIONS = {
     grpc.StatusCode.UNIMPLEMENTED: "the server at proxy.manager is not a Moorage manager of this version",
 }
@@ -76,6 +78,9 @@ class RouteFeedClient:
         self._managers_before: set[str] = set()  # managers of the release before
         self._dialer, self._router, self._saved_table = dialer, router, saved_table
         self._proxy_id, self._clock, self._last_save_s = proxy_id, clock, last_save_s
+        # Managers to go to, as the current one asks, and whether one of them has answered.
+        self._wanted: asyncio.Queue[str] = asyncio.Queue()
+        self._goes = False
         self._task: SupervisedTask | None = None
         self._unsaved: IndexedTable | None = None
         self._was_exceeded = False
@@ -121,7 +126,10 @@ class RouteFeedClient:
         while True:
             try:
                 await self._watch()
-                self._log_disconnect("the manager closed the feed")
+                if self._goes:
+                    log.info("going to another manager", manager=self._dialer.redial.others[0])
+                else:
+                    self._log_disconnect("the manager closed the feed")
             except ConfigError as error:
                 self._log_disconnect(str(error))
             except grpc.aio.AioRpcError as error:
@@ -138,6 +146,7 @@ class RouteFeedClient:
     async def _watch(self) -> None:
         """Open the calls of one connection. Returns when one of them ends."""
         self._routes = self._credentials = None
+        self._wanted, self._goes = asyncio.Queue(), False
         async with self._dialer.channel(_CHANNEL) as channel:
             stub = routes_pb2_grpc.RouteFeedStub(channel)  # type: ignore[no-untyped-call]
             if self._dialer.target in self._managers_before:
@@ -148,7 +157,8 @@ class RouteFeedClient:
                 for name, call in (
                     ("routes", lambda: self._watch_routes(stub)),
                     ("credentials", lambda: self._watch_credentials(stub)),
-                    ("reports", lambda: self._reports.run(stub.Report(metadata=self._dialer.metadata))),
+                    ("reports", lambda: self._report(stub)),
+                    ("move", self._leave),
                 )
             }
             try:
@@ -161,6 +171,21 @@ class RouteFeedClient:
                 await self._watch_both(stub)
             elif errors:
                 raise errors[0]
+
+    async def _report(self, stub: routes_pb2_grpc.RouteFeedStub) -> None:
+        await self._reports.run(stub.Report(metadata=self._dialer.metadata), self._take_managers)
+
+    def _take_managers(self, reply: ProxyReply) -> None:
+        if reply.managers:
+            self._dialer.learn(reply.managers)
+        if reply.manager in self._dialer.redial.others:
+            self._wanted.put_nowait(reply.manager)
+
+    async def _leave(self) -> None:
+        """Returns when another manager, which the current one has named, answers: it is dialed next."""
+        while not await self._dialer.prefer(await self._wanted.get(), _HELLO_S):
+            pass
+        self._goes = True
 
     async def _watch_both(self, stub: routes_pb2_grpc.RouteFeedStub) -> None:
         """From a manager of the release before, routes and credentials are one table."""

@@ -7,14 +7,14 @@ of it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
 import structlog
 
 from moorage.common.aio.clock import Clock
-from moorage.common.link.proxy_messages import LimitNeed, LoadReport, ProxyReport, UsageBatch
+from moorage.common.link.proxy_messages import LimitNeed, LoadReport, ProxyReply, ProxyReport, UsageBatch
 from moorage.common.link.route_codec import reply_from_wire, report_to_wire
 from moorage.proxy.control.load import LoadMeter
 from moorage.proxy.control.usage_spool import UsageSpool
@@ -62,7 +62,7 @@ class ReportStream:
         self._drained: frozenset[str] = frozenset()
         self._load_at = self._heartbeat_at = 0.0
 
-    async def run(self, call: Any) -> None:
+    async def run(self, call: Any, on_reply: Callable[[ProxyReply], None] = lambda _: None) -> None:
         """Returns when the manager ends the call. Raises ``grpc.aio.AioRpcError``."""
         whole = True
         self._sent.clear()
@@ -85,6 +85,7 @@ class ReportStream:
                     return
                 self._is_open, whole = True, whole and report.load is None
                 reply = reply_from_wire(message)
+                on_reply(reply)
                 if reply.proxies:
                     self._ledger.proxies = reply.proxies
                 for share in reply.shares:

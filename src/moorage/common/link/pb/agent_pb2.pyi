@@ -345,10 +345,12 @@ class Orders(_message.Message):
     def __init__(self, generation: _Optional[int] = ..., kernels: _Optional[_Iterable[_Union[KernelSpec, _Mapping]]] = ..., delta: _Optional[bool] = ..., base: _Optional[int] = ..., withdrawn: _Optional[_Iterable[str]] = ..., digest: _Optional[int] = ...) -> None: ...
 
 class FullReportRequest(_message.Message):
-    __slots__ = ("no_database",)
+    __slots__ = ("no_database", "manager")
     NO_DATABASE_FIELD_NUMBER: _ClassVar[int]
+    MANAGER_FIELD_NUMBER: _ClassVar[int]
     no_database: bool
-    def __init__(self, no_database: _Optional[bool] = ...) -> None: ...
+    manager: str
+    def __init__(self, no_database: _Optional[bool] = ..., manager: _Optional[str] = ...) -> None: ...
 
 class Contact(_message.Message):
     __slots__ = ("sent_at",)
@@ -434,7 +436,7 @@ class ExecRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., tty: _Optional[bool] = ..., stdin: _Optional[bool] = ..., rows: _Optional[int] = ..., cols: _Optional[int] = ..., env: _Optional[_Mapping[str, str]] = ..., code: _Optional[str] = ..., files: _Optional[str] = ..., path: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class ManagerMessage(_message.Message):
-    __slots__ = ("orders", "logs", "full_report", "exec", "workspaces", "contact", "report_pause_ms", "report_deltas", "heartbeat_ms")
+    __slots__ = ("orders", "logs", "full_report", "exec", "workspaces", "contact", "report_pause_ms", "report_deltas", "heartbeat_ms", "managers")
     ORDERS_FIELD_NUMBER: _ClassVar[int]
     LOGS_FIELD_NUMBER: _ClassVar[int]
     FULL_REPORT_FIELD_NUMBER: _ClassVar[int]
@@ -444,6 +446,7 @@ class ManagerMessage(_message.Message):
     REPORT_PAUSE_MS_FIELD_NUMBER: _ClassVar[int]
     REPORT_DELTAS_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_MS_FIELD_NUMBER: _ClassVar[int]
+    MANAGERS_FIELD_NUMBER: _ClassVar[int]
     orders: Orders
     logs: LogRequest
     full_report: FullReportRequest
@@ -453,7 +456,8 @@ class ManagerMessage(_message.Message):
     report_pause_ms: int
     report_deltas: bool
     heartbeat_ms: int
-    def __init__(self, orders: _Optional[_Union[Orders, _Mapping]] = ..., logs: _Optional[_Union[LogRequest, _Mapping]] = ..., full_report: _Optional[_Union[FullReportRequest, _Mapping]] = ..., exec: _Optional[_Union[ExecRequest, _Mapping]] = ..., workspaces: _Optional[_Union[WorkspaceRequest, _Mapping]] = ..., contact: _Optional[_Union[Contact, _Mapping]] = ..., report_pause_ms: _Optional[int] = ..., report_deltas: _Optional[bool] = ..., heartbeat_ms: _Optional[int] = ...) -> None: ...
+    managers: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, orders: _Optional[_Union[Orders, _Mapping]] = ..., logs: _Optional[_Union[LogRequest, _Mapping]] = ..., full_report: _Optional[_Union[FullReportRequest, _Mapping]] = ..., exec: _Optional[_Union[ExecRequest, _Mapping]] = ..., workspaces: _Optional[_Union[WorkspaceRequest, _Mapping]] = ..., contact: _Optional[_Union[Contact, _Mapping]] = ..., report_pause_ms: _Optional[int] = ..., report_deltas: _Optional[bool] = ..., heartbeat_ms: _Optional[int] = ..., managers: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class LogChunk(_message.Message):
     __slots__ = ("request_id", "data", "error", "end", "marks_end")

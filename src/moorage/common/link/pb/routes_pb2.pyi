@@ -357,11 +357,15 @@ class ProxyReport(_message.Message):
     def __init__(self, proxy_id: _Optional[str] = ..., load: _Optional[_Union[LoadReport, _Mapping]] = ..., usage: _Optional[_Iterable[_Union[UsageBatch, _Mapping]]] = ..., needs: _Optional[_Iterable[_Union[LimitNeed, _Mapping]]] = ...) -> None: ...
 
 class ProxyReply(_message.Message):
-    __slots__ = ("acks", "shares", "proxies")
+    __slots__ = ("acks", "shares", "proxies", "managers", "manager")
     ACKS_FIELD_NUMBER: _ClassVar[int]
     SHARES_FIELD_NUMBER: _ClassVar[int]
     PROXIES_FIELD_NUMBER: _ClassVar[int]
+    MANAGERS_FIELD_NUMBER: _ClassVar[int]
+    MANAGER_FIELD_NUMBER: _ClassVar[int]
     acks: _containers.RepeatedCompositeFieldContainer[RecordsAck]
     shares: _containers.RepeatedCompositeFieldContainer[LimitShare]
     proxies: int
-    def __init__(self, acks: _Optional[_Iterable[_Union[RecordsAck, _Mapping]]] = ..., shares: _Optional[_Iterable[_Union[LimitShare, _Mapping]]] = ..., proxies: _Optional[int] = ...) -> None: ...
+    managers: _containers.RepeatedScalarFieldContainer[str]
+    manager: str
+    def __init__(self, acks: _Optional[_Iterable[_Union[RecordsAck, _Mapping]]] = ..., shares: _Optional[_Iterable[_Union[LimitShare, _Mapping]]] = ..., proxies: _Optional[int] = ..., managers: _Optional[_Iterable[str]] = ..., manager: _Optional[str] = ...) -> None: ...

@@ -1,0 +1,70 @@
+"""Hand-over of agents and proxies to managers that have fewer: asks, by the decisions of ``spreading``.
+
+A peer that is asked goes by itself, once the other manager answers. One that does not go is counted again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Generic, Protocol, TypeVar
+
+import structlog
+
+from moorage.common.aio.clock import Clock
+from moorage.manager.rpc.agent_link import AgentLinks
+from moorage.manager.rpc.proxy_links import ProxyLinks
+from moorage.manager.rpc.spreading import Spreading
+from moorage.manager.store.managers import ManagerBeat
+
+log = structlog.get_logger("moorage.link")
+
+
+L = TypeVar("L")
+
+
+class _Links(Protocol[L]):
+    def has(self, link: L, /) -> bool: ...
+
+    def hand_over(self, manager: str, count: int) -> list[L]: ...
+
+
+class _Kind(Generic[L]):
+    """One kind of peers: those that were asked last, and the next decision."""
+
+    def __init__(self, name: str, links: _Links[L]) -> None:
+        self._name, self._links = name, links
+        self._spreading, self._asked = Spreading(), list[L]()
+
+    def look(self, own: str, counts: Mapping[str, int], now: float) -> None:
+        self._asked = [link for link in self._asked if self._links.has(link)]
+        for manager, count in self._spreading.decide(own, counts, now, waits=bool(self._asked)).items():
+            asked = self._links.hand_over(manager, count)
+            self._asked += asked
+            if asked:
+                log.info("handing over", kind=self._name, to=manager, count=len(asked), counts=dict(counts))
+
+
+class HandOver:
+    def __init__(self, links: AgentLinks, proxies: ProxyLinks, clock: Clock) -> None:
+        self._links, self._proxies, self._clock = links, proxies, clock
+        self._kinds = _Kind("agents", links), _Kind("proxies", proxies)
+
+    def counts(self) -> tuple[int, int]:
+        """Agents and proxies that are connected to this manager."""
+        return len(self._links.all()), self._proxies.count
+
+    def look(self, own: str, others: Sequence[ManagerBeat]) -> None:
+        """After each beat. ``own``: the address of this manager. Managers that share an address, behind a
+        load balancer, cannot be chosen; those of the release before say nothing."""
+        addresses = Counter([own, *(other.link for other in others)])
+        if addresses[own] > 1:
+            return
+        others = [other for other in others if addresses[other.link] == 1]
+        agents, proxies = self._kinds
+        own_agents, own_proxies = self.counts()
+        now = self._clock.monotonic()
+        known = {other.link: other.agent_links for other in others if other.agent_links is not None}
+        agents.look(own, known | {own: own_agents}, now)
+        known = {other.link: other.proxy_links for other in others if other.proxy_links is not None}
+        proxies.look(own, known | {own: own_proxies}, now)

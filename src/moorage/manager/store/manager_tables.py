@@ -1,0 +1,35 @@
+"""Tables of the managers of a database: their signs of life, and the lease of the one that leads."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Integer, Text
+from sqlalchemy.dialects.postgresql import ARRAY
+
+from moorage.manager.store.schema import ID, TIME, table
+
+managers = table(
+    "managers",
+    ("id",),
+    {
+        "id": ID,
+        "link": Text(),
+        "version": Text(),
+        "beat": BigInteger(),
+        "proxies": ARRAY(Text()),
+        "started_at": TIME,
+        "agent_links": [Integer()],
+        "proxy_links": [Integer()],
+    },
+)
+
+leases = table(
+    "leases",
+    ("name",),
+    {
+        "name": Text(),
+        "holder": Text(),
+        "term": BigInteger(),
+        "expires_at": TIME,
+        "clock_jumps": Integer(),
+    },
+)

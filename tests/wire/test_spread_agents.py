@@ -1,0 +1,101 @@
+"""Agents and proxies spread over the managers: they go to one that comes, and what runs notices nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import manager_harness as h
+import pytest
+import pytest_asyncio
+from test_lost_database import manager
+from test_usage_wire import eventually
+
+from moorage.agent import Agent
+from moorage.common.aio.clock import SystemClock
+from moorage.common.config.settings import AgentSettings, CommonSettings, ProxySettings
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import Status
+from moorage.manager import Manager
+from moorage.manager.rpc import spreading
+from moorage.proxy import Proxy
+from moorage.sdk import Client
+
+pytestmark = pytest.mark.timeout(120)
+NODES, PROXIES = ("node-1", "node-2", "node-3", "node-4"), ("edge-1", "edge-2")
+SLEEPER = SessionSpec(name="sleeper", type="interactive", command=["sleep", "1000"], resources={"cpu": "0.1"})
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spreading, "STEADY_S", 0.5)
+    monkeypatch.setattr(spreading, "SETTLE_S", 1.5)
+
+
+@pytest_asyncio.fixture
+async def first(migrated_database: str, tmp_path: Path) -> AsyncIterator[Manager]:
+    """A manager with four agents and two proxies, which know only its address."""
+    async with AsyncExitStack() as stack:
+        running = await stack.enter_async_context(manager(migrated_database, tmp_path / "a", 0))
+        clock, common = SystemClock(), CommonSettings(home=tmp_path)
+        for number, name in enumerate(NODES):
+            low = 25_000 + 20 * number
+            settings = AgentSettings(
+                id=name, manager=running.link_address, inventory="fake:1xH100", port_range=f"{low}-{low + 19}"
+            )
+            agent = Agent(settings, common, clock=clock, link_token=h.TOKEN, home=tmp_path / name)
+            await stack.enter_async_context(agent)
+        for name in PROXIES:
+            edge = ProxySettings(
+                id=name,
+                listen="127.0.0.1:0",
+                internal_listen="127.0.0.1:0",
+                manager=running.link_address,
+            )
+            await stack.enter_async_context(
+                Proxy(edge, CommonSettings(home=tmp_path / name), clock=clock, link_token=h.TOKEN)
+            )
+        yield running
+
+
+async def test_agents_and_proxies_go_to_a_manager_that_comes(
+    first: Manager, migrated_database: str, tmp_path: Path
+) -> None:
+    assert first.first_key is not None
+    async with Client(f"http://{first.api_address}", first.first_key) as client:
+        shares: list[Counter[str | None]] = []
+
+        async def links() -> Counter[str | None]:
+            return Counter(agent.manager for agent in await client.list_agents())
+
+        async def all_are_there() -> bool:
+            proxies = [len(view.proxies) for view in await client.list_managers()]
+            return await links() == {first.link_address: len(NODES)} and proxies == [len(PROXIES)]
+
+        await eventually(all_are_there)
+        await client.create_session(SLEEPER)
+
+        async def runs() -> bool:
+            return (await client.get_session("sleeper")).status is Status.RUNNING
+
+        await eventually(runs)
+        async with manager(migrated_database, tmp_path / "b", 0) as second:
+
+            async def is_spread() -> bool:
+                shares.append(await links())
+                found = {view.link: (view.agents, len(view.proxies)) for view in await client.list_managers()}
+                return found == {first.link_address: (2, 1), second.link_address: (2, 1)}
+
+            await eventually(is_spread)
+            # Nothing goes back: the counts stay as they are.
+            for _ in range(20):
+                await asyncio.sleep(0.1)
+                assert await is_spread()
+            assert max(share[None] for share in shares) <= 2, "few agents at a time are without a manager"
+            session = await client.get_session("sleeper")
+            assert (session.status, session.attempt) == (Status.RUNNING, 1)
+        # Every peer knows both managers now, although it was told one.
+        await eventually(all_are_there)
