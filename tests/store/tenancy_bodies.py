@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
+
+
+def ed25519_blob(number: int) -> str:
+    """The base64 of an ed25519 public key that is another one for each number."""
+    kind = b"ssh-ed25519"
+    point = number.to_bytes(32)
+    return base64.b64encode(b"".join(len(part).to_bytes(4) + part for part in (kind, point))).decode()
+
 
 # In every name, command and variable of what ann has.
 CANARY = "quokka"
+
 
 BODIES: dict[str, Any] = {
     "Extension": {},
@@ -23,6 +33,7 @@ BODIES: dict[str, Any] = {
     "RolloutUndo": {"revision": 1},
     "AccessTokenSpec": {},
     "KeySpec": {"name": "new-key"},
+    "SshKeySpec": {"public_key": f"ssh-ed25519 {ed25519_blob(1 << 40)} new-ssh-key"},
     "KeyLimits": {"max_priority": 50},
     "Rotation": {},
     "SecretSpec": {"value": CANARY},

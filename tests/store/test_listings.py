@@ -18,6 +18,7 @@ from moorage.manager.api.openapi import describe
 from moorage.manager.api.routes import ROUTES
 from moorage.manager.store import Store
 from tests.store.conftest import FakeAgent
+from tests.store.tenancy_bodies import ed25519_blob
 from tests.store.tenancy_harness import ROOT, Api, serve
 
 # Routes that answer with items and have no pages, each with the bound of its list.
@@ -42,6 +43,7 @@ KEYS = {
     "/v1/agents": ("id",),
     "/v1/groups": ("name",),
     "/v1/keys": ("name",),
+    "/v1/ssh-keys": ("fingerprint",),
     "/v1/users": ("name",),
     "/v1/projects": ("name",),
     "/v1/projects/vision/members": ("user",),
@@ -99,6 +101,8 @@ async def _fill(store: Store, api: Api) -> None:
         spec = TemplateSpec(spec={"command": ["true"], "priority": number})
         await store.templates.put(ROOT, f"t{number}", spec, [], for_all=True)
         await store.templates.put(ROOT, "t1", spec, [], for_all=True)
+        key = {"public_key": f"ssh-ed25519 {ed25519_blob(number)} k{number}"}
+        assert (await api.call("admin", "POST", "/v1/ssh-keys", key))[0] == 201
         body = {"email": f"u{number}@example.com"}
         assert (await api.call("admin", "PATCH", f"/v1/users/u{number}", body))[0] == 200  # an audit entry
 

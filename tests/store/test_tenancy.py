@@ -17,21 +17,23 @@ from typing_extensions import is_protocol
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.link.proxy_messages import UsageBatch, UsageRecord
+from moorage.common.model.roles import Role
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.templates import TemplateSpec
 from moorage.common.views.identity import ProjectSpec
 from moorage.common.views.keys import KeySpec
+from moorage.common.views.ssh_keys import SshKeySpec
 from moorage.manager.api import dependencies, identity_dependencies
 from moorage.manager.api.authorization import MAY
 from moorage.manager.api.route import Route
 from moorage.manager.api.routes import ROUTES
-from moorage.manager.identity.keys import Owner
+from moorage.manager.identity.keys import ApiKey, Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.secrets import Keyring
 from moorage.manager.store import Store
 
 from .conftest import FakeAgent, schedule
-from .tenancy_bodies import BODIES, CANARY
+from .tenancy_bodies import BODIES, CANARY, ed25519_blob
 from .tenancy_harness import CALLERS, ROOT, Api, Caller, make_stopped_pipeline, serve
 
 ISOLATED_ANN = Scope.system("ann", Owner("ann", "vision", isolated=True))
@@ -39,6 +41,7 @@ ANN, BOB = Scope.system("ann", Owner("ann", "vision")), Scope.system("bob", Owne
 
 # Routes about what belongs to a project, by the first part of their path; the others are about the platform.
 TENANT = {"secrets", "sessions", "endpoints", "workspaces", "quotas", "keys", "projects", "stats", "budgets"}
+TENANT |= {"ssh-keys"}
 TENANT |= {"pipelines", "templates", "usage", "limits", "metrics", "events", "overview", "occupancy"}
 PLATFORM = {
     "agents",
@@ -86,6 +89,7 @@ class World:
     def __init__(self, api: Api) -> None:
         self.api, self.store, self.made = api, api.store, 0
         self.params: dict[str, str] = {}
+        self.ssh_key = ""
 
     async def make(self) -> None:
         self.made += 1
@@ -99,6 +103,7 @@ class World:
         await self.store.endpoints.update(ANN, record, changed, [], {}, "", None)
         key = KeySpec(name=f"{CANARY}-key-{self.made}", user="ann", project="vision", requests_per_minute=5)
         await self.store.keys.create(ROOT, key)
+        await self._make_ssh_key(key.name)
         await self._use(endpoint)
         await self.store.projects.set_member(ROOT, "vision", "ann", "member")
         kept = await self.store.sessions.create(ANN, session_spec(f"{CANARY}-kept-{self.made}"))
@@ -119,6 +124,7 @@ class World:
             "group-aliases/{name}": "former",
             "quotas/{scope}/{name}": "project/vision",
             "budgets/{scope}/{period}/{unit}/{name}": "project/month/gpu/vision",
+            "ssh-keys/{name}": self.ssh_key,
             "keys/{name}": key.name,
             "users/{name}": "ann",
             "secrets/{name}": f"{CANARY}-secret",
@@ -130,6 +136,14 @@ class World:
             "{language}": "python",
             "peers/{kind}/{name}": "agent/node-1",
         }
+
+    async def _make_ssh_key(self, api_key: str) -> None:
+        """Ann has registered it with an API key of hers in project vision."""
+        (row,) = await self.store.database.fetch("SELECT id FROM api_keys WHERE name = $1", api_key)
+        key = ApiKey(str(row["id"]), api_key, Role.MEMBER, Owner("ann", "vision"))
+        text = f"ssh-ed25519 {ed25519_blob(self.made)}"
+        spec = SshKeySpec(public_key=text, name=f"{CANARY}-ssh-{self.made}")
+        self.ssh_key = (await self.store.ssh_keys.create(Scope.of(key), spec)).fingerprint
 
     async def _use(self, model: str) -> None:
         """Ann has sent it a request a moment ago."""
@@ -170,8 +184,8 @@ def expected(route: Route, caller: Caller) -> set[int]:
         return {404}
     if route.access == "owner" and caller.name == "mate":
         # A key is visible to its user and to project admins only.
-        return {404} if route.tag == "keys" else {403}
-    if route.tag == "keys" and names_one and caller.name in ("mate", "viewer"):
+        return {404} if route.tag in ("keys", "ssh-keys") else {403}
+    if route.tag in ("keys", "ssh-keys") and names_one and caller.name in ("mate", "viewer"):
         return {404}
     return set()
 

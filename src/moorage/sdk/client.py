@@ -15,6 +15,7 @@ from moorage.sdk.peers import PeerCalls
 from moorage.sdk.pipelines import PipelineCalls
 from moorage.sdk.scheduler import SchedulerCalls
 from moorage.sdk.secrets import SecretCalls
+from moorage.sdk.ssh_keys import SshKeyCalls
 from moorage.sdk.templates import TemplateCalls
 from moorage.sdk.waiting import WaitCalls
 from moorage.sdk.watching import WatchCalls
@@ -32,6 +33,7 @@ class Client(
     ManagerCalls,
     SchedulerCalls,
     SecretCalls,
+    SshKeyCalls,
     IdentityCalls,
     MeteringCalls,
     BudgetCalls,

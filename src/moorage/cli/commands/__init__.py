@@ -41,7 +41,7 @@ COMMANDS = {
     ),
     "groups": ("Resource groups and their scheduling options.", "moorage.cli.commands.groups"),
     "join-tokens": ("Tokens by which agents and proxies join.", "moorage.cli.commands.join_tokens"),
-    "keys": ("API keys, their users and projects.", "moorage.cli.commands.keys"),
+    "keys": ("API keys, their users and projects.", "moorage.cli.commands.ssh_keys"),
     "label": ("Change the labels of a session or an endpoint.", "moorage.cli.commands.label"),
     "limits": (
         "Limits on requests for models: of keys, projects and models.",

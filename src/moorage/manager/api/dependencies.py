@@ -39,6 +39,7 @@ from moorage.manager.api.identity_dependencies import (
     Peers,
     Projects,
     Secrets,
+    SshKeys,
     Users,
 )
 from moorage.manager.api.metering_dependencies import Budgets, LimitShares, UsageRecords
@@ -121,6 +122,8 @@ class ApiStore(Protocol):
     def decisions(self) -> Decisions: ...
     @property
     def keys(self) -> Keys: ...
+    @property
+    def ssh_keys(self) -> SshKeys: ...
     @property
     def audit(self) -> Audit: ...
     @property

@@ -25,6 +25,7 @@ from moorage.common.views.managers import ManagerView
 from moorage.common.views.peers import JoinTokenView, PeerView
 from moorage.common.views.resources import Page
 from moorage.common.views.secrets import SecretView
+from moorage.common.views.ssh_keys import SshKeySpec, SshKeyView
 from moorage.manager.identity.keys import ApiKey
 from moorage.manager.identity.scope import Scope
 from moorage.manager.oidc import Person
@@ -57,6 +58,13 @@ class Keys(Protocol):
     def on_change(self, callback: Callable[[], None]) -> object:
         """Call ``callback`` when keys, users or projects changed, through this manager or another one."""
         ...
+
+
+class SshKeys(Protocol):
+    async def create(self, scope: Scope, spec: SshKeySpec) -> SshKeyView: ...
+    async def page(self, scope: Scope, paging: Paging, *, user: str | None) -> Page[SshKeyView]: ...
+    async def get(self, scope: Scope, ref: str) -> SshKeyView: ...
+    async def delete(self, scope: Scope, ref: str) -> SshKeyView: ...
 
 
 class Audit(Protocol):

@@ -28,6 +28,7 @@ from moorage.common.views.secrets import SecretSpec, SecretView
 from moorage.manager.api import keys, peers, stored_secrets, users
 from moorage.manager.api.console_routes import CONSOLE_ROUTES
 from moorage.manager.api.route import Route, route
+from moorage.manager.api.ssh_keys import SSH_KEY_ROUTES
 
 _KEY = "/v1/keys/{name:.+}"
 _SECRET = "/v1/secrets/{name:.+}"
@@ -166,6 +167,7 @@ IDENTITY_ROUTES: tuple[Route, ...] = (
         access="owner",
     ),
     route("DELETE", _KEY, keys.revoke_key, "Revoke an API key", KeyView, access="owner"),
+    *SSH_KEY_ROUTES,
     route(
         "GET",
         "/v1/secrets",

@@ -78,6 +78,22 @@ api_keys = table(
     },
 )
 
+user_ssh_keys = table(
+    "user_ssh_keys",
+    ("id",),
+    {
+        "id": ID,
+        "user_name": Text(),
+        "name": Text(),
+        "key_id": [ID],
+        "fingerprint": Text(),
+        "public_key": Text(),
+        "created_at": TIME,
+        "created_by": Text(),
+        "last_used_at": [TIME],
+    },
+)
+
 user_passwords = table(
     "user_passwords",
     ("user_name",),

@@ -46,6 +46,7 @@ from moorage.manager.store.routes import RouteStore
 from moorage.manager.store.scheduling import SchedulingStore
 from moorage.manager.store.secrets import SecretStore
 from moorage.manager.store.sessions import SessionStore
+from moorage.manager.store.ssh_keys import SshKeyStore
 from moorage.manager.store.templates import TemplateStore
 from moorage.manager.store.usage import UsageStore
 from moorage.manager.store.usage_records import UsageRecordStore
@@ -93,6 +94,7 @@ class Store:
         self.replicas = ReplicaStore(db, notifier, self.orders)
         self.loads = LoadStore(db, notifier, self.endpoints)
         self.keys = KeyStore(db, notifier, clock)
+        self.ssh_keys = SshKeyStore(db, notifier, clock)
         self.users, self.projects = UserStore(db, notifier), ProjectStore(db, notifier)
         self.access_tokens = AccessTokenStore(db, notifier, clock)
         self.routes = RouteStore(db, self.keys, keyring, notifier)

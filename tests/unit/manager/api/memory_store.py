@@ -262,7 +262,9 @@ class MemoryStore:
         self.quotas = MemoryQuotas(self.database, clock)
         self.secrets = MemorySecrets(self.database.check, clock)
         self.keys = MemoryKeys(self.database.check, clock)
-        self.users = self.projects = self.console_sessions = cast(Any, None)  # their tests use the real store
+        self.users = self.projects = self.console_sessions = self.ssh_keys = cast(
+            Any, None
+        )  # their tests use the real store
         self.access_tokens = MemoryAccessTokens(self.sessions.get, clock)
         self.explanations = MemoryExplanations(self)
         self.audit = MemoryAudit()

@@ -86,6 +86,8 @@ EXPECTED = {
     "/v1/metrics": {"get"},
     "/v1/scheduler/decisions": {"get"},
     "/v1/scheduler/runs": {"get"},
+    "/v1/ssh-keys": {"get", "post"},
+    "/v1/ssh-keys/{name}": {"get", "delete"},
     "/v1/keys": {"get", "post"},
     "/v1/keys/{name}": {"get", "patch", "delete"},
     "/v1/keys/{name}/rotate": {"post"},

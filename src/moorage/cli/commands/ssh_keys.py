@@ -1,0 +1,88 @@
+"""``moorage keys add-ssh``, ``list-ssh`` and ``remove-ssh``: public keys for SSH at the proxies."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from moorage.cli import output
+from moorage.cli.commands.keys import keys
+from moorage.cli.context import Cli, Output, command
+from moorage.common.model.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from moorage.common.views.ssh_keys import SshKeyView
+
+
+@command(keys, "add-ssh")
+def add_ssh(
+    cli: Cli,
+    file: Annotated[str, typer.Argument(help="A .pub file; - reads the key from stdin.", metavar="FILE|-")],
+    name: Annotated[str | None, typer.Option(help="Default: the comment in the file.")] = None,
+) -> None:
+    """Register a public key for SSH and SFTP at the proxies.
+
+    It may do what the API key may that registers it, and ends with that one. Registered in the console, it
+    may do what its user may.
+
+    \b
+    Examples:
+      moorage keys add-ssh ~/.ssh/id_ed25519.pub
+      ssh-add -L | head -1 | moorage keys add-ssh - --name laptop
+    """
+    from moorage.common.views.ssh_keys import SshKeySpec
+
+    spec = SshKeySpec(public_key=_read(file), name=name)
+    _print(cli, cli.run(lambda client: client.add_ssh_key(spec)))
+
+
+@command(keys, "list-ssh")
+def list_ssh(cli: Cli) -> None:
+    """List public keys for SSH: yours, and those of the keys that you see."""
+    found = cli.run(lambda client: client.list_ssh_keys())
+    if cli.json:
+        cli.print_json({"ssh_keys": found})
+    elif cli.output is Output.NAME:
+        for view in found:
+            print(view.name)
+    else:
+        columns = ("NAME", "USER", "FINGERPRINT", "ACTS AS", "CREATED", "LAST USED")
+        output.print_table(cli.out, columns, [_row(cli, view) for view in found])
+
+
+@command(keys, "remove-ssh")
+def remove_ssh(
+    cli: Cli, name: Annotated[str, typer.Argument(help="Name of your SSH key, or a fingerprint.")]
+) -> None:
+    """Remove a public key for SSH: it logs in nowhere any more, and its connections are closed."""
+    _print(cli, cli.run(lambda client: client.remove_ssh_key(name)))
+
+
+def _print(cli: Cli, view: SshKeyView) -> None:
+    if cli.json:
+        cli.print_json(view)
+    else:
+        print(view.name)
+
+
+def _row(cli: Cli, view: SshKeyView) -> tuple[str, ...]:
+    now = cli.clock.now()
+    used = "never" if view.last_used_at is None else f"{output.format_age(now, view.last_used_at)} ago"
+    acts_as = f"user {view.user}" if view.key is None else f"key {view.key}"
+    created = f"{output.format_age(now, view.created_at)} ago"
+    return view.name, view.user, view.fingerprint, acts_as, created, used
+
+
+def _read(file: str) -> str:
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).expanduser().read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = (error.strerror or str(error)) if isinstance(error, OSError) else "it is no text"
+        raise InvalidInput(
+            f"cannot read FILE {file!r}: {reason}",
+            next_step="give a .pub file, such as ~/.ssh/id_ed25519.pub",
+        ) from None
+    return text.strip()

@@ -1,0 +1,1 @@
+DELETE FROM user_ssh_keys WHERE id = $1 RETURNING id

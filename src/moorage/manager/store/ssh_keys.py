@@ -1,0 +1,138 @@
+"""Users' public keys in Postgres: who logs in over SSH, and as which API key."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pydantic import TypeAdapter, ValidationError
+from sqlalchemy import Text
+
+from moorage.common.aio.clock import Clock
+from moorage.common.model.errors import Conflict, InvalidInput, NotFound
+from moorage.common.model.paging import FIRST, Paging
+from moorage.common.model.public_keys import PublicKey, parse_public_key
+from moorage.common.model.roles import Role
+from moorage.common.model.spec import Name
+from moorage.common.views.resources import Page
+from moorage.common.views.ssh_keys import SshKeySpec, SshKeyView
+from moorage.manager.identity.keys import ApiKey
+from moorage.manager.identity.roles import role_of_user
+from moorage.manager.identity.scope import Scope
+from moorage.manager.store.cursors import Listing
+from moorage.manager.store.database import Database
+from moorage.manager.store.keys import key_of_row
+from moorage.manager.store.notifier import Notifier, Topic
+from moorage.manager.store.queries import SQL
+from moorage.manager.store.schema import TIME
+
+_LISTING = Listing(
+    SQL["ssh_key_list"],
+    {"name": Text(), "user": Text(), "fingerprint": Text(), "created_at": TIME},
+    ("name", "created_at"),
+    ("fingerprint",),
+    "name",
+)
+_NAME: TypeAdapter[str] = TypeAdapter(Name)
+
+
+class SshUser(NamedTuple):
+    """Whose an SSH key is. ``projects``: those in which it may act."""
+
+    user: str
+    key: str
+    projects: list[str]
+
+
+class SshKeyStore:
+    def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
+        self._db, self._notifier, self._clock = db, notifier, clock
+
+    async def create(self, scope: Scope, spec: SshKeySpec) -> SshKeyView:
+        """A key of the caller. Made with an API key, it acts as that one and ends with it. Raises
+        ``InvalidInput`` for what is no public key, ``Conflict`` for one that is registered."""
+        key = _parse(spec.public_key)
+        name = spec.name or _default_name(key)
+        by = scope.key.id if scope.key is not None and scope.key.console is None else None
+        user = scope.owner.user
+        args = self._clock.new_id(), user, name, by, key.fingerprint, key.text, scope.actor
+        if not await self._db.fetch(SQL["ssh_key_create"], *args):
+            raise Conflict(
+                f"the key {key.fingerprint} is registered already, or {user!r} has another SSH key {name!r}",
+                next_step="`moorage keys list-ssh` lists yours; give another name, or make a new key",
+            )
+        return await self.get(scope, key.fingerprint)
+
+    async def page(
+        self, scope: Scope, paging: Paging = FIRST, *, user: str | None = None
+    ) -> Page[SshKeyView]:
+        rows, following = await _LISTING.page(self._db, paging, None, *_sight(scope), only={"user": user})
+        return Page[SshKeyView](items=[_view(row) for row in rows], next=following)
+
+    async def get(self, scope: Scope, ref: str) -> SshKeyView:
+        """By fingerprint, or by name among the caller's. Raises ``NotFound``."""
+        return _view(await self._row(scope, ref))
+
+    async def delete(self, scope: Scope, ref: str) -> SshKeyView:
+        """Returns the key as it was. Its open connections are closed. Raises ``NotFound``."""
+        row = await self._row(scope, ref)
+        await self._db.fetch(SQL["ssh_key_delete"], row["id"])
+        self._notifier.notify([Topic.KEYS])
+        return _view(row)
+
+    async def _row(self, scope: Scope, ref: str) -> Any:
+        row = await self._db.fetchrow(SQL["ssh_key_list"], ref, *_sight(scope))
+        if row is None:
+            raise NotFound(f"there is no SSH key {ref!r}", next_step="`moorage keys list-ssh` lists yours")
+        return row
+
+    async def who(self, fingerprint: str) -> SshUser | None:
+        """None for a key that is not registered, or whose user or API key is not valid any more."""
+        row = await self._db.fetchrow(SQL["ssh_key_projects"], fingerprint)
+        return None if row is None else SshUser(row["owner"], row["name"], list(row["projects"]))
+
+    async def find(self, fingerprint: str, project: str) -> ApiKey | None:
+        """What the key may do now in ``project``: as the API key with which it was registered, whose project
+        it may be alone, or as its user. None: nothing. Notes when it was last used."""
+        row = await self._db.fetchrow(SQL["ssh_key_find"], fingerprint, project)
+        if row is None:
+            return None
+        own = role_of_user(row["member_role"], row["platform_role"])
+        granted = Role(row["role"]) if row["role"] is not None else own
+        if granted is None:
+            return None
+        if row["use_unrecorded"]:
+            await self._db.fetch(SQL["ssh_key_touch"], row["id"])
+        return key_of_row(row, f"ssh/{row['owner']}/{row['name']}", granted)
+
+    def on_change(self, callback: Any) -> Any:
+        """Call ``callback`` when keys, users or projects changed. Returns a function that unsubscribes."""
+        return self._notifier.on(Topic.KEYS, callback)
+
+
+def _sight(scope: Scope) -> tuple[list[str] | None, str, bool]:
+    """Whose keys a caller sees and removes: its user's, and those of API keys that it sees."""
+    projects = None if scope.projects is None else list(scope.projects)
+    return projects, scope.owner.user, scope.user is None
+
+
+def _parse(text: str) -> PublicKey:
+    try:
+        return parse_public_key(text)
+    except ValueError as error:
+        raise InvalidInput(
+            f"public_key is no public key that may log in: {error}",
+            next_step="make one with `ssh-keygen -t ed25519`, and give its .pub file",
+        ) from None
+
+
+def _default_name(key: PublicKey) -> str:
+    try:
+        return _NAME.validate_python(key.comment)
+    except ValidationError:
+        return f"{key.text.partition(' ')[0].removesuffix('@openssh.com')}-{key.fingerprint[7:15]}".replace(
+            "/", "_"
+        ).replace("+", "_")
+
+
+def _view(row: Any) -> SshKeyView:
+    return SshKeyView.model_validate(dict(row))

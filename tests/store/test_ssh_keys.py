@@ -1,0 +1,96 @@
+"""Public keys of users: what each may do, until when, and what Postgres itself refuses."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import asyncpg
+import pytest
+
+from moorage.common.model.roles import Role
+from moorage.manager.identity.scope import Scope
+from moorage.manager.store import Store
+
+from .tenancy_bodies import ed25519_blob
+from .tenancy_harness import CALLERS, ROOT, Api, serve
+
+ANN = next(one for one in CALLERS if one.name == "ann")
+
+
+def key(number: int) -> dict[str, str]:
+    return {"public_key": f"ssh-ed25519 {ed25519_blob(number)} key-{number}"}
+
+
+async def add(api: Api, caller: str, number: int) -> dict[str, Any]:
+    status, text = await api.call(caller, "POST", "/v1/ssh-keys", key(number))
+    assert status == 201, text
+    made: dict[str, Any] = json.loads(text)
+    return made
+
+
+async def test_a_key_acts_as_the_api_key_that_registered_it_and_ends_with_it(store: Store) -> None:
+    async with serve(store) as api:
+        made = await add(api, "ann", 1)
+        assert (made["name"], made["user"], made["key"], made["project"]) == ("key-1", "ann", "ann", "vision")
+        print_ = made["fingerprint"]
+        found = await store.ssh_keys.find(print_, "vision")
+        assert found is not None
+        assert (found.role, found.owner.user, found.owner.project) == (Role.MEMBER, "ann", "vision")
+        assert Scope.of(found).actor == "key:ssh/ann/key-1"
+        other = await store.ssh_keys.find(print_, "speech")  # the key's own project is the only one
+        assert other is not None
+        assert other.owner.project == "vision"
+        assert (await store.ssh_keys.who(print_)) == ("ann", "key-1", ["vision"])
+        assert (await api.call("admin", "DELETE", "/v1/keys/ann"))[0] == 200
+        assert await store.ssh_keys.find(print_, "vision") is None
+        assert await store.ssh_keys.who(print_) is None
+
+
+async def test_a_key_from_the_console_has_the_projects_of_its_user(store: Store) -> None:
+    async with serve(store) as api:
+        status, text = await api.call_from_console(ANN, "POST", "/v1/ssh-keys", key(2), by_oidc=False)
+        assert status == 201, text
+        await store.projects.set_member(ROOT, "speech", "ann", "viewer")
+        print_ = json.loads(text)["fingerprint"]
+        assert (await store.ssh_keys.who(print_)) == ("ann", "key-2", ["speech", "vision"])
+        roles = {}
+        for project in ("vision", "speech", "absent"):
+            found = await store.ssh_keys.find(print_, project)
+            roles[project] = found and found.role
+        assert roles == {"vision": Role.MEMBER, "speech": Role.VIEWER, "absent": None}
+        await store.projects.remove_member(ROOT, "vision", "ann")
+        assert await store.ssh_keys.find(print_, "vision") is None
+        status, _ = await api.call("admin", "PATCH", "/v1/users/ann", {"status": "disabled"})
+        assert status == 200
+        assert await store.ssh_keys.who(print_) is None
+
+
+async def test_keys_are_unique_removed_by_their_user_and_audited(store: Store) -> None:
+    async with serve(store) as api:
+        made = await add(api, "ann", 1)
+        for caller in ("ann", "mate"):
+            status, text = await api.call(caller, "POST", "/v1/ssh-keys", key(1))
+            assert (status, "registered already" in text) == (409, True)
+        status, text = await api.call("ann", "POST", "/v1/ssh-keys", {"public_key": "ssh-dss AAAA"})
+        assert (status, "key type 'ssh-dss' is not one of ssh-ed25519" in text) == (422, True)
+        assert (await api.call("mate", "DELETE", "/v1/ssh-keys/key-1"))[0] == 404
+        assert (await api.call("mate", "DELETE", f"/v1/ssh-keys/{made['fingerprint']}"))[0] == 404
+        removed, text = await api.call("ann", "DELETE", "/v1/ssh-keys/key-1")
+        assert (removed, json.loads(text)["fingerprint"]) == (200, made["fingerprint"])
+        assert await store.ssh_keys.find(made["fingerprint"], "vision") is None
+        await add(api, "mate", 1)
+        rows = await store.database.fetch("SELECT action, status FROM audit_log WHERE resource = 'ssh-keys'")
+        actions = [(row["action"], row["status"]) for row in rows]
+        assert actions.count(("create_ssh_key", 201)) == 2
+        assert ("delete_ssh_key", 200) in actions
+
+
+@pytest.mark.parametrize(
+    "column", ["fingerprint = 'SHA256:short'", "public_key = 'ssh-ed25519 AAAA'", "name = ''"]
+)
+async def test_postgres_refuses_what_is_no_key(store: Store, column: str) -> None:
+    async with serve(store) as api:
+        await add(api, "ann", 1)
+    with pytest.raises(asyncpg.CheckViolationError):
+        await store.database.fetch(f"UPDATE user_ssh_keys SET {column} RETURNING id")
