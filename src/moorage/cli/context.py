@@ -57,7 +57,7 @@ SHARED: dict[str, Any] = {
     ],
     "output": Annotated[Output | None, typer.Option("--output", "-o", help="Format of the results.")],
     "no_color": Annotated[
-        bool | None, typer.Option("--no-color", help="Print without colours, like NO_COLOR=1.")
+        bool | None, typer.Option("--no-color", help="Print without colours and bold, like NO_COLOR=1.")
     ],
 }
 
@@ -203,12 +203,10 @@ def _console(stream: Any, plain: bool | None) -> Console:
     from rich.console import Console
 
     # Markup, emoji codes and highlighting stay off: most of the output is text that users wrote.
-    console = Console(file=stream, markup=False, emoji=False, highlight=False, no_color=plain)
-    if not console.is_terminal:
-        console = Console(
-            file=stream, markup=False, emoji=False, highlight=False, no_color=True, width=10_000
-        )
-    return console
+    given: dict[str, Any] = {"file": stream, "markup": False, "emoji": False, "highlight": False}
+    # Without a colour system there is no bold, either.
+    console = Console(**given, color_system=None if plain else "auto")
+    return console if console.is_terminal else Console(**given, color_system=None, width=10_000)
 
 
 def _plain(value: Any) -> Any:

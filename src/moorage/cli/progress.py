@@ -1,4 +1,4 @@
-"""Progress on stderr: one line per stage, and on a terminal a spinner for the current one."""
+"""Progress on stderr, on a terminal only: one line per stage, and a spinner for the current one."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """``show`` may be called with the same stages repeatedly: each one is printed once."""
+    """``show`` may be called with the same stages repeatedly: each one is printed once. May be entered again,
+    and goes on where it was. Without a terminal it only tells why something waits."""
 
     def __init__(self, err: Console, name: str) -> None:
         self._err, self._name = err, printable(name, one_line=True)
-        self._printed, self._note, self._activity = 0, "", ""
+        self._printed, self._note, self._subject = 0, "", ""
+        self._told: set[tuple[str, str]] = set()
         self._spinner = Spinner(Text(self._name), console=err) if err.is_terminal else None
 
     def __enter__(self) -> Self:
@@ -36,27 +38,28 @@ class Progress:
         if self._spinner:
             self._spinner.stop()
 
-    def restart(self) -> None:
-        """The stages that follow belong to another session."""
-        self._printed = 0
+    def about(self, subject: str) -> None:
+        """The stages that follow belong to this session. Of another one, only the new ones are told."""
+        if subject != self._subject:
+            self._subject, self._printed = subject, 0
 
     def show(self, stages: Sequence[Stage], note: str = "", activity: str = "") -> None:
         """``note``: why the session waits. ``activity``: work within the newest stage, like ``pulling IMAGE:
-        412 of 980 MB``; a terminal shows it live, other outputs get the text before the colon once."""
-        for stage in stages[self._printed :]:
+        412 of 980 MB``."""
+        first_of_another = bool(self._told) and self._printed == 0
+        for stage in stages[self._printed :] if self._spinner else ():
+            if first_of_another and (stage.name, stage.note) in self._told:
+                continue
             line = Text(f"{stage.after_s:8.2f} s  {self._name}: {stage.name}")
             if stage.note:
                 line.append(f" ({printable(stage.note, one_line=True)})")
             self._err.print(line, soft_wrap=True)
+            self._told.add((stage.name, stage.note))
         self._printed = max(self._printed, len(stages))
         note = printable(note, one_line=True)
         if note and note != self._note:
             self._err.print(Text(f"            {self._name} waits: {note}"), soft_wrap=True)
         self._note = note
-        activity = printable(activity, one_line=True)
         if self._spinner and stages:
+            activity = printable(activity, one_line=True)
             self._spinner.update(Text(f"{self._name}: {stages[-1].name} … {activity}".rstrip()))
-        elif (task := activity.partition(": ")[0]) != self._activity:
-            if task:
-                self._err.print(Text(f"            {self._name}: {task}"), soft_wrap=True)
-            self._activity = task

@@ -77,9 +77,9 @@ def current_activity(view: SessionView) -> str:
 
 
 def leading_replica(view: EndpointView) -> ReplicaView | None:
-    """The replica that stands for the endpoint in progress output: the furthest one, else the newest."""
+    """The replica that stands for the endpoint in progress output: of those that are not ready, the furthest
+    one. Without such a one, the newest."""
     order = (
-        Status.RUNNING,
         Status.CREATING,
         Status.QUEUED,
         Status.PREPARING,

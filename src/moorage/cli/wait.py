@@ -17,6 +17,7 @@ from moorage.cli.summary import (
 )
 from moorage.common.model.durations import format_duration
 from moorage.common.model.errors import Conflict
+from moorage.common.model.status import Status
 from moorage.sdk import ApiError
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class _Stages:
     async def show(self, view: SessionView) -> None:
         if view.id != self._session:
             self._session, self._revision = view.id, 0
-            self._progress.restart()
+            self._progress.about(view.id)
         if view.revision != self._revision:
             self._stages = stages(await self._client.history(view.id), view.type)
             self._revision = view.revision
@@ -74,17 +75,22 @@ async def until_ready(
     progress: Progress,
     timeout_s: float | None,
 ) -> EndpointView | ReplicaView:
-    """The endpoint as soon as a replica is ready, or the replica that failed first.
+    """The endpoint as soon as its replicas are ready, or as many of them as there is room for now; or the
+    replica that failed first.
 
     Raises ``WaitTimeout``, and ``Conflict`` when the endpoint is deleted during the wait.
     """
     name, shown = endpoint.name, _Stages(client, progress)
+    held = False
 
     async def read() -> EndpointView:
+        nonlocal held
         try:
             view = await client.get_endpoint(name)
             if (replica := leading_replica(view)) is not None:
-                await shown.show(await client.get_session(replica.session_id))
+                session = await client.get_session(replica.session_id)
+                held = session.status is Status.PENDING and session.hold is not None
+                await shown.show(session)
         except ApiError as error:
             if error.status == 404:
                 raise Conflict(f"{name} was deleted during the wait") from error
@@ -94,8 +100,15 @@ async def until_ready(
     step = f"it keeps starting: `moorage describe {name}` shows what it waits for"
     states = client.states(read, "session", "endpoint", about=endpoint.id, timeout_s=timeout_s, clock=clock)
     with timeout_of(timeout_s, f"the start of {name}", step):
-        view = await _first(states, lambda view: bool(view.ready) or failed_replica(view) is not None)
-    return view if view.ready else failed_replica(view) or view
+        view = await _first(
+            states, lambda view: failed_replica(view) is not None or _has_what_fits(view, held=held)
+        )
+    return view if _has_what_fits(view, held=held) else failed_replica(view) or view
+
+
+def _has_what_fits(view: EndpointView, *, held: bool) -> bool:
+    """Whether as many replicas are ready as are wanted. ``held``: there is no room for the next one."""
+    return bool(view.ready) and (held or view.ready >= view.replicas)
 
 
 async def until_rolled_out(

@@ -101,8 +101,9 @@ def test_no_color_and_force_color(manager: FakeManager, tmp_path: Path) -> None:
 
     assert "\x1b" not in run("ps")
     assert "\x1b[3" in run("ps", FORCE_COLOR="1", TERM="xterm")
-    assert "\x1b[3" not in run("ps", FORCE_COLOR="1", TERM="xterm", NO_COLOR="1")
-    assert "\x1b[3" not in run("ps", "--no-color", FORCE_COLOR="1", TERM="xterm")
+    assert "\x1b[1m" in run("ps", FORCE_COLOR="1", TERM="xterm")
+    assert "\x1b[" not in run("ps", FORCE_COLOR="1", TERM="xterm", NO_COLOR="1")
+    assert "\x1b[" not in run("ps", "--no-color", FORCE_COLOR="1", TERM="xterm")
 
 
 def test_progress_on_a_terminal_does_not_touch_stdout(manager: FakeManager, tmp_path: Path) -> None:
@@ -130,6 +131,7 @@ def test_progress_on_a_terminal_does_not_touch_stdout(manager: FakeManager, tmp_
 def test_ctrl_c_ends_the_wait_but_not_the_endpoint(manager: FakeManager, tmp_path: Path) -> None:
     manager.next_session(script=[])
     env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path)}
+    env |= {"FORCE_COLOR": "1", "TERM": "dumb"}  # progress
     # Tests that run in the background of a shell ignore SIGINT, and children inherit that.
     hearing = functools.partial(signal.signal, signal.SIGINT, signal.default_int_handler)
     waits = subprocess.Popen(

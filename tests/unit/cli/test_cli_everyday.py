@@ -106,6 +106,7 @@ def test_interrupted_run_says_what_remains(
 ) -> None:
     manager.next_session(script=[])
     env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path)}
+    env |= {"FORCE_COLOR": "1", "TERM": "dumb"}  # progress
     args = ["run", "--name", "job", *(["--stop-on-interrupt"] if stops else []), "--", "x"]
     # Tests that run in the background of a shell ignore SIGINT, and children inherit that.
     waits = subprocess.Popen(
@@ -134,6 +135,20 @@ def test_plan_that_does_not_fit_fails(manager: FakeManager, moorage: Run) -> Non
     assert moorage("plan", "--gpus", "4").exit_code == 1
     manager.can("POST", "/v1/sessions", 200, view.model_copy(update={"fits": True}))
     assert moorage("plan", "--gpus", "4").exit_code == 0
+
+
+def test_why_of_an_endpoint_that_is_scaled_to_zero_is_that_it_sleeps(
+    manager: FakeManager, moorage: Run
+) -> None:
+    manager.add_endpoint(custom("tiny"))
+    view = json.loads(moorage("describe", "tiny", "-o", "json").stdout)["endpoint"]
+    view |= {"status": "not_loaded", "replicas": 0, "ready": 0}
+    view["sessions"][0] |= {"status": "CANCELLED"}
+    manager.can("GET", "/v1/endpoints/tiny", 200, json.dumps(view))
+    result = moorage("why", "tiny")
+    assert result.exit_code == 3
+    assert "tiny is asleep" in result.stderr
+    assert "moorage scale tiny 1" in result.stderr
 
 
 def test_why_of_an_endpoint_is_about_its_replica(manager: FakeManager, moorage: Run) -> None:

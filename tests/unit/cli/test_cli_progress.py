@@ -9,19 +9,48 @@ from rich.console import Console
 from moorage.cli.progress import Progress
 from moorage.cli.summary import Stage
 
+QUEUED, STARTED = Stage("queued", 0.0), Stage("starting", 0.5)
+FAILED = Stage("queued", 1.0, "exit code 1; retry 1 of 2")
 
-def test_progress_prints_each_activity_once_without_a_terminal() -> None:
-    out = io.StringIO()
-    history = [Stage("queued", 0.0), Stage("starting", 0.5)]
-    with Progress(Console(file=out, width=80), "job") as progress:
-        for doing in (
-            "",
-            "pulling team/tool:1",
-            "pulling team/tool:1: 1 of 980 MB",
-            "pulling team/tool:1: 2 of 980 MB",
-            "unpacking team/tool:1: 3 of 7 layers",
-            "",
-        ):
-            progress.show(history, "", doing)
-    lines = [line.strip() for line in out.getvalue().splitlines()]
-    assert lines[2:] == ["job: pulling team/tool:1", "job: unpacking team/tool:1"]
+
+def terminal() -> Console:
+    """A dumb one, on which a spinner does not move."""
+    return Console(file=io.StringIO(), width=80, force_terminal=True, _environ={"TERM": "dumb"})
+
+
+def lines(console: Console) -> list[str]:
+    assert isinstance(console.file, io.StringIO)
+    return [line.strip() for line in console.file.getvalue().splitlines() if " s  " in line or "wait" in line]
+
+
+def test_without_a_terminal_only_the_reason_of_a_wait_is_told() -> None:
+    out = Console(file=io.StringIO(), width=80)
+    with Progress(out, "job") as progress:
+        for _ in range(2):
+            progress.show([QUEUED, STARTED], "no free GPU", "pulling team/tool:1: 1 of 980 MB")
+    assert lines(out) == ["job waits: no free GPU"]
+
+
+def test_stages_are_told_once_although_progress_pauses_for_a_log() -> None:
+    out = terminal()
+    progress = Progress(out, "job")
+    for stages in ([QUEUED, STARTED], [QUEUED, STARTED, FAILED], [QUEUED, STARTED, FAILED, STARTED]):
+        with progress:
+            progress.about("session-1")
+            progress.show(stages)
+    assert lines(out) == [
+        "0.00 s  job: queued",
+        "0.50 s  job: starting",
+        "1.00 s  job: queued (exit code 1; retry 1 of 2)",
+        "0.50 s  job: starting",
+    ]
+
+
+def test_another_replica_tells_only_what_is_new() -> None:
+    out = terminal()
+    with Progress(out, "tiny") as progress:
+        progress.about("replica-1")
+        progress.show([QUEUED])
+        progress.about("replica-2")
+        progress.show([QUEUED, STARTED])
+    assert lines(out) == ["0.00 s  tiny: queued", "0.50 s  tiny: starting"]

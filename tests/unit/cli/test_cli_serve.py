@@ -6,11 +6,21 @@ from pathlib import Path
 import pytest
 from fake_manager import FakeManager
 from invoke import Run
-from scripted_session import CREATED_AT, fails_with
+from scripted_session import CREATED_AT, START, fails_with
 
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.status import Status
 from moorage.common.views.resources import Hold, Problem
+
+# A dumb one, on which a spinner does not move.
+NO_ROOM = Hold(
+    reason=Reason.INSUFFICIENT_RESOURCES,
+    text="no free GPU",
+    refusals=["2 agents: cuda.device"],
+    attempts=3,
+    at=CREATED_AT,
+)
+TERMINAL = {"FORCE_COLOR": "1", "TERM": "dumb"}
 
 
 def test_serve_shows_progress_and_prints_a_sample_request(
@@ -18,7 +28,9 @@ def test_serve_shows_progress_and_prints_a_sample_request(
 ) -> None:
     gguf = tmp_path / "tiny.gguf"
     gguf.touch()
-    result = moorage("serve", str(gguf), "--resources", "cpu=2", "--arg=-c", "--arg=512", "--env", "A=b")
+    result = moorage(
+        "serve", str(gguf), "--resources", "cpu=2", "--arg=-c", "--arg=512", "--env", "A=b", **TERMINAL
+    )
     assert result.exit_code == 0, result.stderr
     spec = manager.endpoints["tiny"]
     assert (spec.engine, spec.model, spec.args, spec.env) == (
@@ -28,11 +40,29 @@ def test_serve_shows_progress_and_prints_a_sample_request(
         {"A": "b"},
     )
     assert spec.resources == {"cpu": "2", "mem": "1GiB"}
-    stages = [line.split(": ")[-1] for line in result.stderr.splitlines()]
+    stages = [line.split(": ")[-1] for line in result.stderr.splitlines() if " s  tiny: " in line]
     assert stages == ["queued", "scheduled", "starting", "loading", "ready"]
     assert manager.openai_url in result.stdout
     assert '"Authorization: Bearer $MOORAGE_API_KEY"' in result.stdout
     assert "moorage chat tiny" in result.stdout
+
+
+def test_serve_waits_for_all_replicas(manager: FakeManager, moorage: Run) -> None:
+    result = moorage("serve", "org/big", "--replicas", "3", "-o", "json")
+    assert (result.exit_code, json.loads(result.stdout)["endpoint"]["ready"]) == (0, 3)
+
+
+def test_serve_fails_when_there_is_room_for_some_replicas_only(manager: FakeManager, moorage: Run) -> None:
+    manager.next_session(script=[], hold=NO_ROOM)
+    created = json.loads(moorage("serve", "org/big", "--replicas", "2", "--no-wait", "-o", "json").stdout)
+    manager.can("POST", "/v1/endpoints", 201, json.dumps(created["endpoint"]))
+    first = manager.sessions[0]
+    first.hold, first.script = None, list(START)
+    result = moorage("serve", "org/big", "--replicas", "2")
+    assert result.exit_code == 1
+    assert "1 of 2 replicas of big are ready" in result.stderr
+    assert "1 of 2 replicas ready" in result.stdout, "what serves can be asked"
+    assert "big" in manager.endpoints
 
 
 def test_serve_prints_only_json_or_name_to_stdout(manager: FakeManager, moorage: Run) -> None:
@@ -97,14 +127,7 @@ def test_serve_keep_leaves_a_failed_endpoint(manager: FakeManager, moorage: Run)
 
 
 def test_serve_timeout_names_what_the_endpoint_waits_for(manager: FakeManager, moorage: Run) -> None:
-    hold = Hold(
-        reason=Reason.INSUFFICIENT_RESOURCES,
-        text="no free GPU",
-        refusals=["2 agents: cuda.device"],
-        attempts=3,
-        at=CREATED_AT,
-    )
-    manager.next_session(script=[], hold=hold)
+    manager.next_session(script=[], hold=NO_ROOM)
     result = moorage("serve", "org/big", "--timeout", "0.3s")
     assert result.exit_code == 124
     step = REASONS[Reason.INSUFFICIENT_RESOURCES].next_step

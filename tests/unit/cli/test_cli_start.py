@@ -17,7 +17,9 @@ def started(manager: FakeManager) -> ScriptedSession:
 
 
 def test_start_waits_until_running_and_prints_next_steps(manager: FakeManager, moorage: Run) -> None:
-    result = moorage("start", "--name", "dev", "--gpus", "1", "--lifetime", "60s")
+    result = moorage(
+        "start", "--name", "dev", "--gpus", "1", "--lifetime", "60s", FORCE_COLOR="1", TERM="dumb"
+    )
     assert (result.exit_code, result.stdout) == (0, "dev\n")
     one = started(manager)
     assert one.status is Status.RUNNING

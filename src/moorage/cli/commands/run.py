@@ -180,7 +180,8 @@ def _say_what_remains(cli: Cli, created: list[SessionView], stop: bool) -> None:
     ref = created[0].name
     if not stop:
         cli.note(
-            f"moorage: {ref} keeps running; `moorage logs -f {ref}` follows it, "
+            f"moorage: {ref} goes on; `moorage logs -f {ref}` follows it, `moorage why {ref}` says what it "
+            "waits for, "
             f"`moorage stop {ref}` ends it, and --stop-on-interrupt would have"
         )
         return
@@ -201,8 +202,9 @@ async def _follow(cli: Cli, client: Client, created: SessionView) -> SessionView
     """Copy the log of each attempt to stdout until the session has ended."""
     sink = LogWriter(sys.stdout if cli.output is Output.TABLE else sys.stderr)
     copied = 0  # attempts whose logs were copied
+    stages = Progress(cli.err, created.name)
     while True:
-        with Progress(cli.err, created.name) as progress:
+        with stages as progress:
             view = await until_session(
                 client,
                 created,

@@ -158,6 +158,12 @@ def _run(cli: Cli, spec: EndpointSpec, timeout_s: float | None, wait: bool, keep
     if isinstance(outcome, ReplicaView):
         raise typer.Exit(FAILURE)
     _print(cli, outcome)
+    if wait and outcome.ready < outcome.replicas:
+        cli.note(
+            f"moorage: {outcome.ready} of {outcome.replicas} replicas of {outcome.name} are ready, "
+            f"and there is no room for more now; `moorage why {outcome.name}` shows what they wait for"
+        )
+        raise typer.Exit(FAILURE)
 
 
 def _note_missing(cli: Cli, spec: EndpointSpec) -> None:
@@ -240,6 +246,12 @@ async def _report_failure(cli: Cli, client: Client, name: str, failed: ReplicaVi
             Text(f"last lines of its log:\n{printable(failed.log_tail).rstrip()}\n"), soft_wrap=True
         )
     outcome = f"it is kept and retried; `moorage stop {name}` deletes it"
+    if not keep:
+        try:
+            if (await client.get_endpoint(name)).ready:
+                keep = True  # other replicas serve
+        except (ApiError, Unreachable):
+            pass
     if not keep:
         try:
             await client.delete_endpoint(name)

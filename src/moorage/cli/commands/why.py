@@ -63,12 +63,13 @@ async def _explain(cli: Cli, client: Client, name: str) -> WhyView:
     if not isinstance(found, EndpointView):
         return await client.why(found.id)
     waiting = [one for one in found.sessions if one.status is Status.PENDING]
-    newest = max(waiting or found.sessions, key=lambda one: one.session_id, default=None)
+    shown = waiting or ([] if found.status == "not_loaded" else found.sessions)
+    newest = max(shown, key=lambda one: one.session_id, default=None)
     if newest is None:
         asleep = found.status == "not_loaded"
         raise NotFound(
-            f"{found.name} has no replica" + (": it is asleep" if asleep else f" yet: it is {found.status}"),
-            next_step=f"`moorage scale {found.name} 1` wakes it"
+            f"{found.name} is asleep" if asleep else f"{found.name} has no replica yet: it is {found.status}",
+            next_step=f"a request or `moorage scale {found.name} 1` wakes it"
             if asleep
             else f"`moorage describe {found.name}` shows its state",
         )
