@@ -60,7 +60,7 @@ UNITS := $(LONGEST) $(filter-out $(LONGEST) %/__pycache__,$(patsubst %/,%,$(wild
 CHECKS := check-types $(addprefix check-,$(UNITS)) check-contracts check-style
 PLATFORMS := tests/e2e
 SERIAL := tests/faults
-ANYWHERE := -m "not isolation and not docker and not vllm and not gpu and not browser and not hpc and not monitoring and not celery and not cluster and not ssh and not coding"
+ANYWHERE := -m "not isolation and not docker and not vllm and not gpu and not browser and not hpc and not monitoring and not celery and not cluster and not ssh and not coding and not etcd"
 
 # Its parts run side by side; each prints its output when it ends. Tests wait for timeouts of the product: one job more
 # than there are cores uses that time.
@@ -164,9 +164,9 @@ test-gpu: $(STAMP) ## Agents with a real NVIDIA GPU: inventory, health, memory, 
 	else printf '%s\n' "" "*** THE TESTS WITH A GPU DID NOT RUN: $$why" "" >&2; fi
 
 # Each needs a package of Debian, which it installs (needs root).
-PACKAGED := $(addprefix test-,celery cluster coding monitoring ssh)
+PACKAGED := $(addprefix test-,celery cluster coding etcd monitoring ssh)
 .PHONY: test-packaged $(PACKAGED)
-test-packaged: $(PACKAGED) ## Celery with Redis, PgBouncer, Prometheus, OpenSSH (installs Debian packages), Claude Code and Codex (from npm)
+test-packaged: $(PACKAGED) ## Celery with Redis, PgBouncer, etcd, Prometheus, OpenSSH (installs Debian packages), Claude Code and Codex (from npm)
 $(PACKAGED): test-%: $(STAMP)
 	@if why=$$($(BIN)/python -m tests.packages $*); then exec $(PYTEST) -n 2 --dist loadfile -m $* tests/$*; \
 	else printf '%s\n' "" "*** THE TESTS $* DID NOT RUN: $$why" "" >&2; fi

@@ -15,6 +15,7 @@ PACKAGES = {
     "celery": {"redis-server": "redis-server"},
     "cluster": {"pgbouncer": "/usr/sbin/pgbouncer"},
     "coding": {},  # from npm
+    "etcd": {"etcd-server": "etcd", "etcd-client": "etcdctl"},
     "monitoring": {"prometheus": "promtool"},
     "ssh": {
         "openssh-client": "ssh",

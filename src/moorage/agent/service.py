@@ -119,6 +119,7 @@ class Agent:
         self._kernels: KernelManager | None = None
         self._start_record: AgentStart | None = None
         self._shutting_down = False
+        self.dialer: Dialer | None = None
         self.metrics: AgentMetrics | None = None
         self._serves_metrics, self.metrics_address = serves_metrics, ""
 
@@ -194,7 +195,7 @@ class Agent:
 
     async def _start(self, stack: AsyncExitStack) -> None:
         settings, clock = self._settings, self._clock
-        dialer = dialer_for(
+        dialer = self.dialer = dialer_for(
             "agent",
             self.id,
             settings.manager,

@@ -292,7 +292,7 @@ class Manager:
                 "the links have no TLS: anyone on the network path can read and take over the connections",
                 link=server.address,
             )
-        presence.link, hand_over = self._published_link(), HandOver(links, proxies, self._clock)
+        presence.link, hand_over = self.published_link, HandOver(links, proxies, self._clock)
         presence.links = hand_over.counts
         presence.on_beat.append(lambda others: hand_over.look(presence.link, others))
         presence.on_change += [
@@ -302,7 +302,8 @@ class Manager:
             lambda: feed.set_database(presence.has_database),
         ]
 
-    def _published_link(self) -> str:
+    @property
+    def published_link(self) -> str:
         """The address at which agents, proxies and other managers reach the links."""
         host, port = split_address(self.link_address)
         if self._settings.link_address is None and host in ("0.0.0.0", "::"):

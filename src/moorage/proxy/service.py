@@ -18,7 +18,7 @@ from moorage.common.config.settings import CommonSettings, ProxySettings
 from moorage.common.http.head import HeadGuard
 from moorage.common.http.own_certificate import server_tls
 from moorage.common.http.server import GuardedSite, Listener
-from moorage.common.link.dial import MAINTENANCE_S, dialer_for
+from moorage.common.link.dial import MAINTENANCE_S, Dialer, dialer_for
 from moorage.common.model.addresses import split_address
 from moorage.common.model.errors import StartupError
 from moorage.proxy.control.accounting import Accounting
@@ -37,6 +37,10 @@ from moorage.proxy.timeouts import Timeouts
 _CONFIRM_S = 30.0
 
 log = structlog.get_logger("moorage.proxy")
+
+
+def proxy_id(settings: ProxySettings) -> str:
+    return settings.id or f"{socket.gethostname()}-{split_address(settings.listen)[1]}"
 
 
 class Proxy:
@@ -60,7 +64,7 @@ class Proxy:
     ) -> None:
         self.address = split_address(settings.listen)
         self.internal_address = split_address(settings.internal_listen)
-        self.id = settings.id or f"{socket.gethostname()}-{self.address[1]}"
+        self.id = proxy_id(settings)
         self._settings = settings
         self._home, self._link_tls = (home or common.home).expanduser(), common.link_tls
         self._token, self._clock = link_token, clock
@@ -87,6 +91,7 @@ class Proxy:
         self._router.limiter, self._router.homes = self._accounting.limiter, self._accounting.homes
         metrics.show_activity(self._accounting.limiter.activity.models)
         self._stack = AsyncExitStack()
+        self.dialer: Dialer | None = None
 
     @property
     def ready(self) -> bool:
@@ -94,7 +99,7 @@ class Proxy:
         return self._router.table is not None
 
     async def __aenter__(self) -> Proxy:
-        dialer = dialer_for(
+        dialer = self.dialer = dialer_for(
             "proxy",
             self.id,
             self._settings.manager,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 if TYPE_CHECKING:
     from moorage.common.config.settings import AgentSettings, CommonSettings
     from moorage.server.bootstrap import Agents
+    from moorage.server.etcd import EtcdUse
 
 # Optional imports of libraries that we hide to save memory. structlog imports rich for tracebacks that we do
 # not print (8 MB) and greenlet for contexts that we do not use (1 MB). requests imports a detector for the
@@ -25,13 +26,13 @@ if TYPE_CHECKING:
 HIDDEN_IMPORTS = ("rich", "greenlet", "charset_normalizer", "chardet")
 
 
-def exec_agent(agents: Agents, common: CommonSettings, home: Path, token: str) -> NoReturn:
+def exec_agent(agents: Agents, common: CommonSettings, home: Path, token: str, etcd: EtcdUse) -> NoReturn:
     """Replace this process by the agent daemon.
 
     ``agents``: with the registration applied. ``home``: the resolved state directory.
     """
     dumped = [agent.model_dump() for agent in agents.settings]
-    values = dumped, agents.of_sites, common.model_dump(), home, token
+    values = dumped, agents.of_sites, common.model_dump(), home, token, etcd
     # A memory file, because the values contain secrets. A pipe could not hold them all before exec.
     fd = os.memfd_create("moorage-agent", 0)
     with open(fd, "wb", closefd=False) as file:
@@ -64,7 +65,7 @@ def main() -> int:
     from moorage.server.process import needs_extra, run, serve
 
     with open(int(sys.argv[1]), "rb") as file:
-        agents, of_sites, common_values, home, token = pickle.load(file)
+        agents, of_sites, common_values, home, token, etcd = pickle.load(file)
     # Validated before exec: attribute access is all that the agent needs, and it costs no pydantic.
     settings = [cast("AgentSettings", SimpleNamespace(**values)) for values in agents]
     common = cast("CommonSettings", SimpleNamespace(**common_values))
@@ -72,8 +73,20 @@ def main() -> int:
     try:
         with needs_extra("agent"):
             from moorage.agent import Agent, Sites
+            from moorage.server.etcd import agent_member, with_etcd
         parts: dict[str, Any] = {"clock": SystemClock(), "link_token": token, "home": home}
-        component = Sites(settings, common, **parts) if of_sites else Agent(settings[0], common, **parts)
+        component: Any = Sites(settings, common, **parts) if of_sites else Agent(settings[0], common, **parts)
+
+        def running(entered: Any) -> list[Agent]:
+            return list(entered.running.values()) if of_sites else [entered]
+
+        component = with_etcd(
+            component,
+            etcd,
+            parts["clock"],
+            lambda entered: map(agent_member, entered.id.split(", "), settings),
+            lambda entered: [agent.dialer for agent in running(entered)],
+        )
         managers = ", ".join(dict.fromkeys(one.manager for one in settings))
         return run(serve(component, lambda agent: print(f"agent {agent.id} → {managers}", flush=True)))
     except MoorageError as error:

@@ -36,10 +36,10 @@ def single_node_settings(settings: Settings, manager_link: str) -> Settings:
 class AllInOne:
     """Manager, agent and proxy as one async context manager.
 
-    Calls ``on_progress(message)`` when a component has started. After entering, ``url``, ``openai_url`` and
-    ``internal_url`` are set, and ``processes``, which says whose processes run how. ``first_key`` is the
-    first admin key in plain text; it is set on the very first start only. ``left_running``, after leaving:
-    the kernels that run on, which the next start adopts.
+    Calls ``on_progress(message)`` when a component has started. After entering, ``url``, ``openai_url``,
+    ``internal_url``, ``manager`` and ``proxy_id`` are set, and ``processes``, which says whose processes run
+    how. ``first_key`` is the first admin key in plain text; it is set on the very first start only.
+    ``left_running``, after leaving: the kernels that run on, which the next start adopts.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class AllInOne:
         self._settings, self._clock, self._token, self._home = settings, clock, link_token, home
         self._on_progress = on_progress
         self._stack = AsyncExitStack()
-        self.url = self.openai_url = self.internal_url = ""
+        self.url = self.openai_url = self.internal_url = self.proxy_id = ""
         self.first_key: str | None = None
         self.processes = ""
         self._agent: Agent | None = None
@@ -79,7 +79,7 @@ class AllInOne:
             tls=configured.common.tls,
             tls_names=configured.common.tls_names,
         )
-        await self._stack.enter_async_context(manager)
+        self.manager = await self._stack.enter_async_context(manager)
         self.first_key, self.url = manager.first_key, f"{manager.api_scheme}://{manager.api_address}"
         self._on_progress(f"manager and its Postgres: {self.url}")
         settings = single_node_settings(configured, local_address(manager.link_address))
@@ -91,6 +91,7 @@ class AllInOne:
         proxy = Proxy(settings.proxy, settings.common, clock=clock, link_token=token, home=home)
         await self._ensure_registered(manager, "proxy", proxy.id)
         await self._stack.enter_async_context(proxy)
+        self.proxy_id = proxy.id
         self.openai_url = "{}://{}:{}/v1".format(proxy.scheme, *proxy.address)
         manager.models.url = manager.models.url or self.openai_url
         self.internal_url = "http://{}:{}".format(*proxy.internal_address)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import structlog
+
 from moorage.common.aio.clock import Clock, SystemClock
 from moorage.common.aio.sockets import source_address
 from moorage.common.config import logging
@@ -16,6 +18,8 @@ from moorage.common.config.sites import given_keys
 from moorage.common.link.identity import identity_file
 from moorage.common.model.addresses import split_address, split_addresses
 from moorage.common.views.peers import PeerKind
+
+log = structlog.get_logger("moorage.settings")
 
 S = TypeVar("S", AgentSettings, ProxySettings)
 
@@ -34,6 +38,8 @@ def bootstrap(loaded: LoadedSettings) -> Bootstrap:
     """Set up logging, create the state directory if needed, and read or create the link token."""
     settings = loaded.settings
     logging.setup(settings.common.log_format, settings.common.log_level)
+    for why in loaded.ignored:
+        log.warning("shared setting ignored", why=why)
     clock = SystemClock()
     home = resolve_home(settings)
     return Bootstrap(loaded, clock, home, link_token(settings, home, clock))

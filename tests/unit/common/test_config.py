@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import stat
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 
 from moorage.common.aio.clock import ManualClock
 from moorage.common.config import loader
-from moorage.common.config.loader import link_token, load, resolve_home
+from moorage.common.config.loader import check_shared, link_token, load, resolve_home
 from moorage.common.config.settings import Settings
 from moorage.common.model.errors import ConfigError, StartupError
 
@@ -151,7 +153,7 @@ def test_search_order_of_the_file(tmp_path: Path, present: list[str], found: str
         ),
         ("[agent]\ndsn = 'x'", {}, {}, r"unknown setting 'agent.dsn' .* \(did you mean manager.dsn\?\)"),
         ("[manger]\ndsn = 'x'", {}, {}, r"unknown setting 'manger' .* \(did you mean manager\?\)"),
-        ("[xyzzy]", {}, {}, r"\(sections are common, manager, agent, proxy\)"),
+        ("[xyzzy]", {}, {}, r"\(sections are common, manager, agent, proxy, etcd\)"),
         ("[agent]\nqqq = 1", {}, {}, r"\[agent\] has id, manager, address"),
         ("manager = 1", {}, {}, r"'manager' in .* must be a section"),
         ("[manager", {}, {}, r"given.toml is not valid TOML: Expected '\]'"),
@@ -286,3 +288,40 @@ def test_lists_in_file_and_environment(tmp_path: Path) -> None:
     settings = load(written(tmp_path, text), {"MOORAGE_AGENT__DOCKER_IMAGES": '["b", "c"]'}, {}).settings
     assert settings.agent.docker_mounts == ("/models", "/data")
     assert settings.agent.docker_images == ("b", "c")
+
+
+# -- shared settings -------------------------------------------------------------------------------
+
+
+def test_shared_settings_rank_below_the_file(tmp_path: Path) -> None:
+    shared = {"manager.suspect_after_s": "99", "proxy.metering": "false", "agent.labels": '{"a": "b"}'}
+    loaded = load(written(tmp_path), {}, {}, shared)
+    assert loaded.settings.manager.suspect_after_s == 12
+    assert not loaded.settings.proxy.metering
+    assert loaded.settings.agent.labels == {"zone": "a"}
+    assert (loaded.origins["proxy.metering"], loaded.ignored) == ("etcd", ())
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("proxy.metring", "false", "did you mean proxy.metering"),
+        ("proxy.workers", "99", "less than or equal to 15"),
+        ("proxy.plane", "simple", "is not JSON"),
+        ("proxy.plane", '"quick"', "'asyncio' or 'simple'"),
+        ("agent.id", '"a"', "differs from host to host"),
+        ("agent.sites", "{}", "may contain one"),
+        ("manager.dsn", '"postgres://x"', "is a secret"),
+    ],
+)
+def test_shared_settings_that_are_not_valid_are_ignored(name: str, text: str, why: str) -> None:
+    loaded = load(None, {}, {}, {name: text, "proxy.metering": "false"})
+    assert not loaded.settings.proxy.metering
+    assert [why in reason for reason in loaded.ignored] == [True]
+    with pytest.raises(ConfigError, match=re.escape(why)) if why != "is not JSON" else nullcontext():
+        check_shared({name: text.strip('"') if text.startswith('"') else text})
+
+
+def test_a_wrong_setting_of_the_host_is_an_error_whatever_is_shared() -> None:
+    with pytest.raises(ConfigError, match=r"proxy\.workers"):
+        load(None, {"MOORAGE_PROXY__WORKERS": "99"}, {}, {"proxy.plane": '"quick"', "proxy.workers": "1"})

@@ -114,3 +114,13 @@ def test_the_manager_in_use_is_never_forgotten() -> None:
     redial.next_delay_s()
     redial.learn([C])
     assert (redial.current, set(redial.others)) == (B, {A, C})
+
+
+def test_failing_means_that_every_manager_has_failed_since_one_answered() -> None:
+    redial = Redial([A, B], exact)
+    seen = [redial.is_failing]
+    for _ in range(2):
+        redial.next_delay_s()
+        seen.append(redial.is_failing)
+    redial.succeeded()
+    assert [*seen, redial.is_failing] == [False, False, True, False]

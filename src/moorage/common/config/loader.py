@@ -1,6 +1,6 @@
 """Configuration loader: settings from flags, environment and file, each with its origin.
 
-Precedence: flags, environment, file, default.
+Precedence: flags, environment, file, etcd, default.
 """
 
 from __future__ import annotations
@@ -31,8 +31,13 @@ SECRETS = frozenset(
         "manager.dsn",
         "manager.oidc_client_secret",
         "agent.heappe_secret",
+        "etcd.password",
     }
 )
+
+# Settings that are not shared in etcd.
+_WITH_SECRETS = frozenset({"agent.sites", "agent.plugins"})
+_OF_ONE_HOST = frozenset({"common.home", "agent.address", "manager.link_address"})
 
 SYSTEM_FILE = Path("/etc/moorage/moorage.toml")
 
@@ -52,12 +57,15 @@ _DEFAULT, _SITES = "default", "agent.sites"
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
-    """``origins`` maps every ``section.key`` to ``default``, ``file PATH``, ``env NAME`` or ``flag --x``.
-    ``sites``: the settings of the agent of each site, by name; empty for one agent."""
+    """``origins`` maps every ``section.key`` to ``default``, ``etcd``, ``file PATH``, ``env NAME`` or
+    ``flag --x``.
+    ``sites``: the settings of the agent of each site, by name; empty for one agent. ``ignored``: why settings
+    in etcd are not taken."""
 
     settings: Settings
     origins: dict[str, str]
     sites: dict[str, AgentSettings]
+    ignored: tuple[str, ...] = ()
 
     def redacted(self) -> list[tuple[str, str, str]]:
         """Return every setting as (``section.key``, JSON value, origin), with secrets as ``***``."""
@@ -77,13 +85,18 @@ class _Given:
     origin: str
 
 
-def load(file: Path | None, env: Mapping[str, str], flags: Mapping[str, str]) -> LoadedSettings:
+def load(
+    file: Path | None,
+    env: Mapping[str, str],
+    flags: Mapping[str, str],
+    shared: Mapping[str, str] | None = None,
+) -> LoadedSettings:
     """Load all settings.
 
     ``flags`` maps ``section.key`` to values. Environment variables are MOORAGE_SECTION__KEY, and
     MOORAGE_HOME for ``common.home``; empty variables are ignored. The file is ``file``, else
     $MOORAGE_CONFIG, else moorage.toml in the state directory, else /etc/moorage/moorage.toml; the last two
-    are optional.
+    are optional. ``shared``: the JSON text of settings in etcd. Those that are not valid are ignored.
 
     Raises:
         ConfigError: with the setting, the value, its origin and what is allowed.
@@ -91,20 +104,48 @@ def load(file: Path | None, env: Mapping[str, str], flags: Mapping[str, str]) ->
     upper = _from_env(env) | _from_flags(flags)
     home = upper.get("common.home", _Given(Settings().common.home, _DEFAULT)).value
     path = _find_file(file, env, Path(home))
-    given = (_from_file(path) if path else {}) | upper
-    sections: dict[str, dict[str, Any]] = {section: {} for section in _KEYS}
-    for name, item in given.items():
-        section, _, key = name.partition(".")
-        sections[section][key] = item.value
-    try:
-        settings = Settings.model_validate(sections)
-    except ValidationError as error:
-        raise ConfigError("; ".join(_explain(problem, given) for problem in error.errors())) from None
+    upper = (_from_file(path) if path else {}) | upper
+    lower, ignored = _from_shared(shared or {})
+    while True:
+        given = lower | upper
+        try:
+            settings = _validate(given)
+            break
+        except ValidationError as error:
+            invalid = {".".join(map(str, problem["loc"][:2])) for problem in error.errors()}
+            if own := invalid - (lower.keys() - upper.keys()):
+                problems = [p for p in error.errors() if ".".join(map(str, p["loc"][:2])) in own]
+                raise ConfigError("; ".join(_explain(problem, given) for problem in problems)) from None
+            ignored += [_explain(problem, given) for problem in error.errors()]
+            lower = {name: item for name, item in lower.items() if name not in invalid}
     return LoadedSettings(
         settings,
         {name: given[name].origin if name in given else _DEFAULT for name in _ALL_KEYS},
         site_agents(settings.agent),
+        tuple(ignored),
     )
+
+
+def check_shared(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Validate settings that all daemons shall share. Returns them as JSON values. Raises ``ConfigError``."""
+    given: dict[str, _Given] = {}
+    for name, value in values.items():
+        _check_shareable(name)
+        given[name] = _Given(_decode(name, value, "etcd"), "etcd")
+    try:
+        settings = _validate(given)
+    except ValidationError as error:
+        raise ConfigError("; ".join(_explain(problem, given) for problem in error.errors())) from None
+    dumped = settings.model_dump(mode="json")
+    return {name: dumped[name.partition(".")[0]][name.partition(".")[2]] for name in values}
+
+
+def _validate(given: Mapping[str, _Given]) -> Settings:
+    sections: dict[str, dict[str, Any]] = {section: {} for section in _KEYS}
+    for name, item in given.items():
+        section, _, key = name.partition(".")
+        sections[section][key] = item.value
+    return Settings.model_validate(sections)
 
 
 def resolve_home(settings: Settings) -> Path:
@@ -220,6 +261,37 @@ def _from_file(path: Path) -> dict[str, _Given]:
         for key, value in keys.items():
             _add(given, f"{section}.{key}", value, f"file {path}", path.parent)
     return given
+
+
+def _from_shared(shared: Mapping[str, str]) -> tuple[dict[str, _Given], list[str]]:
+    """Settings in etcd, and why some of them are ignored."""
+    given: dict[str, _Given] = {}
+    ignored: list[str] = []
+    for name, text in sorted(shared.items()):
+        try:
+            _check_shareable(name)
+            given[name] = _Given(json.loads(text), "etcd")
+        except ConfigError as error:
+            ignored.append(str(error))
+        except ValueError:
+            ignored.append(f"{name} = {text!r} from etcd is not JSON (write text in double quotes)")
+    return given, ignored
+
+
+def _check_shareable(name: str) -> None:
+    """Raises ``ConfigError`` for settings of one host, and for what etcd must not have."""
+    _check_name(name, "etcd")
+    key = name.partition(".")[2]
+    if name in SECRETS or name in _WITH_SECRETS:
+        reason = "is a secret, or may contain one, and whoever reads etcd could read it"
+    elif name in _OF_ONE_HOST or name.startswith("etcd.") or key == "id" or key.endswith("listen"):
+        reason = "differs from host to host"
+    else:
+        return
+    raise ConfigError(
+        f"{name} cannot be shared: it {reason}",
+        next_step="set it in the configuration file or in the environment of each host",
+    )
 
 
 def _add(given: dict[str, _Given], name: str, value: Any, origin: str, base: Path) -> None:

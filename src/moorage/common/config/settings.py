@@ -12,8 +12,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from moorage.common.config.console_settings import ConsoleSettings
+from moorage.common.config.etcd_settings import EtcdSettings
 from moorage.common.config.site_settings import HeappeSettings, SlurmSettings
-from moorage.common.model.addresses import AddressRule, split_address, split_addresses
+from moorage.common.etcd.address import check_manager_addresses
+from moorage.common.model.addresses import AddressRule, split_address
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.runtime_choice import RuntimeChoice
 from moorage.common.model.slots import parse_size
@@ -27,11 +29,6 @@ def _check_address(value: str) -> str:
 def _join_addresses(value: Any) -> Any:
     """A list in the configuration file means the same as addresses separated by commas."""
     return ", ".join(value) if isinstance(value, list) and all(isinstance(a, str) for a in value) else value
-
-
-def _check_addresses(value: str) -> str:
-    split_addresses(value)
-    return value
 
 
 def _check_address_rule(value: str) -> str:
@@ -97,7 +94,7 @@ def _check_network(value: str) -> str:
 
 
 Address = Annotated[str, AfterValidator(_check_address)]
-Addresses = Annotated[str, BeforeValidator(_join_addresses), AfterValidator(_check_addresses)]
+Addresses = Annotated[str, BeforeValidator(_join_addresses), AfterValidator(check_manager_addresses)]
 HostName = Annotated[str, Field(pattern=r"^\.?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$")]
 Network = Annotated[str, AfterValidator(_check_network)]
 AgentAddress = Annotated[str, AfterValidator(_check_address_rule)]
@@ -206,8 +203,8 @@ class AgentSettings(SlurmSettings, HeappeSettings, Section):
     id: str | None = None
     """Unique name of this agent. None: the host name."""
     manager: Addresses = "127.0.0.1:8701"
-    """gRPC addresses of the managers, separated by commas. One that is down, or has lost its database, is
-    left for another."""
+    """gRPC addresses of the managers, separated by commas, or ``etcd://one:2379,two:2379`` where they are
+    registered. A manager that is down, or has lost its database, is left for another."""
     address: str = "127.0.0.1"
     """Host name or IP address on which kernels listen and at which proxies reach them."""
     resource_group: str = "default"
@@ -352,8 +349,8 @@ class ProxySettings(Section):
     internal_listen: Address = "127.0.0.1:8801"
     """Address of health and metrics."""
     manager: Addresses = "127.0.0.1:8701"
-    """gRPC addresses of the managers, separated by commas. One that is down, or has lost its database, is
-    left for another."""
+    """gRPC addresses of the managers, separated by commas, or ``etcd://one:2379,two:2379`` where they are
+    registered. A manager that is down, or has lost its database, is left for another."""
     id: str | None = None
     """Unique name of this proxy. None: host name and port."""
     plane: Literal["asyncio", "simple"] = "asyncio"
@@ -398,3 +395,4 @@ class Settings(Section):
     manager: ManagerSettings = ManagerSettings()
     agent: AgentSettings = AgentSettings()
     proxy: ProxySettings = ProxySettings()
+    etcd: EtcdSettings = EtcdSettings()

@@ -33,6 +33,11 @@ class Redial:
     def others(self) -> tuple[str, ...]:
         return tuple(self._addresses[1:])
 
+    @property
+    def is_failing(self) -> bool:
+        """Whether all managers have failed since one of them answered."""
+        return self._failures >= len(self._addresses)
+
     def succeeded(self) -> None:
         self._failures = 0
 

@@ -1,13 +1,22 @@
-"""Commands that show the configuration: ``moorage config``."""
+"""Commands that show the configuration, and change what daemons share in etcd: ``moorage config``."""
 
 from __future__ import annotations
 
+import asyncio
+import getpass
 import json
-from typing import Annotated, Any
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from moorage.cli import app
+from moorage.common.aio.clock import SystemClock
+from moorage.common.config.loader import check_shared
+from moorage.common.etcd.access import etcd_access
+from moorage.common.model.errors import ConfigError
 from moorage.server.commands.options import (
     ConfigFile,
     HomeDir,
@@ -15,9 +24,16 @@ from moorage.server.commands.options import (
     Overrides,
     check_output_format,
     load_settings,
+    load_unshared,
 )
 
-config_verbs = typer.Typer(help="Show the settings.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from moorage.common.etcd.client import EtcdClient
+    from moorage.common.etcd.shared_settings import Change, SharedSettings
+
+config_verbs = typer.Typer(
+    help="Show the settings, and change those that daemons share in etcd.", no_args_is_help=True
+)
 app.add_typer(config_verbs, name="config")
 
 
@@ -48,3 +64,133 @@ def config_show(
 def _value(text: str) -> Any:
     """A setting as JSON has it; ``***`` for a secret."""
     return text if text == "***" else json.loads(text)
+
+
+# -- shared settings -------------------------------------------------------------------------------
+
+InEtcd = Annotated[bool, typer.Option("--etcd", help="In etcd, for all daemons that have `etcd.address`.")]
+
+
+@config_verbs.command("set")
+def config_set(
+    settings: Annotated[list[str], typer.Argument(metavar="SECTION.KEY=VALUE...")],
+    etcd: InEtcd = False,
+    config: ConfigFile = None,
+    home: HomeDir = None,
+) -> None:
+    """Share settings. A daemon takes them at its next start, unless its host sets them otherwise."""
+    given = {}
+    for text in settings:
+        name, equals, value = text.partition("=")
+        if not equals or "." not in name:
+            raise ConfigError(f"{text!r} is not SECTION.KEY=VALUE", next_step="such as proxy.metering=false")
+        given[name.strip()] = value
+    _change(etcd, config, home, "set " + ", ".join(given), lambda before: {**before, **check_shared(given)})
+
+
+@config_verbs.command("unset")
+def config_unset(
+    names: Annotated[list[str], typer.Argument(metavar="SECTION.KEY...")],
+    etcd: InEtcd = False,
+    config: ConfigFile = None,
+    home: HomeDir = None,
+) -> None:
+    """Share settings no longer. Daemons have their default again, or what their host sets."""
+
+    def without(before: Mapping[str, Any]) -> dict[str, Any]:
+        if absent := [name for name in names if name not in before]:
+            shared = ", ".join(sorted(before)) or "none"
+            raise ConfigError(f"{absent[0]} is not shared", next_step=f"shared settings: {shared}")
+        return {name: value for name, value in before.items() if name not in names}
+
+    _change(etcd, config, home, "unset " + ", ".join(names), without)
+
+
+@config_verbs.command("history")
+def config_history(
+    etcd: InEtcd = False, config: ConfigFile = None, home: HomeDir = None, output: OutputFormat = "table"
+) -> None:
+    """Show the last 100 changes of the shared settings, and who made them."""
+    from moorage.common.etcd import shared_settings
+
+    check_output_format(output)
+    changes = _with_etcd(etcd, config, home, shared_settings.history)
+    if output == "json":
+        rows = [
+            {"number": c.number, "at": c.at.isoformat(), "by": c.by, "what": c.what, "settings": c.settings}
+            for c in changes
+        ]
+        print(json.dumps(rows, indent=2))
+        return
+    for change in changes:
+        print(_change_line(change))
+
+
+@config_verbs.command("rollback")
+def config_rollback(
+    number: Annotated[int, typer.Argument(help="As `moorage config history --etcd` shows it.")],
+    etcd: InEtcd = False,
+    config: ConfigFile = None,
+    home: HomeDir = None,
+) -> None:
+    """Share the settings that were shared after change NUMBER. It is a change of its own."""
+    from moorage.common.etcd.shared_settings import find_change
+
+    wanted = _with_etcd(etcd, config, home, lambda client: find_change(client, number))
+    _change(etcd, config, home, f"rollback to {number}", lambda _: check_shared(wanted.settings))
+
+
+def _change(
+    etcd: bool,
+    config: Path | None,
+    home: Path | None,
+    what: str,
+    edit: Callable[[Mapping[str, Any]], dict[str, Any]],
+) -> None:
+    from moorage.common.etcd import shared_settings
+
+    async def run(client: EtcdClient) -> Change:
+        before = await shared_settings.read(client)
+        after = edit(_usable(before))
+        by = f"{getpass.getuser()}@{socket.gethostname()}"
+        now = SystemClock().now()
+        return await shared_settings.write(client, before, after, at=now, by=by, what=what)
+
+    print(_change_line(_with_etcd(etcd, config, home, run)))
+    typer.echo("daemons take it when they start again", err=True)
+
+
+def _usable(before: SharedSettings) -> dict[str, Any]:
+    """The settings that are valid. Others were written by hand: the next change removes them, and says so."""
+    usable: dict[str, Any] = {}
+    for name, text in before.values.items():
+        try:
+            usable |= check_shared({name: json.loads(text)})
+        except (ValueError, ConfigError) as error:
+            typer.echo(f"moorage: removing what is not valid: {name} = {text}: {error}", err=True)
+    return usable
+
+
+def _change_line(change: Change) -> str:
+    return f"{change.number:>5}  {change.at:%Y-%m-%d %H:%M:%SZ}  {change.by}  {change.what}"
+
+
+def _with_etcd(
+    etcd: bool, config: Path | None, home: Path | None, call: Callable[[EtcdClient], Awaitable[Any]]
+) -> Any:
+    if not etcd:
+        raise ConfigError(
+            "settings can be changed in etcd only",
+            next_step="add --etcd; settings of this host are in its configuration file, see `moorage config "
+            "show --origin`",
+        )
+    access = etcd_access(load_unshared(config, home).settings.etcd)
+    if access is None:
+        raise ConfigError("etcd.address is not set", next_step="set MOORAGE_ETCD__ADDRESS=etcd://HOST:2379")
+    from moorage.common.etcd.client import EtcdClient
+
+    async def run() -> Any:
+        async with EtcdClient(access) as client:
+            return await call(client)
+
+    return asyncio.run(run())

@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
 import typer
 
 from moorage.cli import app
+from moorage.common.etcd.access import etcd_access
 from moorage.common.http.own_certificate import client_ca_file
-from moorage.common.model.addresses import local_address
+from moorage.common.model.addresses import local_address, split_address
 from moorage.common.model.errors import ConfigError
 from moorage.server.agent_daemon import exec_agent
 from moorage.server.bootstrap import agents_of, apply_registration, bootstrap
@@ -24,7 +29,20 @@ from moorage.server.commands.options import (
     load_settings,
     run_and_exit,
 )
+from moorage.server.etcd import (
+    EtcdUse,
+    Member,
+    locate_managers,
+    manager_member,
+    proxy_member,
+    with_etcd,
+)
 from moorage.server.process import needs_extra, serve, write_connection_file
+
+if TYPE_CHECKING:
+    from moorage.common.aio.clock import Clock
+    from moorage.manager import Manager
+    from moorage.server.proxy_workers import ProxyWorkers
 
 Dsn = Annotated[str | None, typer.Option(help="Postgres to use. Default: an embedded one.")]
 ApiListen = Annotated[str | None, typer.Option(help="Listen address of the REST API.")]
@@ -88,8 +106,15 @@ def up(
         _print_first_key(entered.first_key, boot.home)
         print("next: moorage serve MODEL.gguf, moorage ps; Ctrl-C stops it, and kernels run on", flush=True)
 
+    def members(entered: AllInOne) -> list[Member]:
+        url = urlsplit(entered.openai_url)
+        address = (url.hostname or "", url.port or 0)
+        return [*_manager_member(entered.manager), proxy_member(entered.proxy_id, url.scheme, address)]
+
+    use = EtcdUse(boot.home, etcd_access(loaded.settings.etcd))
+
     async def run() -> int:
-        code = await serve(component, on_ready)
+        code = await serve(with_etcd(component, use, boot.clock, members), on_ready)
         if count := component.left_running:
             print(f"{count} kernels run on; the next start adopts them", flush=True)
         return code
@@ -134,7 +159,13 @@ def manager(
         print(f"REST API    {scheme}://{entered.api_address}\ngRPC link   {entered.link_address}", flush=True)
         _print_first_key(entered.first_key, boot.home)
 
-    run_and_exit(serve(component, on_ready))
+    use = EtcdUse(boot.home, etcd_access(loaded.settings.etcd))
+    run_and_exit(serve(with_etcd(component, use, boot.clock, _manager_member), on_ready))
+
+
+def _manager_member(entered: Manager) -> list[Member]:
+    link, (host, port) = entered.published_link, split_address(entered.api_address)
+    return [manager_member(link, entered.api_scheme, (host, port))]
 
 
 agent_commands = typer.Typer()
@@ -173,8 +204,11 @@ def agent(
         agent__inventory=inventory, agent__runtimes=json.dumps(runtime) if runtime else None,
     )  # fmt: skip
     boot = bootstrap(loaded)
+    agents = agents_of(loaded, boot.home)
+    located, etcd = locate_managers(agents.settings, loaded.settings.etcd, boot.home, boot.clock)
     # The agent runs for months: it replaces this process by one that holds no command line.
-    exec_agent(agents_of(loaded, boot.home), loaded.settings.common, boot.home, boot.token)
+    agents = replace(agents, settings=located)
+    exec_agent(agents, loaded.settings.common, boot.home, boot.token, etcd)
 
 
 proxy_commands = typer.Typer()
@@ -204,13 +238,15 @@ def proxy(
     )  # fmt: skip
     boot = bootstrap(loaded)
     with needs_extra("proxy"):
-        from moorage.proxy import Proxy, Timeouts
+        from moorage.proxy import Proxy, Timeouts, proxy_id
         from moorage.proxy.control.worker_slot import slot_of
         from moorage.server.proxy_worker import serve_worker, worker_settings
         from moorage.server.proxy_workers import ProxyWorkers
 
     settings = apply_registration(loaded, boot.home, "proxy")
     slot = slot_of(os.environ)
+    (section,), etcd = locate_managers((settings.proxy,), settings.etcd, boot.home, boot.clock)
+    settings = settings.model_copy(update={"proxy": section})
 
     def show(scheme: str, address: tuple[str, int], internal: tuple[str, int]) -> None:
         url = "{}://{}:{}/v1".format(scheme, *address)
@@ -219,8 +255,10 @@ def proxy(
 
     if settings.proxy.workers and slot is None:
         has_tls = settings.proxy.tls_certificate is not None or settings.common.tls == "ca"
+        scheme = "https" if has_tls else "http"
+        me = proxy_member(proxy_id(settings.proxy), scheme, split_address(settings.proxy.listen))
         workers = ProxyWorkers(settings.proxy)
-        run_and_exit(workers.run(partial(show, "https" if has_tls else "http")))
+        run_and_exit(_run_workers(workers, partial(show, scheme), etcd, me, boot.clock))
     component = Proxy(
         settings.proxy if slot is None else worker_settings(settings.proxy),
         settings.common,
@@ -236,4 +274,15 @@ def proxy(
     def on_ready(entered: Proxy) -> None:
         show(entered.scheme, entered.address, entered.internal_address)
 
-    run_and_exit(serve(component, on_ready))
+    def members(entered: Proxy) -> list[Member]:
+        return [proxy_member(entered.id, entered.scheme, entered.address)]
+
+    run_and_exit(serve(with_etcd(component, etcd, boot.clock, members, lambda it: [it.dialer]), on_ready))
+
+
+async def _run_workers(
+    workers: ProxyWorkers, show: Callable[..., None], etcd: EtcdUse, me: Member, clock: Clock
+) -> int:
+    """The workers find their managers themselves; all of them are one proxy."""
+    async with with_etcd(nullcontext(workers), replace(etcd, discover=None), clock, lambda _: [me]):
+        return await workers.run(show)

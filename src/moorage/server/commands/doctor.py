@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import typer
@@ -24,6 +24,7 @@ from moorage.server.commands.options import (
     load_settings,
 )
 from moorage.server.doctor.checks import CheckResult, exit_code
+from moorage.server.etcd import locate_managers
 from moorage.server.process import needs_extra
 
 
@@ -74,6 +75,8 @@ def agent_doctor(
     with needs_extra("agent"):
         from moorage.server.doctor.node import check_agents
     agents = agents_of(boot.loaded, boot.home)
+    located, _ = locate_managers(agents.settings, boot.loaded.settings.etcd, boot.home, boot.clock)
+    agents = replace(agents, settings=located)
     results = asyncio.run(check_agents(boot.loaded.settings, agents, boot.home, boot.token, boot.clock))
     _print_results(results, output)
     raise typer.Exit(exit_code(results))

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from moorage.common.config.loader import LoadedSettings, load
+from moorage.common.config.loader import LoadedSettings, load, resolve_home
+from moorage.common.etcd.access import etcd_access
 from moorage.common.model.errors import ConfigError
 from moorage.server import process
 
@@ -28,9 +29,10 @@ OutputFormat = Annotated[str, typer.Option("--output", "-o", help="table or json
 def load_settings(
     config: Path | None, home: Path | None, overrides: list[str] | None, **flags: str | Path | bool | None
 ) -> LoadedSettings:
-    """Load the settings from file, environment, ``--set`` and the command's own flags.
+    """Load the settings from etcd, file, environment, ``--set`` and the command's own flags.
 
-    ``flags`` are named ``section__key``; None means that the flag was not given. Raises ``ConfigError``.
+    ``flags`` are named ``section__key``; None means that the flag was not given. Raises ``ConfigError``, and
+    ``StartupError`` if etcd does not answer and never did.
     """
     given = {name.replace("__", ".", 1): str(value) for name, value in flags.items() if value is not None}
     for override in overrides or []:
@@ -42,7 +44,18 @@ def load_settings(
         given[name.strip()] = value
     if home is not None:
         given["common.home"] = str(home)
-    return load(config, os.environ, given)
+    loaded = load(config, os.environ, given)
+    if (access := etcd_access(loaded.settings.etcd)) is None:
+        return loaded
+    from moorage.server.shared_settings import fetch
+
+    shared = fetch(access, resolve_home(loaded.settings))
+    return load(config, os.environ, given, shared)
+
+
+def load_unshared(config: Path | None, home: Path | None) -> LoadedSettings:
+    """The settings of this host only: how to reach etcd is among them. Raises ``ConfigError``."""
+    return load(config, os.environ, {} if home is None else {"common.home": str(home)})
 
 
 def check_output_format(output: str) -> None:

@@ -1,0 +1,30 @@
+"""Settings of etcd, which is optional."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from moorage.common.etcd.address import check_etcd_address
+
+
+class EtcdSettings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    address: Annotated[str, AfterValidator(check_etcd_address)] = ""
+    """Endpoints of the etcd in which this process is registered and that has the shared settings:
+    ``etcd://one:2379,two:2379``, or ``etcds://`` with TLS. Empty: none."""
+    user: str = ""
+    """User of etcd. Empty: etcd has no authentication, or by certificate."""
+    password: str | None = Field(None, repr=False)
+    """Password of ``user``. Also ``password_file``."""
+    ca: Path | None = None
+    """Certificates of the authorities of etcd's endpoints, in PEM. None: those of the system."""
+    certificate: Path | None = None
+    """Certificate of this client, in PEM, if etcd wants one."""
+    key: Path | None = None
+    """Key of ``certificate``, in PEM."""
+    prefix: Annotated[str, Field(pattern=r"^/([A-Za-z0-9._-]+/)+$")] = "/moorage/"
+    """Prefix of all keys of this cluster. Clusters that share an etcd need different ones."""

@@ -1,0 +1,104 @@
+"""Discovery of the managers that are registered in etcd."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import structlog
+
+from moorage.common.aio.clock import Clock
+from moorage.common.etcd.access import EtcdAccess, EtcdError
+from moorage.common.etcd.client import EtcdClient
+from moorage.common.etcd.wire import Entry
+from moorage.common.link.redial import Redial
+from moorage.common.model.addresses import split_address
+from moorage.common.model.errors import StartupError
+
+log = structlog.get_logger("moorage.etcd")
+
+FIRST_SEARCH_S = 30.0
+_PAUSE_S = 1.0
+
+
+def links_of(values: Iterable[Entry]) -> tuple[str, ...]:
+    """The gRPC addresses in the entries of managers, sorted. Keys that somebody else wrote are ignored."""
+    found = set()
+    for entry in values:
+        try:
+            link = json.loads(entry.value)["link"]
+            split_address(link)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue
+        found.add(link)
+    return tuple(sorted(found))
+
+
+async def find_managers(access: EtcdAccess) -> tuple[str, ...]:
+    """The gRPC addresses of the registered managers, also without a quorum. Raises ``EtcdError``."""
+    async with EtcdClient(access) as client:
+        return links_of((await client.read(f"{access.prefix}managers/", stale=True)).entries.values())
+
+
+async def wait_for_managers(access: EtcdAccess, memory: Path, clock: Clock) -> tuple[str, ...]:
+    """The registered managers, as soon as there is one.
+
+    ``memory`` is the file of those that were found before: they are taken while etcd does not answer. Raises
+    ``StartupError`` if there is none in ``FIRST_SEARCH_S``.
+    """
+    ends_at, problem = clock.monotonic() + FIRST_SEARCH_S, ""
+    while True:
+        try:
+            if found := await find_managers(access):
+                _remember(memory, found)
+                return found
+            problem = f"no manager is registered below {access.prefix}managers/"
+        except EtcdError as error:
+            if known := recall(memory):
+                log.warning("etcd does not answer: using the managers of before", why=str(error))
+                return known
+            problem = str(error)
+        if clock.monotonic() > ends_at:
+            raise StartupError(
+                f"no manager found in etcd: {problem}",
+                next_step="set etcd.address at the managers, or name their addresses here",
+            )
+        await asyncio.sleep(_PAUSE_S)
+
+
+def _remember(memory: Path, found: tuple[str, ...]) -> None:
+    temporary = memory.with_suffix(".new")
+    temporary.write_text(json.dumps(found))
+    temporary.replace(memory)
+
+
+def recall(memory: Path) -> tuple[str, ...]:
+    """The addresses in the file ``memory``; none if it is unusable."""
+    try:
+        known = json.loads(memory.read_text())
+        for address in known:
+            split_address(address)
+    except (OSError, ValueError, TypeError, AttributeError):
+        return ()
+    return tuple(known)
+
+
+class ManagerDiscovery:
+    """Looks into etcd while no manager answers. ``memory``: as of ``wait_for_managers``."""
+
+    def __init__(self, access: EtcdAccess, memory: Path) -> None:
+        self._access, self._memory = access, memory
+
+    async def look(self, failing: Iterable[Redial]) -> None:
+        """Tell ``failing`` of the managers that are registered."""
+        try:
+            found = await find_managers(self._access)
+        except EtcdError as error:
+            log.warning("no manager answers, and neither does etcd", why=str(error))
+            return
+        learned = [redial.learn(found) for redial in failing]
+        if found and any(learned):
+            log.info("found managers in etcd", managers=", ".join(found))
+            _remember(self._memory, found)

@@ -1,0 +1,89 @@
+"""Registration of a daemon in etcd, under a lease that it keeps alive.
+
+A key lives as long as its daemon, and ``LEASE_S`` longer. While etcd is away nothing else changes for the
+daemon; a lease that was lost meanwhile is replaced.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Literal, Never
+
+import structlog
+
+from moorage.common.aio.clock import Clock
+from moorage.common.aio.supervisor import SupervisedTask
+from moorage.common.etcd.access import EtcdAccess, EtcdError
+from moorage.common.etcd.client import EtcdClient
+
+log = structlog.get_logger("moorage.etcd")
+
+LEASE_S = 15
+_LAST_CALL_S = 1.0
+MemberKind = Literal["managers", "proxies", "agents"]
+
+
+def member_key(access: EtcdAccess, kind: MemberKind, name: str) -> str:
+    return f"{access.prefix}{kind}/{name}"
+
+
+class Registration:
+    """``describe`` returns what others may know: it is asked whenever the lease is kept alive, and a change
+    is written."""
+
+    def __init__(
+        self, client: EtcdClient, key: str, describe: Callable[[], Mapping[str, Any]], clock: Clock
+    ) -> None:
+        self._client, self._key, self._describe, self._clock = client, key, describe, clock
+        self._lease = self._written = ""
+        self._lost = False
+
+    async def run(self) -> Never:
+        while True:
+            try:
+                await self.refresh()
+                if self._lost:
+                    log.info("registered in etcd again", key=self._key)
+                self._lost = False
+            except EtcdError as error:
+                if not self._lost:
+                    log.warning("not registered in etcd, will retry", key=self._key, why=str(error))
+                self._lost = True
+            await asyncio.sleep(LEASE_S / 3 * self._clock.jitter(0.2))
+
+    async def refresh(self) -> None:
+        """Keep the lease alive, or get a new one, and write what has changed. Raises ``EtcdError``."""
+        if self._lease and not await self._client.keep_alive(self._lease):
+            self._lease = ""
+        if not self._lease:
+            self._lease, self._written = await self._client.grant(LEASE_S), ""
+        value = json.dumps(self._describe(), sort_keys=True)
+        if value != self._written:
+            await self._client.put(self._key, value, self._lease)
+            self._written = value
+
+    async def end(self) -> None:
+        """Remove the key. If etcd is away, it expires."""
+        if self._lease:
+            with contextlib.suppress(EtcdError, TimeoutError):
+                async with asyncio.timeout(_LAST_CALL_S):
+                    await self._client.revoke(self._lease)
+
+
+@asynccontextmanager
+async def registered(
+    access: EtcdAccess, kind: MemberKind, name: str, describe: Callable[[], Mapping[str, Any]], clock: Clock
+) -> AsyncIterator[None]:
+    """Be registered inside the context."""
+    async with EtcdClient(access) as client:
+        registration = Registration(client, member_key(access, kind, name), describe, clock)
+        task = SupervisedTask(f"{kind}.etcd", registration.run)
+        try:
+            yield
+        finally:
+            await task.close()
+            await registration.end()
