@@ -17,7 +17,7 @@ from moorage.cli import app
 # Act on sessions and endpoints, or run the platform.
 ROOT_VERBS = {
     "apply", "audit", "bench", "chat", "claude", "codex", "cp", "demo", "describe", "doctor", 
-    "exec", "extend", "label", "logs",
+    "events", "exec", "extend", "label", "logs",
     "open", "plan",
     "port-forward", "ps", "run", "scale", "serve", "simulate", "ssh", "start", "stop", "top", "up",
     "usage", "version", "why",

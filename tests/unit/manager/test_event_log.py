@@ -50,6 +50,10 @@ def test_who_sees_what() -> None:
     assert data(log.read(ALL, 0)) == ["1", "2", "3", "4"]
     assert data(log.read(Audience(frozenset({"a"})), 0)) == ["1", "3", "4"]
     assert data(log.read(Audience(frozenset({"a"}), frozenset({"g"})), 0)) == ["1", "3"]
+    log.append([EncodedEvent("budget", "5", frozenset(), user="ann")])
+    assert data(log.read(Audience(frozenset({"a"}), user="ann"), 4)) == ["5"]
+    assert data(log.read(Audience(frozenset({"a"})), 4)) == []
+    assert data(log.read(ALL, 4)) == ["5"]
     assert data(log.read(Audience(kinds=frozenset({"agent"})), 0)) == ["3"]
 
 

@@ -34,6 +34,7 @@ COMMANDS = {
         "moorage.cli.commands.describe",
     ),
     "endpoints": ("Endpoints.", "moorage.cli.commands.list"),
+    "events": ("Show what happens, as it happens, until Ctrl-C.", "moorage.cli.commands.events"),
     "exec": ("Run a command in a running session, and exit with its exit code.", "moorage.cli.commands.exec"),
     "extend": (
         "Keep a session that would end because nobody uses it.",

@@ -9,10 +9,11 @@ from typing import Literal
 from pydantic import Field
 
 from moorage.common.model.status import AgentStatus, SessionType, Status
+from moorage.common.views.budgets import BudgetScope, BudgetUnit, Period
 from moorage.common.views.progress import ProgressView
 from moorage.common.views.resources import View
 
-EventKind = Literal["session", "agent", "endpoint", "group"]
+EventKind = Literal["session", "agent", "endpoint", "group", "budget"]
 
 
 class SessionChange(View):
@@ -56,6 +57,22 @@ class EndpointChange(View):
 class GroupChange(View):
     kind: Literal["group"] = "group"
     name: str
+
+
+class BudgetAlert(View):
+    """A limit of a budget was reached: once for each threshold in each period."""
+
+    kind: Literal["budget"] = "budget"
+    id: str
+    scope: BudgetScope
+    name: str
+    unit: BudgetUnit
+    period: Period
+    level: Literal["soft", "hard"]
+    threshold: int = Field(description="The limit that was reached.")
+    used: int
+    resets_at: datetime
+    at: datetime
 
 
 class StreamStart(View):

@@ -73,6 +73,7 @@ async def stream_events(call: Call[None, EventQuery]) -> web.StreamResponse:
         frozenset(call.query.kinds) or None,
         closed,
         call.query.about,
+        scope.owner.user,
     )
     stream = call.deps.events.stream(audience, request.headers.get("Last-Event-ID", "")[:100])
     response: web.StreamResponse | None = None

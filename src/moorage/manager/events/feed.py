@@ -43,6 +43,7 @@ class EventFeed:
         self._agents: set[AgentId] = set()
         self._endpoints: set[EndpointId] = set()
         self._groups: set[str] = set()
+        self._alerts: set[str] = set()
         self._lost = self._closed = False
         self._streams, self._until, self._rights = 0, 0.0, 0
         self._woken = asyncio.Event()
@@ -55,6 +56,7 @@ class EventFeed:
             (notifier.on_capacity, self._agents),
             (notifier.on_endpoints, self._endpoints),
             (notifier.on_groups, self._groups),
+            (notifier.on_budget_alerts, self._alerts),
         ):
             subscribe(self._gather_into(into))
         notifier.on(Topic.KEYS, self._on_keys)
@@ -74,13 +76,14 @@ class EventFeed:
 
     async def _tick(self) -> None:
         sessions, agents, endpoints = set(self._sessions), set(self._agents), set(self._endpoints)
-        groups, began_at = set(self._groups), self._clock.monotonic()
+        groups, alerts, began_at = set(self._groups), set(self._alerts), self._clock.monotonic()
         self._sessions.clear()
         self._agents.clear()
         self._endpoints.clear()
         self._groups.clear()
+        self._alerts.clear()
         try:
-            changes = await self._store.overviews.changed(Scope.system(), sessions, agents, endpoints)
+            changes = await self._store.overviews.changed(Scope.system(), sessions, agents, endpoints, alerts)
         except StoreUnavailable:
             self._lost = True
             raise
@@ -167,7 +170,8 @@ def _encoded(change: Change) -> EncodedEvent:
     about = {view.id}
     if view.kind == "session" and view.endpoint_id is not None:
         about.add(view.endpoint_id)
-    return EncodedEvent(view.kind, view.model_dump_json(), change.projects, change.group, frozenset(about))
+    data = view.model_dump_json()
+    return EncodedEvent(view.kind, data, change.projects, change.group, frozenset(about), change.user)
 
 
 def _of_group(name: str) -> EncodedEvent:

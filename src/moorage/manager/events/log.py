@@ -19,13 +19,15 @@ CAPACITY = 10_000
 @dataclass(frozen=True, slots=True)
 class EncodedEvent:
     """``projects``: only their watchers see it; None: all do. ``group``: only watchers who may name this
-    resource group see it; empty: all do. ``about``: ids that a watcher may follow alone."""
+    resource group see it; empty: all do. ``about``: ids that a watcher may follow alone. ``user``: sees it
+    whatever its projects; empty: none."""
 
     kind: str
     data: str
     projects: frozenset[str] | None = None
     group: str = ""
     about: frozenset[str] = frozenset()
+    user: str = ""
 
 
 class EventLog:
@@ -87,4 +89,5 @@ def _sees(audience: Audience, event: EncodedEvent) -> bool:
         event.projects is None
         or audience.projects is None
         or not event.projects.isdisjoint(audience.projects)
+        or (event.user != "" and event.user == audience.user)
     )

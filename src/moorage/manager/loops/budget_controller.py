@@ -12,7 +12,7 @@ from moorage.common.aio.loop import Loop
 from moorage.common.model.reasons import Reason
 from moorage.manager.identity.scope import Scope
 from moorage.manager.loops.leader import Leader
-from moorage.manager.store import Store
+from moorage.manager.store import Store, Topic
 from moorage.manager.termination import SessionTerminator
 
 log = structlog.get_logger("moorage.budgets")
@@ -25,6 +25,7 @@ class BudgetController:
     def __init__(self, store: Store, leader: Leader, terminator: SessionTerminator, clock: Clock) -> None:
         self._store, self._leader, self._terminator, self._clock = store, leader, terminator, clock
         self.loop = Loop("budgets", self.run_once, interval_s=INTERVAL_S, clock=clock)
+        store.notifier.on(Topic.BUDGETS, self.loop.nudge)
 
     async def run_once(self) -> None:
         term = self._leader.term

@@ -24,11 +24,13 @@ _READ_S, _WARNED_S = 1.0, 10.0
 class Reached:
     """A budget that has changed its level, that stops what runs, or that will soon be exhausted.
 
+    ``alerts``: ids of limits that it has reached for the first time in its period.
     ``left_s``: until then, at the present rate; None: it is exhausted, or nothing counts against it now."""
 
     budget: views.BudgetView
     old: str
     left_s: float | None = None
+    alerts: Sequence[str] = ()
 
 
 class BudgetStore:
@@ -80,11 +82,12 @@ class BudgetStore:
     async def put(
         self, scope: Scope, kind: str, name: str, unit: str, period: str, spec: views.BudgetSpec
     ) -> views.BudgetView:
-        """It counts what was used from the begin of this period on."""
+        """It counts what was used from the begin of this period on, as soon as it is summed up."""
         scope.require_all("budgets")
         args = kind, name, unit, period, spec.soft, spec.hard, spec.policy, scope.actor
         rows = await self._connection.fetch(SQL["budget_put"], *args)
         await self._announce([(kind, name)])
+        self._notifier.notify([Topic.BUDGETS])
         return views.BudgetView.model_validate(dict(rows[0]))
 
     async def delete(self, scope: Scope, kind: str, name: str, unit: str, period: str) -> views.BudgetView:
@@ -97,6 +100,7 @@ class BudgetStore:
                 next_step="`moorage budgets` lists them",
             )
         await self._announce([(kind, name)])
+        self._notifier.notify([Topic.BUDGETS])
         return views.BudgetView.model_validate(dict(rows[0]))
 
     async def _announce(self, payers: Collection[tuple[str, str]]) -> None:
@@ -117,9 +121,15 @@ class BudgetStore:
         rows = await self._connection.fetch(SQL["budgets_measure"], term, soon_s)
         if changed := {(row["scope"], row["name"]) for row in rows if row["level"] != row["old"]}:
             await self._announce(changed)
+        self._notifier.notify_budget_alerts([alert for row in rows for alert in row["alerts"]])
         given = [dict(row) for row in rows]
         return [
-            Reached(old=one.pop("old"), left_s=one.pop("left_s"), budget=views.BudgetView.model_validate(one))
+            Reached(
+                old=one.pop("old"),
+                left_s=one.pop("left_s"),
+                alerts=one.pop("alerts"),
+                budget=views.BudgetView.model_validate(one),
+            )
             for one in given
         ]
 

@@ -65,6 +65,13 @@ prices = table(
     {**_UNIT, "resource_group": Text(), "since": TIME, "price": BigInteger(), **_CHANGED},
 )
 
+budget_alerts = table(
+    "budget_alerts",
+    ("id",),
+    {"id": BigInteger(), **{name: Text() for name in ("scope", "name", "unit", "period")}}
+    | {"resets_at": TIME, "level": Text(), "threshold": BigInteger(), "used": BigInteger(), "at": TIME},
+)
+
 budgets = table(
     "budgets",
     ("scope", "name", "unit", "period"),

@@ -54,6 +54,8 @@ class Topic(StrEnum):
     PEERS = "peers"  # a peer was revoked: its streams are closed
     LEADER = "leader"  # the leader has resigned: wakes the followers
     QUOTAS = "quotas"  # these sessions do not count against quotas any more
+    BUDGETS = "budgets"  # budgets were set or deleted: wakes the budget controller
+    BUDGET_ALERTS = "budget-alerts"  # these limits of budgets were reached: wakes the event feed
     ENDPOINTS = "endpoints"  # these endpoints or their replicas changed: wakes the replica controller
 
 
@@ -89,6 +91,10 @@ class Notifier:
     def on_groups(self, callback: GroupsCallback) -> Callable[[], None]:
         """Resource groups that were created, edited or retired."""
         return self._on_ids(Topic.GROUPS, callback)
+
+    def on_budget_alerts(self, callback: Callable[[Collection[str] | None], None]) -> Callable[[], None]:
+        """Limits of budgets that were reached, by the ids of their alerts."""
+        return self._on_ids(Topic.BUDGET_ALERTS, callback)
 
     def on_pending(self, callback: SessionsCallback) -> Callable[[], None]:
         """Sessions that became pending, changed while pending, or left the queue."""
@@ -136,6 +142,11 @@ class Notifier:
     def notify_group(self, name: str) -> None:
         """This resource group was created, edited or retired: the scheduler runs."""
         self._publish({Topic.GROUPS: [name], Topic.SCHEDULE: None})
+
+    def notify_budget_alerts(self, alerts: Collection[str]) -> None:
+        """These limits of budgets were reached for the first time in their periods."""
+        if alerts:
+            self._publish({Topic.BUDGET_ALERTS: alerts})
 
     def notify_pending(self, sessions: Collection[SessionId]) -> None:
         """These sessions became pending, changed while pending, or left the queue: the scheduler runs."""

@@ -20,11 +20,12 @@ from moorage.manager.store.rows import Row
 @dataclass(frozen=True, slots=True)
 class Change:
     """``projects``: who may see it by project; None: everyone. ``group``: the resource group that a caller
-    must be allowed to name; empty: any."""
+    must be allowed to name; empty: any. ``user``: sees it, too."""
 
-    view: events.SessionChange | events.AgentChange | events.EndpointChange
+    view: events.SessionChange | events.AgentChange | events.EndpointChange | events.BudgetAlert
     projects: frozenset[str] | None = None
     group: str = ""
+    user: str = ""
 
 
 class OverviewStore:
@@ -37,8 +38,10 @@ class OverviewStore:
         sessions: Collection[SessionId],
         agents: Collection[AgentId],
         endpoints: Collection[EndpointId],
+        alerts: Collection[str] = (),
     ) -> list[Change]:
-        """These sessions, agents and endpoints as they are now, with who may see them."""
+        """These sessions, agents and endpoints as they are now, and these alerts of budgets, with who may see
+        them."""
         scope.require_all("changes")
         found: list[Change] = []
         for row in await self._rows(SQL["changed_sessions"], sessions):
@@ -49,6 +52,10 @@ class OverviewStore:
             shared = set(row["shared_with"])
             projects = None if "*" in shared else frozenset({row["project"], *shared})
             found.append(Change(events.EndpointChange(**row), projects))
+        for row in await self._rows(SQL["changed_budgets"], alerts):
+            payer = frozenset({row["name"]}) if row["scope"] == "project" else frozenset[str]()
+            user = row.pop("owner")
+            found.append(Change(events.BudgetAlert(**row), payer, user=user))
         return found
 
     async def _rows(self, statement: str, ids: Collection[str]) -> list[dict[str, Any]]:

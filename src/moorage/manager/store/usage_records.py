@@ -99,13 +99,15 @@ class UsageRecordStore:
         return Page[ModelUsage](items=[_view(row, split) for row in rows[:limit]], next=following)
 
     async def compact(self, kept_s: float) -> bool:
-        """Roll old records up into hours, and what is older than ``kept_s`` seconds into months, which stay;
-        a bounded number of rows per call. Returns whether there may be more."""
+        """Roll old records up into hours, and what is older than ``kept_s`` seconds into months, which stay,
+        and delete alerts of budgets that are older; a bounded number of rows per call.
+        Returns whether there may be more."""
         more = False
         for statement, age_s in (
             (SQL["usage_records_roll_up"], RECORDS_KEPT_S),
             (SQL["usage_hours_roll_up"], float(kept_s)),
             (SQL["ledger_roll_up"], float(kept_s)),
+            (SQL["budget_alerts_delete_old"], float(kept_s)),
         ):
             rolled = await self._connection.fetch(statement, age_s, BATCH)
             more |= int(rolled[0]["rolled"]) >= BATCH

@@ -1,6 +1,7 @@
 -- Sum up what counts against each budget in its period of now (in UTC), under the leader's term ($1), and store it with the
 -- level that it has reached. Returns those whose level changed, that are exhausted and stop what runs, or that will be exhausted
--- within $2 seconds (`left_s`) if what counts goes on as it did since they were summed up last.
+-- within $2 seconds (`left_s`) if what counts goes on as it did since they were summed up last. `alerts`:
+-- limits that were reached for the first time in this period, which are kept and audited.
 WITH
 -- include: ledger_entries
 , open AS (
@@ -35,5 +36,26 @@ WITH
     UPDATE budgets b SET used = l.used, level = l.level, resets_at = l.resets_at, measured_at = now()
     FROM levels l WHERE (b.scope, b.name, b.unit, b.period) = (l.scope, l.name, l.unit, l.period)
     RETURNING b.*, l.old, l.left_s
+), alerts AS (
+    INSERT INTO budget_alerts (scope, name, unit, period, resets_at, level, threshold, used)
+    SELECT b.scope, b.name, b.unit, b.period, l.resets_at, t.level, t.threshold, l.used
+    FROM levels l JOIN budgets b USING (scope, name, unit, period)
+    CROSS JOIN LATERAL (VALUES ('soft', b.soft), ('hard', b.hard)) t(level, threshold)
+    WHERE l.used >= t.threshold AND NOT EXISTS (
+        SELECT FROM budget_alerts a
+        WHERE (a.scope, a.name, a.unit, a.period, a.resets_at, a.level, a.threshold)
+            = (b.scope, b.name, b.unit, b.period, l.resets_at, t.level, t.threshold))
+    ORDER BY 1, 2, 3, 4, t.level DESC
+    ON CONFLICT DO NOTHING RETURNING *
+), audited AS (
+    INSERT INTO audit_log (actor, user_name, project, from_address, request_id, action, resource, name, status, after)
+    SELECT 'system:budgets', CASE scope WHEN 'user' THEN name ELSE '' END, CASE scope WHEN 'project' THEN name ELSE '' END, '', '',
+           'budget_' || level || '_limit_reached', 'budgets', concat_ws('/', scope, period, unit, name), 200,
+           jsonb_build_object('level', level, 'threshold', threshold, 'used', used, 'resets_at', resets_at)
+    FROM alerts
+), shown AS (
+    SELECT p.*, ARRAY(SELECT a.id::text FROM alerts a
+                      WHERE (a.scope, a.name, a.unit, a.period) = (p.scope, p.name, p.unit, p.period) ORDER BY a.id) AS alerts
+    FROM put p
 )
-SELECT * FROM put WHERE level <> old OR (level = 'hard' AND policy = 'stop') OR left_s < $2
+SELECT * FROM shown WHERE level <> old OR (level = 'hard' AND policy = 'stop') OR left_s < $2 OR alerts <> ARRAY[]::text[]

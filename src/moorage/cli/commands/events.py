@@ -1,0 +1,93 @@
+"""``moorage events``: what sessions, agents, endpoints, groups and budgets do, as it happens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import typer
+
+from moorage.cli.app import app
+from moorage.cli.context import Cli, command
+from moorage.common.model.budget_units import format_budget_amount
+from moorage.common.model.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from moorage.sdk import Client
+
+# Between two streams, where the manager ended one.
+REOPEN_S = 1.0
+
+
+@command(app)
+def events(
+    cli: Cli,
+    kinds: Annotated[
+        str,
+        typer.Option(
+            help="Only these, separated by commas: session, agent, endpoint, group, budget. Default: all."
+        ),
+    ] = "",
+    about: Annotated[
+        str | None, typer.Option(help="Only what concerns the session or endpoint with this id.")
+    ] = None,
+) -> None:
+    """Show what happens, as it happens, until Ctrl-C.
+
+    With -o json one object a line. An event tells what a session, agent, endpoint or group is now, or that a
+    limit of a budget was reached.
+
+    \b
+    Examples:
+      moorage events
+      moorage events --kinds budget
+      moorage events --kinds session -o json | jq -r '[.name, .status] | @tsv'
+    """
+    from moorage.common.views.events import EventKind
+
+    chosen = [one.strip() for one in kinds.split(",") if one.strip()]
+    if unknown := [one for one in chosen if one not in get_args(EventKind)]:
+        allowed = ", ".join(get_args(EventKind))
+        raise InvalidInput(f"--kinds {unknown[0]!r} is unknown", next_step=f"use one of: {allowed}")
+
+    async def work(client: Client) -> None:
+        last = ""
+        while True:
+            async with aclosing(client.events(*chosen, about=about, after=last)) as stream:  # type: ignore[arg-type]
+                try:
+                    async for event in stream:
+                        last = event.id or last
+                        _show(cli, event.kind, json.loads(event.data))
+                except OSError:
+                    cli.note("the connection to the manager broke; connecting again")
+            await asyncio.sleep(REOPEN_S)
+
+    cli.run(work)
+
+
+def _show(cli: Cli, kind: str, event: dict[str, Any]) -> None:
+    if kind == "reset":
+        cli.note("some events are lost")
+    elif cli.json:
+        print(json.dumps({"kind": kind} | event), flush=True)
+    else:
+        at = f"{cli.clock.now():%Y-%m-%dT%H:%M:%SZ}"
+        print("  ".join((at, f"{kind:8}", *event_facts(kind, event))), flush=True)
+
+
+def event_facts(kind: str, event: dict[str, Any]) -> tuple[str, ...]:
+    """The columns of an event after its time and kind. Pure."""
+    if kind == "budget":
+        unit = event["unit"]
+        used, limit = (format_budget_amount(unit, event[name]) for name in ("used", "threshold"))
+        text = f"used {used} of {limit}, its {event['level']} limit of {unit} by the {event['period']}"
+        return f"{event['scope']} {event['name']}", text
+    name = str(event.get("name") or event.get("id"))
+    if kind == "endpoint":
+        state = "deleted" if event["deleted"] else f"{event['replicas']} replicas"
+        return name, state, f"revision {event['revision']}"
+    if kind == "agent":
+        return name, "forgotten" if event["gone"] else str(event["status"]), str(event["cordon"])
+    return tuple(str(one) for one in (name, event.get("status", ""), event.get("reason", "")) if one)
