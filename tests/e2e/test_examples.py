@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -142,6 +143,9 @@ def use_pipelines(platform: Platform) -> None:
     assert "train" in listed
     assert platform.run("pipelines", "stop", "digits").returncode == 0
     assert platform.run("pipelines", "describe", "none").returncode == 3
+    submitted = platform.run("pipelines", "submit", "-f", str(EXAMPLES / "pipeline_files.yaml"), "-o", "json")
+    show = json.loads(submitted.stdout)["steps"][-1]["session_id"]
+    assert platform.run("logs", "-f", show).stdout == "6\n"
 
 
 async def test_progress(one_node: Platform) -> None:

@@ -14,7 +14,7 @@ from moorage.common.link.field_codec import codec as codec_of
 from moorage.common.link.pb import agent_pb2
 from moorage.common.model import usage as u
 from moorage.common.model.cluster import ClusterMember, ClusterMembership
-from moorage.common.model.kernel import DeviceGrant, DoubtfulJob, HpcJob, KernelSpec, SiteNodes
+from moorage.common.model.kernel import DeviceGrant, DoubtfulJob, HpcJob, KernelInput, KernelSpec, SiteNodes
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.service_ports import AppPort, ServicePort
 from moorage.common.model.status import ObservedState, SessionType
@@ -168,6 +168,8 @@ KERNELS = st.builds(
         options=st.dictionaries(TEXT, TEXT, max_size=2),
     ),
     cluster=st.none() | MEMBERSHIPS,
+    outputs=TEXTS,
+    inputs=st.lists(st.builds(KernelInput, session_id=TEXT, output=TEXT, path=TEXT), max_size=2).map(tuple),
     ports=st.lists(
         st.builds(
             ServicePort,
@@ -190,8 +192,9 @@ ORDERS_DELTAS = st.builds(
     digest=INTEGERS,
 )
 LOG_REQUESTS = st.builds(
-    m.LogRequest, request_id=TEXT, kernel_id=TEXT, tail_lines=st.integers(0, 10**6), follow=st.booleans()
-)
+    m.LogRequest, request_id=TEXT, kernel_id=TEXT, tail_lines=st.integers(0, 10**6), follow=st.booleans(),
+    output=TEXT, session_id=TEXT,
+)  # fmt: skip
 EXEC_REQUESTS = st.builds(
     m.ExecRequest,
     request_id=TEXT,

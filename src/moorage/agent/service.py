@@ -37,6 +37,8 @@ from moorage.agent.kernel.leases import KernelLeases
 from moorage.agent.kernel.manager import KernelManager
 from moorage.agent.kernel.progress import ProgressReader
 from moorage.agent.link.client import LinkClient
+from moorage.agent.link.outputs import OutputLink
+from moorage.agent.outputs import OutputService, OutputStore
 from moorage.agent.runtimes.registry import RuntimeRegistry
 from moorage.agent.state.checkpoint import AgentStart, Checkpoint
 from moorage.agent.state.lock import StateLock
@@ -212,6 +214,7 @@ class Agent:
         await self._runtimes.start(stack, start.identity)
         process = self._runtimes.process
         leases = KernelLeases(self.state, clock, lambda: link.schedule_report())
+        outputs = await self._make_outputs(dialer)
         context = AgentContext(
             clock=clock,
             checkpoint=checkpoint,
@@ -227,6 +230,7 @@ class Agent:
             memory_release=self._device_health.memory_release if self._device_health else None,
             offered=frozenset(settings.runtimes),
             isolates=process.isolates,
+            outputs=outputs,
         )
         await self._update_inventory()
         kernels = self._kernels = KernelManager(
@@ -238,15 +242,20 @@ class Agent:
             self.state / "code",
             clock,
         )
-        link = self._link = self._make_link(dialer, kernels, code, start, leases)
+        link = self._link = self._make_link(dialer, kernels, code, start, leases, outputs)
         stack.push_async_callback(kernels.close)
         stack.push_async_callback(code.close)
         await kernels.recover()
         stack.push_async_callback(SupervisedTask("agent.link", link.run).close)
-        await self._start_loops(
-            stack, dialer, kernels, link, code, ProgressReader(context, kernels.active_kernels)
-        )
+        progress = ProgressReader(context, kernels.active_kernels)
+        await self._start_loops(stack, dialer, kernels, link, code, progress, outputs)
         log.info("agent started", agent=self.id, state=str(self.state), engines=",".join(self._engines))
+
+    async def _make_outputs(self, dialer: Dialer) -> OutputService:
+        store = OutputStore(self.state, self._settings.output_max_bytes)
+        await asyncio.to_thread(store.clean)
+        link = self.outputs = OutputLink(self.id, dialer, lambda: self._link.stub if self._link else None)
+        return OutputService(store, link, lambda: self._kernels.sessions() if self._kernels else frozenset())
 
     async def _start_loops(
         self,
@@ -256,6 +265,7 @@ class Agent:
         link: LinkClient,
         code: CodeService,
         progress: ProgressReader,
+        outputs: OutputService,
     ) -> None:
         inventory_loop = Loop(
             "agent.inventory", self._update_inventory, interval_s=_INVENTORY_S, clock=self._clock
@@ -264,6 +274,7 @@ class Agent:
             *self._runtimes.loops,
             ("agent.kernel-scan", kernels.scan, KERNEL_SCAN_S),
             ("agent.code", code.collect, KERNEL_SCAN_S),
+            ("agent.outputs", outputs.remove_unneeded, KERNEL_SCAN_S),
             ("agent.certificate", dialer.maintain, MAINTENANCE_S),
             *await self._start_statistics(stack, kernels, link, progress),
         ]
@@ -281,6 +292,7 @@ class Agent:
         code: CodeService,
         start: AgentStart,
         leases: KernelLeases,
+        outputs: OutputService,
     ) -> LinkClient:
         return LinkClient(
             dialer,
@@ -289,7 +301,7 @@ class Agent:
             stream_numbers=start.stream_numbers(),
             make_report=self.report,
             apply_orders=kernels.apply_orders,
-            open_log=kernels.open_log,
+            open_log=outputs.opener(kernels.open_log),
             run_command=Commands(kernels.running, code).run,
             handle_workspace_request=WorkspaceRequestHandler(Workspaces(self.state), kernels.sessions).handle,
             on_connect=self._ready,

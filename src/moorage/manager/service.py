@@ -67,6 +67,7 @@ from moorage.manager.rpc import (
     WorkspaceBroker,
 )
 from moorage.manager.rpc.hand_over import HandOver
+from moorage.manager.rpc.outputs import OutputBroker
 from moorage.manager.scrape import Scrape
 from moorage.manager.secrets import Keyring
 from moorage.manager.serving.endpoints import EndpointService
@@ -193,7 +194,7 @@ class Manager:
         authenticator = LinkAuthenticator(store, authorities or self._link_token, clock)
         await enter(authenticator.loop)
         await self._serve_links(
-            authenticator, certificate, presence, links, logs, execs, workspaces, feed, usage, proxies
+            store, authenticator, certificate, presence, links, logs, execs, workspaces, feed, usage, proxies
         )
         await enter(presence)
         self.api_address = await self._serve_api(store, terminator, logs, execs, workspaces, metrics)
@@ -260,6 +261,7 @@ class Manager:
 
     async def _serve_links(
         self,
+        store: Store,
         authenticator: LinkAuthenticator,
         certificate: ManagerCertificate | None,
         presence: Presence,
@@ -285,6 +287,7 @@ class Manager:
             feed,
             proxies,
             usage.take,
+            OutputBroker(store, logs, self._settings.outputs_kept_days * 86_400),
         )
         self.link_address = (await enter(server)).address
         if not (certificate or is_loopback(split_address(self.link_address)[0])):

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
 from typing import Any, Literal
 
+from moorage.common.model.outputs import Input
 from moorage.common.model.pipelines import After, PipelineSpec, Step, StepState
 from moorage.common.model.spec import SessionSpec
 from moorage.common.views.pipelines import PipelineView
@@ -30,15 +31,20 @@ class PipelineBuilder:
         name: str | None = None,
         after: Step | After | Sequence[Step | After] = (),
         array: str | None = None,
+        outputs: Sequence[str] = (),
+        inputs: Sequence[str | Input | Step] = (),
         **spec: Any,
     ) -> Step:
         """Add a batch step that runs a program. ``after``: steps that must succeed, or conditions from
-        ``when``. ``spec``: fields of its session, such as ``resources``. Raises ``ValueError``."""
+        ``when``. ``outputs``: directories that it leaves to later steps. ``inputs``: steps with one output,
+        or STEP/OUTPUT. ``spec``: fields of its session, such as ``resources``. Raises ``ValueError``."""
         earlier = [after] if isinstance(after, Step | After) else list(after)
         step = Step(
             name=name or f"step-{len(self._steps) + 1}",
             after=[one if isinstance(one, After) else After(step=one.name) for one in earlier],
             array=array,
+            outputs=list(outputs),
+            inputs=[Input(step=one.name) if isinstance(one, Step) else one for one in inputs],
             spec=SessionSpec.model_validate({"command": list(command)} | spec),
         )
         self._steps.append(step)

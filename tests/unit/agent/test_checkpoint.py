@@ -15,7 +15,7 @@ from moorage.agent.state.checkpoint import Checkpoint, KernelRecord
 from moorage.common.model.cluster import ClusterMember, ClusterMembership
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.ids import DeviceId, EndpointId, KernelId, SessionId
-from moorage.common.model.kernel import DeviceGrant, KernelSpec
+from moorage.common.model.kernel import DeviceGrant, KernelInput, KernelSpec
 from moorage.common.model.reasons import Reason
 from moorage.common.model.service_ports import AppPort, ServicePort
 from moorage.common.model.status import ObservedState, SessionType
@@ -54,7 +54,12 @@ RECORDS = [
         handle=Handle("docker", {}, apps=(AppPort("lab", 21001),)),
     ),
     KernelRecord(
-        replace(spec("k3"), cluster=MEMBERSHIP),
+        replace(
+            spec("k3"),
+            cluster=MEMBERSHIP,
+            outputs=("data", "best"),
+            inputs=(KernelInput(SessionId("s"), "data", "inputs/a"),),
+        ),
         1.0,
         termination=TerminationCause(Reason.START_TIMEOUT, "late"),
         outcome=Outcome(ObservedState.EXITED, -9, Reason.KILLED, "by a user"),

@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 from moorage.agent.devices import DeviceManager, MemoryReleaseCheck
 from moorage.agent.engines import NodeInfo, needs_port
 from moorage.agent.kernel.leases import KernelLeases
+from moorage.agent.outputs import NoOutputs, Outputs
 from moorage.agent.runtimes import Runtime
 from moorage.agent.runtimes.base import Capabilities
 from moorage.agent.state.checkpoint import Checkpoint
@@ -20,6 +21,8 @@ from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import KernelId
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.runtimes import RUNTIMES
+
+_NO_OUTPUTS = NoOutputs()
 
 
 @runtime_checkable
@@ -50,6 +53,7 @@ class AgentContext:
     memory_release: MemoryReleaseCheck | None = None
     offered: frozenset[str] = frozenset(RUNTIMES)
     isolates: Callable[[bool], bool] = lambda isolated: False
+    outputs: Outputs = _NO_OUTPUTS
 
     def work_dir(self, spec: KernelSpec) -> Path:
         """HOME of a kernel."""

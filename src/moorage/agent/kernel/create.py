@@ -152,6 +152,8 @@ def prepare_launch(context: AgentContext, record: KernelRecord, engine: Engine, 
     launch_context = _launch_context(context, spec)
     call = build_invocation(engine, spec, record.port, launch_context, record.apps)
     launch = build_launch(spec, call, record.port, launch_context, record.apps)
+    if spec.inputs:
+        launch = replace(launch, inputs={one.path: str(context.outputs.path(one)) for one in spec.inputs})
     # Container runtimes expose devices themselves, and support NVIDIA only; a site hands out its own.
     if context.devices is None or not context.capabilities(spec).devices:
         return launch

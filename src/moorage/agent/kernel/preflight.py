@@ -43,6 +43,8 @@ def find_unsupported(spec: KernelSpec, capabilities: Capabilities) -> str:
         "`cluster`": spec.cluster is not None and not capabilities.clusters,
         "`ports`": bool(spec.ports) and not capabilities.service_ports,
         "`workspace`": bool(spec.workspace) and not capabilities.workspaces and not capabilities.simulated,
+        "`outputs` and `inputs`": bool(spec.outputs or spec.inputs)
+        and not (capabilities.simulated or capabilities.contained or capabilities.node_processes),
         "`image`": bool(spec.image) and not capabilities.images and not capabilities.simulated,
     }
     missing = [name for name, lacks in wanted.items() if lacks]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from moorage.agent.engines import ENGINES, Engine
-from moorage.agent.kernel import create, teardown, watch
+from moorage.agent.kernel import create, step_files, teardown, watch
 from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.create import Refused
 from moorage.agent.kernel.outcome import Outcome, TerminationCause, determine_outcome
@@ -121,7 +121,9 @@ class KernelTask:
         """Take the kernel to its removal. After a failure, another call continues."""
         try:
             if self.record.outcome is None:
+                goes_on = (self._wakeup, lambda: not self._must_end())
                 outcome = await self._run_to_end()
+                outcome = await step_files.keep_outputs(self._context, self.record.spec, outcome, *goes_on)
                 await self._probing.stop()
                 await self._record_outcome(outcome)
             elif self._record_unsaved:
@@ -204,6 +206,7 @@ class KernelTask:
         await create.check_requirements(context, spec)
         goes_on = (self._wakeup, lambda: not self._must_end())
         model = await create.fetch_model(context, spec, self._set_preparing, *goes_on)
+        await step_files.fetch_inputs(context, spec, self._set_preparing, *goes_on)
         if self._must_end():
             return self._outcome_of(RuntimeObservation(ObservedState.GONE))
         self.record = create.allocate_main_port(context, self.record)

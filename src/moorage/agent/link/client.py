@@ -62,7 +62,7 @@ class LinkClient:
     report, or what may have changed since its last call. ``apply_orders`` returns False for orders that it
     refuses; deltas follow full orders. ``on_connect`` is called when the first orders of a stream have been
     applied, and ``on_disconnect`` when that stream has ended. ``leases`` ask for contact, and are renewed by
-    it.
+    it. ``stub``: of the current connection.
     """
 
     def __init__(
@@ -100,12 +100,12 @@ class LinkClient:
         # Whether the manager accepts usage in reports, and what waits for the next one.
         self._usage_in_reports = False
         self._usage: agent_pb2.UsageReport | None = None
-        self._stub: AgentLinkStub | None = None
+        self.stub: AgentLinkStub | None = None
 
     @property
     def connected(self) -> bool:
         """Return whether orders have been applied on the current stream."""
-        return self._stub is not None and self._has_orders
+        return self.stub is not None and self._has_orders
 
     @property
     def wants_usage(self) -> bool:
@@ -114,14 +114,14 @@ class LinkClient:
 
     async def send_usage(self, report: UsageReport) -> bool:
         """False: there is no connection, or the manager did not accept the report in time."""
-        if self._stub is None or not self.connected:
+        if self.stub is None or not self.connected:
             return False
         wire = usage_codec.usage_to_wire(report)
         if self._usage_in_reports:
             self._usage = wire
             return True
         try:
-            await self._stub.SendUsage(wire, metadata=self._dialer.metadata, timeout=answers.CALL_TIMEOUT_S)
+            await self.stub.SendUsage(wire, metadata=self._dialer.metadata, timeout=answers.CALL_TIMEOUT_S)
         except BROKEN:
             return False
         return True
@@ -220,7 +220,7 @@ class LinkClient:
             self._reports, self._orders, self._orders_wanted = ReportSender(), OrdersReceiver(), False
             self._requested_pause_s, self._usage_in_reports, self._usage = 0.0, False, None
             self._stream_number = next(self._stream_numbers)
-            self._stub = stub
+            self.stub = stub
             sender = spawn("link.send", self._send_reports(call))
             sender.add_done_callback(lambda task: _end_with(task, call))
             requests: set[asyncio.Task[None]] = set()
@@ -248,7 +248,7 @@ class LinkClient:
                 if not departure.has_begun or cancel_requested():
                     raise
             finally:
-                self._stub, self._is_open = None, False
+                self.stub, self._is_open = None, False
                 if self._has_orders:
                     self._on_disconnect()
                 await departure.close()

@@ -199,7 +199,8 @@ class Launch:
 
     For runtimes with ``Capabilities.own_address``: ``port`` is 0, ``serves`` says whether the kernel listens
     on one, and ``PORT_TOKEN`` stands for it, as does ``port_token`` for the port of an app. ``hpc``: what its
-    job asks of the site; None: its resource group is not of kind hpc.
+    job asks of the site; None: its resource group is not of kind hpc. ``inputs``: directories of the node, by
+    the paths in the working directory at which the kernel reads them.
     """
 
     kernel_id: KernelId
@@ -226,6 +227,7 @@ class Launch:
     isolated: bool = False
     serves: bool = False
     hpc: HpcJob | None = None
+    inputs: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from moorage.common.link.messages import Observation
 from moorage.common.model.cluster import ClusterMember, ClusterMembership
 from moorage.common.model.errors import InvalidInput, StartupError
 from moorage.common.model.ids import DeviceId, EndpointId, KernelId, SessionId
-from moorage.common.model.kernel import DeviceGrant, KernelSpec
+from moorage.common.model.kernel import DeviceGrant, KernelInput, KernelSpec
 from moorage.common.model.reasons import Reason
 from moorage.common.model.service_ports import AppPort, ServicePort
 from moorage.common.model.status import ObservedState, SessionType
@@ -241,6 +241,8 @@ def _spec(data: dict[str, Any]) -> KernelSpec:
             "endpoint_id": EndpointId(endpoint) if endpoint else None,
             "cluster": _membership(data["cluster"]) if data.get("cluster") else None,
             "ports": tuple(ServicePort(**port) for port in data.get("ports", ())),
+            "outputs": tuple(data.get("outputs", ())),
+            "inputs": tuple(KernelInput(**one) for one in data.get("inputs", ())),
         }
     )
 

@@ -12,6 +12,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from moorage.agent.runtimes.process.files import make_directories
 from moorage.common.model.ids import SessionId
 from moorage.common.model.kernel import KernelSpec
 
@@ -59,6 +60,8 @@ class Workspaces:
             return
         path.mkdir(parents=True, exist_ok=True, mode=_OWN)
         path.chmod(_OPEN if contained else _OWN)
+        if contained:  # the engine would make them as root, and nobody else could remove them
+            make_directories(path, (one.path for one in spec.inputs))
         if not contained and not work_dir.is_symlink():
             work_dir.parent.mkdir(parents=True, exist_ok=True, mode=_OWN)
             work_dir.symlink_to(path)

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from moorage.common.config.console_settings import ConsoleSettings
 from moorage.common.config.etcd_settings import EtcdSettings
-from moorage.common.config.site_settings import HeappeSettings, SlurmSettings
+from moorage.common.config.site_settings import CelerySettings, HeappeSettings, SlurmSettings
 from moorage.common.etcd.address import check_manager_addresses
 from moorage.common.model.addresses import AddressRule, split_address
 from moorage.common.model.errors import InvalidInput
@@ -189,6 +189,8 @@ class ManagerSettings(ConsoleSettings, Section):
     hour; after this time, all is kept by the month."""
     sessions_kept_days: Annotated[float, Field(gt=0, le=3650, allow_inf_nan=False)] = 30
     """Retention of sessions that have ended, with their history and the last lines of their logs."""
+    outputs_kept_days: Annotated[float, Field(ge=0, le=3650, allow_inf_nan=False)] = 1
+    """How long nodes keep an output for a retry, once no step that may still run needs it."""
     audit_kept_days: Annotated[float, Field(ge=1, le=36_500, allow_inf_nan=False)] = 400
     """Retention of the audit log."""
     decisions_kept_days: Annotated[float, Field(ge=0, le=3650, allow_inf_nan=False)] = 7
@@ -199,7 +201,7 @@ class ManagerSettings(ConsoleSettings, Section):
     """Maximum size of the decision log; the oldest entries are deleted first."""
 
 
-class AgentSettings(SlurmSettings, HeappeSettings, Section):
+class AgentSettings(SlurmSettings, HeappeSettings, CelerySettings, Section):
     id: str | None = None
     """Unique name of this agent. None: the host name."""
     manager: Addresses = "127.0.0.1:8701"
@@ -266,6 +268,8 @@ class AgentSettings(SlurmSettings, HeappeSettings, Section):
     """Size at which the log file of a kernel is rotated."""
     log_keep_files: Annotated[int, Field(ge=1)] = 3
     """Number of rotated log files per kernel, in addition to the current one."""
+    output_max_bytes: Annotated[int, Field(gt=0)] = 10 * 1024**3
+    """Size of all outputs of one step of a pipeline, and of each input that is fetched from another node."""
     docker: Annotated[str, AfterValidator(_check_docker)] = "auto"
     """Docker Engine of this node: ``auto`` (DOCKER_HOST, else /var/run/docker.sock), ``unix:///path`` of its
     socket, or ``off``. Container sessions are placed here only while it answers."""
@@ -313,12 +317,6 @@ class AgentSettings(SlurmSettings, HeappeSettings, Section):
     """``read-only``: sessions cannot change the cache, and models outside it cannot be loaded."""
     vllm_command: str = "vllm"
     """Command that starts vLLM on this node, such as ``/opt/vllm/bin/vllm``."""
-    celery_app: str = ""
-    """Celery application whose tasks sessions of the runtime celery call, as of ``celery -A``."""
-    celery_workdir: str = ""
-    """Directory of that application, if it is not installed: it is added to the import path."""
-    celery_python: str = ""
-    """Interpreter that has Celery and what the application imports. Empty: that of the agent."""
     stop_kernels_on_exit: bool = False
     """Also stop the kernels at an orderly stop of the agent: batch sessions with ``retries`` are requeued,
     without using a retry. Otherwise kernels run on, and the next start adopts them."""

@@ -78,3 +78,16 @@ class HeappeSettings(BaseModel):
     """Interval of the list of jobs, one call for all of them."""
     heappe_heartbeat_timeout_s: Annotated[float, Field(ge=0)] = 3600
     """After how many seconds without a request or a health check a job that serves ends itself. 0: never."""
+
+
+class CelerySettings(BaseModel):
+    """For the runtime ``celery``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    celery_app: str = ""
+    """Celery application whose tasks sessions of the runtime celery call, as of ``celery -A``."""
+    celery_workdir: str = ""
+    """Directory of that application, if it is not installed: it is added to the import path."""
+    celery_python: str = ""
+    """Interpreter that has Celery and what the application imports. Empty: that of the agent."""

@@ -12,7 +12,7 @@ from moorage.common.link.field_codec import codec
 from moorage.common.link.pb import agent_pb2 as a
 from moorage.common.model.cluster import ClusterMember, ClusterMembership, Mode, Role
 from moorage.common.model.ids import KernelId
-from moorage.common.model.kernel import DeviceGrant, DoubtfulJob, HpcJob, KernelSpec, SiteNodes
+from moorage.common.model.kernel import DeviceGrant, DoubtfulJob, HpcJob, KernelInput, KernelSpec, SiteNodes
 from moorage.common.model.reasons import Reason
 from moorage.common.model.service_ports import AppPort, Protocol, ServicePort
 from moorage.common.model.status import ObservedState
@@ -57,10 +57,17 @@ _member = codec(ClusterMember, a.ClusterMember)
 _membership = codec(ClusterMembership, a.ClusterMembership, {ClusterMember: _member}, UNKNOWN)
 _device = codec(DeviceGrant, a.DeviceGrant)
 _hpc_job = codec(HpcJob, a.HpcJob)
+_kernel_input = codec(KernelInput, a.KernelInput)
 _kernel = codec(
     KernelSpec,
     a.KernelSpec,
-    {DeviceGrant: _device, ClusterMembership: _membership, ServicePort: _service_port, HpcJob: _hpc_job},
+    {
+        DeviceGrant: _device,
+        ClusterMembership: _membership,
+        ServicePort: _service_port,
+        HpcJob: _hpc_job,
+        KernelInput: _kernel_input,
+    },
 )
 _log_request = codec(m.LogRequest, a.LogRequest)
 _exec_request = codec(m.ExecRequest, a.ExecRequest)

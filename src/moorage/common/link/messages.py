@@ -18,7 +18,6 @@ class SlotOffer:
     ``device_id`` is "" for scalar slots (cpu, mem), whose capacity is in base units. A device has
     slot ``<family>.device`` and capacity 1000 (1/1000 shares of itself). A MIG slice is a device of its own
     family, like ``cuda-1g10gb``; ``parent`` is the device that contains it.
-
     ``numa``: the NUMA node that the device is attached to; None: unknown. ``nvlink_domain``: GPUs of one
     agent in the same domain are connected by NVLink; "" for a GPU without NVLink. ``unhealthy_reason``: set
     when ``healthy`` is false.
@@ -53,7 +52,6 @@ class AgentInfo:
 
     ``identity`` is random and belongs to the state directory: the same ``agent_id`` with another identity is
     a different agent. "" for none.
-
     ``max_kernels``: limit of concurrent kernels; None: unlimited. A share of a device is a multiple of
     ``share_quantum`` and at least ``share_minimum``, both in 1/1000. ``lease_runtimes``: the runtimes whose
     kernels end by their lease, even if the agent is dead.
@@ -202,12 +200,14 @@ class Contact:
 
 @dataclass(frozen=True, slots=True)
 class LogRequest:
-    """Manager → agent: send a kernel's log through ``SendLogs`` under this request id."""
+    """Manager → agent: send a kernel's log, or an output, through ``SendLogs`` under this request id."""
 
     request_id: str
     kernel_id: KernelId
     tail_lines: int = 0  # 0: the whole log
     follow: bool = False
+    output: str = ""  # of this session, in place of a log
+    session_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,15 @@ class SiteNodes:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelInput:
+    """Output of a session that has succeeded, found read-only at ``path`` of the working directory."""
+
+    session_id: SessionId
+    output: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class KernelSpec:
     """Specification of one kernel. ``slots`` are in base units (see ``model.slots``)."""
 
@@ -106,6 +115,8 @@ class KernelSpec:
     isolated: bool = False  # its owner is no administrator: its processes must not run as the agent's user
 
     hpc: HpcJob | None = None  # None: its resource group is not of kind hpc
+    outputs: tuple[str, ...] = ()  # directories of its working directory that its agent keeps for others
+    inputs: tuple[KernelInput, ...] = ()
 
     @property
     def answers_requests(self) -> bool:

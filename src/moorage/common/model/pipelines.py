@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from moorage.common.model.base import Model, Name
+from moorage.common.model.outputs import MAX_OUTPUTS, Folder, Input, expand_input, overlap
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.spec_fields import NoNul
 from moorage.common.model.templates import Value
@@ -101,6 +102,16 @@ class Step(Model):
     )
     spec: SessionSpec | None = Field(None, description="What the step runs, unless `template` says it.")
     template: NoNul | None = Field(None, description="NAME or NAME@VERSION, in place of `spec`.")
+    outputs: Annotated[list[Folder], Field(max_length=MAX_OUTPUTS)] = Field(
+        [],
+        description="Directories of its working directory that later steps may have. The step fails if one "
+        "is missing when its program has ended with code 0.",
+    )
+    inputs: Annotated[list[Annotated[Input, BeforeValidator(expand_input)]], Field(max_length=100)] = Field(
+        [],
+        description="Outputs of earlier steps, which must succeed: STEP, STEP/OUTPUT, or an object with "
+        "`step`, `output` and `path`.",
+    )
     parameters: dict[str, Value] = Field({}, description="Values of the template's parameters.")
     overrides: dict[str, Any] = Field({}, description="Fields of the specification, over the template.")
 
@@ -109,6 +120,19 @@ class Step(Model):
         if (self.spec is None) == (self.template is None):
             raise ValueError(f"step {self.name!r} has either `spec` or `template`")
         return self
+
+    @model_validator(mode="after")
+    def _check_outputs(self) -> Self:
+        if found := overlap(self.outputs):
+            raise ValueError(f"outputs of step {self.name!r}: {found[1]!r} is part of {found[0]!r}")
+        return self
+
+    @property
+    def conditions(self) -> list[After]:
+        """``after``, and the success of each step that has one of its inputs."""
+        succeeding = {one.step for one in self.after if one.on == "success"}
+        wanted = dict.fromkeys(one.step for one in self.inputs if one.step not in succeeding)
+        return [*self.after, *(After(step=step, on="success") for step in wanted)]
 
 
 class PipelineSpec(Model):

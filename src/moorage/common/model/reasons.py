@@ -39,6 +39,7 @@ class Reason(StrEnum):
     DISK_FULL = "disk-full"
     NOT_ISOLATED = "not-isolated"
     MODEL_MISSING = "model-missing"
+    INPUT_UNAVAILABLE = "input-unavailable"
     ENGINE_MISSING = "engine-missing"
     PORT_TAKEN = "port-taken"
     DEVICE_BUSY = "device-busy"
@@ -50,6 +51,7 @@ class Reason(StrEnum):
     EXIT_ZERO = "exit-zero"
     EXIT_NONZERO = "exit-nonzero"
     KILLED = "killed"
+    OUTPUT_FAILED = "output-failed"
     OOM = "oom"
     TIMEOUT = "timeout"
     MAX_LIFETIME = "max-lifetime"
@@ -219,6 +221,11 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
             failure=True,
             retryable=True,
         ),
+        Reason.INPUT_UNAVAILABLE: ReasonInfo(
+            "an output of an earlier step is no longer on the node that had it, or did not arrive unchanged",
+            "retry the pipeline: it also makes the output again",
+            failure=True,
+        ),
         Reason.ENGINE_MISSING: ReasonInfo(
             "the engine is not installed on the agent's node",
             "install it on that node; `moorage doctor` checks it",
@@ -258,6 +265,11 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
             retryable=True,
         ),
         Reason.EXIT_ZERO: ReasonInfo("its main program exited with code 0", ""),
+        Reason.OUTPUT_FAILED: ReasonInfo(
+            "its main program exited with code 0, but an output is missing or cannot be kept",
+            "the detail names it; correct `outputs` of the step or its program, and retry the pipeline",
+            failure=True,
+        ),
         Reason.EXIT_NONZERO: ReasonInfo(
             "its main program exited with an error",
             "read the last lines of its log",

@@ -25,7 +25,8 @@ class RuntimeTraits:
     run as processes of the agent's node. ``site_jobs``: kernels may be jobs of a site, with its queue.
     ``settings``: how the settings of an agent that submits to such a site begin; "" for runtimes of a node.
     ``job_fields``: those of ``SiteJob`` that the runtime knows, beside ``options``. ``simulated``: nothing
-    runs, for tests and demonstrations."""
+    runs, for tests and demonstrations. ``outputs``: agents find what a kernel leaves in its working
+    directory."""
 
     images: bool = False
     own_network: bool = False
@@ -34,12 +35,13 @@ class RuntimeTraits:
     settings: str = ""
     job_fields: tuple[str, ...] = ()
     simulated: bool = False
+    outputs: bool = False
 
 
 RUNTIMES: Mapping[RuntimeName, RuntimeTraits] = MappingProxyType(
     {
-        "process": RuntimeTraits(isolated_as="isolated-process"),
-        "docker": RuntimeTraits(images=True, own_network=True),
+        "process": RuntimeTraits(isolated_as="isolated-process", outputs=True),
+        "docker": RuntimeTraits(images=True, own_network=True, outputs=True),
         "slurm": RuntimeTraits(site_jobs=True, settings="slurm_", job_fields=("partition", "qos", "account")),
         "heappe": RuntimeTraits(
             site_jobs=True,

@@ -25,9 +25,10 @@ from moorage.manager.api.idle import check_choice
 from moorage.manager.api.listing import PageQuery, order, paging
 from moorage.manager.api.route import Call, NoQuery
 from moorage.manager.api.stored_secrets import check_secrets
-from moorage.manager.workloads import pipeline_picture, pipelines, templates
+from moorage.manager.workloads import pipeline_picture, pipelines, step_outputs, templates
 from moorage.manager.workloads.pipeline_steps import NewStep, OnceOnly, StepRow, StoredPipeline
 from moorage.manager.workloads.site_jobs import as_job
+from moorage.manager.workloads.step_outputs import StepFiles
 
 _STOPPED_AT_ONCE = 100
 _RETRY_DECISIONS = 5
@@ -57,7 +58,8 @@ async def submit(call: Call[PipelineSpec, SubmitQuery]) -> PipelineView | Planne
     steps = pipelines.check(pipeline)
     specs = await _resolved(call, steps)
     nodes = pipelines.graph(steps)
-    new = [_new(node, position, 1, specs) for position, node in enumerate(nodes)]
+    files = _files(steps, nodes)
+    new = [_new(node, position, 1, specs, files) for position, node in enumerate(nodes)]
     if call.query.dry_run:
         return _planned(call, pipeline, new)
     # With the versions of its templates: a retry runs the same.
@@ -130,7 +132,8 @@ async def _run_again(call: Call[None, NoQuery], found: StoredPipeline) -> bool:
             next_step="wait for its end, or stop the pipeline first",
         )
     steps = pipelines.check(found.spec)
-    again = pipelines.to_rerun(steps, states)
+    missing = {row.step for row in rows.values() if row.reason == Reason.INPUT_UNAVAILABLE}
+    again = pipelines.to_rerun(steps, states, missing)
     if not again:
         raise Conflict(
             f"no step of pipeline {found.name!r} has failed or was stopped", next_step="submit it anew"
@@ -143,8 +146,9 @@ async def _run_again(call: Call[None, NoQuery], found: StoredPipeline) -> bool:
     )
     specs = await _resolved(replace(call, scope=scope), steps)
     nodes = pipelines.graph(steps, again)
+    files = _files(steps, nodes)
     new = [
-        _new(node, position, rows[node.item].run + 1, specs)
+        _new(node, position, rows[node.item].run + 1, specs, files)
         for position, node in enumerate(nodes)
         if node.item in again
     ]
@@ -177,6 +181,7 @@ async def _resolved(call: Call[Any, Any], steps: Sequence[Step]) -> Mapping[str,
                 checked[shape] = await _checked(call, spec)
         job = {name: getattr(checked[shape], name) for name in _OF_JOB}
         specs[step.name] = spec.model_copy(update=job), template
+    step_outputs.check_runtimes(steps, {name: spec for name, (spec, _) in specs.items()})
     return specs
 
 
@@ -218,9 +223,25 @@ def _named(step: Step) -> Iterator[None]:
         raise type(error)(f"step {step.name!r}: {error.message}", next_step=error.next_step) from None
 
 
-def _new(node: pipelines.Node, position: int, run: int, specs: Mapping[str, Resolved]) -> NewStep:
+def _files(steps: Sequence[Step], nodes: Sequence[pipelines.Node]) -> Mapping[str, StepFiles | None]:
+    """The outputs and inputs of each step's sessions."""
+    by_name = {step.name: step for step in steps}
+    places: dict[str, list[tuple[int, int | None]]] = {}
+    for position, node in enumerate(nodes):
+        places.setdefault(node.item[0], []).append((position, node.item[1]))
+    return {step.name: step_outputs.files_of(step, by_name, places) for step in steps}
+
+
+def _new(
+    node: pipelines.Node,
+    position: int,
+    run: int,
+    specs: Mapping[str, Resolved],
+    files: Mapping[str, StepFiles | None],
+) -> NewStep:
     (step, index), (spec, template) = node.item, specs[node.item[0]]
-    return NewStep(step, index, run, position, pipelines.with_index(spec, index), template, node.waits)
+    spec = pipelines.with_index(spec, index)
+    return NewStep(step, index, run, position, spec, template, node.waits, files[step])
 
 
 def _state(row: StepRow) -> StepState:
@@ -232,7 +253,7 @@ async def _view(call: Call[Any, Any], found: StoredPipeline) -> PipelineView:
 
 
 def _shown(call: Call[Any, Any], found: StoredPipeline, rows: Sequence[StepRow]) -> PipelineView:
-    after = {step.name: step.after for step in found.spec.steps}
+    after = {step.name: step.conditions for step in found.spec.steps}
     controls = call.scope.controls(found.owner, found.project)
     steps = [
         StepView(
@@ -268,7 +289,7 @@ def _summary(found: StoredPipeline, counts: Mapping[StepState, int]) -> Pipeline
 def _planned(call: Call[Any, Any], pipeline: PipelineSpec, new: Sequence[NewStep]) -> PlannedPipeline:
     """As it would be created."""
     owner = call.scope.owner
-    after = {step.name: step.after for step in pipeline.steps}
+    after = {step.name: step.conditions for step in pipeline.steps}
     now = call.deps.clock.now()
     found = StoredPipeline("", pipeline.name, owner.project, owner.user, now, call.scope.actor, pipeline)
     steps = [

@@ -17,7 +17,7 @@ from moorage.common.link.messages import LogRequest
 from moorage.common.link.pb import agent_pb2
 from moorage.common.model.cluster import MAIN
 from moorage.common.model.errors import AgentUnreachable, NotFound
-from moorage.common.model.ids import AgentId, KernelId
+from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.status import TERMINAL
 from moorage.common.views.resources import KernelView, SessionView
 from moorage.manager.identity.scope import Scope
@@ -65,10 +65,7 @@ class LogBroker:
         kernel = await self._kernel(scope, session, follow, attempt, hostname)
         agent_id = kernel.agent_id or ""
         request = LogRequest(self._clock.new_id(), KernelId(kernel.id), tail_lines, follow)
-        chunks = self.read_here(agent_id, request)
-        if self._links.get(agent_id) is None:
-            chunks = self._managers.read_log(agent_id, request)
-        started = False
+        chunks, started = self._ask(agent_id, request), False
         try:
             async with aclosing(chunks):
                 async for chunk in chunks:
@@ -81,6 +78,20 @@ class LogBroker:
             if started or goes_on or not kernel.log_tail:
                 raise
             yield kernel.log_tail.encode()
+
+    def read_output(
+        self, agent_id: str, session_id: SessionId, output: str
+    ) -> AsyncGenerator[agent_pb2.LogChunk, None]:
+        """An output that this agent has, for as long as that takes. Raises ``AgentUnreachable``."""
+        request = LogRequest(
+            self._clock.new_id(), KernelId(""), follow=True, output=output, session_id=session_id
+        )
+        return self._ask(agent_id, request)
+
+    def _ask(self, agent_id: str, request: LogRequest) -> AsyncGenerator[agent_pb2.LogChunk, None]:
+        if self._links.get(agent_id) is None:
+            return self._managers.read_log(agent_id, request)
+        return self.read_here(agent_id, request)
 
     async def read_here(self, agent_id: str, request: LogRequest) -> AsyncGenerator[agent_pb2.LogChunk, None]:
         """The log of a kernel of an agent that is connected to this manager. Raises ``AgentUnreachable``."""

@@ -33,6 +33,7 @@ from moorage.manager.rpc.agent_link import AgentLinks
 from moorage.manager.rpc.authentication import Caller, LinkAuthenticator
 from moorage.manager.rpc.commands import CommandBroker
 from moorage.manager.rpc.logs import LogBroker
+from moorage.manager.rpc.outputs import OutputBroker
 from moorage.manager.rpc.proxy_links import ProxyLinks
 from moorage.manager.rpc.route_feed import RouteFeed
 from moorage.manager.rpc.running_command import RunningCommand
@@ -93,8 +94,9 @@ class LinkServer(
         feed: RouteFeed,
         proxies: ProxyLinks,
         usage: Callable[[UsageReport], None],
+        outputs: OutputBroker,
     ) -> None:
-        self.address, self._usage = address, usage
+        self.address, self._usage, self._outputs = address, usage, outputs
         self._authenticator, self._enrolment, self._certificate = authenticator, registration, certificate
         self._links, self._logs, self._execs, self._feed = links, logs, execs, feed
         self._workspaces, self._proxies = workspaces, proxies
@@ -133,6 +135,14 @@ class LinkServer(
         if wrong := self._workspaces.take(request, caller):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
         return agent_pb2.LogAck()
+
+    async def FetchOutput(self, request: agent_pb2.OutputRequest, context: Any) -> None:
+        caller = await self._authenticate(context, "agent")
+        async with self._authenticator.until_revoked(caller, context):
+            await self._outputs.fetch(request, context, caller)
+
+    async def NeededOutputs(self, request: agent_pb2.KeptOutputs, context: Any) -> agent_pb2.KeptOutputs:
+        return await self._outputs.needed(request, context, await self._authenticate(context, "agent"))
 
     async def Watch(self, request: routes_pb2.WatchRequest, context: Any) -> None:
         caller = await self._authenticate_proxy(request.proxy_id, context)

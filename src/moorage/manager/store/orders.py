@@ -11,7 +11,7 @@ import structlog
 from moorage.common.model.cluster import ClusterMember, ClusterMembership
 from moorage.common.model.errors import ConfigError
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
-from moorage.common.model.kernel import DeviceGrant, HpcJob, KernelSpec
+from moorage.common.model.kernel import DeviceGrant, HpcJob, KernelInput, KernelSpec
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import SessionType
 from moorage.manager.secrets.keyring import Keyring
@@ -164,7 +164,9 @@ def _kernel_spec(row: Row, secret_env: Mapping[str, str]) -> KernelSpec:
         served_name=row["endpoint_name"] or row["name"],
         image=spec.image or "",
         container_user=row["container_user"] or "",
-        workspace=spec.workspace or "",
+        workspace=spec.workspace or ("" if row["outputs"] is None else "drop"),
+        outputs=tuple(row["outputs"] or ()),
+        inputs=tuple(KernelInput(SessionId(s), output, path) for s, output, path in row["inputs"] or ()),
         ports=tuple(port.declared() for port in spec.ports) if is_main else (),
         model=spec.model or "",
         args=tuple(spec.args),

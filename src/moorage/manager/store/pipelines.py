@@ -157,6 +157,7 @@ class PipelineStore:
                 [later for _, later in replaced],
                 *_cluster_columns(new),
                 list(pending),
+                [None if one.files is None else json.dumps(one.files.as_json()) for one in steps],
             )
         except asyncpg.UniqueViolationError:
             raise Conflict(

@@ -33,6 +33,7 @@ from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.occupancy_history import OccupancyHistoryStore
 from moorage.manager.store.oidc import OidcStore
 from moorage.manager.store.orders import OrderStore
+from moorage.manager.store.outputs import OutputStore
 from moorage.manager.store.overviews import OverviewStore
 from moorage.manager.store.peers import PeerStore
 from moorage.manager.store.pipelines import PipelineStore
@@ -106,6 +107,7 @@ class Store:
         self.idle = IdleStore(db)
         self.templates = TemplateStore(db)
         self.pipelines = PipelineStore(db, notifier, self.sessions, clock, lost_grace_s)
+        self.outputs = OutputStore(db)
         self.usage, self.progress = UsageStore(db, self.sessions), ProgressStore(db, notifier)
         self.usage_records, self.limit_shares = UsageRecordStore(db), LimitShareStore(db)
         self.budgets = BudgetStore(db, notifier, clock)

@@ -176,6 +176,7 @@ sessions = table(
         "user_labels": JSONB(),
         "request_hash": [Text()],
         "adopted_from": [ID],
+        "files": [JSONB()],
     },
 )
 

@@ -14,12 +14,14 @@ from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import Result, Status
 from moorage.common.views.progress import ProgressView
 from moorage.manager.identity.keys import IdempotencyKey
+from moorage.manager.workloads.step_outputs import StepFiles
 
 
 @dataclass(frozen=True, slots=True)
 class NewStep:
     """A session of a pipeline to be created. ``waits``: positions of those on which it depends, each with the
-    condition. ``spec``: without dependencies. ``index``: of an element of an array."""
+    condition. ``spec``: without dependencies. ``index``: of an element of an array. ``files``: None if it has
+    neither outputs nor inputs."""
 
     step: str
     index: int | None
@@ -28,6 +30,7 @@ class NewStep:
     spec: SessionSpec
     template: str | None
     waits: Sequence[tuple[int, str]]
+    files: StepFiles | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from moorage.common.model.pipelines import MAX_EDGES, MAX_STEPS, Array, Pipeline
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import TERMINAL, Result, SessionType, Status
+from moorage.manager.workloads.step_outputs import check_inputs
 
 INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
 _AT_ONCE = "any"  # an element of an array waits for the end of an earlier one, however that ends
@@ -34,7 +35,7 @@ def check(pipeline: PipelineSpec) -> list[Step]:
         twice = next(name for name, count in counted.items() if count > 1)
         raise InvalidInput(f"step {twice!r} is there twice", next_step="give each step a name of its own")
     for step in pipeline.steps:
-        for after in step.after:
+        for after in step.conditions:
             if after.step not in steps:
                 raise InvalidInput(
                     f"step {step.name!r} is after {after.step!r}, which is no step of the pipeline",
@@ -42,18 +43,19 @@ def check(pipeline: PipelineSpec) -> list[Step]:
                 )
     try:
         order = list(
-            TopologicalSorter({n: [a.step for a in s.after] for n, s in steps.items()}).static_order()
+            TopologicalSorter({n: [a.step for a in s.conditions] for n, s in steps.items()}).static_order()
         )
     except CycleError as error:
         cycle = " after ".join(reversed(error.args[1]))
         raise InvalidInput(f"steps wait for each other: {cycle}", next_step="leave out one `after`") from None
+    check_inputs(pipeline.steps)
     sizes = {step.name: _size(step) for step in pipeline.steps}
     if (total := sum(sizes.values())) > MAX_STEPS:
         raise InvalidInput(
             f"the pipeline has {total} steps, with the elements of arrays; allowed are {MAX_STEPS}",
             next_step="split it, or let one session do the work of several",
         )
-    edges = sum(sizes[s.name] * sizes[a.step] for s in pipeline.steps for a in s.after)
+    edges = sum(sizes[s.name] * sizes[a.step] for s in pipeline.steps for a in s.conditions)
     if edges > MAX_EDGES:
         raise InvalidInput(
             f"the steps wait for {edges} others in sum; allowed are {MAX_EDGES}",
@@ -72,7 +74,7 @@ def check_specs(steps: Iterable[Step], specs: Mapping[str, SessionSpec]) -> None
                     f"step {step.name!r}: `spec.{field}` is not for steps",
                     next_step="use the step's `name` and `after`, and retry for what succeeded",
                 )
-        for after in step.after:
+        for after in step.conditions:
             if after.on == "success" and specs[after.step].type is not SessionType.BATCH:
                 raise InvalidInput(
                     f"step {step.name!r} is after the success of {after.step!r}, which is no batch session",
@@ -98,7 +100,7 @@ def graph(steps: Sequence[Step], only: Collection[Item] | None = None) -> list[N
     of_step: dict[str, list[int]] = {}
     nodes: list[Node] = []
     for step in steps:
-        conditions = dict.fromkeys((at, a.on) for a in step.after for at in of_step[a.step])
+        conditions = dict.fromkeys((at, a.on) for a in step.conditions for at in of_step[a.step])
         at_once = Array.parse(step.array).at_once if step.array else None
         places: list[int] = []
         running: list[int] = []
@@ -151,14 +153,21 @@ def pipeline_state(counts: Mapping[StepState, int]) -> StepState:
     return StepState.SUCCEEDED
 
 
-def to_rerun(steps: Sequence[Step], states: Mapping[Item, StepState]) -> set[Item]:
+def to_rerun(
+    steps: Sequence[Step], states: Mapping[Item, StepState], without_input: Collection[str] = ()
+) -> set[Item]:
     """What a retry runs again: what failed or was stopped, and what ended after that. The rest is kept; what
-    is still pending waits for the new run."""
+    is still pending waits for the new run. ``without_input``: steps that failed because an input was gone;
+    what made their inputs runs again, too."""
     followers: dict[str, list[Step]] = {}
     for step in steps:
-        for after in step.after:
+        for after in step.conditions:
             followers.setdefault(after.step, []).append(step)
     again = {one for one, state in states.items() if state in (StepState.FAILED, StepState.STOPPED)}
+    for step in reversed(steps):  # as ``check`` returns them, so that an input's own inputs follow
+        if step.name in without_input:
+            for source in {one.step for one in step.inputs}:
+                again |= {one for one in states if one[0] == source}
     waiting, seen = deque(sorted({name for name, _ in again})), set()
     while waiting:
         for step in followers.get(waiting.popleft(), ()):

@@ -134,6 +134,9 @@ def host_config(
         config["mounts"].append(mount | {"ReadOnly": not rules.cache_writable})
     if launch.workspace:
         config["mounts"].append({"Type": "bind", "Source": launch.workspace, "Target": WORKSPACE})
+    for path, source in launch.inputs.items():
+        read_only = {"Target": f"{WORKSPACE}/{path}", "ReadOnly": True}
+        config["mounts"].append({"Type": "bind", "Source": source} | read_only)
     if launch.progress:
         config["mounts"].append({"Type": "bind", "Source": launch.progress, "Target": PROGRESS_FOLDER})
     if launch.devices:

@@ -169,6 +169,7 @@ class KernelIsolation:
         uid = self.uids.acquire(launch.kernel_id, launch.session_id)
         # Files of the node that only root may read are for administrators, who could read them anyway.
         needed = () if launch.isolated else launch.paths
+        needed = (*needed, *launch.inputs.values())
         work = folder / "work"
         limits = groups or self._groups.create(), launch.slots
         sandbox = self._sandbox(launch.session_id, uid, work, limits, needed)

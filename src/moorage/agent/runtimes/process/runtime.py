@@ -280,7 +280,7 @@ class ProcessRuntime:
         try:
             work = self.work_dir(launch.kernel_id)
             work.mkdir(parents=True, exist_ok=True, mode=0o700)
-            write_files(work, launch.files)
+            write_files(work, launch.files, launch.inputs)
             if not self._shim.exists():
                 self._compile_shims()
             # The environment of a prestarted shim has no space for the service ports.

@@ -60,6 +60,16 @@ class AgentLinkStub:
                 request_serializer=moorage_dot_common_dot_link_dot_pb_dot_agent__pb2.WorkspaceAnswer.SerializeToString,
                 response_deserializer=moorage_dot_common_dot_link_dot_pb_dot_agent__pb2.LogAck.FromString,
                 _registered_method=True)
+        self.FetchOutput = channel.unary_stream(
+                '/moorage.v1.AgentLink/FetchOutput',
+                request_serializer=moorage_dot_common_dot_link_dot_pb_dot_agent__pb2.OutputRequest.SerializeToString,
+                response_deserializer=moorage_dot_common_dot_link_dot_pb_dot_agent__pb2.LogChunk.FromString,
+                _registered_method=True)
+        self.NeededOutputs = channel.unary_unary(
+                '/moorage.v1.AgentLink/NeededOutputs',
+                request_serializer=moorage_dot_common_dot_link_dot_pb_dot_agent__pb2.KeptOutputs.SerializeToString,
+                response_deserializer=moorage_dot_common_dot_link_dot_pb_dot_agent__pb2.KeptOutputs.FromString,
+                _registered_method=True)
 
 
 class AgentLinkServicer:
@@ -102,6 +112,20 @@ class AgentLinkServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def FetchOutput(self, request, context):
+        """An input of a kernel of the caller, from the agent that has it, as that one sends it in answer to a LogRequest.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def NeededOutputs(self, request, context):
+        """Which of the sessions whose outputs the caller keeps may still be needed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AgentLinkServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -129,6 +153,16 @@ def add_AgentLinkServicer_to_server(servicer, server):
                     servicer.SendWorkspaces,
                     request_deserializer=moorage_dot_common_dot_link_dot_pb_dot_agent__pb2.WorkspaceAnswer.FromString,
                     response_serializer=moorage_dot_common_dot_link_dot_pb_dot_agent__pb2.LogAck.SerializeToString,
+            ),
+            'FetchOutput': grpc.unary_stream_rpc_method_handler(
+                    servicer.FetchOutput,
+                    request_deserializer=moorage_dot_common_dot_link_dot_pb_dot_agent__pb2.OutputRequest.FromString,
+                    response_serializer=moorage_dot_common_dot_link_dot_pb_dot_agent__pb2.LogChunk.SerializeToString,
+            ),
+            'NeededOutputs': grpc.unary_unary_rpc_method_handler(
+                    servicer.NeededOutputs,
+                    request_deserializer=moorage_dot_common_dot_link_dot_pb_dot_agent__pb2.KeptOutputs.FromString,
+                    response_serializer=moorage_dot_common_dot_link_dot_pb_dot_agent__pb2.KeptOutputs.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -267,6 +301,60 @@ class AgentLink:
             '/moorage.v1.AgentLink/SendWorkspaces',
             moorage_dot_common_dot_link_dot_pb_dot_agent__pb2.WorkspaceAnswer.SerializeToString,
             moorage_dot_common_dot_link_dot_pb_dot_agent__pb2.LogAck.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FetchOutput(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/moorage.v1.AgentLink/FetchOutput',
+            moorage_dot_common_dot_link_dot_pb_dot_agent__pb2.OutputRequest.SerializeToString,
+            moorage_dot_common_dot_link_dot_pb_dot_agent__pb2.LogChunk.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def NeededOutputs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moorage.v1.AgentLink/NeededOutputs',
+            moorage_dot_common_dot_link_dot_pb_dot_agent__pb2.KeptOutputs.SerializeToString,
+            moorage_dot_common_dot_link_dot_pb_dot_agent__pb2.KeptOutputs.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,5 +1,5 @@
 -- What an agent must know to run these kernels: spec and devices. For a cluster also the addresses of its kernels and the
--- SSH key pair that they share.
+-- SSH key pair that they share. For a step of a pipeline also its outputs, and its inputs: whose, which, and where.
 SELECT k.id, k.agent_id, k.session_id, k.secret, s.name, s.project, s.type, s.spec::text AS spec, s.slots, s.endpoint_id,
        e.name AS endpoint_name, g.options ->> 'container_user' AS container_user,
        (SELECT coalesce(jsonb_agg(jsonb_build_array(a.slot, a.device_id, a.amount) ORDER BY a.device_id), '[]')
@@ -14,7 +14,14 @@ SELECT k.id, k.agent_id, k.session_id, k.secret, s.name, s.project, s.type, s.sp
            FROM kernels p JOIN agents n ON n.id = p.agent_id
            WHERE p.session_id = k.session_id AND p.attempt = k.attempt) END AS peers,
        CASE WHEN s.spec ? 'cluster' THEN (
-           SELECT ARRAY[y.private_key, y.public_key] FROM session_keys y WHERE y.session_id = s.id) END AS keys
+           SELECT ARRAY[y.private_key, y.public_key] FROM session_keys y WHERE y.session_id = s.id) END AS keys,
+       CASE WHEN s.files IS NOT NULL THEN s.files -> 'outputs' END AS outputs,
+       CASE WHEN s.files IS NOT NULL THEN (
+           SELECT jsonb_agg(DISTINCT jsonb_build_array(coalesce(o.adopted_from, o.id), i ->> 1, i ->> 2))
+           FROM jsonb_array_elements(s.files -> 'inputs') i
+           JOIN session_dependencies d ON d.session_id = s.id AND d.condition = 'success'
+           JOIN pipeline_steps t ON t.session_id = d.depends_on AND t.position = (i ->> 0)::int
+           JOIN sessions o ON o.id = d.depends_on) END AS inputs
 FROM kernels k JOIN sessions s ON s.id = k.session_id LEFT JOIN endpoints e ON e.id = s.endpoint_id
 LEFT JOIN resource_groups g ON g.name = s.resource_group
 WHERE k.id = ANY ($1::uuid[])

@@ -1,0 +1,62 @@
+"""Calls about outputs of steps: fetches one from the agent that has it, and asks which are still needed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any
+
+import grpc
+
+from moorage.common.link.dial import BROKEN, Dialer
+from moorage.common.link.pb import agent_pb2
+from moorage.common.link.pb.agent_pb2_grpc import AgentLinkStub
+from moorage.common.model.errors import NotFound
+from moorage.common.model.ids import AgentId, KernelId, SessionId
+
+_ASK_S = 10.0
+
+
+class OutputLink:
+    """``stub``: of the current connection to a manager; None while there is none."""
+
+    def __init__(self, agent_id: AgentId, dialer: Dialer, stub: Callable[[], AgentLinkStub | None]) -> None:
+        self._agent_id, self._dialer, self._stub = agent_id, dialer, stub
+
+    async def fetch(
+        self, kernel_id: KernelId, session_id: SessionId, output: str
+    ) -> AsyncGenerator[bytes, None]:
+        """The output as the other agent sends it, complete at the end of the iteration. Raises ``NotFound``
+        if there is none, and ``OSError`` if it may come later."""
+        stub = self._stub()
+        if stub is None:
+            raise ConnectionError("there is no connection to a manager")
+        request = agent_pb2.OutputRequest(
+            agent_id=self._agent_id, kernel_id=kernel_id, session_id=session_id, output=output
+        )
+        call: Any = stub.FetchOutput(request, metadata=self._dialer.metadata)
+        try:
+            async for chunk in call:
+                if chunk.error:
+                    raise NotFound(chunk.error)
+                yield chunk.data
+                if chunk.end:
+                    return
+            raise ConnectionError("the node that has it was lost while it sent it")
+        except grpc.aio.AioRpcError as error:
+            if error.code() is grpc.StatusCode.NOT_FOUND:
+                raise NotFound(error.details()) from None
+            raise ConnectionError(error.details() or str(error.code())) from None
+        finally:
+            call.cancel()
+
+    async def needed(self, sessions: Sequence[SessionId]) -> frozenset[SessionId] | None:
+        """Those of ``sessions`` whose outputs may still be needed; None without an answer."""
+        stub = self._stub()
+        if stub is None:
+            return None
+        request = agent_pb2.KeptOutputs(agent_id=self._agent_id, session_ids=sessions)
+        try:
+            answer = await stub.NeededOutputs(request, metadata=self._dialer.metadata, timeout=_ASK_S)
+        except BROKEN:
+            return None
+        return frozenset(SessionId(one) for one in answer.session_ids)

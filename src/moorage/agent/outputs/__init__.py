@@ -1,0 +1,6 @@
+"""Outputs of steps on this node: kept, fetched from other nodes, and removed."""
+
+from moorage.agent.outputs.service import NoOutputs as NoOutputs
+from moorage.agent.outputs.service import Outputs as Outputs
+from moorage.agent.outputs.service import OutputService as OutputService
+from moorage.agent.outputs.store import OutputStore as OutputStore

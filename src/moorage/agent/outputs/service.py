@@ -1,0 +1,148 @@
+"""Outputs of steps: kept when a kernel has succeeded, fetched before one starts, removed when not needed.
+
+The manager relays an output from the agent that has it. An agent asks again for as long as it is not told
+that there is none: the other agent, or the manager, may be about to return. What was fetched stays for other
+kernels of this node, so a kernel that is ordered again goes on where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from moorage.agent.outputs.store import OutputDamaged, OutputStore
+from moorage.agent.runtimes.batch.copying import CopyIn, CopyOut
+from moorage.common.link.messages import LogRequest
+from moorage.common.model.errors import NotFound
+from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.model.kernel import KernelInput, KernelSpec
+
+log = structlog.get_logger("moorage.agent.outputs")
+_RETRY_S = 2.0
+_DAMAGED_TRIES = 3
+OpenLog = Callable[[LogRequest], AsyncGenerator[bytes, None]]
+
+
+class Link(Protocol):
+    """``agent.link.OutputLink``."""
+
+    def fetch(
+        self, kernel_id: KernelId, session_id: SessionId, output: str
+    ) -> AsyncGenerator[bytes, None]: ...
+
+    async def needed(self, sessions: Sequence[SessionId]) -> frozenset[SessionId] | None: ...
+
+
+class Outputs(Protocol):
+    """What kernels need of it."""
+
+    def path(self, one: KernelInput) -> Path: ...
+
+    async def keep(self, spec: KernelSpec, work: Path) -> None:
+        """Raises ``MoorageError`` and ``OSError``."""
+        ...
+
+    async def fetch(self, spec: KernelSpec, on_progress: Callable[[str], None]) -> None:
+        """Raises ``MoorageError`` and ``OSError``."""
+        ...
+
+
+class NoOutputs:
+    """``Outputs`` of an agent without kernels that have any."""
+
+    def path(self, one: KernelInput) -> Path:
+        raise NotFound(f"output {one.output!r} is not on this node")
+
+    async def keep(self, spec: KernelSpec, work: Path) -> None: ...
+
+    async def fetch(self, spec: KernelSpec, on_progress: Callable[[str], None]) -> None: ...
+
+
+class OutputService:
+    """``in_use`` returns the sessions that have a kernel here."""
+
+    def __init__(self, store: OutputStore, link: Link, in_use: Callable[[], Collection[SessionId]]) -> None:
+        self._store, self._link, self._in_use = store, link, in_use
+        self._fetching: defaultdict[tuple[SessionId, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._taken: dict[KernelId, frozenset[SessionId]] = {}  # by kernels that are about to start
+
+    def path(self, one: KernelInput) -> Path:
+        return self._store.files(one.session_id, one.output)
+
+    async def keep(self, spec: KernelSpec, work: Path) -> None:
+        await asyncio.to_thread(self._store.keep, spec.session_id, work, spec.outputs)
+
+    async def fetch(self, spec: KernelSpec, on_progress: Callable[[str], None]) -> None:
+        self._taken[spec.kernel_id] = frozenset(one.session_id for one in spec.inputs)
+        try:
+            for number, one in enumerate(spec.inputs, 1):
+                async with self._fetching[one.session_id, one.output]:
+                    if not await asyncio.to_thread(self._store.has, one.session_id, one.output):
+                        on_progress(f"fetching input {number} of {len(spec.inputs)}, {one.path}")
+                        await self._fetch(spec.kernel_id, one, on_progress)
+        finally:
+            del self._taken[spec.kernel_id]
+
+    async def _fetch(self, kernel_id: KernelId, one: KernelInput, on_progress: Callable[[str], None]) -> None:
+        damaged = 0
+        while True:
+            try:
+                return await self._try(kernel_id, one)
+            except OutputDamaged as error:
+                damaged += 1
+                if damaged == _DAMAGED_TRIES:
+                    raise
+                problem = error.message
+            except ConnectionError as error:
+                problem = str(error)
+            log.warning("cannot fetch an input yet, trying again", kernel=kernel_id, why=problem)
+            on_progress(f"fetching input {one.path}: {problem}")
+            await asyncio.sleep(_RETRY_S)
+
+    async def _try(self, kernel_id: KernelId, one: KernelInput) -> None:
+        copy = CopyIn(lambda file, whole: self._store.receive(one.session_id, one.output, file, whole))
+        try:
+            async with aclosing(self._link.fetch(kernel_id, one.session_id, one.output)) as pieces:
+                async for piece in pieces:
+                    await copy.write(piece)
+            await copy.end_input()
+            await copy.read()
+        finally:
+            copy.disconnect()
+
+    def opener(self, open_log: OpenLog) -> OpenLog:
+        """``open_log`` for logs, and these outputs."""
+
+        def opened(request: LogRequest) -> AsyncGenerator[bytes, None]:
+            return self._read(request) if request.output else open_log(request)
+
+        return opened
+
+    async def _read(self, request: LogRequest) -> AsyncGenerator[bytes, None]:
+        copy = CopyOut(lambda sink: self._store.send(SessionId(request.session_id), request.output, sink))
+        try:
+            while (piece := await copy.read()) is not None:
+                yield piece[1]
+        finally:
+            copy.disconnect()
+
+    async def remove_unneeded(self) -> None:
+        """Remove the outputs that no step needs any more, as a manager says. Without an answer all stay."""
+        kept = await asyncio.to_thread(self._store.sessions)
+        for idle in [key for key, lock in self._fetching.items() if not lock.locked()]:
+            del self._fetching[idle]
+        if not kept or (needed := await self._link.needed(kept)) is None:
+            return
+        stay = needed.union(self._in_use(), *self._taken.values())
+        for session_id in kept:
+            if session_id not in stay:
+                try:
+                    await asyncio.to_thread(self._store.remove, session_id)
+                except OSError as error:
+                    log.warning("cannot remove an output", session=session_id, error=str(error))

@@ -1,0 +1,102 @@
+"""Outputs and inputs of steps: whether they fit together, and what each session is told of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from moorage.common.model.errors import InvalidInput
+from moorage.common.model.outputs import FOLDER, MAX_INPUTS, Input, overlap
+from moorage.common.model.pipelines import Step
+from moorage.common.model.runtimes import RUNTIMES, is_runtime, traits_of
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import SessionType
+
+# By step: the position and the index of each of its sessions.
+Places = Mapping[str, Sequence[tuple[int, int | None]]]
+WITH_OUTPUTS = tuple(name for name, traits in RUNTIMES.items() if traits.outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class StepFiles:
+    """Of one session. ``inputs``: the position of an earlier session, its output, and the path at which it is
+    found."""
+
+    outputs: tuple[str, ...]
+    inputs: tuple[tuple[int, str, str], ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return {"outputs": list(self.outputs), "inputs": [list(one) for one in self.inputs]}
+
+
+def check_inputs(steps: Sequence[Step]) -> None:
+    """Raises ``InvalidInput`` for an input that no step has as an output, or that is in the way of another.
+    ``steps``: with those that they are after."""
+    by_name = {step.name: step for step in steps}
+    for step in steps:
+        for one in step.inputs:
+            _output(step, one, by_name[one.step])
+        if found := overlap(_path(one, by_name[one.step]) for one in step.inputs):
+            raise InvalidInput(
+                f"step {step.name!r}: the inputs at {found[0]!r} and {found[1]!r} are in each other",
+                next_step="give each its own `path`",
+            )
+
+
+def check_runtimes(steps: Sequence[Step], specs: Mapping[str, SessionSpec]) -> None:
+    """Raises ``InvalidInput`` for a step whose session can have no outputs or inputs. ``specs``: as they are
+    stored."""
+    for step in steps:
+        given = "outputs" if step.outputs else "inputs" if step.inputs else ""
+        if not given:
+            continue
+        spec = specs[step.name]
+        problem, cure = "", ""
+        if spec.type is not SessionType.BATCH:
+            problem, cure = f"type {spec.type} has no end with a result", "use type batch"
+        elif spec.size > 1:
+            problem, cure = "a cluster has a working directory for each kernel", "leave `cluster` out"
+        elif not is_runtime(spec.runtime) or not traits_of(spec.runtime).outputs:
+            problem = f"runtime {spec.runtime!r} keeps working directories elsewhere"
+            cure = f"use runtime {' or '.join(WITH_OUTPUTS)}, or a directory that its nodes share"
+        if problem:
+            raise InvalidInput(f"step {step.name!r} has `{given}`, and {problem}", next_step=cure)
+
+
+def files_of(step: Step, by_name: Mapping[str, Step], places: Places) -> StepFiles | None:
+    """Of each session of a step; None: it has none."""
+    if not step.outputs and not step.inputs:
+        return None
+    inputs = []
+    for one in step.inputs:
+        source = by_name[one.step]
+        path = _path(one, source)
+        for position, index in places[one.step]:
+            inputs.append(
+                (position, _output(step, one, source), path if index is None else f"{path}/{index}")
+            )
+    if len(inputs) > MAX_INPUTS:
+        raise InvalidInput(
+            f"step {step.name!r} has {len(inputs)} inputs, with the elements of arrays; allowed are "
+            f"{MAX_INPUTS}",
+            next_step="gather them in a step between",
+        )
+    return StepFiles(tuple(step.outputs), tuple(inputs))
+
+
+def _output(step: Step, one: Input, source: Step) -> str:
+    if one.output is None and len(source.outputs) == 1:
+        return source.outputs[0]
+    if one.output is None or one.output not in source.outputs:
+        has = ", ".join(map(repr, source.outputs)) or "none"
+        asked = "an input" if one.output is None else f"the output {one.output!r}"
+        raise InvalidInput(
+            f"step {step.name!r} takes {asked} of step {one.step!r}, whose outputs are: {has}",
+            next_step=f"name one of them, such as {one.step}/OUTPUT, or add it to `outputs` of {one.step!r}",
+        )
+    return one.output
+
+
+def _path(one: Input, source: Step) -> str:
+    return one.path or f"{FOLDER}/{one.step}/{one.output or source.outputs[0]}"
