@@ -207,14 +207,16 @@ async def test_parts_of_hours_days_and_months_add_up(store: Store) -> None:
     [whole] = await used(store)
     assert whole.gpu_ms >= 1000 * (95 * 86_400 + 1234 + 7777)
     months: dict[datetime | None, int] = {}
-    for bucket in ("hour", "day", "month"):
+    for bucket in ("year", "week", "hour", "day", "month"):
         parts = await used(store, bucket=bucket)
-        assert len(parts) >= {"hour": 95 * 24, "day": 95, "month": 4}[bucket]
+        assert len(parts) >= {"hour": 95 * 24, "day": 95, "week": 14, "month": 4, "year": 1}[bucket]
         for name in ("gpu_ms", "cpu_ms", "memory_mib_s"):
             assert sum(getattr(part, name) for part in parts) == getattr(whole, name)
-        assert max(part.gpu_ms for part in parts[1:-1]) <= {
+        assert max((part.gpu_ms for part in parts[1:-1]), default=0) <= {
             "hour": 3600,
             "day": 86_400,
+            "week": 7 * 86_400,
+            "year": 366 * 86_400,
             "month": 31 * 86_400,
         }[bucket] * 1000 + (7_777_000 if bucket != "hour" else 3_600_000)
         months = {part.at: part.gpu_ms for part in parts}

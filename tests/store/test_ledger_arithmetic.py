@@ -19,7 +19,9 @@ from moorage.manager.store.queries import SQL
 
 BEGIN = datetime(2025, 1, 30, 22, tzinfo=UTC)
 FIELDS = {"gpu": "gpu_ms", "cpu": "cpu_ms", "memory": "memory_mib_s", "node": "node_ms"}
-FORMATS = {"hour": "%Y-%m-%d %H", "day": "%Y-%m-%d", "month": "%Y-%m", "none": ""}
+FORMATS = {
+    "hour": "%Y-%m-%d %H", "day": "%Y-%m-%d", "week": "%G-%V", "month": "%Y-%m", "year": "%Y", "none": ""
+}  # fmt: skip
 FIRST = (datetime(1, 1, 2, tzinfo=UTC), *[""] * 8)
 Amounts = Counter[tuple[str, str, str]]
 

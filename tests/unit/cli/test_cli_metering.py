@@ -48,7 +48,7 @@ def test_usage_is_shown_by_what_it_is_split_by(manager: FakeManager, moorage: Ru
     ("args", "message"),
     [
         ("usage --by colour", "use project, user, key"),
-        ("usage --bucket week", "use none, hour, day, month"),
+        ("usage --bucket quarter", "use none, hour, day, week, month, year"),
         ("usage --from 1h --to 2d", "is not before"),
         ("limits set key ci", "no limit was given"),
         ("limits set key ci speed=3", "limits are requests, tokens, concurrent"),

@@ -34,11 +34,19 @@ _AMOUNTS = (
     "cost",
 )  # fmt: skip
 _CSV: dict[str, tuple[str, ...]] = {"key": ("key_id", "key"), "session": ("session_id",)}
-_FORMATS = {"hour": "%Y-%m-%d %H:00", "day": "%Y-%m-%d", "month": "%Y-%m"}
+_FORMATS = {
+    "hour": "%Y-%m-%d %H:00",
+    "day": "%Y-%m-%d",
+    "week": "%G-W%V",
+    "month": "%Y-%m",
+    "year": "%Y",
+}
 
 
 By = Annotated[str, typer.Option(help=f"Separated by commas: {', '.join(_COLUMNS)}.")]
-BucketName = Annotated[str, typer.Option(help="Also by hour, day or month, in UTC; none: all in one.")]
+BucketName = Annotated[
+    str, typer.Option(help="Also by hour, day, week, month or year, in UTC; none: all in one.")
+]
 From = Annotated[
     str | None, typer.Option("--from", help="A time like 2026-05-04T13:00, or 7d (ago). Default: 1d.")
 ]

@@ -11,7 +11,7 @@ from moorage.common.model.spec import Model, NoNul
 from moorage.common.views.resources import View
 
 Dimension = Literal["project", "user", "key", "model", "endpoint", "session", "resource_group", "device"]
-Bucket = Literal["none", "hour", "day", "month"]
+Bucket = Literal["none", "hour", "day", "week", "month", "year"]
 LimitScope = Literal["key", "project", "model"]
 
 
@@ -31,7 +31,9 @@ class UsageSplit(Model):
         description="Comma-separated or repeated: project, user, key, model, endpoint, session, "
         "resource_group, device.",
     )
-    bucket: Bucket = Field("none", description="Also split by hour, day or month, in UTC.")
+    bucket: Bucket = Field(
+        "none", description="Also split by hour, day, week (from Monday), month or year, in UTC."
+    )
     project: NoNul | None = Field(None, description="Only of this project.")
     user: NoNul | None = Field(None, description="Only of this user.")
     key: NoNul | None = Field(None, description="Only of this key, by name or id.")
@@ -42,7 +44,7 @@ class ModelUsage(View):
     """What requests for models and kernels of sessions used. null: not split by that; "": not known, or no
     key was required. Kernels are counted in whole seconds, from RUNNING to their end or until now."""
 
-    at: datetime | None = Field(None, description="Start of the hour, day or month.")
+    at: datetime | None = Field(None, description="Start of the hour, day, week, month or year.")
     project: str | None = Field(None, description="That of the key, or of the session.")
     user: str | None = Field(None, description="That of the key, or the owner of the session.")
     key_id: str | None = None

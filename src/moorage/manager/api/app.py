@@ -34,7 +34,7 @@ from moorage.manager.api.problems import (
     did_you_mean,
     problem_response,
 )
-from moorage.manager.api.request import is_within_limit, read_body, read_query
+from moorage.manager.api.request import BUDGET_WARNING, is_within_limit, read_body, read_query
 from moorage.manager.api.route import Call, Route
 from moorage.manager.api.routes import ROUTES
 from moorage.manager.api.sessions import STREAM
@@ -46,7 +46,6 @@ log = structlog.get_logger("moorage.api")
 
 # When the manager stops: how long responses may take to finish, and then how long to be aborted, in seconds.
 _SHUTDOWN_S = 2.0
-BUDGET_WARNING = "X-Moorage-Budget-Warning"
 _VALIDREQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 

@@ -13,7 +13,7 @@ from pydantic.json_schema import models_json_schema
 from moorage.common.views.resources import Problem
 from moorage.manager.api.body_examples import EXAMPLES
 from moorage.manager.api.problems import PROBLEM_JSON
-from moorage.manager.api.request import IDEMPOTENCY_KEY, KEY_MAX
+from moorage.manager.api.request import BUDGET_WARNING, IDEMPOTENCY_KEY, KEY_MAX
 from moorage.manager.api.route import Access, Route
 from moorage.manager.identity.csrf import COOKIE
 
@@ -27,6 +27,7 @@ CALLERS: Mapping[Access, str] = {
     "auditor": "For auditors and administrators.",
     "admin": "For administrators.",
 }
+_WARNED = "Limits of budgets of the caller's project, user or key that are reached; absent: none is."
 _PART = re.compile(r"\{(\w+)(?::[^{}]*)?\}")
 
 Schemas = Mapping[tuple[Any, Literal["validation", "serialization"]], dict[str, Any]]
@@ -143,8 +144,14 @@ def _response(row: Route, schemas: Schemas) -> dict[str, Any]:
         response["content"] = {row.answer: {"schema": schema}}
     else:
         response["content"] = {"application/json": {"schema": schemas[row.answer, "serialization"]}}
-    if row.location:
-        response["headers"] = {"Location": {"description": row.location, "schema": {"type": "string"}}}
+    headers = {"Location": row.location} if row.location else {}
+    if row.access != "open" and not isinstance(row.answer, str):
+        headers[BUDGET_WARNING] = _WARNED
+    if headers:
+        response["headers"] = {
+            name: {"description": description, "schema": {"type": "string"}}
+            for name, description in headers.items()
+        }
     return response
 
 

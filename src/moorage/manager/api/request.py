@@ -13,6 +13,7 @@ from moorage.common.model.errors import BodyTooLarge, InvalidInput, MalformedBod
 from moorage.manager.api.dependencies import ApiServices
 from moorage.manager.api.problems import RequestTimeout, UnsupportedMediaType, invalid_fields
 
+BUDGET_WARNING = "X-Moorage-Budget-Warning"
 IDEMPOTENCY_KEY = "Idempotency-Key"
 KEY_MAX = 255
 _ETAG = re.compile(r'(?:W/)?"(\d{1,9})"')

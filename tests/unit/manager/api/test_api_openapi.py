@@ -202,6 +202,18 @@ def test_creation_has_a_location_header(path: str) -> None:
     assert "Location" in DOCUMENT["paths"][path]["post"]["responses"]["201"]["headers"]
 
 
+def test_budget_warnings_are_headers_of_what_a_key_asks_for() -> None:
+    told = {
+        (path, method)
+        for path, methods in DOCUMENT["paths"].items()
+        for method, operation in methods.items()
+        for response in operation["responses"].values()
+        if "X-Moorage-Budget-Warning" in response.get("headers", {})
+    }
+    assert {("/v1/sessions", "get"), ("/v1/sessions", "post"), ("/v1/usage", "get")} <= told
+    assert not told & {("/healthz", "get"), ("/v1/events", "get")}
+
+
 def test_dry_run_response_is_described() -> None:
     responses = DOCUMENT["paths"]["/v1/sessions"]["post"]["responses"]
     schemas = {

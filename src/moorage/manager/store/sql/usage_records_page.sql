@@ -1,4 +1,4 @@
--- What was used from $2 until $3 (full hours) by the projects $1 (NULL: all), split by $4 (hour, day, month or none, in UTC)
+-- What was used from $2 until $3 (full hours) by the projects $1 (NULL: all), split by $4 (hour, day, week, month, year or none, in UTC)
 -- and by the dimensions $5; those that it is not split by are ''. $6 to $9: only of this project, user, key (id or name) and
 -- model. $10: the user whose keys are named (NULL: all). At most $11 rows after the row ($12 to $20).
 --
