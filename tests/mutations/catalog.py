@@ -15,6 +15,7 @@ from tests.mutations import (
     sandbox_catalog,
     scheduler_catalog,
     serving_catalog,
+    session_catalog,
     workload_catalog,
 )
 from tests.mutations.mutation import Mutation
@@ -37,6 +38,7 @@ MUTATIONS = (
     *proxy_catalog.MUTATIONS,
     *routing_catalog.MUTATIONS,
     *serving_catalog.MUTATIONS,
+    *session_catalog.MUTATIONS,
     *workload_catalog.MUTATIONS,
     Mutation(
         "a cluster runs when one kernel runs",

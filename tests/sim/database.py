@@ -26,7 +26,7 @@ from moorage.manager.store import migrate
 from moorage.manager.store.database import Database, DedicatedConnection, prepare_connection
 from moorage.manager.store.queries import SQL
 
-from .ledger_truth import RECORD_CHANGES
+from .records import RECORDED, TRIGGERS
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 # Faults at one statement of an operation: before it, or after it took effect and before its result arrived.
@@ -39,48 +39,14 @@ FAULT_NAMES = (
 )  # fmt: skip
 
 
-# The virtual time of every transition and of every contact with an agent, beside the timestamps that the
-# database gives them.
-_RECORD_TIMES = """
-CREATE TABLE sim.moves (session_id uuid, revision int, time float8, PRIMARY KEY (session_id, revision));
-CREATE FUNCTION sim.record_time() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-    INSERT INTO sim.moves
-    VALUES (NEW.session_id, NEW.revision, pg_catalog.current_setting('sim.time')::float8);
-    RETURN NEW; END $$;
-CREATE TRIGGER record_time AFTER INSERT ON session_history FOR EACH ROW EXECUTE FUNCTION sim.record_time();
-CREATE TABLE sim.contacts (agent_id text PRIMARY KEY, time float8);
-CREATE TABLE sim.losses (agent_id text, silent_s float8);
-CREATE FUNCTION sim.record_contact() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-    INSERT INTO sim.contacts VALUES (NEW.id, pg_catalog.current_setting('sim.time')::float8)
-    ON CONFLICT (agent_id) DO UPDATE SET time = excluded.time;
-    RETURN NEW; END $$;
-CREATE TRIGGER record_contact AFTER INSERT OR UPDATE OF last_seen ON agents
-    FOR EACH ROW EXECUTE FUNCTION sim.record_contact();
-CREATE FUNCTION sim.record_loss() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-    INSERT INTO sim.losses SELECT agent_id, pg_catalog.current_setting('sim.time')::float8 - time
-    FROM sim.contacts WHERE agent_id = NEW.id;
-    RETURN NEW; END $$;
-CREATE TRIGGER record_loss AFTER UPDATE OF status ON agents FOR EACH ROW
-    WHEN (NEW.status = 'LOST' AND OLD.status <> 'LOST' AND NEW.incarnation <> '')
-    EXECUTE FUNCTION sim.record_loss();
-CREATE TABLE sim.misplaced (kernel_id uuid, agent_id text, state text);
-CREATE FUNCTION sim.record_place() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-    INSERT INTO sim.misplaced SELECT NEW.id, id, CASE WHEN status <> 'ALIVE' THEN 'is ' || status
-        WHEN draining THEN 'is draining' WHEN NOT ready THEN 'is not ready' ELSE 'has no connection' END
-    FROM agents WHERE id = NEW.agent_id
-      AND (status <> 'ALIVE' OR draining OR NOT ready OR detached_stream IS NOT DISTINCT FROM stream);
-    RETURN NEW; END $$;
-CREATE TRIGGER record_place AFTER UPDATE OF status ON kernels FOR EACH ROW
-    WHEN (NEW.status = 'SCHEDULED' AND OLD.status = 'PENDING') EXECUTE FUNCTION sim.record_place();
-"""
 # Statements under a leader's term: the position of the term, or of one for each row.
 _TERMS = {"session_transition": 18, "agents_mark_silent": 4, "session_place": 0, "kernel_leases_expire": 3}
 
 
 # In an order in which rows can be deleted.
 TABLES = (
-    "session_dependencies", "session_history", "allocations", "kernels", "sessions", "endpoints",
-    "agent_slots", "agents", "leases", "managers", "quotas", "ledger",
+    "pipeline_steps", "pipelines", "templates", "session_dependencies", "session_history", "allocations",
+    "kernels", "sessions", "endpoints", "agent_slots", "agents", "leases", "managers", "quotas", "ledger",
 )  # fmt: skip
 _WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|nextval|setval)\b")
 LOCK_POLL_S = 0.002
@@ -168,7 +134,7 @@ class Postgres:
             )
             for _ in range(3)
         ]
-        await connections[0].execute(_RECORD_TIMES + RECORD_CHANGES)
+        await connections[0].execute(TRIGGERS)
         for connection in connections:
             await prepare_connection(connection)
         return cls(*connections)
@@ -290,7 +256,7 @@ class Postgres:
                 await self._connection.execute(f"DELETE FROM {table}")
         await self._connection.execute("UPDATE resource_groups SET options = '{}', cursors = '{}'")
         await self._connection.execute("ALTER SEQUENCE generations RESTART")
-        for table in ("sim.moves", "sim.contacts", "sim.losses", "sim.misplaced", "sim.changes"):
+        for table in RECORDED:
             await self._connection.execute(f"TRUNCATE {table}" if truncate else f"DELETE FROM {table}")
         self.former_leaders.clear()
         await self._connection.execute("UPDATE resource_groups SET losses_held_since = NULL")

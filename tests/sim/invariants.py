@@ -47,6 +47,12 @@ class Invariants:
     interleaving_rng: random.Random | None
     quota: int | None
 
+    async def check_pipelines(self) -> object:
+        raise NotImplementedError
+
+    async def check_templates(self) -> None:
+        raise NotImplementedError
+
     async def check_always(self, grace_s: float) -> None:
         """Checks that hold at any time, faults included."""
         # A manager process of its own: no fault injection, and no crash.
@@ -67,6 +73,8 @@ class Invariants:
         await self.check_shared_runs()
         await self.check_quota()
         await self.check_ledger()
+        await self.check_pipelines()
+        await self.check_templates()
         if self.postgres.former_leaders:
             raise Violation(self.postgres.former_leaders[0])
 

@@ -13,9 +13,7 @@ from moorage.manager.store.queries import SQL
 from .database import TABLES, Postgres
 from .manager import ManagerProcess, Stream
 from .node import Node, Violation
-
-# Written by triggers of the simulation.
-_RECORDED = ("sim.moves", "sim.changes")
+from .records import KEPT
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ class Restores:
 
     async def _back_up(self) -> Backup:
         tables = {}
-        for table in (*TABLES, *_RECORDED):
+        for table in (*TABLES, *KEPT):
             [row] = await self.postgres.fetch(f"SELECT coalesce(jsonb_agg(t), '[]') AS rows FROM {table} t")
             tables[table] = row["rows"]
         [row] = await self.postgres.fetch("SELECT last_value FROM generations")
@@ -89,10 +87,10 @@ class Restores:
             stream.open = False
             stream.up.clear()
             stream.down.clear()
-        for table in (*TABLES, *_RECORDED):
+        for table in (*TABLES, *KEPT):
             await self.postgres.fetch(f"DELETE FROM {table}")
-        for table in (*reversed(TABLES), *_RECORDED):
-            if table in _RECORDED:  # what was restored has been recorded as new
+        for table in (*reversed(TABLES), *KEPT):
+            if table in KEPT:  # what was restored has been recorded as new
                 await self.postgres.fetch(f"DELETE FROM {table}")
             columns = await _columns(self.postgres, table)
             rows = f"SELECT {columns} FROM jsonb_populate_recordset(NULL::{table}, $1)"

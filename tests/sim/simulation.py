@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from moorage.common.model.ids import KernelId
+from moorage.common.model.templates import TemplateSpec
 from moorage.manager.identity.scope import Scope
 
 from .database import FAULT_NAMES, Operation, Postgres, draw_fault
@@ -20,6 +21,7 @@ from .interleaving import Interleaving
 from .invariants import Invariants
 from .manager import ManagerProcess, Stream
 from .node import Node
+from .pipelines import Pipelines
 from .programs import Programs
 from .restores import Backup, Restores
 from .workload import Workload
@@ -29,7 +31,7 @@ CHECK_EVERY = 9
 FOREVER_S = 1e9
 
 
-class Simulation(Interleaving, Workload, Programs, Faults, Restores, Invariants):
+class Simulation(Interleaving, Pipelines, Workload, Programs, Faults, Restores, Invariants):
     """``log``: a text record of the run, the same for the same seed."""
 
     def __init__(self, seed: int, postgres: Postgres) -> None:
@@ -45,6 +47,10 @@ class Simulation(Interleaving, Workload, Programs, Faults, Restores, Invariants)
         self.lease_rng = random.Random(seed + 6) if seed % 5 == 3 else None
         # In a quarter of the seeds users ask for the same again and again.
         self.reuse_rng = random.Random(seed + 7) if seed % 4 == 1 else None
+        # In a quarter of the seeds users submit pipelines, and start sessions from templates.
+        self.pipeline_rng = random.Random(seed + 8) if seed % 4 == 3 else None
+        self.pipelines: list[str] = []
+        self.versions: dict[str, TemplateSpec] = {}
         # In a quarter of the seeds few sessions may be placed at a time.
         self.quota = 2 if seed % 4 == 2 else None
         self.held: ManagerProcess | None = None
@@ -93,7 +99,7 @@ class Simulation(Interleaving, Workload, Programs, Faults, Restores, Invariants)
             self.deliver_report: 5, self.prepare_orders: 4, self.deliver_orders: 5, self.run_loop: 8,
             self.advance_time: 3, self.fault_node: 5, self.fault_stream: 4, self.fault_manager: 4,
             self.expire_silent_agents: silences, self.run_undisturbed: calms, self.replace_node: 1,
-            self.preempt_session: 3,
+            self.preempt_session: 3, self.act_on_pipelines: 16 * (self.pipeline_rng is not None),
         }  # fmt: skip
         for node in self.nodes:
             self.connect(node)
@@ -358,6 +364,7 @@ class Simulation(Interleaving, Workload, Programs, Faults, Restores, Invariants)
         if self.clock_rng is None:
             await self.check_lost_agents()
         await self.replace_nodes()
+        await self.retry_pipelines()
         # A clock that was set back makes deadlines late.
         late = (4000, *(8,) * 9, 65, 65) if self.clock_rng is not None else ()
         for seconds in (1, 3, 40, 65, 65, 65, *late):
@@ -370,6 +377,7 @@ class Simulation(Interleaving, Workload, Programs, Faults, Restores, Invariants)
         await self.check_kernels()
         await self.check_sessions()
         await self.check_mirrors()
+        await self.check_pipelines_ended()
 
     async def stop_everything(self) -> None:
         self.record("-- stop everything --")

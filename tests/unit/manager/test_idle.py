@@ -43,6 +43,7 @@ def settings(choice: dict[str, Any] | None = None, project: str = "vision", **po
         (20, 30, 30, 20, 40),
         (50, 0, 10, 10, -30),
         (5, 0, 10, 0, 5),
+        (50, 0, 10, 0, -40),
         (5, 0, 10, 30, 35),
         (50, 0, 10, 30, -10),
     ],
@@ -69,6 +70,8 @@ def test_lifetime_counts_from_the_start(now: float, left: float) -> None:
         (170, {"memory": 20.0}, "all", 30),  # what is not measured does not count
         (170, {"cpu": 0.0, "memory": 50.0}, "any", 48),
         (170, {"cpu": 10.0}, "any", 1),  # at the threshold: in use
+        (170, {"memory": 10.0}, "all", 1),
+        (170, {"cpu": 0.0, "memory": 0.0}, "any", 0),
         (170, {}, "any", None),
         (170, {"cpu": float("nan")}, "any", None),
     ],
@@ -147,6 +150,19 @@ def test_a_session_is_warned_then_ended_and_traffic_takes_the_warning_back() -> 
     assert [one.step for one in used] == [Step.NONE, Step.WARN, Step.RESUME, Step.NONE]
     extended = replace(quiet[1].state, extended_s=100.0, extensions=1)
     assert run([Look(10)], what, extended)[0].step is Step.RESUME
+
+
+def test_a_session_that_is_found_idle_is_warned_before_it_ends() -> None:
+    what = IdleSettings(lifetime_s=30, warning_s=10)
+    steps = [one.step for one in run([Look(100), Look(1), Look(8), Look(1)], what)]
+    assert steps == [Step.WARN, Step.NONE, Step.NONE, Step.END]
+
+
+def test_time_in_which_no_proxy_told_of_traffic_does_not_count() -> None:
+    what = IdleSettings(traffic_s=30, warning_s=0)
+    untold = run([Look(10), *[Look(10, traffic_known=False)] * 9, Look(10)], what)
+    assert [one.step for one in untold] == [Step.NONE] * 11
+    assert untold[-1].remaining == {"traffic": 10}
 
 
 LOOKS = st.lists(

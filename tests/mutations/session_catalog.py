@@ -1,0 +1,141 @@
+"""Faults in pipelines, templates, idle criteria and the reuse of equal sessions. A part of the catalog."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+CREATE, GRAPH = "manager/store/sql/pipeline_create.sql", "manager/workloads/pipelines.py"
+IDLE, TEMPLATES = "manager/workloads/idle.py", "manager/workloads/templates.py"
+STORED = ("tests/store/test_pipelines.py",)
+PURE = ("tests/unit/manager/test_pipelines.py",)
+MERGE = ("tests/unit/manager/test_templates.py",)
+CRITERIA = ("tests/unit/manager/test_idle.py",)
+
+MUTATIONS = (
+    Mutation(
+        "a retry does not look whether steps are still pending",
+        CREATE,
+        "WHERE (SELECT count(*) FROM kept) < cardinality($42::uuid[])",
+        "WHERE false",
+        ("tests/store/test_pipeline_retry_race.py",),
+    ),
+    Mutation(
+        "a pending step does not wait for the new run",
+        CREATE,
+        "UPDATE session_dependencies d SET depends_on = r.new",
+        "UPDATE session_dependencies d SET depends_on = r.old",
+        STORED,
+    ),
+    Mutation(
+        "a step after a success begins after any end",
+        CREATE,
+        "SELECT d.session_id, d.depends_on, d.condition",
+        "SELECT d.session_id, d.depends_on, 'any'",
+        STORED,
+    ),
+    Mutation(
+        "sessions of a refused pipeline are created",
+        CREATE,
+        "FROM input i WHERE NOT EXISTS (SELECT FROM refused) ORDER BY i.n\n    RETURNING 1",
+        "FROM input i ORDER BY i.n\n    RETURNING 1",
+        STORED,
+    ),
+    Mutation(
+        "a pipeline forgets its idempotency key",
+        CREATE,
+        "WHERE i.key IS NOT NULL AND NOT EXISTS (SELECT FROM refused)",
+        "WHERE false",
+        STORED,
+    ),
+    Mutation(
+        "an array runs all of its elements at once",
+        GRAPH,
+        "waits[running[-at_once], _AT_ONCE] = None",
+        "pass",
+        STORED + PURE,
+    ),
+    Mutation(
+        "a retry leaves out what comes after a failed step",
+        GRAPH,
+        "again |= {one for one in items(step) if states[one] is not StepState.PENDING}",
+        "pass",
+        STORED + PURE,
+    ),
+    Mutation(
+        "a pipeline with a failed step has succeeded",
+        GRAPH,
+        "for state in (StepState.FAILED, StepState.STOPPED):",
+        "for state in (StepState.STOPPED,):",
+        STORED + PURE,
+    ),
+    Mutation(
+        "what is retried for somebody runs as freely as the administrator",
+        "manager/api/pipelines.py",
+        "isolated = owner.isolated or owner.user != found.owner",
+        "isolated = owner.isolated",
+        STORED,
+    ),
+    Mutation(
+        "the defaults of a group override the caller",
+        TEMPLATES,
+        "merge(merge(fields, defaults), overrides)",
+        "merge(merge(fields, overrides), defaults)",
+        MERGE,
+    ),
+    Mutation(
+        "null overrides nothing of a template",
+        TEMPLATES,
+        "            merged.pop(name, None)\n",
+        "            pass\n",
+        MERGE,
+    ),
+    Mutation(
+        "a parameter has no least value",
+        "common/model/templates.py",
+        "if isinstance(value, int | float) and self.min is not None and value < self.min:",
+        "if False:",
+        MERGE,
+    ),
+    Mutation(
+        "idle time begins before the grace period has ended",
+        IDLE,
+        "return max(seen.traffic_at, settings.grace_s) + settings.traffic_s - now",
+        "return seen.traffic_at + settings.traffic_s - now",
+        CRITERIA,
+    ),
+    Mutation(
+        "use that is not measured counts as none",
+        IDLE,
+        "        if (used := seen.used.get(name)) is not None and math.isfinite(used)\n",
+        "        if math.isfinite(used := seen.used.get(name) or 0.0)\n",
+        CRITERIA,
+    ),
+    Mutation(
+        "time without a report of traffic counts as idle",
+        IDLE,
+        "traffic_s = state.traffic_s + (0.0 if look.traffic_known else elapsed)",
+        "traffic_s = state.traffic_s",
+        CRITERIA,
+    ),
+    Mutation(
+        "a session ends without having been warned for so long",
+        IDLE,
+        "in_s = max(in_s, warned_s + settings.warning_s - now, state.extended_s - now, 0.0)",
+        "in_s = max(in_s, state.extended_s - now, 0.0)",
+        CRITERIA,
+    ),
+    Mutation(
+        "what shares a run that was stopped ends with it",
+        "manager/lifecycle/reconcile.py",
+        "return stopped or shared.status is Status.CANCELLED",
+        "return False",
+        ("tests/store/test_reuse.py",),
+    ),
+    Mutation(
+        "a session that shares a run that failed succeeds",
+        "manager/lifecycle/reconcile.py",
+        "lost_grace_s, shared.reason, detail=detail, result=shared.result)",
+        "lost_grace_s, shared.reason, detail=detail, result=Result.SUCCESS)",
+        ("tests/store/test_reuse.py",),
+    ),
+)

@@ -1,0 +1,118 @@
+"""Mutations of the guards of pipelines, of reuse and of the ledger. The simulation must detect each by the
+violation named."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from moorage.common.model.pipelines import Step
+from moorage.manager.store.queries import SQL
+from moorage.manager.workloads import pipelines
+
+from .database import Postgres
+from .test_simulation import first_failure
+
+# The statement, a part of it, its replacement, the violation, and the seed with which to begin.
+MUTATIONS = {
+    "a step after a success begins after any end": (
+        "pipeline_create", "SELECT d.session_id, d.depends_on, d.condition",
+        "SELECT d.session_id, d.depends_on, 'any'", "is not met", 3,
+    ),
+    "a pending step does not wait for the new run": (
+        "pipeline_create", "UPDATE session_dependencies d SET depends_on = r.new",
+        "UPDATE session_dependencies d SET depends_on = r.old", "is not met", 39,
+    ),
+    "a pipeline is created without its first step": (
+        "pipeline_create", "FROM input i WHERE NOT EXISTS (SELECT FROM refused)\n)\nSELECT",
+        "FROM input i WHERE NOT EXISTS (SELECT FROM refused) AND i.n > 1\n)\nSELECT", "gets runs of", 3,
+    ),
+    "a step waits for what has failed": (
+        "session_snapshots", "dependency_state(d.condition, u.status, u.result) = 'failed'",
+        "false", "waits, and a condition has failed", 3,
+    ),
+    "what shares a run has succeeded": (
+        "session_snapshots", "o.result AS shared_result", "'SUCCESS' AS shared_result",
+        "did not end as it", 9,
+    ),
+}  # fmt: skip
+# What records what is charged, and the seed with which to begin.
+CHARGES = {
+    "DROP TRIGGER sessions_charge_lost ON sessions": 17,
+    "DROP TRIGGER agents_note_return ON agents": 12,
+}
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS)
+async def test_mutation_of_a_statement_is_detected(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch, mutation: str
+) -> None:
+    name, part, replacement, violation, start = MUTATIONS[mutation]
+    assert part in SQL[name], "the statement has changed: adapt the mutation"
+    monkeypatch.setitem(SQL, name, SQL[name].replace(part, replacement))
+    assert violation in await first_failure(postgres, start=start, step=4)
+
+
+async def test_an_array_without_its_limit_is_detected(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = pipelines.graph
+
+    def mutated(steps: Sequence[Step], only: Collection[Any] | None = None) -> list[pipelines.Node]:
+        nodes = real(steps, only)
+        step = [node.item[0] for node in nodes]
+        return [
+            replace(node, waits=tuple((at, on) for at, on in node.waits if step[at] != step[n]))
+            for n, node in enumerate(nodes)
+        ]
+
+    monkeypatch.setattr(pipelines, "graph", mutated)
+    assert "run at once" in await first_failure(postgres, start=3, step=4)
+
+
+async def test_a_skipped_step_that_should_have_run_is_detected(postgres: Postgres) -> None:
+    """A step after a failure is skipped as one after a success."""
+    await postgres.fetch(
+        "CREATE OR REPLACE FUNCTION dependency_state(condition text, status text, result text) RETURNS text "
+        "LANGUAGE sql IMMUTABLE AS $$ SELECT CASE "
+        "WHEN status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR') THEN 'unmet' "
+        "WHEN condition = 'any' OR result = 'SUCCESS' THEN 'met' ELSE 'failed' END $$"
+    )
+    found = await first_failure(postgres, start=3, step=4)
+    assert "is not met" in found or "none of its conditions has failed" in found
+
+
+async def test_equal_requests_that_run_at_once_are_detected(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two guards stand behind each other: the statement finds a live run, and the index refuses another."""
+    await postgres.fetch("DROP INDEX sessions_shared_run")
+    part = "i.policy IN ('live', 'both')"
+    assert part in SQL["reuse_find"], "the statement has changed: adapt the mutation"
+    monkeypatch.setitem(SQL, "reuse_find", SQL["reuse_find"].replace(part, "false"))
+    assert "equal requests run at once" in await first_failure(postgres, start=1, step=4)
+
+
+@pytest.mark.parametrize("mutation", CHARGES)
+async def test_what_is_charged_wrongly_is_detected(postgres: Postgres, mutation: str) -> None:
+    await postgres.fetch(mutation)
+    assert "is charged" in await first_failure(postgres, start=CHARGES[mutation])
+
+
+async def test_a_template_that_changes_is_detected(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The newest version is overwritten in place of a new one."""
+    await postgres.fetch("DROP TRIGGER templates_keep_versions ON templates")
+    monkeypatch.setitem(
+        SQL,
+        "template_put",
+        "INSERT INTO templates (project, name, version, body, bases, created_by) "
+        "SELECT $1, $2, 1, $3::jsonb, $4, $5 WHERE $6::bigint[] IS NULL "
+        "ON CONFLICT (project, name, version) DO UPDATE SET body = excluded.body RETURNING *",
+    )
+    found = await first_failure(postgres, start=55, step=4)
+    assert "templates are gone or have changed" in found or "is not what t@1 makes" in found
