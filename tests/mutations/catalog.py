@@ -272,6 +272,13 @@ MUTATIONS = (
         ("tests/unit/manager/test_spreading.py",),
     ),
     Mutation(
+        "a former primary is used",
+        "manager/store/lineage.py",
+        "found.is_replaced_by(self._newest)",
+        "found == self._newest and False",
+        ("tests/store/test_lineage.py",),
+    ),
+    Mutation(
         "a demoted primary is read on",
         "manager/store/database.py",
         'if getattr(settings, name, "off") == "on":',

@@ -12,12 +12,13 @@ import pytest_asyncio
 
 from moorage.common.model.errors import StoreUnavailable
 from moorage.manager.store import database as db
+from moorage.manager.store.connector import Connector
 from moorage.manager.store.database import Database, DedicatedConnection
 
 
 @pytest_asyncio.fixture
 async def line(empty_database: str) -> AsyncIterator[DedicatedConnection]:
-    made = DedicatedConnection(empty_database)
+    made = DedicatedConnection(Connector(empty_database))
     yield made
     await made.close()
 

@@ -12,6 +12,7 @@ from moorage.common.model.ids import AgentId, KernelId
 from moorage.common.model.spec import SessionSpec
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store import Store, Topic
+from moorage.manager.store.connector import Connector
 from moorage.manager.store.notifier import Notifier
 
 from .conftest import FakeAgent, open_store, schedule, stop
@@ -71,7 +72,7 @@ async def test_closing_under_notifications_raises_nothing(migrated_database: str
     received = asyncio.Event()
     for _ in range(100):
         received.clear()
-        async with Notifier(migrated_database, SystemClock()) as notifier:
+        async with Notifier(Connector(migrated_database), SystemClock()) as notifier:
             notifier.on(Topic.ROUTES, received.set)
             async with asyncio.timeout(30):
                 await received.wait()

@@ -50,10 +50,10 @@ from moorage.manager.loops.routine_runner import RoutineRunner
 from moorage.manager.loops.traffic_writer import TrafficWriter
 from moorage.manager.metrics import Metrics
 from moorage.manager.oidc import OidcClient
+from moorage.manager.opening import open_store
 from moorage.manager.pki.authorities import Authorities
 from moorage.manager.pki.registration import ManagerCertificate, Registration
 from moorage.manager.pki.web_certificate import WebCertificate
-from moorage.manager.postgres import EmbeddedPostgres
 from moorage.manager.rpc import (
     AgentAddresses,
     AgentLinks,
@@ -69,9 +69,8 @@ from moorage.manager.rpc import (
 from moorage.manager.rpc.hand_over import HandOver
 from moorage.manager.rpc.outputs import OutputBroker
 from moorage.manager.scrape import Scrape
-from moorage.manager.secrets import Keyring
 from moorage.manager.serving.endpoints import EndpointService
-from moorage.manager.store import Store, migrate
+from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
 
 log = structlog.get_logger("moorage.manager")
@@ -128,33 +127,11 @@ class Manager:
             await self._link_server.stop()
         await self._stack.aclose()
 
-    async def _open_store(self) -> Store:
-        """The store on the configured database, or on an embedded one, with the schema of this version."""
-        settings, clock, enter = self._settings, self._clock, self._stack.enter_async_context
-        if settings.dsn is None:
-            embedded = EmbeddedPostgres(
-                self._home / "postgres", bin_dir=settings.postgres_bin, port=None, clock=clock
-            )
-            self.dsn = (await enter(embedded)).manager_dsn
-        else:
-            self.dsn = settings.dsn
-        await migrate(self.dsn)
-        keep = settings.unknown_kernels == "keep"
-        store = await enter(
-            Store(
-                self.dsn,
-                clock,
-                lost_grace_s=settings.lost_grace_s,
-                keep_unknown_kernels=keep,
-                keyring=Keyring(settings.secrets_key_file or self._home / "secrets-keys", clock),
-            )
-        )
-        await store.secrets.check_keys()
-        return store
-
     async def _start(self) -> None:
         settings, clock, enter = self._settings, self._clock, self._stack.enter_async_context
-        metrics, store = Metrics(), await self._open_store()
+        metrics = Metrics()
+        store, guard = await open_store(settings, self._home, clock, self._stack)
+        self.dsn = store.database.dsn
         self.first_key = await store.keys.create_first()
         if self.first_key is not None:
             write_secret(self._home / "admin-key", self.first_key)
@@ -168,6 +145,7 @@ class Manager:
             store.usage_records, store.limit_shares, clock, load.record_load, load.proxy_gone
         )
         links = AgentLinks(store, metrics, clock, addresses, usage.take)
+        guard.on_failover.append(links.begin_again)
         issues_own = self._tls == "ca"
         own = await self._authorities(store) if self.has_tls or issues_own else None
         if own is not None and issues_own:

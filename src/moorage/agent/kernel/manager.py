@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -16,7 +15,9 @@ from moorage.agent.devices.usage.sampler import RunningKernel
 from moorage.agent.execution.commands import LiveKernel
 from moorage.agent.kernel import reconcile as policy
 from moorage.agent.kernel.context import AgentContext
+from moorage.agent.kernel.kernel_ids import is_usable, orphan_observation
 from moorage.agent.kernel.outcome import Outcome
+from moorage.agent.kernel.removed import RemovedKernels
 from moorage.agent.kernel.task import NEVER_STARTED, KernelTask
 from moorage.agent.link.report_timing import HOUSEKEEPING, IMMEDIATE, UNHURRIED, OnChange
 from moorage.agent.runtimes import Handle, Runtime, RuntimeFailed
@@ -33,8 +34,6 @@ from moorage.common.model.status import ObservedState
 if TYPE_CHECKING:
     from moorage.agent.kernel.readiness import ReadinessCheck
 log = structlog.get_logger("moorage.agent.kernel.manager")
-# The form of ids that managers issue. A foreign process may carry any value in its environment.
-_KERNEL_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # Longest wait at the end for the generation of the orders to be written.
 _LAST_SAVE_S = 2.0
 _SHUTDOWN = "its agent was shut down with its kernels"
@@ -68,6 +67,7 @@ class KernelManager:
         self._active: dict[KernelId, RunningKernel] = {}
         self._kernel_changed = asyncio.Event()
         self._unhealthy: dict[KernelId, str] = {}
+        self._removed = RemovedKernels()
 
     async def recover(self) -> None:
         """Resume the kernels of an earlier run of this agent: those of its checkpoint, and those that the
@@ -113,12 +113,12 @@ class KernelManager:
         self.applied_generation = self.newest_generation = orders.generation
         changed: list[KernelId] | None = None
         if isinstance(orders, Orders):
-            self._ordered = {spec.kernel_id: spec for spec in orders.kernels if _is_usable(spec)}
+            self._ordered = {spec.kernel_id: spec for spec in orders.kernels if is_usable(spec)}
         else:
             assert self._ordered is not None
             for kernel_id in orders.withdrawn:
                 self._ordered.pop(kernel_id, None)
-            self._ordered |= {spec.kernel_id: spec for spec in orders.added if _is_usable(spec)}
+            self._ordered |= {spec.kernel_id: spec for spec in orders.added if is_usable(spec)}
             changed = [*orders.withdrawn, *(spec.kernel_id for spec in orders.added)]
         if self._saved_generation != self.newest_generation and (self._saving is None or self._saving.done):
             self._saving = SupervisedTask("kernels.save-generation", self._save_generation, finite=True)
@@ -127,10 +127,13 @@ class KernelManager:
         return True
 
     def observations(self) -> tuple[Observation, ...]:
-        """Every kernel of this node. Orphans are included: an omitted kernel counts as GONE, and its devices
-        as free."""
+        """Every kernel of this node, and those removed a while ago. Orphans are included: an omitted kernel
+        counts as GONE, and its devices as free."""
         every = (*self._kernels, *self._orphans, *self._destroying)
-        return tuple(seen for kernel_id in every if (seen := self._observation(kernel_id)) is not None)
+        found = {k: seen for k in every if (seen := self._observation(k)) is not None}
+        removed = self._removed.recent(self._context.clock.monotonic())
+        self._unreported |= dict.fromkeys(removed)  # the next report says that they do not exist
+        return tuple((removed | found).values())
 
     def take_changes(self) -> tuple[tuple[Observation, ...], frozenset[KernelId]]:
         """The kernels that may have changed since the last call, and those that no longer exist."""
@@ -143,7 +146,7 @@ class KernelManager:
             seen, problem = kernel.observation(), self._unhealthy.get(kernel_id)
             return replace(seen, unhealthy=problem) if problem and seen.state in policy.ALIVE else seen
         is_orphan = kernel_id in self._orphans or kernel_id in self._destroying
-        return _orphan_observation(kernel_id) if is_orphan and _KERNEL_ID.fullmatch(kernel_id) else None
+        return orphan_observation(kernel_id) if is_orphan else None
 
     def serving(self) -> Mapping[KernelId, Callable[[], ReadinessCheck | None]]:
         """The ready kernels that answer requests, each with how to check it."""
@@ -361,6 +364,7 @@ class KernelManager:
             self._scheduled_reconcile = asyncio.get_running_loop().call_soon(self._reconcile_changed)
 
     def _on_kernel_removed(self, kernel_id: KernelId) -> None:
+        self._removed.add(self._kernels[kernel_id].observation(), self._context.clock.monotonic())
         del self._kernels[kernel_id], self._runs[kernel_id]
         self._unhealthy.pop(kernel_id, None)
         self._note(kernel_id)
@@ -384,16 +388,3 @@ def _resolve_intent(record: KernelRecord, found: Handle | None) -> KernelRecord:
     if found is not None:
         return replace(record, handle=found)
     return replace(record, outcome=Outcome(ObservedState.GONE, None, Reason.KERNEL_GONE, NEVER_STARTED))
-
-
-def _orphan_observation(kernel_id: KernelId) -> Observation:
-    return Observation(kernel_id, SessionId(""), ObservedState.UNKNOWN)
-
-
-def _is_usable(spec: KernelSpec) -> bool:
-    try:
-        validate_kernel_id(spec.kernel_id)
-    except InvalidInput as error:
-        log.error("ignoring an order with an invalid kernel id", error=str(error))
-        return False
-    return True

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from moorage.common.config.console_settings import ConsoleSettings
+from moorage.common.config.database_settings import DatabaseSettings
 from moorage.common.config.etcd_settings import EtcdSettings
 from moorage.common.config.site_settings import CelerySettings, HeappeSettings, SlurmSettings
 from moorage.common.etcd.address import check_manager_addresses
@@ -129,15 +130,14 @@ class CommonSettings(Section):
     """Host names in that certificate beside localhost, the name of the manager's host and its address."""
 
 
-class ManagerSettings(ConsoleSettings, Section):
+class ManagerSettings(DatabaseSettings, ConsoleSettings, Section):
     listen: Address = "127.0.0.1:8700"
     """Address of the REST API."""
     allowed_hosts: tuple[HostName, ...] = ()
     """Further names in the Host header that the REST API answers to while it listens on loopback; beside them
     only names of this machine are answered. A name that starts with a dot stands for its subdomains."""
     trusted_proxies: tuple[Network, ...] = ()
-    """Addresses of web servers in front of the REST API, whose X-Forwarded-For counts: for the limit of
-    attempts to sign in, and in the audit log."""
+    """Web servers in front of the REST API whose X-Forwarded-For counts: at sign-in and in the audit log."""
     tls_certificate: Path | None = None
     """Certificate of the REST API with its chain, in PEM. It is read again when it changes. None: see
     ``common.tls``."""
@@ -158,7 +158,7 @@ class ManagerSettings(ConsoleSettings, Section):
     certificate_days: Annotated[float, Field(gt=0, le=3650, allow_inf_nan=False)] = 90
     """Validity of agent and proxy certificates; they are renewed after a third of it."""
     dsn: str | None = Field(None, repr=False)
-    """Postgres URL, such as postgresql://user:password@host:5432/name. None: embedded Postgres."""
+    """Postgres URL, such as postgresql://user:password@one:5432,two:5432/name. None: embedded Postgres."""
     postgres_bin: Path | None = None
     """Directory with ``postgres`` and ``initdb`` for the embedded Postgres. None: search for them."""
     agent_addresses: tuple[AgentAddress, ...] = ()

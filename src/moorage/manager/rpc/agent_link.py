@@ -30,6 +30,7 @@ from moorage.manager.rpc.agent_addresses import AgentAddresses, source_of
 from moorage.manager.rpc.agent_stream import AgentStream, StreamRefused, decode_report
 from moorage.manager.rpc.authentication import Caller
 from moorage.manager.rpc.orders_polling import OrdersPolling
+from moorage.manager.rpc.refusal_log import RefusalLog
 from moorage.manager.rpc.report_interval import ReportInterval
 from moorage.manager.store import ReportRefused, Store
 
@@ -82,7 +83,7 @@ class AgentLinks:
         # Kernels that have ended and that orders still name, and the timer that prunes them.
         self._to_prune: dict[AgentId, set[KernelId]] = {}
         self._prune_timer: asyncio.TimerHandle | None = None
-        self._logged_refusals: dict[str, str] = {}
+        self._refusals = RefusalLog()
         self._polling = OrdersPolling(clock.monotonic())
         interval_s = orders_polling.POLL_S / orders_polling.POLL_PARTS
         self.loop = Loop("orders", self.run_once, interval_s=interval_s, clock=clock, bursts=True)
@@ -176,6 +177,16 @@ class AgentLinks:
         for stream in self._streams.values():
             stream.send_request(FullReportRequest(no_database=not available))
 
+    def begin_again(self) -> None:
+        """The database may have lost commits: end all streams. Agents connect again, and get no orders before
+        their first report has said what they run."""
+        streams, self._streams = list(self._streams.values()), {}
+        for stream in streams:
+            stream.refused = StreamRefused(
+                grpc.StatusCode.ABORTED, "the database has failed over: connect again"
+            )
+            stream.wake.set()
+
     async def _detach_ended(self) -> None:
         """Record which agents are no longer connected: nothing is placed on them."""
         now = self._clock.monotonic()
@@ -220,7 +231,7 @@ class AgentLinks:
             finally:
                 self.close_stream(stream)
         except StreamRefused as refused:
-            self._log_refusal(context.peer(), refused.message)
+            self._refusals.refused(context.peer(), refused.message)
             await context.abort(refused.code, refused.message)
         except StoreUnavailable as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
@@ -274,7 +285,7 @@ class AgentLinks:
         log.info("agent connected", agent=stream.agent_id, kernels=len(first.kernels))
         if outdated := incompatibility(moorage.__version__, first.info.version):
             log.warning("the agent's version may be incompatible", agent=stream.agent_id, why=outdated)
-        self._logged_refusals.pop(_host(context.peer()), None)
+        self._refusals.accepted(context.peer())
         reader = spawn(f"link.read.{stream.agent_id}", self._read(stream, reports))
         try:
             await self._write(stream, reader, context)
@@ -283,15 +294,6 @@ class AgentLinks:
         if stream.refused is not None:
             raise stream.refused
         raise_failure(reader)  # the agent learns that its report could not be applied, and connects again
-
-    def _log_refusal(self, peer: str, message: str) -> None:
-        # A refused agent retries every few seconds; each cause is logged once.
-        host = _host(peer)
-        if self._logged_refusals.get(host) != message:
-            log.warning("agent refused", peer=peer, why=message)
-            self._logged_refusals[host] = message
-            while len(self._logged_refusals) > 1000:
-                del self._logged_refusals[next(iter(self._logged_refusals))]
 
     async def apply_report(self, stream: AgentStream, message: Report | ReportDelta) -> bool:
         """False if a newer stream of the agent has replaced this one here; nothing is changed then. Raises
@@ -388,8 +390,3 @@ async def _encode(orders: Orders | OrdersDelta) -> agent_pb2.ManagerMessage:
 def _refusal(refused: ReportRefused) -> StreamRefused:
     code = grpc.StatusCode.ABORTED if refused.passing else grpc.StatusCode.ALREADY_EXISTS
     return StreamRefused(code, str(refused))
-
-
-def _host(peer: str) -> str:
-    """``ipv4:127.0.0.1:40000`` without the port, which differs for every connection."""
-    return peer.rpartition(":")[0]

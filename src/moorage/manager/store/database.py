@@ -22,7 +22,7 @@ from sqlalchemy.dialects.postgresql.asyncpg import dialect as asyncpg_dialect
 
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.errors import StoreUnavailable
-from moorage.manager.store.session_settings import apply_settings, connect
+from moorage.manager.store.connector import Connector
 
 log = structlog.get_logger("moorage.store")
 # The pool logs every failed attempt to reconnect with its traceback; an outage is logged once, by its users.
@@ -60,7 +60,6 @@ POOL_SIZE = 6
 _OPTIONS: dict[str, Any] = {
     "timeout": _CONNECT_TIMEOUT_S,
     "command_timeout": COMMAND_TIMEOUT_S,
-    "target_session_attrs": "read-write",
     "max_cached_statement_lifetime": 10,
 }
 _SETTINGS = {
@@ -76,11 +75,6 @@ _DEDICATED_PLAN_LIFETIME_S = 60
 # By default Postgres plans the first five executions of a prepared statement for their arguments before it
 # considers a generic plan. Planning takes longer than running these, so the generic plan is used at once.
 _DEDICATED_SETTINGS = _SETTINGS | {"plan_cache_mode": "force_generic_plan"}
-
-
-async def _prepare_pooled(connection: asyncpg.Connection) -> None:
-    await apply_settings(connection, _SETTINGS)
-    await prepare_connection(connection)
 
 
 async def prepare_connection(connection: asyncpg.Connection) -> None:
@@ -126,10 +120,10 @@ async def translate_errors(is_closed: Callable[[], bool]) -> AsyncIterator[None]
 
 
 async def open_connection(
-    dsn: str, settings: Mapping[str, str] = _SETTINGS, **options: Any
+    connector: Connector, settings: Mapping[str, str] = _SETTINGS, **options: Any
 ) -> asyncpg.Connection:
     """Open a connection that accepts writes. ``options`` override those of all connections."""
-    connection = await connect(dsn, settings, **_OPTIONS | options)
+    connection = await connector.connect(settings, **_OPTIONS | options)
     try:
         await prepare_connection(connection)
     except BaseException:
@@ -184,8 +178,8 @@ class DedicatedConnection:
     so every write is a compare-and-swap, or carries its own id, and may be sent again.
     """
 
-    def __init__(self, dsn: str, *, durable: bool = True) -> None:
-        self._dsn = dsn
+    def __init__(self, connector: Connector, *, durable: bool = True) -> None:
+        self._connector = connector
         settings = _DEDICATED_SETTINGS if durable else _DEDICATED_SETTINGS | {"synchronous_commit": "off"}
         self._options: dict[str, Any] = {
             "settings": settings,
@@ -200,7 +194,7 @@ class DedicatedConnection:
     async def fetch(self, sql: str, *args: Any) -> list[Any]:
         async with self._lock, translate_errors(self._is_closed):
             if self._connection is None or self._connection.is_closed():
-                self._connection = await open_connection(self._dsn, **self._options)
+                self._connection = await open_connection(self._connector, **self._options)
                 self._connection.add_termination_listener(self._on_loss)
             connection = self._connection
             try:
@@ -230,15 +224,15 @@ class Database:
     """A pool for occasional statements (``fetch``, ``select``), and ``dedicated_connection()`` for the
     rest."""
 
-    def __init__(self, dsn: str) -> None:
-        self.dsn = dsn
+    def __init__(self, dsn: str, connector: Connector | None = None) -> None:
+        self.dsn, self.connector = dsn, connector or Connector(dsn)
         self._pool: asyncpg.Pool | None = None
         self._dedicated: list[DedicatedConnection] = []
 
     def dedicated_connection(self, *, durable: bool = True) -> DedicatedConnection:
         """Without ``durable`` a commit does not wait for the disk, and a crash of Postgres may lose it. That
         suits reports, which are repeated anyway."""
-        self._dedicated.append(DedicatedConnection(self.dsn, durable=durable))
+        self._dedicated.append(DedicatedConnection(self.connector, durable=durable))
         return self._dedicated[-1]
 
     async def __aenter__(self) -> Database:
@@ -247,11 +241,15 @@ class Database:
                 self.dsn,
                 min_size=1,
                 max_size=POOL_SIZE,
-                init=_prepare_pooled,
+                connect=self._connect_pooled,
+                init=prepare_connection,
                 reset=_skip_reset,
                 **_OPTIONS,
             )
         return self
+
+    async def _connect_pooled(self, dsn: str, **options: Any) -> asyncpg.Connection:
+        return await self.connector.connect(_SETTINGS, **options)
 
     async def __aexit__(self, *exc: object) -> None:
         for connection in self._dedicated:

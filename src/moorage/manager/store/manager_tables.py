@@ -1,8 +1,9 @@
-"""Tables of the managers of a database: their signs of life, and the lease of the one that leads."""
+"""Tables of the managers of a database: their signs of life, the lease of the one that leads, and
+the lineage of the database."""
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Integer, Text
+from sqlalchemy import BigInteger, Boolean, Integer, Text
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from moorage.manager.store.schema import ID, TIME, table
@@ -32,4 +33,10 @@ leases = table(
         "expires_at": TIME,
         "clock_jumps": Integer(),
     },
+)
+
+lineage = table(
+    "lineage",
+    ("only_row",),
+    {"only_row": Boolean(), "system": Text(), "timeline": Integer(), "since": TIME, "failovers": Integer()},
 )

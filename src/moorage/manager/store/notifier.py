@@ -22,6 +22,7 @@ import structlog
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.model.ids import AgentId, EndpointId, KernelId, SessionId
+from moorage.manager.store.connector import Connector
 from moorage.manager.store.database import fetch_writable, open_connection, translate_errors
 
 log = structlog.get_logger("moorage.store.notifier")
@@ -62,8 +63,8 @@ class Topic(StrEnum):
 class Notifier:
     """``on*`` methods subscribe and return a function that unsubscribes; ``notify*`` methods publish."""
 
-    def __init__(self, dsn: str, clock: Clock) -> None:
-        self._dsn = dsn
+    def __init__(self, connector: Connector, clock: Clock) -> None:
+        self._connector = connector
         self._callbacks: defaultdict[Topic, list[Callable[[], None]]] = defaultdict(list)
         self._id_callbacks: defaultdict[Topic, list[Callable[[Collection[Any] | None], None]]]
         self._id_callbacks = defaultdict(list)
@@ -174,6 +175,10 @@ class Notifier:
         if sessions:
             self._wake({Topic.KERNELS: sessions})
 
+    def wake_all(self) -> None:
+        """Anything may have changed, for this process."""
+        self._wake(dict.fromkeys(Topic))
+
     def _publish(self, changes: Mapping[Topic, Collection[str] | None]) -> None:
         self._wake(changes)
         self._send(changes)
@@ -222,7 +227,7 @@ class Notifier:
         """Raises ``StoreUnavailable`` while Postgres is away."""
         async with translate_errors(lambda: self._listener is None or bool(self._listener.is_closed())):
             if self._listener is None or self._listener.is_closed():
-                listener = await open_connection(self._dsn, command_timeout=_COMMAND_TIMEOUT_S)
+                listener = await open_connection(self._connector, command_timeout=_COMMAND_TIMEOUT_S)
                 try:
                     on_notify = partial(self._on_notify, listener.get_server_pid())
                     await listener.add_listener(_CHANNEL, on_notify)
@@ -230,7 +235,7 @@ class Notifier:
                     listener.terminate()
                     raise
                 self._listener = listener
-                self._wake(dict.fromkeys(Topic))  # notifications may have been missed
+                self.wake_all()  # notifications may have been missed
             if self._outbox:
                 await fetch_writable(self._listener, _NOTIFY, _CHANNEL, self._messages())
                 await asyncio.sleep(0.01)  # at most 100 NOTIFYs a second, however many commits

@@ -111,6 +111,11 @@ class ReportStore:
         for agent_id in agents:
             self._complete.pop(agent_id, None)
 
+    def invalidate_all(self) -> None:
+        """The database has lost commits: every agent must report in full."""
+        self._complete.clear()
+        self._heartbeats.clear()
+
     async def _write_reports(self, items: Sequence[AgentUpdate]) -> Sequence[int | ReportRefused]:
         """Apply the batch in rounds, so that two reports of one agent are applied one after the other."""
         results: dict[int, int | ReportRefused] = {}

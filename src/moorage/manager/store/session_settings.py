@@ -25,4 +25,5 @@ async def connect(dsn: str, settings: Mapping[str, str], **options: Any) -> asyn
 
 async def apply_settings(connection: asyncpg.Connection, settings: Mapping[str, str]) -> None:
     """For as long as the connection lives, in one round trip. Names and values are constants of ours."""
-    await connection.execute("; ".join(f"SET {name} TO '{value}'" for name, value in settings.items()))
+    if settings:
+        await connection.execute("; ".join(f"SET {name} TO '{value}'" for name, value in settings.items()))

@@ -12,6 +12,7 @@ from moorage.manager.store.agents import AgentStore
 from moorage.manager.store.audit import AuditStore
 from moorage.manager.store.authorities import AuthorityStore
 from moorage.manager.store.budgets import BudgetStore
+from moorage.manager.store.connector import Connector
 from moorage.manager.store.console_sessions import ConsoleSessionStore
 from moorage.manager.store.database import Database
 from moorage.manager.store.deadlines import DeadlineStore
@@ -60,6 +61,7 @@ class Store:
 
     ``keyring``: the keys of stored secrets; None: no keys.
     ``database``: connections other than those to ``dsn``, for simulations with scripted faults.
+    ``connector`` opens the connections; None: without a check of their lineage.
     """
 
     def __init__(
@@ -71,9 +73,10 @@ class Store:
         keep_unknown_kernels: bool = True,
         keyring: Keyring | None = None,
         database: Database | None = None,
+        connector: Connector | None = None,
     ) -> None:
-        self.database = db = database or Database(dsn)
-        self.notifier = notifier = Notifier(dsn, clock)
+        self.database = db = database or Database(dsn, connector)
+        self.notifier = notifier = Notifier(db.connector, clock)
         self.sessions = SessionStore(db, notifier, clock, lost_grace_s)
         self.lifecycle = LifecycleStore(db, notifier, clock)
         self.console_sessions = ConsoleSessionStore(db, notifier, clock)
@@ -115,6 +118,8 @@ class Store:
         self.retention = RetentionStore(db)
         self.expected_starts = ExpectedStartStore(db, clock)
         self.integrity = IntegrityStore(db, notifier)
+        if db.connector.guard is not None:
+            db.connector.guard.on_failover += [self.reports.invalidate_all, self.notifier.wake_all]
         self._heartbeats = Loop(
             "heartbeats", self.reports.write_heartbeats, interval_s=HEARTBEATS_EVERY_S, clock=clock
         )

@@ -1,0 +1,34 @@
+"""Ids of kernels as the outside world says them: managers in their orders, processes in their environment."""
+
+from __future__ import annotations
+
+import re
+
+import structlog
+
+from moorage.agent.state.checkpoint import validate_kernel_id
+from moorage.common.link.messages import Observation
+from moorage.common.model.errors import InvalidInput
+from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.model.kernel import KernelSpec
+from moorage.common.model.status import ObservedState
+
+log = structlog.get_logger("moorage.agent.kernel.manager")
+# The form of ids that managers issue. A foreign process may carry any value in its environment.
+_KERNEL_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def orphan_observation(kernel_id: KernelId) -> Observation | None:
+    """Of a kernel that a runtime has found; None for an id that no manager has issued."""
+    if not _KERNEL_ID.fullmatch(kernel_id):
+        return None
+    return Observation(kernel_id, SessionId(""), ObservedState.UNKNOWN)
+
+
+def is_usable(spec: KernelSpec) -> bool:
+    try:
+        validate_kernel_id(spec.kernel_id)
+    except InvalidInput as error:
+        log.error("ignoring an order with an invalid kernel id", error=str(error))
+        return False
+    return True

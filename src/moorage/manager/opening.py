@@ -1,0 +1,43 @@
+"""Opening of the manager's database: the configured or an embedded one, with the schema of this version."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from moorage.common.aio.clock import Clock
+from moorage.common.config.settings import ManagerSettings
+from moorage.manager.postgres import EmbeddedPostgres
+from moorage.manager.secrets import Keyring
+from moorage.manager.store import Store, migrate
+from moorage.manager.store.connector import Connector
+from moorage.manager.store.lineage import LineageGuard
+
+
+async def open_store(
+    settings: ManagerSettings, home: Path, clock: Clock, stack: AsyncExitStack
+) -> tuple[Store, LineageGuard]:
+    """The store, entered on ``stack``, and the guard of its connections."""
+    dsn = settings.dsn
+    if dsn is None:
+        embedded = EmbeddedPostgres(home / "postgres", bin_dir=settings.postgres_bin, port=None, clock=clock)
+        dsn = (await stack.enter_async_context(embedded)).manager_dsn
+    await migrate(dsn)
+    guard = LineageGuard(home / "database-lineage")
+    connector = Connector(
+        dsn,
+        guard=guard,
+        synchronous_commit=settings.database_synchronous_commit,
+        target_session_attrs=settings.database_target_session_attrs,
+    )
+    store = Store(
+        dsn,
+        clock,
+        lost_grace_s=settings.lost_grace_s,
+        keep_unknown_kernels=settings.unknown_kernels == "keep",
+        keyring=Keyring(settings.secrets_key_file or home / "secrets-keys", clock),
+        connector=connector,
+    )
+    await stack.enter_async_context(store)
+    await store.secrets.check_keys()
+    return store, guard

@@ -1,0 +1,31 @@
+"""Log of refused agents. They retry every few seconds, so each cause is logged once for each host."""
+
+from __future__ import annotations
+
+import structlog
+
+log = structlog.get_logger("moorage.link")
+_HOSTS = 1000
+
+
+class RefusalLog:
+    """``peer``: a connection as gRPC names it."""
+
+    def __init__(self) -> None:
+        self._logged: dict[str, str] = {}  # by host
+
+    def refused(self, peer: str, message: str) -> None:
+        host = _host(peer)
+        if self._logged.get(host) != message:
+            log.warning("agent refused", peer=peer, why=message)
+            self._logged[host] = message
+            while len(self._logged) > _HOSTS:
+                del self._logged[next(iter(self._logged))]
+
+    def accepted(self, peer: str) -> None:
+        self._logged.pop(_host(peer), None)
+
+
+def _host(peer: str) -> str:
+    """``ipv4:127.0.0.1:40000`` without the port, which differs for every connection."""
+    return peer.rpartition(":")[0]
