@@ -98,16 +98,30 @@ MUTATIONS = (
     Mutation(
         "a head may go on as it likes behind its length",
         f"{PLANE}/heads.py",
-        "            if data.startswith(self._after, at) and digits.isdigit()",
-        "            if digits.isdigit()",
+        "if at > begin and data[at:end] == self._after else",
+        "if at > begin else",
         _tests("test_like_heads", "more_header"),
     ),
     Mutation(
         "a length of known heads is any number of Python's",
         f"{PLANE}/heads.py",
-        " and digits.isdigit() and len(digits) <= _MAX_DIGITS:",
-        ":",
+        "0x30 <= data[at] <= 0x39 and",
+        "data[at] != 0x0D and",
         _tests("test_like_heads", "no_number"),
+    ),
+    Mutation(
+        "a second model hides from a compiled proxy",
+        "proxy/core/member_scan.py",
+        "            if name in found:\n                return None\n",
+        "",
+        ("tests/unit/proxy/test_member_scan.py",),
+    ),
+    Mutation(
+        "a compiled proxy closes an array with a brace",
+        "proxy/core/member_scan.py",
+        "if byte != (_CLOSE_OBJECT if objects & 1 else _CLOSE_ARRAY):",
+        "if byte not in (_CLOSE_OBJECT, _CLOSE_ARRAY):",
+        ("tests/unit/proxy/test_member_scan.py",),
     ),
     Mutation(
         "a permit outlives the route that it was given for",
@@ -218,8 +232,8 @@ MUTATIONS = (
     Mutation(
         "a client that quotes a dead engine is answered twice",
         "proxy/core/retry.py",
-        "    if status != 500 and not begin.startswith(_ERROR_EVENTS):\n        return False\n",
-        "",
+        "    if status != 500 and not begin.startswith(_ERROR_DATA) and not begin.startswith(_ERROR_EVENT):",
+        "    if status != 500 and not begin:",
         PLAYBOOKS,
     ),
     Mutation(
@@ -245,7 +259,7 @@ MUTATIONS = (
     ),
     Mutation(
         "a second previous_response_id hides",
-        "proxy/core/admission.py",
+        "proxy/core/request_body.py",
         ' or names.count("previous_response_id") > 1',
         "",
         (HOMES,),

@@ -253,7 +253,7 @@ def test_limiter_knows_who_asks_for_what() -> None:
     play(playbook, ["request > read", 'body {"model":"tiny","max_tokens":5} > send a'])
     (ask,) = limiter.asks
     assert (ask.identity, ask.permit.name, ask.path, ask.request_id) == (KEY, "tiny", CHAT, "id-1")
-    assert ask.document == {"model": "tiny", "max_tokens": 5}
+    assert ask.members == {"model": "tiny", "max_tokens": 5}
     assert playbook.flow.identity == KEY
     assert playbook.flow.payload == ask.body
     assert playbook.router.last_request == {"tiny": 100.0}

@@ -32,7 +32,7 @@ class ModelActivity:
         self._first_tokens: deque[tuple[float, int]] = deque(maxlen=RECENT)
 
     def add_first_token(self, now: float, after_s: float, *, is_stream: bool) -> None:
-        self._first_tokens.append((now, round(after_s * 1000)))
+        self._first_tokens.append((now, int(after_s * 1000 + 0.5)))
         if is_stream:
             self.first_token.observe(after_s)
 

@@ -7,9 +7,8 @@ encoding (415), JSON body (400), model known (404), replica ready (503).
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from urllib.parse import parse_qs
 
 from moorage.common.link.messages import KeyGrant, ModelRoute
@@ -29,11 +28,11 @@ from moorage.proxy.core.apis import (
     stored_id,
 )
 from moorage.proxy.core.error_response import ErrorResponse
-from moorage.proxy.core.forms import text_fields
 from moorage.proxy.core.headers import key_in_protocols
-from moorage.proxy.core.json_scan import scan
+from moorage.proxy.core.member_scan import IS_COMPILED
 from moorage.proxy.core.model_list import list_models, show_model
 from moorage.proxy.core.permit import Permit
+from moorage.proxy.core.request_body import json_type, parse, read_form, read_json, some_members
 from moorage.proxy.core.response_homes import Home
 from moorage.proxy.core.routes import IndexedTable
 
@@ -62,7 +61,6 @@ class LocalResponse:
         return 200
 
 
-@dataclass(frozen=True, slots=True)
 class BodyRequired:
     """The head is admitted. Read the body and call ``admit_body``. ``key``: None if no key is required.
     ``project``: whose address it is; "": that of all. ``wants_progress``: the client asks for comments while
@@ -72,18 +70,42 @@ class BodyRequired:
     ``session``: which the client names, so that its requests go to one replica. ``permits``: by model, those
     that were given for it."""
 
-    path: str
-    key: KeyGrant | None = None
-    project: str = ""
-    wants_progress: bool = False
-    content_type: str = ""
-    method: str = "POST"
-    response_id: str = ""
-    is_anthropic: bool = False
-    upgrades: bool = False
-    model: str = ""
-    session: str = ""
-    permits: dict[str, Permit] = field(default_factory=dict, compare=False, repr=False)
+    __slots__ = (
+        "content_type", "is_anthropic", "key", "method", "model", "path", "permits", "project", "response_id",
+        "session", "upgrades", "wants_progress",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        path: str,
+        key: KeyGrant | None = None,
+        project: str = "",
+        wants_progress: bool = False,
+        content_type: str = "",
+        method: str = "POST",
+        response_id: str = "",
+        is_anthropic: bool = False,
+        upgrades: bool = False,
+        model: str = "",
+        session: str = "",
+    ) -> None:
+        self.path, self.key, self.project, self.method = path, key, project, method
+        self.wants_progress, self.content_type, self.response_id = wants_progress, content_type, response_id
+        self.is_anthropic, self.upgrades, self.model, self.session = is_anthropic, upgrades, model, session
+        self.permits: dict[str, Permit] = {}
+
+    def __eq__(self, other: object) -> bool:
+        """The permits follow from the rest and the table."""
+        return isinstance(other, BodyRequired) and self._all() == other._all()
+
+    def __hash__(self) -> int:
+        return hash(self._all())
+
+    def _all(self) -> tuple[object, ...]:
+        return (
+            *(self.path, self.key, self.project, self.wants_progress, self.content_type, self.method),
+            *(self.response_id, self.is_anthropic, self.upgrades, self.model, self.session),
+        )
 
     @property
     def reads_answer(self) -> bool:
@@ -92,15 +114,30 @@ class BodyRequired:
 
 
 class Forward:
-    """Send the client's exact bytes to a replica of the model of ``permit`` at ``path``. ``document``: the
-    parsed body. ``home``: of the stored response that it is about; no other replica has it."""
+    """Send the client's exact bytes to a replica of the model of ``permit`` at ``path``. ``members``: those
+    of the body that all requests are asked for. ``body``: if there may be others. ``home``: of the stored
+    response that it is about; no other replica has it."""
 
-    __slots__ = ("document", "home", "path", "permit")
+    __slots__ = ("_body", "home", "members", "path", "permit")
 
     def __init__(
-        self, permit: Permit, path: str, document: Mapping[str, object], home: Home | None = None
+        self,
+        permit: Permit,
+        path: str,
+        members: Mapping[str, object],
+        home: Home | None = None,
+        body: bytes | None = None,
     ) -> None:
-        self.permit, self.path, self.document, self.home = permit, path, document, home
+        self.permit, self.path, self.members, self.home, self._body = permit, path, members, home, body
+
+    @property
+    def document(self) -> Mapping[str, object]:
+        """The body, parsed."""
+        if (body := self._body) is not None:
+            self._body, document = None, parse(body)
+            assert isinstance(document, dict)
+            self.members = document
+        return self.members
 
     @property
     def route(self) -> ModelRoute:
@@ -146,7 +183,7 @@ def admit_head(
     if path.startswith(MODELS):
         return _models(path, query, table, Caller(key, project), is_anthropic)
     if path == REALTIME:
-        return _admit_realtime(BodyRequired(path, key, project, method=method), headers, query)
+        return _admit_realtime(path, key, project, method, headers, query)
     if error := _check_body(headers, size, policy):
         return error
     wants_progress = headers.get("X-Moorage-Progress") == "1"
@@ -175,37 +212,43 @@ def _check_body(
 
 
 def _admit_realtime(
-    head: BodyRequired, headers: Mapping[str, str], query: str
+    path: str, key: KeyGrant | None, project: str, method: str, headers: Mapping[str, str], query: str
 ) -> ErrorResponse | BodyRequired:
     if headers.get("Upgrade", "").lower() != "websocket":
-        return error_response.needs_websocket(head.path)
+        return error_response.needs_websocket(path)
     names = parse_qs(query).get("model", [])
     if len(names) != 1:
-        return error_response.no_model_in_query(head.path, len(names))
-    return replace(head, upgrades=True, model=names[0])
+        return error_response.no_model_in_query(path, len(names))
+    return BodyRequired(path, key, project, method=method, upgrades=True, model=names[0])
 
 
 def admit_body(head: BodyRequired, body: bytes, table: IndexedTable) -> ErrorResponse | Forward:
     """Find the model that ``body`` names, if the caller may ask it. The body is neither changed nor kept."""
-    document: ErrorResponse | Mapping[str, object]
+    document: ErrorResponse | Mapping[str, object] | None = None
+    more: bytes | None = None
     if head.model:
         document = {"model": head.model}
     elif APIS[head.path].in_form:
-        document = _read_form(body, head.content_type)
+        document = read_form(body, head.content_type)
     else:
-        document = _read_json(body, head.path)
+        if IS_COMPILED and head.path != RESPONSES:
+            document = some_members(body)
+        if document is None:
+            document = read_json(body, names_another=head.path == RESPONSES)
+        else:
+            more = body
     if isinstance(document, ErrorResponse):
         return document
     name = document.get("model")
     if not isinstance(name, str) or not name:
-        return error_response.invalid_model(_json_type(name) if "model" in document else None)
+        return error_response.invalid_model(json_type(name) if "model" in document else None)
     permit = head.permits.get(name)
     if permit is None or permit.version is not table.version:
         found = _permit(head, name, table)
         if isinstance(found, ErrorResponse):
             return found
         permit = found
-    return Forward(permit, head.path, document)
+    return Forward(permit, head.path, document, body=more)
 
 
 def _permit(head: BodyRequired, name: str, table: IndexedTable) -> ErrorResponse | Permit:
@@ -253,7 +296,7 @@ def follow(forward: Forward, response_id: str, home: Home | None) -> ErrorRespon
     if home is None:
         return error_response.unknown_previous(response_id)
     if _has(forward.route, home):
-        return Forward(forward.permit, forward.path, forward.document, home)
+        return Forward(forward.permit, forward.path, forward.members, home)
     if home.model != forward.model:
         return error_response.previous_of_other_model(response_id, home.model)
     return error_response.previous_gone(response_id)
@@ -261,60 +304,6 @@ def follow(forward: Forward, response_id: str, home: Home | None) -> ErrorRespon
 
 def _has(route: ModelRoute, home: Home) -> bool:
     return any(target.kernel_id == home.kernel_id for target in route.targets)
-
-
-def _read_json(body: bytes, path: str) -> ErrorResponse | Mapping[str, object]:
-    try:
-        document = _parse(body)
-        # One `model` between quotes, and no escaped letters in which another could hide: the common case.
-        is_suspect = body.count(b'"model"') != 1 or b"\\u006" in body
-        if path == RESPONSES and not is_suspect:
-            is_suspect = body.count(b'"previous_response_id"') > 1 or b"\\u00" in body
-        is_ambiguous = is_suspect and _is_ambiguous(body)
-    except RecursionError:
-        return error_response.malformed_json("it is nested too deeply")
-    except ValueError as error:
-        return error_response.malformed_json(str(error) if body else "it is empty")
-    if not isinstance(document, dict):
-        return error_response.not_an_object(_json_type(document))
-    return error_response.ambiguous_model() if is_ambiguous else document
-
-
-def _read_form(body: bytes, content_type: str) -> ErrorResponse | Mapping[str, object]:
-    try:
-        fields = text_fields(body, content_type)
-    except ValueError as error:
-        return error_response.malformed_form(str(error))
-    document: dict[str, object] = dict(fields)
-    if sum(name == "model" for name, _ in fields) > 1:
-        return error_response.ambiguous_model()
-    document["stream"] = document.get("stream") in ("true", "True", "1")
-    return document
-
-
-def _parse(body: bytes) -> object:
-    """``json.loads``, in half the time for what nearly everybody sends. Raises ``ValueError``."""
-    try:
-        text = body.decode()
-        document, end = scan(text, 0)
-    except (StopIteration, UnicodeDecodeError):
-        return json.loads(body)
-    return document if end == len(text) else json.loads(body)
-
-
-class _Ambiguous(dict[str, object]):
-    """A JSON object with more than one `model`, or more than one `previous_response_id`."""
-
-
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    names = [name for name, _ in pairs]
-    is_ambiguous = names.count("model") > 1 or names.count("previous_response_id") > 1
-    return (_Ambiguous if is_ambiguous else dict)(pairs)
-
-
-def _is_ambiguous(body: bytes) -> bool:
-    """Whether the outermost object is: the replica might take another value than the proxy."""
-    return isinstance(json.loads(body, object_pairs_hook=_object), _Ambiguous)
 
 
 def check_model(name: str, table: IndexedTable) -> ErrorResponse | None:
@@ -379,21 +368,3 @@ def _models(
     if route is None or not may_ask(caller, route):
         return error_response.unknown_model(name, _visible(table, caller))
     return LocalResponse(show_model(route, is_anthropic))
-
-
-def _json_type(value: object) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "a boolean"
-        case int() | float():
-            return "a number"
-        case "":
-            return "an empty string"
-        case str():
-            return "a string"
-        case list():
-            return "an array"
-        case _:
-            return "an object"

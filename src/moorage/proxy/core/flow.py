@@ -131,7 +131,7 @@ class RequestFlow:
         if isinstance(forward, ErrorResponse):
             return self._answer(forward, now)
         permit = forward.permit
-        ask = Ask(self.admitted.key, permit, forward.path, body, forward.document, self.request_id)
+        ask = Ask(self.admitted.key, permit, forward.path, body, forward.members, self.request_id)
         if forward.path.startswith(RESPONSES):
             self._home, self._stored = forward.home, StoredResponse(self.admitted, forward)
             ask.repeats = self._stored.repeats
@@ -144,8 +144,9 @@ class RequestFlow:
         if permit.has_fallbacks and forward.home is None and not self.admitted.upgrades:
             self._chain = FallbackChain(self.admitted, forward, body)
         if permit.prefix_affinity or self.admitted.session:
-            self._affinity = key_of(self.admitted.session, forward.document)
-        self._tells = self.admitted.wants_progress and forward.document.get("stream") is True
+            session = self.admitted.session
+            self._affinity = key_of(session, forward.members if session else forward.document)
+        self._tells = self.admitted.wants_progress and forward.members.get("stream") is True
         if self._home is None:
             target = self._router.pick_of(permit.route, (), now, self._affinity)
         else:
@@ -216,7 +217,7 @@ class RequestFlow:
             if route.name != self._asked:
                 self._settle(503, now)
                 permit = Permit(route)
-                ask = Ask(self.identity, permit, forward.path, hop.body, forward.document, self.request_id)
+                ask = Ask(self.identity, permit, forward.path, hop.body, forward.members, self.request_id)
                 granted = router.reserve(ask, now)
                 if isinstance(granted, ErrorResponse):
                     refusal = granted

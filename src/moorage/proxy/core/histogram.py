@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from moorage.proxy.core.member_scan import IS_COMPILED
+
 
 class Histogram:
     """``bounds``: upper bounds of the buckets, ascending. ``counts``: values in each bucket, and beyond the
@@ -18,5 +20,17 @@ class Histogram:
         self.bounds, self.counts, self.total = bounds, [0] * (len(bounds) + 1), 0.0
 
     def observe(self, value: float) -> None:
-        self.counts[bisect_left(self.bounds, value)] += 1
+        self.counts[place(self.bounds, value) if IS_COMPILED else bisect_left(self.bounds, value)] += 1
         self.total += value
+
+
+def place(bounds: tuple[float, ...], value: float) -> int:
+    """``bisect_left``, which compiled code need not call."""
+    low, high = 0, len(bounds)
+    while low < high:
+        middle = (low + high) // 2
+        if bounds[middle] < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low

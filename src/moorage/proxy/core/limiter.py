@@ -22,11 +22,12 @@ change anything."""
 class Ask:
     """A request that is about to be forwarded.
 
-    ``identity``: the key with its user and project; None if the proxy requires no keys. ``document``: the
-    parsed ``body``. ``repeats``: the answer tells of tokens that were counted before.
+    ``identity``: the key with its user and project; None if the proxy requires no keys. ``members``: those
+    of the ``body`` that all requests are asked for. ``repeats``: the answer tells of tokens that were counted
+    before.
     """
 
-    __slots__ = ("body", "document", "identity", "path", "permit", "repeats", "request_id")
+    __slots__ = ("body", "identity", "members", "path", "permit", "repeats", "request_id")
 
     def __init__(
         self,
@@ -34,11 +35,11 @@ class Ask:
         permit: Permit,
         path: str,
         body: bytes,
-        document: Mapping[str, object],
+        members: Mapping[str, object],
         request_id: str,
     ) -> None:
         self.identity, self.permit, self.path, self.body = identity, permit, path, body
-        self.document, self.request_id, self.repeats = document, request_id, False
+        self.members, self.request_id, self.repeats = members, request_id, False
 
 
 class Reservation(Protocol):

@@ -71,15 +71,15 @@ class RequestLimiter:
             project = self._limits_of(key.project) if key is not None else None
             subjects = permit.subjects = subjects_of(key, permit.route, project)
         priority = priority_of(key)
-        prioritizes = (priority != DEFAULT or "priority" in ask.document) and ask.path in PRIORITIZED_PATHS
+        prioritizes = (priority != DEFAULT or "priority" in ask.members) and ask.path in PRIORITIZED_PATHS
         warned = key is not None and key.warned_until > self._unix_now()
         if not (subjects or self._usage or warned or prioritizes) and priority == DEFAULT:
             return None
         held = HeldRequest(self, key, permit.endpoint, priority, now, prioritizes=prioritizes)
         held.prompt, held.repeats = estimate_tokens(len(ask.body), 0), ask.repeats
         if subjects:
-            answer = max_tokens(ask.document) if ask.path.endswith(_GENERATING) else 0
-            tokens = estimate_tokens(len(ask.body), answer, _positive(ask.document, "n") or 1)
+            answer = max_tokens(ask.members) if ask.path.endswith(_GENERATING) else 0
+            tokens = estimate_tokens(len(ask.body), answer, _positive(ask.members, "n") or 1)
             outcome = self._ledger.reserve(subjects, tokens, now)
             for subject in subjects:
                 self.active[subject.name] = subject

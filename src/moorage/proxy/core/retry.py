@@ -28,7 +28,8 @@ class Failure(StrEnum):
 
 DEATHS: Final = frozenset({Failure.DISCONNECT, Failure.ENGINE_DEAD})
 """Failures of which the request itself may be the cause."""
-_ERROR_EVENTS: Final = (b'data: {"error"', b"event: error")
+_ERROR_DATA: Final = b'data: {"error"'
+_ERROR_EVENT: Final = b"event: error"
 # What vLLM's API server says of an engine core that has died, and of one that is being shut down.
 _DEATH_NOTES = (b"EngineCore encountered an issue", b"cannot schedule new futures after shutdown")
 
@@ -36,7 +37,7 @@ _DEATH_NOTES = (b"EngineCore encountered an issue", b"cannot schedule new future
 def tells_of_death(status: int, begin: bytes) -> bool:
     """Return whether a response says that its engine has died, in an error or in the first event of a stream.
     ``begin``: of its body. An ordinary error of the engine is the client's, whatever its status."""
-    if status != 500 and not begin.startswith(_ERROR_EVENTS):
+    if status != 500 and not begin.startswith(_ERROR_DATA) and not begin.startswith(_ERROR_EVENT):
         return False
     return any(note in begin for note in _DEATH_NOTES)
 

@@ -12,6 +12,7 @@ from collections import deque
 from typing import Final
 
 from moorage.proxy.core.json_scan import scan
+from moorage.proxy.core.member_scan import IS_COMPILED, read_member
 
 _NAME: Final = b'"usage"'
 _BEGINS = re.compile(rb"\s*:\s*\{")
@@ -19,11 +20,19 @@ _BEGINS = re.compile(rb"\s*:\s*\{")
 _MOST: Final = 16
 # As OpenAI's chat, its responses and its realtime sessions name it.
 _DETAILS = ("prompt_tokens_details", "input_tokens_details", "input_token_details")
+COUNTS: Final = {
+    name.encode(): name
+    for name in (
+        "prompt_tokens", "input_tokens", "completion_tokens", "output_tokens", "cache_read_input_tokens",
+        *_DETAILS,
+    )
+}  # fmt: skip
 _TAIL_BYTES: Final = 4096
 _TAIL_CHUNKS: Final = 8
 # Anthropic's streams state the tokens of the prompt in their first event.
 _HEAD_BYTES: Final = 4096
 _LARGEST: Final = 1 << 40
+_NONE: Final[deque[bytes]] = deque()
 
 
 class Tokens:
@@ -58,25 +67,32 @@ class TokenMeter:
     """One answer. Give each chunk of its body to ``feed``, which returns it; this costs less than a
     microsecond."""
 
-    __slots__ = ("_events", "_head", "_is_stream", "_tail")
+    __slots__ = ("_chunks", "_events", "_first", "_head", "_is_stream")
 
     def __init__(self, *, is_stream: bool) -> None:
         self._is_stream = is_stream
         self._head, self._events = b"", 0
-        self._tail: deque[bytes] = deque(maxlen=_TAIL_CHUNKS)
+        self._first, self._chunks = b"", _NONE  # the last chunks; most answers have one
 
     def feed(self, chunk: bytes) -> bytes:
         if self._is_stream:
             self._events += chunk.count(b"data:")
-            if not self._tail:
+            if not self._first:
                 self._head = chunk[:_HEAD_BYTES]
-        if chunk:
-            self._tail.append(chunk[-_TAIL_BYTES:])
+        if not chunk:
+            return chunk
+        end = chunk if len(chunk) <= _TAIL_BYTES else chunk[-_TAIL_BYTES:]
+        if not self._first:
+            self._first = end
+            return chunk
+        if self._chunks is _NONE:
+            self._chunks = deque((self._first,), maxlen=_TAIL_CHUNKS)
+        self._chunks.append(end)
         return chunk
 
     def read(self) -> Tokens | None:
         """The tokens that the answer states so far; None: it states none."""
-        stated = _last_usage(b"".join(self._tail))
+        stated = _last_usage(self._first if self._chunks is _NONE else b"".join(self._chunks))
         begun = _last_usage(self._head) if self._is_stream else None
         if stated is None or begun is None:
             return stated or begun
@@ -127,6 +143,8 @@ def _last_usage(data: bytes) -> Tokens | None:
 
 def _usage_at(data: bytes, at: int) -> tuple[Tokens, int] | None:
     """The tokens in the object whose name ends at ``at``, and where it ends. None if none is there, whole."""
+    if IS_COMPILED and (read := read_member(data, at, COUNTS)) is not None:
+        return _tokens(read[0]), read[1]
     if (begins := _BEGINS.match(data, at)) is None:
         return None
     at = begins.end() - 1

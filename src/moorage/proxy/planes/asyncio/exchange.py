@@ -217,7 +217,7 @@ class Exchange:
             self._respond(head, length, piece, ended)
             return
         if (observe := self._observe) is not None:
-            piece = observe(piece) + observe(b"") if ended else observe(piece)
+            piece = _observed(observe, piece, ended)
         if self._takes_event:
             self._tail = piece if len(piece) >= TAIL_BYTES else self._tail[-TAIL_BYTES:] + piece
         if self._sends_chunks:
@@ -243,7 +243,7 @@ class Exchange:
             return
         self._is_started, self._takes_event, self._tail = True, head.takes_event, piece
         if (observe := command.observe) is not None:
-            piece = observe(piece) + observe(b"") if ended else observe(piece)
+            piece = _observed(observe, piece, ended)
         self._observe = observe
         if self._is_stream_open:
             self._go_on(piece, ended, now)
@@ -312,3 +312,10 @@ class Exchange:
     def _end(self, now: float) -> None:
         self.flow = self._known = self._observe = None
         self._on_end(now)
+
+
+def _observed(observe: Observer, piece: bytes, ended: bool) -> bytes:
+    piece = observe(piece)
+    if ended and (last := observe(b"")):
+        return piece + last
+    return piece

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from http import HTTPStatus
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import unquote
 
 import httptools
@@ -16,6 +16,9 @@ from multidict import CIMultiDict
 
 from moorage.common.http.head import HeadGuard
 from moorage.proxy.core import headers
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64
 
 MAX_URL, MAX_HEADER, MAX_HEAD, MAX_LINES = 16_384, 32_768, 65_536, 512
 _MAX_DIGITS: Final = 12
@@ -33,17 +36,22 @@ class Pattern:
     def __init__(self, data: bytes, found: re.Match[bytes], end: int) -> None:
         """``found``: of ``LENGTH`` in ``data``. ``end``: of the head, behind its empty line."""
         self._before, self._after = data[: found.start(1)], data[found.end(1) : end]
-        self._skip = len(self._before)
+        self._skip, self._rest = len(self._before), len(self._after)
 
     def match(self, data: bytes) -> tuple[int, int]:
         """The length in the head at the beginning of ``data``, and the end of that head. (-1, 0) if another
         head is there."""
-        if data.startswith(self._before):
-            at = data.find(b"\r", self._skip)
-            digits = data[self._skip : at] if at >= 0 else b""
-            if data.startswith(self._after, at) and digits.isdigit() and len(digits) <= _MAX_DIGITS:
-                return int(digits), at + len(self._after)
-        return -1, 0
+        if not data.startswith(self._before):
+            return -1, 0
+        begin: i64 = self._skip
+        at: i64 = begin
+        length: i64 = 0
+        size: i64 = len(data)
+        while at < size and 0x30 <= data[at] <= 0x39 and at - begin < _MAX_DIGITS:
+            length = length * 10 + data[at] - 0x30
+            at += 1
+        end = at + self._rest
+        return (length, end) if at > begin and data[at:end] == self._after else (-1, 0)
 
 
 class BadHead(Exception):

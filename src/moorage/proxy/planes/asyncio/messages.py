@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from moorage.common.link.messages import Target
 from moorage.proxy.core import headers
@@ -11,6 +11,8 @@ from moorage.proxy.core.admission import BodyRequired
 from moorage.proxy.core.commands import Start
 from moorage.proxy.core.flow import RequestFlow
 from moorage.proxy.planes.asyncio.heads import REASONS, RequestHead
+
+_THOUSANDTHS: Final = [f".{number:03}" for number in range(1000)]
 
 
 class KnownHead:
@@ -41,7 +43,7 @@ class KnownHead:
             if len(self._lines) >= self.LIMIT:
                 self._lines.clear()
             self._lines[target.kernel_id] = known
-        return b"%bX-Request-Id: %b\r\nContent-Length: %d\r\n\r\n" % (known[1], request_id.encode(), length)
+        return known[1] + f"X-Request-Id: {request_id}\r\nContent-Length: {length}\r\n\r\n".encode()
 
 
 class KnownHeads:
@@ -74,11 +76,11 @@ def lines(pairs: Iterable[tuple[str, str]]) -> bytes:
 def own_lines(flow: RequestFlow, start: Start) -> bytes:
     """The proxy's own header lines of a replica's response."""
     assert flow.target is not None
-    own = b"x-request-id: %b\r\nx-moorage-replica: %b\r\nx-moorage-overhead-ms: %.3f\r\n" % (
-        flow.request_id.encode(),
-        flow.target.kernel_id[:12].encode(),
-        start.overhead_s * 1000,
-    )
+    us = int(start.overhead_s * 1e6 + 0.5)
+    own = (
+        f"x-request-id: {flow.request_id}\r\nx-moorage-replica: {flow.target.kernel_id[:12]}\r\n"
+        f"x-moorage-overhead-ms: {us // 1000}{_THOUSANDTHS[us % 1000]}\r\n"
+    ).encode()
     return own + lines(start.more) if start.more else own
 
 

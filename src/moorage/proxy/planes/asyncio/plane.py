@@ -7,7 +7,6 @@ import socket
 import ssl
 from collections.abc import Sequence
 from email.utils import formatdate
-from itertools import count
 from typing import Any, cast
 
 import structlog
@@ -63,7 +62,7 @@ class AsyncioPlane:
         self._tick_s = _tick(timeouts, settings.read_idle_timeout_s)
         self._idle_ticks = round(KEEPALIVE_S / self._tick_s)
         self._silent_ticks = round(settings.read_idle_timeout_s / self._tick_s)
-        self._prefix, self._numbers = clock.secret(9), count(1)
+        self._prefix, self._number = clock.secret(9), 0
         self._date, self._date_at = "", -1
         self._is_empty = asyncio.Event()
 
@@ -156,7 +155,8 @@ class AsyncioPlane:
 
     def new_id(self) -> str:
         """An identifier for a request, unique among all proxies."""
-        return f"{self._prefix}-{next(self._numbers)}"
+        self._number += 1
+        return f"{self._prefix}-{self._number}"
 
     def date(self) -> str:
         """The value of a Date header."""
