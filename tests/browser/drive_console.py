@@ -46,6 +46,20 @@ def set_quota(console: Console, page: Page) -> None:
     expect(page.get_by_text("project default")).to_be_visible()
 
 
+def set_budget(console: Console, page: Page) -> None:
+    """What the sessions of this platform use soon passes its soft limit."""
+    console.go(page, "usage", "Usage and budgets")
+    page.get_by_role("button", name="New budget").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill("default")
+    dialog.get_by_label("Soft limit").fill("0.001")
+    dialog.get_by_label("Hard limit").fill("100")
+    console.check(page, "budget form")
+    dialog.get_by_role("button", name="Save").click()
+    row = page.get_by_role("row").filter(has_text="Project default")
+    expect(row.get_by_text("Above the soft limit")).to_be_visible(timeout=40 * SECONDS)
+
+
 def see_it_wait(console: Console, page: Page) -> str:
     """A session that waits says why; a dry run says where one would go. Returns the reason."""
     console.go(page, "new-session", "New session")
@@ -121,6 +135,7 @@ def take_pictures(console: Console) -> None:
         "projects": ("projects", "Projects"),
         "keys": ("keys", "API keys"),
         "quotas": ("quotas", "Quotas"),
+        "usage": ("usage", "Usage and budgets"),
         "audit": ("audit", "Audit"),
     }
     for scheme in ("light", "dark"):
@@ -150,6 +165,7 @@ def main(url: str, key: str, pictures: Path) -> None:
             make_group(console, page)
             joining = add_agent(console, page)
             set_quota(console, page)
+            set_budget(console, page)
             reason = see_it_wait(console, page)
             drain(console, page, AGENT)
             answer = chat(console, page)

@@ -12,6 +12,8 @@ export type Key = Schemas["KeyView"];
 export type User = Schemas["UserView"];
 export type Project = Schemas["ProjectView"];
 export type Quota = Schemas["QuotaView"];
+export type Budget = Schemas["BudgetView"];
+export type ModelUsage = Schemas["ModelUsage"];
 
 /** An answer that is no success, as the manager describes it (RFC 9457). */
 export class ApiProblem extends Error {

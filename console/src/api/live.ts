@@ -23,6 +23,7 @@ const KEYS: Record<string, string[]> = {
   agent: ["agents", "overview", "occupancy"],
   endpoint: ["endpoints"],
   group: ["groups", "overview"],
+  budget: ["budgets", "endpoints"],
 };
 
 /** Follow the events of the manager, in this tab or through another one, and ask again for what changed. */

@@ -196,6 +196,56 @@ export const quotasQuery = queryOptions({
   queryFn: () => everyPage((query) => unwrap(api.GET("/v1/quotas", { params: { query } }))),
 });
 
+export const budgetsQuery = queryOptions({
+  queryKey: ["budgets"],
+  queryFn: async () => (await unwrap(api.GET("/v1/budgets"))).items,
+});
+
+const USAGE = { "1d": 1, "7d": 7, "30d": 30, "1y": 365 };
+const BUCKETS = { "1d": "hour", "7d": "day", "30d": "day", "1y": "month" } as const;
+export type UsageRange = keyof typeof USAGE;
+export const usageRanges = Object.keys(USAGE) as UsageRange[];
+export const usageBucket = (range: UsageRange) => BUCKETS[range];
+export const usageDimensions = [
+  "project",
+  "user",
+  "model",
+  "key",
+  "endpoint",
+  "resource_group",
+  "device",
+] as const;
+export type UsageDimension = (typeof usageDimensions)[number];
+// Of one answer. Who wants more rows than a page can show takes the command line.
+const USAGE_ROWS = 1000;
+
+export const usageFrom = (range: UsageRange) =>
+  new Date(serverNow() - USAGE[range] * 86_400_000).toISOString();
+
+/** What was used in that time, in one row for each value of the dimension. */
+export const usageQuery = (by: UsageDimension, range: UsageRange) =>
+  queryOptions({
+    queryKey: ["usage", by, range],
+    queryFn: () =>
+      unwrap(
+        api.GET("/v1/usage", { params: { query: { by: [by], from: usageFrom(range), limit: USAGE_ROWS } } }),
+      ),
+    refetchInterval: 60_000,
+  });
+
+/** The same by hour, day or month; without a dimension, that of all. */
+export const usageOverTimeQuery = (by: UsageDimension | undefined, range: UsageRange) =>
+  queryOptions({
+    queryKey: ["usage", "over time", by, range],
+    queryFn: () => {
+      const query = { by: [by ?? ""], from: usageFrom(range), bucket: BUCKETS[range] };
+      return everyPage((page) =>
+        unwrap(api.GET("/v1/usage", { params: { query: { ...query, ...page } as never } })),
+      );
+    },
+    refetchInterval: 60_000,
+  });
+
 /** Ask again for everything that is shown. */
 export function refreshAll(client: QueryClient) {
   return client.invalidateQueries({ refetchType: "active" });

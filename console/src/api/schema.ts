@@ -1812,6 +1812,54 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/ssh-keys": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List public keys for SSH
+         * @description List public keys for SSH. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
+        get: operations["list_ssh_keys"];
+        put?: never;
+        /**
+         * Register a public key of the caller for SSH
+         * @description Register a public key of the caller for SSH. For members of the project. A key with scopes needs `sessions:write`.
+         */
+        post: operations["create_ssh_key"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/ssh-keys/{name}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get a public key, by name or fingerprint
+         * @description Get a public key, by name or fingerprint. For every key, about what its project has. A key with scopes needs `sessions:read`.
+         */
+        get: operations["get_ssh_key"];
+        put?: never;
+        post?: never;
+        /**
+         * Remove a public key, by name or fingerprint, and close its connections
+         * @description Remove a public key, by name or fingerprint, and close its connections. For members, about what is their own; for project admins, about the project's. A key with scopes needs `sessions:write`.
+         */
+        delete: operations["delete_ssh_key"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/secrets": {
         parameters: {
             query?: never;
@@ -2633,7 +2681,7 @@ export interface components {
             hard?: number | null;
             /**
              * Policy
-             * @description What becomes of sessions that run then. Replicas always go on.
+             * @description What becomes of what runs or waits then. stop: sessions end, and endpoints have no replicas until the period ends or `hard` is raised.
              * @default continue
              * @enum {string}
              */
@@ -3457,7 +3505,7 @@ export interface components {
              */
             ready: number;
             /**
-             * @description Reason of the last failed replica, while the endpoint is failing.
+             * @description Reason of the last failed replica, while it is failing; or `budget-exhausted`.
              * @default
              */
             reason?: components["schemas"]["Reason"];
@@ -3477,6 +3525,12 @@ export interface components {
              * @default null
              */
             retry_at?: string | null;
+            /**
+             * Suspended Until
+             * @description A budget is exhausted and stops its replicas, until then or until it is raised.
+             * @default null
+             */
+            suspended_until?: string | null;
             /**
              * Revision
              * @description The revision that all replicas shall have.
@@ -4540,6 +4594,26 @@ export interface components {
              */
             max_extension_s: number;
         };
+        /**
+         * Input
+         * @description Output of an earlier step, which must succeed.
+         */
+        Input: {
+            /** Step */
+            step: string;
+            /**
+             * Output
+             * @description May be left out if the step has one output.
+             * @default null
+             */
+            output?: string | null;
+            /**
+             * Path
+             * @description Where it is found, read-only, in the working directory; default: inputs/STEP/OUTPUT. Of an array, each element at PATH/INDEX.
+             * @default null
+             */
+            path?: string | null;
+        };
         /** Items[AgentStats] */
         Items_AgentStats_: {
             /** Items */
@@ -5272,7 +5346,7 @@ export interface components {
         ModelUsage: {
             /**
              * At
-             * @description Start of the hour, day or month.
+             * @description Start of the hour, day, week, month or year.
              * @default null
              */
             at?: string | null;
@@ -6112,6 +6186,16 @@ export interface components {
              */
             next?: string | null;
         };
+        /** Page[SshKeyView] */
+        Page_SshKeyView_: {
+            /** Items */
+            items: components["schemas"]["SshKeyView"][];
+            /**
+             * Next
+             * @default null
+             */
+            next?: string | null;
+        };
         /** Page[TemplateView] */
         Page_TemplateView_: {
             /** Items */
@@ -6877,7 +6961,7 @@ export interface components {
          * Reason
          * @enum {string}
          */
-        Reason: "" | "insufficient-resources" | "infeasible" | "no-eligible-agent" | "backoff" | "reserved" | "quota" | "node-hours" | "earlier-attempt" | "dependency" | "dependency-failed" | "begin-time" | "not-allowed" | "selector-failed" | "image-missing" | "image-not-allowed" | "mount-not-allowed" | "no-nvidia-runtime" | "limit-refused" | "no-network" | "runtime-unavailable" | "disk-full" | "not-isolated" | "model-missing" | "engine-missing" | "port-taken" | "device-busy" | "start-timeout" | "queue-timeout" | "pending-timeout" | "create-failed" | "exit-zero" | "exit-nonzero" | "killed" | "oom" | "timeout" | "max-lifetime" | "idle-timeout" | "budget-exhausted" | "walltime" | "stop-timeout" | "kernel-gone" | "lease-expired" | "agent-lost" | "agent-shutdown" | "agent-drained" | "preempted" | "scaled-down" | "revision-replaced" | "group-full" | "preferred-group" | "unhealthy" | "endpoint-deleted" | "user-requested";
+        Reason: "" | "insufficient-resources" | "infeasible" | "no-eligible-agent" | "backoff" | "reserved" | "quota" | "node-hours" | "earlier-attempt" | "dependency" | "dependency-failed" | "begin-time" | "not-allowed" | "selector-failed" | "image-missing" | "image-not-allowed" | "mount-not-allowed" | "no-nvidia-runtime" | "limit-refused" | "no-network" | "runtime-unavailable" | "disk-full" | "not-isolated" | "model-missing" | "input-unavailable" | "engine-missing" | "port-taken" | "device-busy" | "start-timeout" | "queue-timeout" | "pending-timeout" | "create-failed" | "exit-zero" | "exit-nonzero" | "killed" | "output-failed" | "oom" | "timeout" | "max-lifetime" | "idle-timeout" | "budget-exhausted" | "walltime" | "stop-timeout" | "kernel-gone" | "lease-expired" | "agent-lost" | "agent-shutdown" | "agent-drained" | "preempted" | "scaled-down" | "revision-replaced" | "group-full" | "preferred-group" | "unhealthy" | "endpoint-deleted" | "user-requested";
         /** ReplicaView */
         ReplicaView: {
             /** Session Id */
@@ -7926,6 +8010,68 @@ export interface components {
             used_peak?: number[];
         };
         /**
+         * SshKeySpec
+         * @description The body of ``POST /v1/ssh-keys``.
+         */
+        SshKeySpec: {
+            /**
+             * Public Key
+             * @description One line, as in ~/.ssh/id_ed25519.pub.
+             */
+            public_key: string;
+            /**
+             * Name
+             * @description Unique among the user's. Default: the comment, else the type and a fingerprint.
+             * @default null
+             */
+            name?: string | null;
+        };
+        /**
+         * SshKeyView
+         * @description A public key of a user.
+         */
+        SshKeyView: {
+            /** Name */
+            name: string;
+            /** User */
+            user: string;
+            /**
+             * Fingerprint
+             * @description As `ssh-keygen -l` shows it.
+             */
+            fingerprint: string;
+            /** Public Key */
+            public_key: string;
+            /**
+             * Key
+             * @description The API key that registered it, as which it acts and with which it ends.
+             * @default null
+             */
+            key?: string | null;
+            /**
+             * Project
+             * @description Of that API key; null: all projects of the user.
+             * @default null
+             */
+            project?: string | null;
+            /**
+             * Created At
+             * Format: date-time
+             */
+            created_at: string;
+            /**
+             * Created By
+             * @default
+             */
+            created_by?: string;
+            /**
+             * Last Used At
+             * @description Last login, to the minute.
+             * @default null
+             */
+            last_used_at?: string | null;
+        };
+        /**
          * Start
          * @description The entry point of the API.
          */
@@ -8038,6 +8184,18 @@ export interface components {
              * @default null
              */
             template?: string | null;
+            /**
+             * Outputs
+             * @description Directories of its working directory that later steps may have. The step fails if one is missing when its program has ended with code 0.
+             * @default []
+             */
+            outputs?: string[];
+            /**
+             * Inputs
+             * @description Outputs of earlier steps, which must succeed: STEP, STEP/OUTPUT, or an object with `step`, `output` and `path`.
+             * @default []
+             */
+            inputs?: components["schemas"]["Input"][];
             /**
              * Parameters
              * @description Values of the template's parameters.
@@ -8734,6 +8892,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -8805,6 +8965,8 @@ export interface operations {
                 headers: {
                     /** @description /v1/sessions/{id} */
                     Location?: string;
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -8841,6 +9003,8 @@ export interface operations {
             /** @description Accepted */
             202: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -8875,6 +9039,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -8915,6 +9081,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -8949,6 +9117,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -8992,6 +9162,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -9076,6 +9248,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -9154,6 +9328,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -9202,6 +9378,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -9247,6 +9425,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -9329,6 +9509,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -9374,6 +9556,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -9414,6 +9598,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -9452,6 +9638,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -9486,6 +9674,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -9527,6 +9717,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -9573,6 +9765,8 @@ export interface operations {
                 headers: {
                     /** @description /v1/sessions/{session_id}/apps/{app}/access-tokens/{id} */
                     Location?: string;
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -9612,6 +9806,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -9646,6 +9842,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -9692,6 +9890,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -9737,6 +9937,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -9785,6 +9987,8 @@ export interface operations {
                 headers: {
                     /** @description /v1/endpoints/{name} */
                     Location?: string;
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -9830,6 +10034,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -9867,6 +10073,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -9901,6 +10109,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -9944,6 +10154,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -9987,6 +10199,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -10027,6 +10241,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -10061,6 +10277,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -10095,6 +10313,8 @@ export interface operations {
             /** @description Accepted */
             202: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -10148,6 +10368,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -10184,6 +10406,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -10217,6 +10441,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -10258,6 +10484,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -10291,6 +10519,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -10326,6 +10556,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -10357,6 +10589,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -10400,6 +10634,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -10437,6 +10673,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -10480,6 +10718,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -10523,6 +10763,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -10557,6 +10799,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -10594,6 +10838,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -10626,6 +10872,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -10665,6 +10913,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -10710,6 +10960,8 @@ export interface operations {
                 headers: {
                     /** @description /v1/groups/{name} */
                     Location?: string;
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -10746,6 +10998,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -10793,6 +11047,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -10837,6 +11093,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -10884,6 +11142,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -10922,6 +11182,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -10961,6 +11223,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -10995,6 +11259,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -11045,6 +11311,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -11087,6 +11355,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -11129,6 +11399,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -11169,6 +11441,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -11208,6 +11482,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -11271,6 +11547,8 @@ export interface operations {
                 headers: {
                     /** @description /v1/sessions/{id} */
                     Location?: string;
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -11314,6 +11592,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -11351,6 +11631,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -11413,6 +11695,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -11454,6 +11738,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -11493,6 +11779,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -11588,6 +11876,8 @@ export interface operations {
                 headers: {
                     /** @description /v1/pipelines/{id} */
                     Location?: string;
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -11624,6 +11914,8 @@ export interface operations {
             /** @description Accepted */
             202: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -11658,6 +11950,8 @@ export interface operations {
             /** @description Accepted */
             202: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -11726,6 +12020,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -11754,8 +12050,8 @@ export interface operations {
                 cursor?: string | null;
                 /** @description Comma-separated or repeated: project, user, key, model, endpoint, session, resource_group, device. */
                 by?: ("project" | "user" | "key" | "model" | "endpoint" | "session" | "resource_group" | "device")[];
-                /** @description Also split by hour, day or month, in UTC. */
-                bucket?: "none" | "hour" | "day" | "month";
+                /** @description Also split by hour, day, week (from Monday), month or year, in UTC. */
+                bucket?: "none" | "hour" | "day" | "week" | "month" | "year";
                 /** @description Only of this project. */
                 project?: string | null;
                 /** @description Only of this user. */
@@ -11778,6 +12074,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -11822,6 +12120,8 @@ export interface operations {
             /** @description Created */
             201: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -11856,6 +12156,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -11902,6 +12204,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -11942,6 +12246,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -11974,6 +12280,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -12016,6 +12324,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -12050,6 +12360,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -12104,7 +12416,7 @@ export interface operations {
         parameters: {
             query?: {
                 /** @description Only these kinds, comma-separated or repeated; all by default. */
-                kinds?: ("session" | "agent" | "endpoint" | "group")[];
+                kinds?: ("session" | "agent" | "endpoint" | "group" | "budget")[];
                 /** @description Only what concerns the session or endpoint with this id, its replicas included. */
                 about?: string;
             };
@@ -12148,6 +12460,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -12185,6 +12499,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -12225,6 +12541,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -12256,6 +12574,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -12296,6 +12616,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -12377,6 +12699,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -12418,6 +12742,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -12557,6 +12883,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -12594,6 +12922,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -12641,6 +12971,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -12683,6 +13015,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -12720,6 +13054,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -12759,6 +13095,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -12802,6 +13140,8 @@ export interface operations {
                 headers: {
                     /** @description /v1/users/{name} */
                     Location?: string;
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -12838,6 +13178,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -12884,6 +13226,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -12927,6 +13271,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -12972,6 +13318,8 @@ export interface operations {
                 headers: {
                     /** @description /v1/projects/{name} */
                     Location?: string;
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -13015,6 +13363,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -13059,6 +13409,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -13097,6 +13449,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -13131,6 +13485,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -13177,6 +13533,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -13223,6 +13581,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -13268,6 +13628,8 @@ export interface operations {
                 headers: {
                     /** @description /v1/keys/{name} */
                     Location?: string;
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -13304,6 +13666,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -13338,6 +13702,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -13385,6 +13751,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -13432,6 +13800,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -13448,6 +13818,166 @@ export interface operations {
             413: components["responses"]["problem"];
             414: components["responses"]["problem"];
             415: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    list_ssh_keys: {
+        parameters: {
+            query?: {
+                limit?: number;
+                /** @description The `next` of the previous page. */
+                cursor?: string | null;
+                /** @description Only of this user. */
+                user?: string | null;
+                /** @description Field to sort by; - in front: in descending order. */
+                sort?: "name" | "-name" | "created_at" | "-created_at";
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Page_SshKeyView_"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    create_ssh_key: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "public_key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHl5GJ2Rr4zTdsxvFN0Fh3tkRk5g1zF6vWj3WmMbjJxT pc"
+                 *     }
+                 */
+                "application/json": components["schemas"]["SshKeySpec"];
+            };
+        };
+        responses: {
+            /** @description Created */
+            201: {
+                headers: {
+                    /** @description /v1/ssh-keys/{fingerprint} */
+                    Location?: string;
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SshKeyView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            408: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            413: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            415: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    get_ssh_key: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SshKeyView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    delete_ssh_key: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SshKeyView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            414: components["responses"]["problem"];
             421: components["responses"]["problem"];
             422: components["responses"]["problem"];
             431: components["responses"]["problem"];
@@ -13473,6 +14003,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -13515,6 +14047,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -13552,6 +14086,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -13591,6 +14127,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -13632,6 +14170,8 @@ export interface operations {
             /** @description Created */
             201: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -13668,6 +14208,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -13752,6 +14294,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -13786,6 +14330,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -13818,6 +14364,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -13854,6 +14402,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {
@@ -13888,6 +14438,8 @@ export interface operations {
             /** @description OK */
             200: {
                 headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
                     [name: string]: unknown;
                 };
                 content: {

@@ -26,6 +26,7 @@ const ADMINISTRATION = [
   ["projects", "/projects"],
   ["keys", "/keys"],
   ["quotas", "/quotas"],
+  ["usage", "/usage"],
   ["audit", "/audit"],
 ] as const;
 

@@ -141,6 +141,12 @@ const quotas = createRoute({
   component: lazyRouteComponent(() => import("@/pages/people/Quotas"), "Quotas"),
 });
 
+const usage = createRoute({
+  getParentRoute: () => root,
+  path: "/usage",
+  component: lazyRouteComponent(() => import("@/pages/usage/Usage"), "Usage"),
+});
+
 const tree = root.addChildren([
   overview,
   groups,
@@ -158,6 +164,7 @@ const tree = root.addChildren([
   project,
   keys,
   quotas,
+  usage,
   audit,
 ]);
 

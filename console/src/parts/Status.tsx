@@ -33,6 +33,9 @@ const TONES: Record<string, Tone> = {
   canary: "busy",
   waiting: "wait",
   failed: "bad",
+  within: "good",
+  soft: "wait",
+  exhausted: "bad",
 };
 
 /** A status: a dot whose shape and colour tell its kind, and its name. */

@@ -1,1 +1,0 @@
-import{It as e,Wt as t}from"./format-FZMPrIbL.js";var n=t(e(),1),r=n.createContext(null);function i(e){return n.useContext(r)}export{r as n,i as t};
