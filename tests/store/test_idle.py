@@ -233,3 +233,10 @@ async def test_rest_refuses_what_the_bounds_do_not_allow_and_extends(world: Worl
         status, view = await call("ann", "POST", f"{path}/extend", {})
         assert (status, view["extensions"], view["ends_in_s"]) == (200, 1, 100)
         assert (await call("ann", "POST", f"{path}/extend", {}))[0] == 409
+
+
+async def test_a_batch_session_that_nobody_connects_to_goes_on(world: World) -> None:
+    await world.policy(traffic={"max_s": 30})
+    await world.start("job", type="batch", command=["train"])
+    assert await world.look(*[10] * 10, ref="job") is Status.RUNNING
+    assert await world.events("job") == []
