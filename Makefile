@@ -283,9 +283,10 @@ proto: $(STAMP) ## Generate the gRPC code from protos/
 	$(call generate_protos,src)
 
 .PHONY: docs
-docs: $(STAMP) ## Generate docs/state-machine.md, session-types.md and problems.md, and the tables of docs/glossary.md, from the code
+docs: $(STAMP) ## Generate docs/state-machine.md, session-types.md, problems.md and the skill for coding agents, and the tables of docs/glossary.md, from the code
 	$(GENERATE) state-machine > docs/state-machine.md
 	$(GENERATE) session-types > docs/session-types.md
+	$(GENERATE) skill > docs/skill/moorage/SKILL.md
 	$(GENERATE) problems > docs/problems.md
 	$(GENERATE) glossary > docs/glossary.new && mv docs/glossary.new docs/glossary.md
 
@@ -307,6 +308,7 @@ verify: $(STAMP) verify-console ## Check that generated code, locks, diagrams an
 	$(UV_CLEAN) lock --quiet --check || { echo "uv.lock is not current: make lock" >&2; exit 1; }; \
 	{ $(UV_EXPORT) --all-extras | diff -u requirements.lock - && $(UV_EXPORT) $(IMAGE_EXTRAS) | diff -u deploy/docker/requirements.lock -; } \
 	  || { echo "requirements.lock or deploy/docker/requirements.lock is not current: make lock" >&2; exit 1; }; \
+	$(GENERATE) skill | diff -u docs/skill/moorage/SKILL.md -; \
 	for page in state-machine session-types glossary; do \
 	  $(GENERATE) $$page | diff -u docs/$$page.md - || { echo "docs/$$page.md is not current: make docs" >&2; exit 1; }; \
 	done; \

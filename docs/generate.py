@@ -22,6 +22,8 @@ from pydantic import BaseModel
 from moorage import __version__
 from moorage.__main__ import app
 from moorage.agent.metrics import AgentMetrics, page_of
+from moorage.cli.mcp import skill
+from moorage.cli.mcp.tools import operations
 from moorage.common.config.settings import Settings
 from moorage.common.model import features
 from moorage.common.model.reasons import REASONS
@@ -117,6 +119,11 @@ def openapi() -> str:
     return json.dumps(describe(ROUTES, __version__))
 
 
+def agent_skill() -> str:
+    """The skill that teaches coding agents the tools of ``moorage mcp``."""
+    return skill.render(operations(describe(ROUTES, __version__)))
+
+
 def main(which: str) -> None:
     pages = {
         "state-machine": render_document,
@@ -124,6 +131,7 @@ def main(which: str) -> None:
         "problems": problem_types.render_document,
         "glossary": glossary,
         "openapi": openapi,
+        "skill": agent_skill,
     }
     print(pages[which](), end="")
 

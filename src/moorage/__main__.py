@@ -15,7 +15,10 @@ COMMANDS = {
         "moorage.server.commands.doctor",
         "moorage.server.commands.join",
     ),
-    "config": ("Show the settings.", "moorage.server.commands.configuration"),
+    "config": (
+        "Show the settings, and change those that daemons share in etcd.",
+        "moorage.server.commands.configuration",
+    ),
     "db": ("Back up, restore, upgrade and check the database.", "moorage.server.commands.database"),
     "demo": ("Start every component, serve a tiny model, and ask it a question.", "moorage.demo.command"),
     "doctor": (

@@ -16,6 +16,7 @@ from moorage.cli import app
 
 # Act on sessions and endpoints, or run the platform.
 ROOT_VERBS = {
+    "mcp",
     "apply", "audit", "bench", "chat", "claude", "codex", "cp", "demo", "describe", "doctor", 
     "events", "exec", "extend", "label", "logs",
     "open", "plan",
@@ -26,7 +27,7 @@ ROOT_VERBS = {
 DAEMONS = {"manager": set[str](), "agent": {"join", "doctor"}, "proxy": {"join"}}
 # Subjects of one installation, of which there is only one.
 SINGULAR = {
-    "config": {"show"},
+    "config": {"show", "set", "unset", "history", "rollback"},
     "db": {"upgrade", "check", "backup", "restore", "recover", "rotate-secrets-key"},
     "scheduler": {"simulate", "log", "replay"},
     "rollout": {"status", "history", "undo", "promote", "canary"},

@@ -53,6 +53,10 @@ COMMANDS = {
         "moorage.cli.commands.logs",
     ),
     "managers": ("Managers of this database.", "moorage.cli.commands.managers"),
+    "mcp": (
+        "Serve the cluster's operations to a coding agent, over MCP on standard input and output.",
+        "moorage.cli.commands.mcp",
+    ),
     "models": (
         "Models: what they take, and which nodes take them.",
         "moorage.cli.commands.models",

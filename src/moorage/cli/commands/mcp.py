@@ -1,0 +1,47 @@
+"""``moorage mcp``: a server of the Model Context Protocol for coding agents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from moorage.cli.app import app
+from moorage.cli.context import Cli, command
+from moorage.common.model.errors import StartupError
+
+if TYPE_CHECKING:
+    from moorage.sdk import Client
+
+
+@command(app)
+def mcp(
+    cli: Cli,
+    gpu_hours: Annotated[
+        float | None, typer.Option("--gpu-hours", min=0, help="Budget of what it creates; default: none.")
+    ] = None,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Offer no tools that write.")] = False,
+) -> None:
+    """Serve the cluster's operations to a coding agent, over MCP on standard input and output.
+
+    Whatever it changes is planned first: a write needs the id of a plan, which the agent can show. With
+    --gpu-hours, sessions must say how long they take, and nothing without an end is started.
+
+    \b
+    Examples:
+      claude mcp add moorage -- moorage mcp --gpu-hours 20
+      codex mcp add moorage -- moorage mcp --read-only
+    """
+    try:
+        from moorage.cli.mcp.plans import PlanBook
+        from moorage.cli.mcp.server import serve_stdio
+    except ImportError as error:
+        raise StartupError(
+            f"`moorage mcp` needs a package that is not installed: {error.name or error}",
+            next_step="pip install 'moorage[mcp]'",
+        ) from error
+
+    async def serve(client: Client) -> None:
+        await serve_stdio(client, PlanBook(gpu_hours), cli.clock, read_only=read_only)
+
+    cli.run(serve)

@@ -1,0 +1,1 @@
+"""MCP server: operations of the REST API as tools for coding agents."""

@@ -1,0 +1,226 @@
+"""Server of the Model Context Protocol, on the official SDK: lists tools, and calls the manager."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+from mcp import types
+from mcp.server.lowlevel import Server
+from mcp.server.stdio import stdio_server
+
+import moorage
+from moorage.cli.mcp.plans import EXPIRES_S, Plan, PlanBook
+from moorage.cli.mcp.tools import PLAN, Operation, operations
+from moorage.common.aio.clock import Clock
+from moorage.common.model.errors import InvalidInput, MoorageError, NotFound
+from moorage.sdk import Client
+from moorage.sdk.errors import ApiError
+from moorage.sdk.transport import problem_of
+
+APPLY = "apply_plan"
+# Longer answers fill the context of an agent.
+MAX_TEXT = 60_000
+INSTRUCTIONS = """Moorage runs sessions (jobs, notebooks) and model endpoints on GPUs.
+
+Tools that read answer at once. To change something, call a tool plan_… with the complete request: it
+changes nothing, and tells what would happen, with a plan_id. Show that to the user, then call apply_plan
+with the plan_id. A plan is used once, within ten minutes. get_why tells why a session waits, get_logs its
+output."""
+
+
+class MoorageTools:
+    """The tools of one manager. ``read_only``: there are none that write."""
+
+    def __init__(
+        self, client: Client, document: Mapping[str, Any], book: PlanBook, clock: Clock, *, read_only: bool
+    ) -> None:
+        self._client, self._book, self._clock = client, book, clock
+        found = operations(document).values()
+        self._operations = {one.name: one for one in found if not (read_only and one.writes)}
+        self._writes = not read_only
+
+    def tools(self) -> list[types.Tool]:
+        listed = [_tool(one) for one in self._operations.values()]
+        return [*listed, _APPLY_TOOL] if self._writes else listed
+
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> types.CallToolResult:
+        """Errors are results, which the agent reads."""
+        try:
+            return _result(await self._call(name, arguments))
+        except MoorageError as error:
+            step = f"\nNext step: {error.next_step}" if error.next_step else ""
+            return _text(f"{error.message}{step}", is_error=True)
+
+    async def _call(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        if name == APPLY and self._writes:
+            return await self._apply(str(arguments.get("plan_id", "")))
+        operation = self._operations.get(name.removeprefix(PLAN))
+        if operation is None or operation.writes != name.startswith(PLAN):
+            raise NotFound(f"there is no tool {name!r}", next_step="list the tools again")
+        allowed = {*operation.parameters, *(("body",) if operation.body is not None else ())}
+        if unknown := sorted(arguments.keys() - allowed):
+            raise InvalidInput(
+                f"{name} has no argument {unknown[0]!r}", next_step=f"allowed: {sorted(allowed)}"
+            )
+        if operation.writes:
+            return await self._plan(operation, dict(arguments))
+        return (await self._request("GET", operation, arguments))[0]
+
+    async def _plan(self, operation: Operation, arguments: dict[str, Any]) -> dict[str, Any]:
+        hours = self._book.check(operation.name, arguments)
+        etag, effect = None, None
+        if operation.has_dry_run:
+            effect, _ = await self._request("POST", operation, arguments, query={"dry_run": "true"})
+        elif operation.about is not None:
+            effect, etag = await self._request("GET", operation, arguments, path=operation.about)
+        else:
+            operation.target(arguments)
+        now = self._clock.monotonic()
+        plan = Plan(self._clock.new_id(), operation.name, arguments, now + EXPIRES_S, etag, hours)
+        self._book.add(plan, now)
+        budget = self._book.budget
+        return {
+            "plan_id": plan.id,
+            "expires_in_s": EXPIRES_S,
+            "request": {"operation": operation.name, **arguments},
+            ("would_happen" if operation.has_dry_run else "now"): effect,
+            **(
+                {}
+                if budget is None
+                else {"gpu_hours": hours, "gpu_hours_left": budget - self._book.used - hours}
+            ),
+        }
+
+    async def _apply(self, plan_id: str) -> Any:
+        plan = self._book.take(plan_id, self._clock.monotonic())
+        operation = self._operations[plan.operation]
+        headers = {"If-Match": plan.etag} if operation.versioned and plan.etag else {}
+        if operation.idempotent:
+            headers["Idempotency-Key"] = plan.id
+        try:
+            answer, _ = await self._request(
+                operation.method.upper(), operation, plan.arguments, headers=headers
+            )
+        except ApiError:
+            self._book.give_back(plan)
+            raise
+        return answer
+
+    async def _request(
+        self,
+        method: str,
+        operation: Operation,
+        arguments: Mapping[str, Any],
+        *,
+        path: str | None = None,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> tuple[Any, str | None]:
+        """The answer, and its ETag. ``path``: of another resource with the same parameters."""
+        try:
+            target, given = operation.target(arguments, path)
+        except KeyError as error:
+            raise InvalidInput(f"{operation.name} needs the argument {error}") from None
+        given = {} if path is not None else given | dict(query or {})
+        sends = method != "GET" and operation.body is not None
+        body = json.dumps(arguments.get("body", {})).encode() if sends else None
+        kind = {"Content-Type": "application/json"} if sends else {}
+        client = self._client
+        try:
+            async with asyncio.timeout(client.timeout):
+                async with client.http.request(
+                    method, client.address(target, given), data=body, headers={**kind, **(headers or {})}
+                ) as answer:
+                    raw = await answer.read()
+        except (aiohttp.ClientError, OSError) as error:
+            raise client.unreachable(error) from error
+        if answer.status >= 300:
+            raise ApiError(answer.status, problem_of(client.url, answer.status, raw))
+        is_json = answer.content_type == "application/json"
+        return (json.loads(raw) if is_json else raw.decode(errors="replace")), answer.headers.get("ETag")
+
+
+def _tool(operation: Operation) -> types.Tool:
+    if not operation.writes:
+        return types.Tool(
+            name=operation.name,
+            description=operation.summary,
+            input_schema=operation.input_schema(),
+            annotations=types.ToolAnnotations(read_only_hint=True),
+        )
+    return types.Tool(
+        name=PLAN + operation.name,
+        description=f"Plan, and change nothing: {operation.summary} The answer has a plan_id for {APPLY}.",
+        input_schema=operation.input_schema(),
+        annotations=types.ToolAnnotations(read_only_hint=True),
+    )
+
+
+_APPLY_TOOL = types.Tool(
+    name=APPLY,
+    description="Do what a plan says, once. The user should have seen the plan.",
+    input_schema={
+        "type": "object",
+        "properties": {"plan_id": {"type": "string", "description": "As a tool plan_… returned it."}},
+        "required": ["plan_id"],
+        "additionalProperties": False,
+    },
+    annotations=types.ToolAnnotations(read_only_hint=False, destructive_hint=True),
+)
+
+
+def _result(answer: Any) -> types.CallToolResult:
+    if isinstance(answer, str):
+        return _text(answer)
+    result = _text(json.dumps(answer, ensure_ascii=False))
+    return result.model_copy(update={"structured_content": answer}) if isinstance(answer, dict) else result
+
+
+def _text(text: str, *, is_error: bool = False) -> types.CallToolResult:
+    if len(text) > MAX_TEXT:
+        text = f"{text[:MAX_TEXT]}\n… {len(text) - MAX_TEXT} more characters: ask for less, see the arguments"
+    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=is_error)
+
+
+def make_server(tools: MoorageTools) -> Server[Any]:
+    async def list_tools(_: Any, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=tools.tools())
+
+    async def call_tool(_: Any, params: types.CallToolRequestParams) -> types.CallToolResult:
+        return await tools.call(params.name, params.arguments or {})
+
+    return Server(
+        "moorage",
+        version=moorage.__version__,
+        instructions=INSTRUCTIONS,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )
+
+
+async def fetch_document(client: Client) -> dict[str, Any]:
+    """The manager's OpenAPI document. Raises ``Unreachable`` and ``ApiError``."""
+    try:
+        async with (
+            asyncio.timeout(client.timeout),
+            client.http.get(client.address("/openapi.json", {})) as answer,
+        ):
+            raw = await answer.read()
+    except (aiohttp.ClientError, OSError) as error:
+        raise client.unreachable(error) from error
+    if answer.status != 200:
+        raise ApiError(answer.status, problem_of(client.url, answer.status, raw))
+    document: dict[str, Any] = json.loads(raw)
+    return document
+
+
+async def serve_stdio(client: Client, book: PlanBook, clock: Clock, *, read_only: bool) -> None:
+    """Serve on standard input and output, until the input ends."""
+    tools = MoorageTools(client, await fetch_document(client), book, clock, read_only=read_only)
+    server = make_server(tools)
+    async with stdio_server() as (reader, writer):
+        await server.run(reader, writer, server.create_initialization_options())

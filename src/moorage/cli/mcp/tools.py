@@ -1,0 +1,165 @@
+"""Tools of the MCP server, from the manager's OpenAPI document. Pure.
+
+What only reads is a tool. What writes is a tool ``plan_…`` that changes nothing: see ``plans``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+# About who may do what, or about the platform itself. Keys and secrets stay with people.
+_WITHHELD = frozenset(
+    {
+        *("audit", "ca", "events", "group-aliases", "join", "join-tokens", "keys", "peers", "secrets"),
+        *("service", "session", "ssh-keys", "users"),
+    }
+)
+# Writes that are about workloads.
+WRITES = frozenset(
+    {
+        *("create_session", "update_session", "stop_session", "extend_session", "execute", "interrupt"),
+        *("create_endpoint", "update_endpoint", "scale_endpoint", "delete_endpoint"),
+        *("undo_rollout", "promote_rollout"),
+        *("submit", "stop_pipeline", "retry_pipeline"),
+        *("start_template", "put_template"),
+    }
+)
+_NAMES = {"submit": "create_pipeline", "usage": "get_usage", "limits": "get_limits"}
+_READABLE = ("application/json", "text/plain")
+# Of streams, which a tool cannot have, and of plans.
+_OMITTED = frozenset({"follow", "dry_run"})
+_SCHEMAS = "#/components/schemas/"
+PLAN = "plan_"
+
+
+@dataclass(frozen=True)
+class Operation:
+    """``path``: as in the document, with ``{parameters}``. ``about``: the path of the resource that a write
+    changes, if it can be read."""
+
+    name: str
+    method: str
+    path: str
+    summary: str
+    parameters: Mapping[str, Mapping[str, Any]]
+    body: Mapping[str, Any] | None
+    definitions: Mapping[str, Any]
+    about: str | None = None
+    has_dry_run: bool = False
+    versioned: bool = False
+    idempotent: bool = False
+
+    @property
+    def writes(self) -> bool:
+        return self.method != "get"
+
+    def input_schema(self) -> dict[str, Any]:
+        """JSON Schema of the tool's arguments: path and query parameters by name, and ``body``."""
+        properties: dict[str, Any] = {name: dict(one["schema"]) for name, one in self.parameters.items()}
+        for name, one in self.parameters.items():
+            if text := one.get("description"):
+                properties[name]["description"] = text
+        required = [name for name, one in self.parameters.items() if one.get("required")]
+        if self.body is not None:
+            properties["body"], required = dict(self.body), [*required, "body"]
+        schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
+        if required:
+            schema["required"] = required
+        if self.definitions:
+            schema["$defs"] = dict(self.definitions)
+        return schema
+
+    def target(self, arguments: Mapping[str, Any], path: str | None = None) -> tuple[str, dict[str, str]]:
+        """The encoded path and the query of a request. Raises ``KeyError`` with the name of a parameter that
+        is missing."""
+        filled, query = path or self.path, {}
+        for name, one in self.parameters.items():
+            if one["in"] == "path":
+                filled = filled.replace(f"{{{name}}}", quote(str(arguments[name]), safe=""))
+            elif arguments.get(name) is not None:
+                query[name] = _text(arguments[name])
+        return filled, query
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def operations(document: Mapping[str, Any]) -> dict[str, Operation]:
+    """The operations that are tools, by name."""
+    return {one.name: one for one in _operations(document)}
+
+
+def _operations(document: Mapping[str, Any]) -> Iterator[Operation]:
+    paths, schemas = document["paths"], document["components"]["schemas"]
+    for path, methods in paths.items():
+        for method, described in methods.items():
+            if not _is_tool(method, described):
+                continue
+            given = {one["name"]: one for one in described.get("parameters", ())}
+            name = described["operationId"]
+            content = described.get("requestBody", {}).get("content", {})
+            body = content.get("application/json", {}).get("schema")
+            definitions: dict[str, Any] = {}
+            yield Operation(
+                name=_NAMES.get(name, name),
+                method=method,
+                path=path,
+                summary=described["summary"].rstrip(".") + ".",
+                parameters={
+                    name: one
+                    for name, one in given.items()
+                    if one["in"] in ("path", "query") and name not in _OMITTED
+                },
+                body=_local(body, schemas, definitions) if body is not None else None,
+                definitions=definitions,
+                about=_readable_above(path, paths) if method != "get" else None,
+                has_dry_run="dry_run" in given,
+                versioned="If-Match" in given,
+                idempotent="Idempotency-Key" in given,
+            )
+
+
+def _is_tool(method: str, described: Mapping[str, Any]) -> bool:
+    if described["operationId"] in WRITES:
+        return True
+    if described["operationId"] == "list_access_tokens":
+        return False
+    content = [kind for one in described["responses"].values() for kind in one.get("content", ())]
+    return method == "get" and described["tags"][0] not in _WITHHELD and any(k in _READABLE for k in content)
+
+
+def _readable_above(path: str, paths: Mapping[str, Any]) -> str | None:
+    """The longest beginning of ``path`` that names a resource which can be read."""
+    parts = path.split("/")
+    for length in range(len(parts), 2, -1):
+        above = "/".join(parts[:length])
+        if "get" in paths.get(above, {}) and parts[length - 1].startswith("{"):
+            return above
+    return None
+
+
+def _local(schema: Any, schemas: Mapping[str, Any], definitions: dict[str, Any]) -> Any:
+    """``schema`` with its references into ``definitions``, which gets what they refer to."""
+    if isinstance(schema, list):
+        return [_local(part, schemas, definitions) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found: dict[str, Any] = {}
+    for key, part in schema.items():
+        if key == "$ref" and isinstance(part, str) and part.startswith(_SCHEMAS):
+            name = part.removeprefix(_SCHEMAS)
+            if name not in definitions:
+                definitions[name] = {}  # it may refer to itself
+                definitions[name] = _local(schemas[name], schemas, definitions)
+            found[key] = f"#/$defs/{name}"
+        elif key == "mapping" and isinstance(part, dict):
+            found[key] = {k: str(v).replace(_SCHEMAS, "#/$defs/") for k, v in part.items()}
+            for target in part.values():
+                _local({"$ref": target}, schemas, definitions)
+        else:
+            found[key] = _local(part, schemas, definitions)
+    return found

@@ -1,0 +1,156 @@
+"""MCP server: tools from the OpenAPI document, plans and their budget."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from tests.examples import examples
+
+from moorage.cli.mcp.plans import EXPIRES_S, MAX_PLANS, Plan, PlanBook, gpu_hours
+from moorage.cli.mcp.tools import WRITES, operations
+from moorage.common.model.errors import BudgetExhausted, InvalidInput, NotFound
+from moorage.manager.api.openapi import describe
+from moorage.manager.api.routes import ROUTES
+
+DOCUMENT = describe(ROUTES, "1")
+OPERATIONS = operations(DOCUMENT)
+
+
+def batch(**fields: Any) -> dict[str, Any]:
+    return {"body": {"command": ["true"], "resources": {"cuda.device": 2}, **fields}}
+
+
+def test_every_write_is_in_the_document() -> None:
+    described = {one["operationId"] for methods in DOCUMENT["paths"].values() for one in methods.values()}
+    assert described >= WRITES
+    assert sum(one.writes for one in OPERATIONS.values()) == len(WRITES)
+
+
+def test_nothing_about_keys_secrets_and_people_is_a_tool() -> None:
+    for one in OPERATIONS.values():
+        assert not any(
+            part in one.path for part in ("/keys", "secret", "users", "join", "/ca", "audit", "token")
+        ), one.path
+        assert one.writes == (one.method != "get")
+
+
+@pytest.mark.parametrize("name", sorted(OPERATIONS))
+def test_arguments_have_a_complete_schema(name: str) -> None:
+    schema = OPERATIONS[name].input_schema()
+    Draft202012Validator.check_schema(schema)
+    # Unresolved references raise here.
+    list(Draft202012Validator(schema).iter_errors({"body": {"steps": [{}], "resources": {}}, "ref": "a"}))
+    assert not {"follow", "dry_run", "If-Match"} & schema["properties"].keys()
+
+
+def test_examples_of_bodies_fit() -> None:
+    one = OPERATIONS["create_session"]
+    validator = Draft202012Validator(one.input_schema())
+    assert validator.is_valid({"body": {"command": ["true"]}})
+    assert not validator.is_valid({"body": {"command": "true"}})
+    assert not validator.is_valid({})
+
+
+def test_parameters_go_into_path_and_query() -> None:
+    logs = OPERATIONS["get_logs"]
+    assert logs.target({"ref": "a/b?c", "tail": 5}) == ("/v1/sessions/a%2Fb%3Fc/logs", {"tail": "5"})
+    with pytest.raises(KeyError, match="ref"):
+        logs.target({})
+
+
+def test_a_write_shows_what_it_changes() -> None:
+    about = {name: one.about for name, one in OPERATIONS.items() if one.writes}
+    assert about["stop_session"] == "/v1/sessions/{ref}"
+    assert about["update_endpoint"] == about["scale_endpoint"] == "/v1/endpoints/{name}"
+    assert about["create_session"] is None
+    assert OPERATIONS["create_session"].has_dry_run
+    assert OPERATIONS["update_endpoint"].versioned
+
+
+# -- plans -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "hours"),
+    [
+        ({"timeout_s": 3600}, 2),
+        ({"timeout_s": 3600, "max_lifetime_s": 1800}, 1),
+        ({"timeout_s": 3600, "retries": 2}, 6),
+        ({"timeout_s": 3600, "cluster": {"size": 3}}, 6),
+        ({"timeout_s": 3600, "cluster": {"size": 3, "sub": {"resources": {"cuda.shares": 0.5}}}}, 3),
+        ({"resources": {"cpu": 1}}, 0),
+        ({"type": "interactive", "max_lifetime_s": 7200}, 4),
+    ],
+)
+def test_gpu_hours(fields: dict[str, Any], hours: float) -> None:
+    assert gpu_hours(batch(**fields)["body"]) == pytest.approx(hours)
+
+
+def test_what_has_no_end_has_no_place_in_a_budget() -> None:
+    book = PlanBook(budget=10)
+    with pytest.raises(InvalidInput, match="timeout_s"):
+        book.check("create_session", batch())
+    with pytest.raises(BudgetExhausted, match="no end"):
+        book.check("create_endpoint", {"body": {}})
+    assert book.check("stop_session", {"ref": "a"}) == 0
+    assert PlanBook().check("create_session", batch()) == 0
+
+
+def test_every_write_that_starts_work_is_counted_or_refused() -> None:
+    harmless = {"stop_session", "stop_pipeline", "delete_endpoint", "execute", "interrupt", "put_template"}
+    for one in OPERATIONS.values():
+        if one.writes and one.name not in harmless:
+            with pytest.raises((BudgetExhausted, InvalidInput)):
+                PlanBook(budget=0).check(one.name, batch(timeout_s=1))
+
+
+def plan(book: PlanBook, plan_id: str, hours: float, now: float) -> Plan:
+    arguments = batch(timeout_s=1800 * hours)
+    made = Plan(
+        plan_id, "create_session", arguments, now + EXPIRES_S, None, book.check("create_session", arguments)
+    )
+    book.add(made, now)
+    return made
+
+
+def test_a_plan_is_used_once_and_expires() -> None:
+    book = PlanBook()
+    plan(book, "a", 1, now=0)
+    plan(book, "b", 1, now=0)
+    book.take("a", now=1)
+    for plan_id, now in (("a", 1.0), ("b", EXPIRES_S), ("c", 1.0)):
+        with pytest.raises(NotFound, match="plan again"):
+            book.take(plan_id, now)
+
+
+def test_plans_are_bounded() -> None:
+    book = PlanBook()
+    for number in range(MAX_PLANS + 1):
+        plan(book, str(number), 1, now=0)
+    with pytest.raises(NotFound):
+        book.take("0", now=1)
+    book.take("1", now=1)
+
+
+@examples(100)
+@given(st.lists(st.tuples(st.sampled_from(["plan", "apply", "refuse"]), st.integers(1, 4)), max_size=30))
+def test_the_budget_is_never_exceeded(steps: list[tuple[str, int]]) -> None:
+    book, made, applied = PlanBook(budget=10), [], 0.0
+    for number, (step, hours) in enumerate(steps):
+        try:
+            if step == "plan":
+                made.append(plan(book, str(number), hours, now=0))
+            elif made:
+                taken = book.take(made.pop(0).id, now=1)
+                if step == "refuse":
+                    book.give_back(taken)
+                else:
+                    applied += taken.gpu_hours
+        except BudgetExhausted:
+            pass
+        assert book.used == pytest.approx(applied)
+        assert book.used <= 10
