@@ -216,6 +216,11 @@ async def test_files_are_copied_in_and_out(one_node: Platform, tmp_path: Path) -
     assert (tmp_path / "back" / "sub dir" / "-x").read_bytes() == data
     await _cp(platform, "files:tree/link", str(tmp_path))
     assert (tmp_path / "link").read_bytes() == data
+    given = await asyncio.to_thread(platform.run, "cp", "-", "files:tree/given", stdin="piped\n")
+    assert (given.returncode, (workdir / "tree" / "given").read_text()) == (0, "piped\n"), given.stderr
+    assert (await asyncio.to_thread(platform.run, "cp", "files:tree/given", "-")).stdout == "piped\n"
+    await _cp(platform, "files:tree", "-", code=2, error="files:tree is not a file")
+    (workdir / "tree" / "given").unlink()
     (workdir / "tree" / "new").touch()
     (workdir / "tree" / "out").symlink_to("/etc/passwd")
     await _cp(platform, "files:tree/.", str(tmp_path / "back"), error="skipped: out points to /etc/passwd")

@@ -1,4 +1,4 @@
-"""Addresses and API key: from options, then environment, then saved files, then defaults."""
+"""Addresses and API key: from options, environment, the context, saved files, or defaults."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from moorage.cli.contexts import Context, Contexts, contexts_file, parse_contexts
 from moorage.common.model.errors import ConfigError
 
 DEFAULT_URL = "http://127.0.0.1:8700"
@@ -31,6 +32,26 @@ def state_directory(env: Mapping[str, str]) -> Path:
     return Path(env.get("MOORAGE_HOME") or "~/.local/share/moorage").expanduser()
 
 
+def read_contexts(home: Path) -> Contexts:
+    """Raises ``ConfigError``."""
+    path = contexts_file(home)
+    text = _read(path)
+    return Contexts() if text is None else parse_contexts(path, text)
+
+
+def current_context(env: Mapping[str, str]) -> str:
+    """The name of the context in use. Raises ``ConfigError``."""
+    return env.get("MOORAGE_CONTEXT") or read_contexts(state_directory(env)).current
+
+
+def _context(env: Mapping[str, str], url: str | None) -> Context | None:
+    """The context in use. None: the local one, or one for another address than the one that was given, which
+    must not get its key."""
+    context = read_contexts(state_directory(env)).find(current_context(env))
+    given = url or env.get("MOORAGE_URL")
+    return None if context is None or (given and given.rstrip("/") != context.url.rstrip("/")) else context
+
+
 def find_connection(
     env: Mapping[str, str],
     *,
@@ -46,14 +67,17 @@ def find_connection(
     state directory.
     """
     home = state_directory(env)
-    saved = _read_connection(home / "connection.json")
+    context = _context(env, url)
+    saved = _read_connection(home / "connection.json") if context is None else _saved(context)
     found, shown = env.get("MOORAGE_API_KEY") or "", "$MOORAGE_API_KEY"
     if key_file or not found:
         named = key_file or env.get("MOORAGE_API_KEY_FILE")
+        source = "--key-file" if key_file else "MOORAGE_API_KEY_FILE"
+        if not named and context is not None:
+            named, source = context.key_file, f"context {current_context(env)}"
         path = Path(named).expanduser() if named else home / "admin-key"
         text = _read(path)
         if text is None and named:
-            source = "--key-file" if key_file else "MOORAGE_API_KEY_FILE"
             raise ConfigError(f"{source}: the file with the API key, {path}, does not exist")
         if text is not None:
             found, shown = text, f"$(cat {shlex.quote(str(path))})"
@@ -69,6 +93,10 @@ def find_connection(
         key_in_shell=shown,
         ca_file=ca_file or env.get("MOORAGE_CA_FILE") or saved.get("ca_file") or None,
     )
+
+
+def _saved(context: Context) -> dict[str, Any]:
+    return {"url": context.url, "openai_url": context.openai_url, "ca_file": context.ca_file}
 
 
 def _check_url(source: str, url: str | None) -> None:

@@ -98,6 +98,11 @@ class Cli:
         options = {name: self._given.get(name) for name in ("url", "key_file", "openai_url", "ca_file")}
         return find_connection(os.environ, **options)
 
+    def shared(self, name: str) -> str | None:
+        """A shared option as it was given."""
+        value = self._given.get(name)
+        return None if value is None else str(value)
+
     def connection_flags(self) -> list[str]:
         """The shared options of the connection that were given, for another process of the command line."""
         names = ("url", "key_file", "openai_url", "ca_file")

@@ -33,12 +33,14 @@ SINGULAR = {
     "rollout": {"status", "history", "undo", "promote", "canary"},
 }
 NOUNS = {
-    "agents", "budgets", "endpoints", "groups", "join-tokens", "keys", "limits", "managers", "models",
+    "agents", "budgets", "contexts", "endpoints",
+    "groups", "join-tokens", "keys", "limits", "managers", "models",
     "peers", "pipelines",
     "prices", "projects", "quotas",
     "secrets", "sessions", "templates", "users", "workspaces",
 }  # fmt: skip
 NOUN_VERBS = {
+    "add", "remove", "use",
     "add-ssh", "list-ssh", "remove-ssh",
     "cordon", "create", "delete", "describe", "drain", "forget", "history", "list", "members",
     "passwd", "rename", "retry", "revoke", "rotate", "rotate-ca", "set", "show", "stop", "submit", "uncordon",

@@ -25,6 +25,10 @@ COMMANDS = {
     "chat": ("Ask a served model.", "moorage.cli.commands.chat"),
     "claude": ("Start Claude Code with a served model.", "moorage.cli.commands.coding_agents"),
     "codex": ("Start Codex with a served model.", "moorage.cli.commands.coding_agents"),
+    "contexts": (
+        "Installations with their addresses and keys, and the one in use.",
+        "moorage.cli.commands.contexts",
+    ),
     "cp": (
         "Copy a file or directory into or out of a running session: completely, or not at all.",
         "moorage.cli.commands.cp",

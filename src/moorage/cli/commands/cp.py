@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +18,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from moorage.cli import terminal
 from moorage.cli.app import app
 from moorage.cli.context import Cli, command
+from moorage.cli.copy_streams import STREAM, input_file, output_file
 from moorage.cli.errors import INTERRUPTED
 from moorage.cli.output import printable
 from moorage.common import archive
@@ -82,8 +83,8 @@ class CopyFailed(MoorageError):
 @command(app)
 def cp(
     cli: Cli,
-    source: Annotated[str, typer.Argument(help="The source: a local path, or SESSION:PATH.")],
-    target: Annotated[str, typer.Argument(help="The target: SESSION:PATH or a local path.")],
+    source: Annotated[str, typer.Argument(help="The source: a local path, SESSION:PATH, or - for stdin.")],
+    target: Annotated[str, typer.Argument(help="The target: SESSION:PATH, a local path, or - for stdout.")],
     max_size: Annotated[
         str | None,
         typer.Option(help="Limit of a copy out of a session, such as 20GiB. Default: 95 % of the free disk."),
@@ -100,6 +101,7 @@ def cp(
       moorage cp train.py dev:
       moorage cp ./data dev:/workspace
       moorage cp dev:results/model.bin .
+      moorage cp dev:results.json - | jq .loss
     """
     remote_source, remote_target = remote_path(source), remote_path(target)
     if (remote_source is None) == (remote_target is None):
@@ -111,24 +113,25 @@ def cp(
         raise InvalidInput("--max-size limits copies out of a session", next_step="leave it out")
     try:
         if remote_target is not None:
-            local = _existing(Path(source))
-            copied = _run(
-                cli, lambda client, report: _send(cli, client, local, remote_target, report), source
-            )
+            with input_file() if source == STREAM else nullcontext(_existing(Path(source))) as local:
+                copied = _run(
+                    cli, lambda client, report: _send(cli, client, local, remote_target, report), source
+                )
         else:
             assert remote_source is not None
             path, top = _remote_name(remote_source[1])
-            remote, local = (remote_source[0], path), _local_target(Path(target), top)
-            limits = Limits(parse_size(max_size) if max_size else _free_bytes(local))
-            copied = _run(
-                cli, lambda client, report: _fetch(client, remote, local, top, report, limits), source
-            )
+            remote = remote_source[0], path
+            with output_file(source) if target == STREAM else _file_target(target, top) as local:
+                limits = Limits(parse_size(max_size) if max_size else _free_bytes(local))
+                copied = _run(
+                    cli, lambda client, report: _fetch(client, remote, local, top, report, limits), source
+                )
     except (KeyboardInterrupt, asyncio.CancelledError):
         cli.note("moorage: nothing was copied")
         raise typer.Exit(INTERRUPTED) from None
     for line in copied.skipped:
         cli.note(printable(f"moorage: skipped: {line}", one_line=True))
-    if cli.json:
+    if cli.json and target != STREAM:
         cli.print_json({"files": copied.files, "bytes": copied.size, "skipped": copied.skipped})
 
 
@@ -232,6 +235,10 @@ def _local_target(target: Path, top: str) -> Path:
     if not parent.is_dir():
         raise NotFound(f"there is no local directory {parent}")
     return parent.resolve() / target.name
+
+
+def _file_target(target: str, top: str) -> AbstractContextManager[Path]:
+    return nullcontext(_local_target(Path(target), top))
 
 
 def _free_bytes(target: Path) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moorage.cli.app import app
+from moorage.cli.cluster_logs import copy_cluster_log
 from moorage.cli.completion import workload_names
 from moorage.cli.context import Cli, command
 from moorage.cli.errors import INTERRUPTED
@@ -33,12 +34,16 @@ def logs(
     attempt: Annotated[
         int | None, typer.Option(min=1, help="Log of this attempt. Default: the newest.")
     ] = None,
-    kernel: Annotated[str | None, typer.Option(help="In a cluster: log of this kernel, like sub1.")] = None,
+    kernel: Annotated[
+        str | None, typer.Option(help="In a cluster: only the log of this kernel, like sub1.")
+    ] = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="Print control characters on a terminal, too: colours, progress.")
     ] = False,
 ) -> None:
     """Print the log of a session, or of the newest replica of an endpoint.
+
+    Lines of a cluster begin with the names of their kernels.
 
     On a terminal, control characters are shown escaped and colours are left out: whatever writes into the log
     could otherwise write to the terminal. Files and pipes get the log as it is.
@@ -60,6 +65,11 @@ def logs(
             replica = _newest(found)
             cli.note(f"log of {replica[1]}, the newest replica of {found.name}")
             ref = replica[0]
+        elif kernel is None and found.spec.size > 1:
+            await copy_cluster_log(
+                cli, client, found, log, attempt or found.attempt, follow=follow, tail=tail
+            )
+            return
         async for piece in client.logs(ref, tail=tail, follow=follow, attempt=attempt, kernel=kernel):
             log.write(piece)
         log.write(b"", final=True)

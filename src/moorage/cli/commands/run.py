@@ -13,6 +13,7 @@ from rich.text import Text
 
 from moorage.cli import parse, times
 from moorage.cli.app import app
+from moorage.cli.cluster_logs import copy_cluster_log
 from moorage.cli.context import Cli, Output, command, duration_option
 from moorage.cli.errors import FAILURE, NO_PROGRAM, TIMEOUT
 from moorage.cli.interrupts import terminated_like_ctrl_c
@@ -236,6 +237,8 @@ async def _follow(cli: Cli, client: Client, created: SessionView) -> SessionView
 
 async def _copy_log(cli: Cli, client: Client, view: SessionView, sink: LogWriter, attempt: int) -> bool:
     """Copy the log of one attempt to ``sink``. Returns whether anything was copied."""
+    if view.spec.size > 1:
+        return await copy_cluster_log(cli, client, view, sink, attempt, follow=True)
     shown = False
     try:
         async for piece in client.logs(view.id, follow=True, attempt=attempt):
