@@ -16,6 +16,7 @@ from moorage.cli.connection import Connection, find_connection
 from moorage.cli.output import printable, to_json
 from moorage.common.aio.clock import Clock, SystemClock
 from moorage.common.model.durations import format_duration, parse_duration
+from moorage.sdk.errors import ApiError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -195,13 +196,32 @@ def with_shared_options(function: Callable[Concatenate[Cli, P], None]) -> Callab
         given = dict(ctx.obj or {})
         given |= {n: value for n in SHARED if (value := values.pop(n)) is not None}
         ctx.obj = given
-        function(Cli(given, subcommand=ctx.invoked_subcommand), **values)  # type: ignore[call-arg]  # typer passes all by keyword
+        try:
+            function(Cli(given, subcommand=ctx.invoked_subcommand), **values)  # type: ignore[call-arg]  # typer passes all by keyword
+        except (ApiError, ValueError) as error:
+            raise _in_terms_of(ctx, error) from error
 
     own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
     call.__signature__ = inspect.Signature([context, *own, *shared])  # type: ignore[attr-defined]
     call.__annotations__ = {p.name: p.annotation for p in (context, *own, *shared)}
     call.__name__, call.__doc__ = function.__name__, function.__doc__
     return call
+
+
+def _in_terms_of(ctx: typer.Context, error: Exception) -> Exception:
+    """``error``, with options of the command in place of fields."""
+    from moorage.cli import option_errors
+
+    options = option_errors.options_of(ctx.command.params)
+    if isinstance(error, ApiError):
+        if error.status == 422:
+            option_errors.name_the_option(error, options)
+        return error
+    from pydantic import ValidationError  # a plain start does not need it
+
+    if not isinstance(error, ValidationError):
+        return error
+    return option_errors.validation_error(error.errors(), options)
 
 
 def _console(stream: Any, plain: bool | None) -> Console:

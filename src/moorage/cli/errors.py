@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 from typer.core import TyperGroup
@@ -21,9 +21,6 @@ from moorage.common.model.errors import (
     Unauthenticated,
 )
 from moorage.sdk.errors import ApiError
-
-if TYPE_CHECKING:
-    from pydantic import ValidationError
 
 FAILURE, USAGE, NOT_FOUND, AUTH, TIMEOUT, NO_PROGRAM, INTERRUPTED = 1, 2, 3, 4, 124, 127, 130
 
@@ -56,14 +53,8 @@ def exit_code(error: Exception) -> int:
     return TIMEOUT if isinstance(error, WaitTimeout) else FAILURE
 
 
-def one_line(error: MoorageError | ValidationError) -> str:
+def one_line(error: MoorageError) -> str:
     """The error and its next step as one line without control characters."""
-    if not isinstance(error, MoorageError):
-        problems = [
-            ": ".join(part for part in (".".join(map(str, e["loc"])), e["msg"]) if part)
-            for e in error.errors()
-        ]
-        return printable("; ".join(problems), one_line=True)
     step = f"; {error.next_step}" if error.next_step else ""
     if isinstance(error, ApiError) and error.status == 401 and not step:
         step = "; give the API key with --key-file or MOORAGE_API_KEY"
@@ -97,13 +88,6 @@ class ErrorReportingGroup(TyperGroup):
             _report(f"{error.format_message().rstrip('.')}; try `{path} --help`")
         except MoorageError as error:
             code = exit_code(error)
-            _report(one_line(error))
-        except ValueError as error:
-            from pydantic import ValidationError  # a plain start does not need it
-
-            if not isinstance(error, ValidationError):
-                raise
-            code = USAGE
             _report(one_line(error))
         except typer.Abort:
             code = INTERRUPTED

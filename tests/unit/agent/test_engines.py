@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
+import xllamacpp
 
 from moorage.agent.engines import ENGINES, NodeInfo, environment, needs_port
 from moorage.agent.engines import llamacpp_server as server
@@ -255,6 +256,57 @@ def test_llamacpp_server_rejects_invalid_arguments(
         server.parse(("--model", "m", "--alias", "a", "--port", "1", *wrong), 4)
     assert exit_info.value.code == 2
     assert wrong[0] in capsys.readouterr().err
+
+
+NEEDED = ("--model", "m", "--alias", "a", "--port", "1")
+
+
+@pytest.mark.parametrize("option", server.OPTIONS, ids=lambda option: str(option.names))
+def test_llamacpp_server_passes_every_option_on(option: server.Option) -> None:
+    samples = {
+        int: "7",
+        float: "0.25",
+        str: "text",
+        server.floats: "1,2",
+        server.template_values: '{"a": 1}',
+    }
+    word = {"-fa": "on", "--rope-scaling": "yarn", "-ctk": "q8_0", "-ctv": "q4_0", "--numa": "isolate",
+            "-sm": "row", "--pooling": "mean", "--reasoning-format": "none"}  # fmt: skip
+    for name in option.names.split():
+        if option.type is server.whole_file:
+            given = [name, __file__]
+        elif option.value is not None:
+            given = [name]
+        else:
+            given = [name, samples[option.type] if option.type else word[option.names.split()[0]]]
+        params = server.parameters(xllamacpp, server.parse((*given, *NEEDED), 4), "", 4)
+        found = params
+        for part in option.parameter.split("."):
+            found = getattr(found, part)
+        default = xllamacpp.CommonParams()
+        for part in option.parameter.split("."):
+            default = getattr(default, part)
+        if option.value is None:
+            assert found != default, name
+        elif isinstance(option.value, bool):
+            assert found is option.value, name
+        else:
+            assert found.name == option.value, name
+
+
+def test_llamacpp_server_names_an_unknown_word() -> None:
+    options = server.parse(("-ctk", "q9", *NEEDED), 4)
+    with pytest.raises(ValueError, match=r"--cache-type-k: 'q9' is none of .*q8_0"):
+        server.parameters(xllamacpp, options, "", 4)
+
+
+def test_llamacpp_server_keeps_its_address() -> None:
+    options = server.parse(("--embeddings", "-c", "512", "-np", "2", "-ngl", "0", "--lora", "x", *NEEDED), 4)
+    params = server.parameters(xllamacpp, options, "key", 4)
+    assert (params.port, params.n_ctx, params.n_parallel, params.n_gpu_layers) == (1, 512, 2, 0)
+    assert (params.embedding, [one.path for one in params.lora_adapters]) == (True, ["x"])
+    with pytest.raises(SystemExit):
+        server.parse(("--api-prefix", "/x", *NEEDED), 4)
 
 
 def test_llamacpp_server_defaults() -> None:

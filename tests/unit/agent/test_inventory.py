@@ -162,6 +162,18 @@ def test_fake_inventory() -> None:
     assert {offer.slot for offer in load_inventory("fake:0xT4", NO_DEVICES).offers()} == {"cpu", "mem"}
 
 
+def test_cpu_is_overcommitted_on_a_node_without_a_gpu() -> None:
+    def cpu(setting: str, devices: Any) -> int:
+        return sum(o.capacity for o in load_inventory(setting, devices).offers() if o.slot == "cpu")
+
+    once = cpu("auto", NO_DEVICES)
+    assert cpu("auto+cpu-overcommit:4", NO_DEVICES) == 4 * once
+    assert cpu("auto+cpu-slots:2+cpu-overcommit:4", NO_DEVICES) == 4 * once, "slots are no GPUs"
+    assert cpu("auto+cpu-overcommit:4", NvidiaInventory(Driver())) == once
+    memory = [o for o in load_inventory("auto+cpu-overcommit:4", NO_DEVICES).offers() if o.slot == "mem"]
+    assert memory == [o for o in load_inventory("auto", NO_DEVICES).offers() if o.slot == "mem"]
+
+
 def test_node_without_gpu_offers_slots_of_its_cpus() -> None:
     driver = Driver()
     with_gpus = load_inventory("auto+cpu-slots:3", NvidiaInventory(driver))

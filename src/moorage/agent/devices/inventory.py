@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Protocol
 
 from moorage.agent.devices.fake_inventory import FakeInventory
@@ -13,7 +14,7 @@ from moorage.common.model.errors import ConfigError, InvalidInput
 from moorage.common.model.ids import DeviceId
 from moorage.common.model.slots import CPU_SLOT, WHOLE_DEVICE, parse_size
 
-_CPU_SLOTS = re.compile(r"auto\+cpu-slots:([1-9][0-9]{0,3})")
+_AUTO = re.compile(r"auto(?:\+cpu-slots:([1-9][0-9]{0,3}))?(?:\+cpu-overcommit:([1-9][0-9]?))?")
 _FAKE = re.compile(r"fake:([0-9]{1,4})x([A-Za-z0-9][A-Za-z0-9_-]{0,31})(/nvlink)?")
 
 
@@ -49,8 +50,28 @@ class CpuSlots:
 
     def offers(self) -> tuple[SlotOffer, ...]:
         found = self._devices.offers()
-        has_gpu = any(offer.slot.startswith(("cuda.", "cuda-")) for offer in found)
-        return found if has_gpu else (*found, *self._slots)
+        return found if any(map(_is_gpu, found)) else (*found, *self._slots)
+
+
+class OvercommittedCpu:
+    """An inventory whose ``cpu`` is offered ``factor`` times on a node without a GPU: kernels that wait for
+    requests most of the time share it. Each keeps the limit of its own request."""
+
+    def __init__(self, node: Inventory, factor: int) -> None:
+        self._node, self._factor = node, factor
+
+    def offers(self) -> tuple[SlotOffer, ...]:
+        found = self._node.offers()
+        if any(_is_gpu(offer) for offer in found):
+            return found
+        return tuple(
+            replace(offer, capacity=offer.capacity * self._factor) if offer.slot == "cpu" else offer
+            for offer in found
+        )
+
+
+def _is_gpu(offer: SlotOffer) -> bool:
+    return offer.slot.startswith(("cuda.", "cuda-")) and not offer.device_id.startswith(CPU_SLOT)
 
 
 def load_inventory(
@@ -62,17 +83,18 @@ def load_inventory(
     if match := _FAKE.fullmatch(setting):
         fake = FakeInventory(int(match[1]), match[2], owner, nvlink=bool(match[3]))
         return fake if gpus is None else SelectedDevices(fake, gpus)
-    cpu_slots = _CPU_SLOTS.fullmatch(setting)
-    if setting != "auto" and not cpu_slots:
+    auto = _AUTO.fullmatch(setting)
+    if auto is None:
         raise ConfigError(
             f"agent.inventory = {setting!r} is not an inventory",
-            next_step="use auto, auto+cpu-slots:4, or fake:NxMODEL like fake:8xH100 or fake:8xH100/nvlink",
+            next_step="use auto, auto+cpu-slots:4, auto+cpu-overcommit:4, or fake:NxMODEL like fake:8xH100 "
+            "or fake:8xH100/nvlink",
         )
     try:
         reserved = parse_size(reserved_mem)
     except InvalidInput as error:
         raise ConfigError(f"agent.reserved_mem: {error.message}", next_step=error.next_step) from None
     selected = devices if gpus is None else SelectedDevices(devices, gpus)
-    return CombinedInventory(
-        HostInventory(reserved), CpuSlots(selected, int(cpu_slots[1])) if cpu_slots else selected
-    )
+    slots, factor = auto.groups()
+    node = CombinedInventory(HostInventory(reserved), CpuSlots(selected, int(slots)) if slots else selected)
+    return OvercommittedCpu(node, int(factor)) if factor else node

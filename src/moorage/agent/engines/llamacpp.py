@@ -9,6 +9,7 @@ from moorage.common.model.kernel import KernelSpec
 # Run as a file, not as a module: importing the agent's packages takes 0.8 s. -P keeps this directory, and its
 # file names, out of the engine's import path.
 SERVER = ("-P", __file__.rpartition("/")[0] + "/llamacpp_server.py")
+_EMBEDDING = ("--embedding", "--embeddings", "--rerank", "--reranking")
 
 
 class LlamaCppEngine:
@@ -16,12 +17,12 @@ class LlamaCppEngine:
 
     def invocation(self, spec: KernelSpec, *, host: str, port: int | str, node: NodeInfo) -> Invocation:
         """The user's ``args`` come first, so that they cannot move the server to another address."""
-        threads = () if _has_option(spec, "--threads") else ("--threads", str(_threads(spec, node)))
+        threads = () if _has_option(spec, "--threads", "-t") else ("--threads", str(_threads(spec, node)))
         argv = (
             *(node.python, *SERVER, *spec.args, *threads),
             *("--model", spec.model, "--alias", spec.served_name, "--host", host, "--port", str(port)),
         )
-        probe = embedding_probe(spec) if _has_option(spec, "--embedding") else generation_probe(spec)
+        probe = embedding_probe(spec) if _has_option(spec, *_EMBEDDING) else generation_probe(spec)
         # In the environment: ps shows arguments to every user.
         return Invocation(argv, env={"MOORAGE_SECRET": spec.secret}, probes=(probe,))
 
@@ -32,8 +33,8 @@ class LlamaCppEngine:
         return read_progress(log_tail, LLAMACPP)
 
 
-def _has_option(spec: KernelSpec, option: str) -> bool:
-    return any(word == option or word.startswith(f"{option}=") for word in spec.args)
+def _has_option(spec: KernelSpec, *options: str) -> bool:
+    return any(word.partition("=")[0] in options for word in spec.args)
 
 
 def _threads(spec: KernelSpec, node: NodeInfo) -> int:

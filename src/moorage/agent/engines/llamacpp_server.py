@@ -8,11 +8,13 @@ it starts as fast as llama.cpp does. The API key comes from the environment (``M
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,136 @@ PROMPT_CACHE_MIB = 256  # llama.cpp's default of 8 GiB exceeds the memory of mos
 IDLE_TIMEOUT_S = 600
 
 
+@dataclass(frozen=True)
+class Option:
+    """An option of llama-server: its names, the parameter that it sets, and how. ``value``: the parameter of
+    a flag. ``enum``: prefix of the members of an enumeration, of which the text names one."""
+
+    names: str
+    parameter: str
+    type: Callable[[str], Any] | None = None
+    value: Any = None
+    enum: str = ""
+
+
+def _flag(names: str, parameter: str, value: bool = True) -> Option:
+    return Option(names, parameter, value=value)
+
+
+def floats(text: str) -> list[float]:
+    return [float(part) for part in text.split(",")]
+
+
+def whole_file(text: str) -> str:
+    try:
+        return Path(text).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise argparse.ArgumentTypeError(f"cannot read {text}: {error}") from None
+
+
+def template_values(text: str) -> dict[str, str]:
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a JSON object")
+    return {name: json.dumps(value) for name, value in found.items()}
+
+
+# Of llama-server (its README), what a server of one model has. Its address, name and key are Moorage's.
+OPTIONS = (
+    Option("-n --predict --n-predict", "n_predict", int),
+    Option("-b --batch-size", "n_batch", int),
+    Option("-ub --ubatch-size", "n_ubatch", int),
+    Option("--keep", "n_keep", int),
+    Option("-tb --threads-batch", "cpuparams_batch.n_threads", int),
+    Option("--threads-http", "n_threads_http", int),
+    _flag("--swa-full", "swa_full"),
+    Option("-fa --flash-attn", "flash_attn_type", enum="LLAMA_FLASH_ATTN_TYPE_"),
+    _flag("--perf", "no_perf", False),
+    _flag("--no-perf", "no_perf"),
+    Option("--rope-scaling", "rope_scaling_type", enum="LLAMA_ROPE_SCALING_TYPE_"),
+    Option("--rope-freq-base", "rope_freq_base", float),
+    Option("--rope-freq-scale", "rope_freq_scale", float),
+    Option("--yarn-orig-ctx", "yarn_orig_ctx", int),
+    Option("--yarn-ext-factor", "yarn_ext_factor", float),
+    Option("--yarn-attn-factor", "yarn_attn_factor", float),
+    Option("--yarn-beta-slow", "yarn_beta_slow", float),
+    Option("--yarn-beta-fast", "yarn_beta_fast", float),
+    _flag("-kvo --kv-offload", "no_kv_offload", False),
+    _flag("-nkvo --no-kv-offload", "no_kv_offload"),
+    _flag("--op-offload", "no_op_offload", False),
+    _flag("--no-op-offload", "no_op_offload"),
+    Option("-ctk --cache-type-k", "cache_type_k", enum="GGML_TYPE_"),
+    Option("-ctv --cache-type-v", "cache_type_v", enum="GGML_TYPE_"),
+    Option("--mlock", "load_mode", value="LLAMA_LOAD_MODE_MMAP_MLOCK"),
+    Option("--mmap", "load_mode", value="LLAMA_LOAD_MODE_MMAP"),
+    Option("--no-mmap", "load_mode", value="LLAMA_LOAD_MODE_NONE"),
+    Option("--numa", "numa", enum="GGML_NUMA_STRATEGY_"),
+    Option("-sm --split-mode", "split_mode", enum="LLAMA_SPLIT_MODE_"),
+    Option("-ts --tensor-split", "tensor_split", floats),
+    Option("-mg --main-gpu", "main_gpu", int),
+    _flag("--check-tensors", "check_tensors"),
+    _flag("--warmup", "warmup"),
+    _flag("--no-warmup", "warmup", False),
+    Option("--ctx-checkpoints --swa-checkpoints", "n_ctx_checkpoints", int),
+    Option("-cram --cache-ram", "cache_ram_mib", int),
+    _flag("-kvu --kv-unified", "kv_unified"),
+    _flag("-no-kvu --no-kv-unified", "kv_unified", False),
+    _flag("--context-shift", "ctx_shift"),
+    _flag("--no-context-shift", "ctx_shift", False),
+    _flag("-cb --cont-batching", "cont_batching"),
+    _flag("-nocb --no-cont-batching", "cont_batching", False),
+    Option("--pooling", "pooling_type", enum="LLAMA_POOLING_TYPE_"),
+    _flag("--cache-prompt", "cache_prompt"),
+    _flag("--no-cache-prompt", "cache_prompt", False),
+    Option("--cache-reuse", "n_cache_reuse", int),
+    Option("--slot-save-path", "slot_save_path", str),
+    Option("-sps --slot-prompt-similarity", "slot_prompt_similarity", float),
+    _flag("--props", "endpoint_props"),
+    Option("-mm --mmproj", "mmproj.path", str),
+    _flag("--no-mmproj", "no_mmproj"),
+    _flag("--mmproj-offload", "mmproj_use_gpu"),
+    _flag("--no-mmproj-offload", "mmproj_use_gpu", False),
+    Option("--image-min-tokens", "image_min_tokens", int),
+    Option("--image-max-tokens", "image_max_tokens", int),
+    _flag("--jinja", "use_jinja"),
+    _flag("--no-jinja", "use_jinja", False),
+    Option("--chat-template", "chat_template", str),
+    Option("--chat-template-file", "chat_template", whole_file),
+    Option("--chat-template-kwargs", "default_template_kwargs", template_values),
+    Option("--reasoning-format", "reasoning_format", enum="COMMON_REASONING_FORMAT_"),
+    _flag("--prefill-assistant", "prefill_assistant"),
+    _flag("--no-prefill-assistant", "prefill_assistant", False),
+    Option("-lv --verbosity --log-verbosity", "verbosity", int),
+    Option("-s --seed", "sampling.seed", int),
+    Option("--temp --temperature", "sampling.temp", float),
+    Option("--top-k", "sampling.top_k", int),
+    Option("--top-p", "sampling.top_p", float),
+    Option("--min-p", "sampling.min_p", float),
+    Option("--typical --typical-p", "sampling.typ_p", float),
+    Option("--xtc-probability", "sampling.xtc_probability", float),
+    Option("--xtc-threshold", "sampling.xtc_threshold", float),
+    Option("--repeat-last-n", "sampling.penalty_last_n", int),
+    Option("--repeat-penalty", "sampling.penalty_repeat", float),
+    Option("--presence-penalty", "sampling.penalty_present", float),
+    Option("--frequency-penalty", "sampling.penalty_freq", float),
+    Option("--dry-multiplier", "sampling.dry_multiplier", float),
+    Option("--dry-base", "sampling.dry_base", float),
+    Option("--dry-allowed-length", "sampling.dry_allowed_length", int),
+    Option("--dry-penalty-last-n", "sampling.dry_penalty_last_n", int),
+    Option("--dynatemp-range", "sampling.dynatemp_range", float),
+    Option("--dynatemp-exp", "sampling.dynatemp_exponent", float),
+    Option("--mirostat", "sampling.mirostat", int),
+    Option("--mirostat-lr", "sampling.mirostat_eta", float),
+    Option("--mirostat-ent", "sampling.mirostat_tau", float),
+    _flag("--ignore-eos", "sampling.ignore_eos"),
+)
+# What llama-server calls them, where the members of the enumeration have other names.
+_ENUM_WORDS = {"on": "enabled", "off": "disabled"}
+
+
 def parse(argv: Sequence[str], cores: int) -> argparse.Namespace:
-    """Raises ``SystemExit`` (2) after printing the error."""
+    """``others`` of the result: values by parameter, of ``OPTIONS``. Raises ``SystemExit`` (2) after printing
+    the error."""
     parser = argparse.ArgumentParser(
         prog="llamacpp", description="Serve one GGUF model with llama.cpp.", allow_abbrev=False
     )
@@ -30,13 +160,37 @@ def parse(argv: Sequence[str], cores: int) -> argparse.Namespace:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", required=True, type=_non_negative)
     parser.add_argument(
-        "--ctx-size", type=_non_negative, default=0, help="tokens, shared by all slots; 0: the model's own"
+        "-c",
+        "--ctx-size",
+        type=_non_negative,
+        default=0,
+        help="tokens, shared by all slots; 0: the model's own",
     )
-    parser.add_argument("--parallel", type=_positive, default=4, help="concurrent requests")
-    parser.add_argument("--threads", type=_positive, default=max(1, cores // 2))
-    parser.add_argument("--n-gpu-layers", type=int, default=-1, help="layers on the GPU; -1: as many as fit")
-    parser.add_argument("--embedding", action="store_true", help="serve embeddings instead of text")
-    return parser.parse_args(argv)
+    parser.add_argument("-np", "--parallel", type=_positive, default=4, help="concurrent requests")
+    parser.add_argument("-t", "--threads", type=_positive, default=max(1, cores // 2))
+    parser.add_argument(
+        *("-ngl", "--gpu-layers", "--n-gpu-layers"),
+        dest="n_gpu_layers",
+        type=int,
+        default=-1,
+        help="layers on the GPU; -1: as many as fit",
+    )
+    parser.add_argument(
+        "--embedding", "--embeddings", action="store_true", help="serve embeddings instead of text"
+    )
+    parser.add_argument("--rerank", "--reranking", action="store_true", help="serve rerank instead of text")
+    parser.add_argument("--lora", action="append", default=[], help="a file with a LoRA adapter; repeatable")
+    others = parser.add_argument_group("of llama-server")
+    for option in OPTIONS:
+        names, dest = option.names.split(), f"set {option.parameter}"
+        if option.value is not None:
+            others.add_argument(*names, dest=dest, action="store_const", const=option.value, default=None)
+        else:
+            others.add_argument(*names, dest=dest, type=option.type or str, default=None)
+    found = parser.parse_args(argv)
+    given = {dest.removeprefix("set "): value for dest, value in vars(found).items() if dest[:4] == "set "}
+    found.others = {parameter: value for parameter, value in given.items() if value is not None}
+    return found
 
 
 def _non_negative(text: str) -> int:
@@ -75,7 +229,9 @@ def parameters(xllamacpp: Any, options: argparse.Namespace, key: str, cores: int
     params.n_parallel = options.parallel
     params.kv_unified = True  # a single request may use the whole context
     params.n_gpu_layers = options.n_gpu_layers
-    params.embedding = options.embedding
+    params.embedding = options.embedding or options.rerank
+    if options.rerank:
+        params.pooling_type = xllamacpp.llama_pooling_type.LLAMA_POOLING_TYPE_RANK
     threads = min(options.threads, cores)
     params.cpuparams.n_threads = threads
     params.cpuparams_batch.n_threads = threads
@@ -84,9 +240,38 @@ def parameters(xllamacpp: Any, options: argparse.Namespace, key: str, cores: int
     params.ui = False
     params.cache_ram_mib = PROMPT_CACHE_MIB
     params.timeout_read = IDLE_TIMEOUT_S
+    params.lora_adapters = [_adapter(xllamacpp, path) for path in options.lora]
     if key:
         params.api_keys = [key]
+    for parameter, value in options.others.items():
+        _set(params, parameter, value)
     return params
+
+
+def _adapter(xllamacpp: Any, path: str) -> Any:
+    adapter = xllamacpp.CommonAdapterLoraInfo()
+    adapter.path, adapter.scale = path, 1.0
+    return adapter
+
+
+def _set(params: Any, parameter: str, value: Any) -> None:
+    """Raises ``ValueError`` for a word that the parameter does not know."""
+    *path, name = parameter.split(".")
+    for part in path:
+        params = getattr(params, part)
+    enumeration = type(getattr(params, name))
+    if not hasattr(enumeration, "__members__"):
+        if isinstance(value, list):  # of a fixed length: the rest is 0
+            value = value + [0.0] * (len(getattr(params, name)) - len(value))
+        setattr(params, name, value)
+        return
+    option = next(one for one in OPTIONS if one.parameter == parameter)
+    word = _ENUM_WORDS.get(value, value)
+    members = {key.removeprefix(option.enum).lower(): key for key in enumeration.__members__}
+    member = value if value in enumeration.__members__ else members.get(word.lower())
+    if member is None:
+        raise ValueError(f"argument {option.names.split()[-1]}: {value!r} is none of {', '.join(members)}")
+    setattr(params, name, enumeration[member])
 
 
 def main(argv: Sequence[str]) -> int:
@@ -104,7 +289,12 @@ def main(argv: Sequence[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
-        server = xllamacpp.Server(parameters(xllamacpp, options, os.environ.get("MOORAGE_SECRET", ""), cores))
+        params = parameters(xllamacpp, options, os.environ.get("MOORAGE_SECRET", ""), cores)
+    except ValueError as error:
+        print(f"llamacpp: {error}", file=sys.stderr)
+        return 2
+    try:
+        server = xllamacpp.Server(params)
     except RuntimeError as error:
         print(f"llamacpp: cannot serve {options.model}: {error} The lines above say why.", file=sys.stderr)
         return 2

@@ -213,8 +213,8 @@ class AgentSettings(SlurmSettings, HeappeSettings, CelerySettings, Section):
     """Resource group of this agent."""
     inventory: str = "auto"
     """``auto``: cpu, memory and NVIDIA GPUs of this node. ``auto+cpu-slots:4``: on a node without a GPU, jobs
-    that ask for GPUs run on its CPUs, 4 at once. ``fake:8xH100``: that many simulated GPUs; with ``/nvlink``
-    the GPUs of each half are linked."""
+    that ask for GPUs run on its CPUs, 4 at once; ``auto+cpu-overcommit:4``: each CPU is offered 4 times.
+    ``fake:8xH100``: that many simulated GPUs; with ``/nvlink`` the GPUs of each half are linked."""
     gpus: Annotated[str, Field(pattern=r"^\s*[A-Za-z0-9-]+\s*(,\s*[A-Za-z0-9-]+\s*)*$")] | None = None
     """GPUs to offer, by index or id, in this order, such as ``0, 2``. None: all."""
     device_probation_s: Annotated[float, Field(ge=0)] = 300

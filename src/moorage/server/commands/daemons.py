@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 Dsn = Annotated[str | None, typer.Option(help="Postgres to use. Default: an embedded one.")]
 ApiListen = Annotated[str | None, typer.Option(help="Listen address of the REST API.")]
 Inventory = Annotated[
-    str | None, typer.Option(help="auto, auto+cpu-slots:4, or fake:8xH100 to simulate devices.")
+    str | None,
+    typer.Option(help="auto, auto+cpu-slots:4, auto+cpu-overcommit:4, or fake:8xH100 to simulate devices."),
 ]
 ManagerLink = Annotated[str | None, typer.Option(help="gRPC addresses of the managers, separated by commas.")]
 

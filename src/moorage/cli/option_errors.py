@@ -1,0 +1,77 @@
+"""Errors about fields in terms of the command line: the option, the value found, and what is allowed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from moorage.common.model.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from moorage.sdk import ApiError
+
+# Fields of REST whose options have other names.
+_PARAMETERS = {
+    "agents": "on",
+    "args": "arg",
+    "dependency_failed": "if_failed",
+    "depends_on": "after",
+    "expires_at": "expires",
+    "labels": "agent_label",
+    "max_lifetime_s": "lifetime",
+    "model": "model",
+    "ports": "port",
+    "resource_group": "group",
+    "resource_groups": "group",
+    "secret_env": "secret",
+    "shared_with": "share",
+    "timeout_s": "timeout",
+    "user_labels": "label",
+}
+_FIELD = re.compile(r"([a-z_]+)(?:\.\S+)?: ")
+_SHOWN_CHARACTERS = 80
+
+
+def options_of(parameters: Iterable[Any]) -> dict[str, str]:
+    """By the names of a command's parameters: the option, like ``--name``, or the argument, like ``NAME``."""
+    found = {}
+    for parameter in parameters:
+        long = [name for name in parameter.opts if name.startswith("--")]
+        found[parameter.name] = long[0] if long else str(parameter.name).upper()
+    return found
+
+
+def validation_error(errors: Iterable[Mapping[str, Any]], options: Mapping[str, str]) -> InvalidInput:
+    """For the errors of pydantic."""
+    return InvalidInput("; ".join(_problem(error, options) for error in errors))
+
+
+def _problem(error: Mapping[str, Any], options: Mapping[str, str]) -> str:
+    where, message = [str(part) for part in error["loc"]], str(error["msg"]).removeprefix("Value error, ")
+    if not where:
+        return _with_option(message, options)
+    value = error.get("input")
+    found = ""
+    if isinstance(value, str | int | float) and repr(value) not in message:
+        text = repr(value)
+        found = "=" + (text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…")
+    option = option_for(where[0], options)
+    name = ".".join(where) if option is None else option
+    return f"{name}{found}: {message}"
+
+
+def option_for(field: str, options: Mapping[str, str]) -> str | None:
+    """None if the command has no option for this field."""
+    return options.get(_PARAMETERS.get(field, field))
+
+
+def name_the_option(error: ApiError, options: Mapping[str, str]) -> None:
+    """In the message of an answer that begins with a field, the option in its place."""
+    error.message = _with_option(error.message, options)
+
+
+def _with_option(message: str, options: Mapping[str, str]) -> str:
+    begins = _FIELD.match(message)
+    option = option_for(begins[1], options) if begins else None
+    return message if begins is None or option is None else f"{option}: {message[begins.end() :]}"
