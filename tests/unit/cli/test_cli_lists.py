@@ -269,7 +269,7 @@ def test_quotas(manager: FakeManager, moorage: Run) -> None:
     quotas.node_hours_used = 2.25
     moorage("quotas", "set", "user", "ann", "pending=0")
     refused = moorage("quotas", "set", "user", "ann", "node_hours=many")
-    assert "node_hours: Input should be a valid number" in refused.stderr
+    assert "node_hours='many': Input should be a valid number" in refused.stderr
     moorage("quotas", "set", "group", "default", "cpu=4")
     shown = moorage("quotas", "list").stdout
     for part in ("ann", "2/-", "3/0", "cuda.device=0/0", "mem=0B/1.5GiB", "cpu=1.5/4", "2.25/12.5"):
