@@ -37,7 +37,8 @@ def write_connection_file(home: Path, **addresses: str) -> None:
 
 
 def shutdown_event() -> asyncio.Event:
-    """An event that the first SIGINT or SIGTERM sets. A second signal has its default effect."""
+    """An event that the first SIGINT, SIGTERM or SIGHUP sets. A second one has its default effect. A SIGHUP
+    that is ignored, as by ``nohup``, remains so."""
     shutdown = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -45,7 +46,10 @@ def shutdown_event() -> asyncio.Event:
         shutdown.set()
         loop.remove_signal_handler(number)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)  # its default would cut off what is under way
+    for number in numbers:
         loop.add_signal_handler(number, on_signal, number)
     return shutdown
 
