@@ -13,3 +13,11 @@ def progress(
     from moorage.common.progress import report
 
     report(fraction, step, of, message)
+
+
+def reloaded(success: bool = True, *, message: str = "") -> None:
+    """Acknowledge that this program has read its settings again, or say with ``message`` why it has not. For
+    sessions whose `reload` is acknowledged by progress; outside of a session it does nothing."""
+    from moorage.common.progress import acknowledge
+
+    acknowledge(success, message)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from .harness import Platform
@@ -152,3 +153,45 @@ async def test_progress(one_node: Platform) -> None:
     await one_node.wait_until_ready()
     shown = await asyncio.to_thread(example, one_node, "progress.py")
     assert shown.splitlines() == ["file: 40%, step 120 of 300 epoch 2", "bar: 50%, step 5 of 10 "]
+
+
+async def test_reload(one_node: Platform) -> None:
+    await one_node.wait_until_ready()
+    await asyncio.to_thread(use_reload, one_node)
+
+
+def use_reload(platform: Platform) -> None:
+    lines = example(platform, "reload.py").splitlines()
+    assert lines[:3] == ["gateway main1 reloaded ", "gateway sub1 reloaded ", "web main1 reloaded "]
+    assert [line.split()[:3] for line in lines[3:]] == [
+        ["gateway", "main1", "failed"],
+        ["gateway", "sub1", "failed"],
+        ["web", "main1", "failed"],
+    ]
+    assert "POST /-/reload answered 422" in lines[-1]
+    small = ("--resources", "cpu=0.1", "--resources", "mem=16MiB")
+    program = ("sh", "-c", "trap 'echo again' HUP; echo started; while :; do sleep 0.1; done")
+    for name, options in (("daemon", ("--reload", "HUP")), ("deaf", ("--reload", "USR1")), ("fixed", ())):
+        started = platform.run("start", "--name", name, *options, *small, "--", *program)
+        assert started.returncode == 0, started.stderr
+    wait_for_log(platform, "daemon", "started")
+    done = platform.run("reload", "daemon")
+    assert (done.returncode, done.stdout.strip()) == (0, "daemon"), done.stderr
+    wait_for_log(platform, "daemon", "again")
+    described = platform.run("describe", "daemon").stdout
+    assert "SIGHUP" in described
+    assert "reloaded" in described
+    failed = platform.run("reload", "daemon", "deaf")
+    assert (failed.returncode, failed.stdout.strip()) == (1, "daemon")
+    assert "has no handler for SIGUSR1" in failed.stderr
+    refused = platform.run("reload", "fixed")
+    assert (refused.returncode, "--reload HUP" in refused.stderr) == (1, True), refused
+    wrong = platform.run("start", "--reload", "TERM", *small, "--", *program)
+    assert (wrong.returncode, "HUP" in wrong.stderr) == (2, True), wrong.stderr
+    assert platform.run("stop", "daemon", "deaf", "fixed").returncode == 0
+
+
+def wait_for_log(platform: Platform, session: str, line: str) -> None:
+    ends_at = time.monotonic() + 30
+    while line not in platform.run("logs", session).stdout:
+        assert time.monotonic() < ends_at, platform.run("logs", session).stdout

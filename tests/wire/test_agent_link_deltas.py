@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import agent_harness as h
 import pytest_asyncio
 
-from moorage.common.link.messages import FullReportRequest, Orders, OrdersDelta
-from moorage.common.link.sync import OrdersSender
+from moorage.common.link.messages import FullReportRequest, Orders, OrdersDelta, Report, ReportDelta
+from moorage.common.link.sync import OrdersReceiver, OrdersSender
+from moorage.common.model.kernel import KernelReload, Reloaded
 from moorage.common.model.status import ObservedState as S
 
 
@@ -31,6 +34,59 @@ async def test_agent_reports_only_changes(manager: h.FakeManager, tmp_path: Path
         before = len(manager.reports) - manager.deltas
         await manager.wait_for_report(lambda r: len(manager.reports) - manager.deltas > before)
         assert [k.kernel_id for k in manager.last_report.kernels] == [spec.kernel_id]
+        manager.order()
+        await manager.wait_for_report(lambda r: not r.kernels)
+
+
+def test_kernel_that_is_to_reload_is_named_again() -> None:
+    one, two = h.kernel("sleep", "3600"), h.kernel("sleep", "3600")
+    kernels = {k.kernel_id: k for k in (one, two)}
+    sender, receiver = OrdersSender(), OrdersReceiver()
+    assert receiver.accept(sender.next_message(1, kernels))
+    kernels[one.kernel_id] = again = replace(one, reload_generation=7)
+    second = sender.next_message(2, kernels)
+    assert isinstance(second, OrdersDelta)
+    assert (second.added, second.withdrawn) == ((again,), frozenset())
+    assert receiver.accept(second), "the digest is that of the same kernels"
+    third = sender.next_message(3, kernels)
+    assert isinstance(third, OrdersDelta)
+    assert third.added == ()
+    sender.force_full()
+    assert receiver.accept(sender.next_message(4, kernels))
+    fifth = sender.next_message(5, kernels)
+    assert isinstance(fifth, OrdersDelta)
+    assert fifth.added == (), "full orders named it, too"
+
+
+async def test_program_reloads_by_its_orders(manager: h.FakeManager, tmp_path: Path) -> None:
+    """Also those that an agent finds when it is started, and not again after it has said so."""
+    told = tmp_path / "told"
+    source = f"trap 'echo again >> {told}' HUP; echo ready >> {told}; while :; do sleep 0.05; done"
+    spec = replace(h.kernel("sh", "-c", source), reload=KernelReload(signal="HUP", timeout_s=20))
+
+    async def reported(generation: int) -> Reloaded | None:
+        def is_done(report: Report | ReportDelta) -> bool:
+            return any(k.reload and k.reload.generation == generation for k in report.kernels)
+
+        return (await manager.wait_for_report(is_done)).kernels[0].reload
+
+    async def tells(text: str) -> None:
+        async with asyncio.timeout(20):
+            while not told.exists() or told.read_text() != text:
+                await asyncio.sleep(0.02)
+
+    async with h.make_agent(manager, tmp_path / "home"):
+        manager.order(spec)
+        await manager.wait_for_kernel(spec.kernel_id, S.RUNNING)
+        await tells("ready\n")
+        manager.order(replace(spec, reload_generation=5))
+        assert await reported(5) == Reloaded(5, "reloaded")
+        await tells("ready\nagain\n")
+    async with h.make_agent(manager, tmp_path / "home"):
+        assert await reported(5) == Reloaded(5, "reloaded"), "it is reported by the next run of the agent"
+        manager.order(replace(spec, reload_generation=6))
+        assert await reported(6) == Reloaded(6, "reloaded")
+        await tells("ready\nagain\nagain\n")
         manager.order()
         await manager.wait_for_report(lambda r: not r.kernels)
 

@@ -14,7 +14,16 @@ from moorage.common.link.field_codec import codec as codec_of
 from moorage.common.link.pb import agent_pb2
 from moorage.common.model import usage as u
 from moorage.common.model.cluster import ClusterMember, ClusterMembership
-from moorage.common.model.kernel import DeviceGrant, DoubtfulJob, HpcJob, KernelInput, KernelSpec, SiteNodes
+from moorage.common.model.kernel import (
+    DeviceGrant,
+    DoubtfulJob,
+    HpcJob,
+    KernelInput,
+    KernelReload,
+    KernelSpec,
+    Reloaded,
+    SiteNodes,
+)
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.service_ports import AppPort, ServicePort
 from moorage.common.model.status import ObservedState, SessionType
@@ -91,6 +100,13 @@ OBSERVATIONS = st.builds(
     unhealthy=TEXT,
     expected_start=SECONDS,
     ends_at=SECONDS,
+    reload=st.none()
+    | st.builds(
+        Reloaded,
+        generation=INTEGERS,
+        outcome=st.sampled_from(["reloaded", "failed", "timed-out"]),
+        detail=TEXT,
+    ),
 )
 REPORTS = st.builds(
     m.Report,
@@ -167,6 +183,16 @@ KERNELS = st.builds(
         walltime_s=SECONDS,
         options=st.dictionaries(TEXT, TEXT, max_size=2),
     ),
+    reload=st.none()
+    | st.builds(
+        KernelReload,
+        signal=TEXT,
+        path=TEXT,
+        port=TEXT,
+        acknowledge=st.sampled_from(["handler", "progress"]),
+        timeout_s=SECONDS,
+    ),
+    reload_generation=INTEGERS,
     cluster=st.none() | MEMBERSHIPS,
     outputs=TEXTS,
     inputs=st.lists(st.builds(KernelInput, session_id=TEXT, output=TEXT, path=TEXT), max_size=2).map(tuple),

@@ -228,3 +228,19 @@ def parameter(name: str, text: str, declared: Parameter | None) -> str | bool | 
             f"--set {name}={text}: parameter {name!r} must be a {kind}",
             next_step="`moorage templates describe` shows the parameters",
         ) from None
+
+
+def reload(text: str | None) -> dict[str, str] | None:
+    """``HUP``, ``/-/reload``, ``admin:/-/reload``, each with ``+progress`` or without."""
+    if text is None:
+        return None
+    way, plus, _ = text.partition("+progress")
+    port, slash, path = way.partition("/")
+    if port.removesuffix(":") and slash and not port.endswith(":"):
+        raise InvalidInput(
+            f"--reload {text!r} is no way to reload",
+            next_step="give a signal, such as HUP, or a path: /-/reload, or admin:/-/reload for "
+            "the service port admin",
+        )
+    how = {"http": f"/{path}"} | ({"port": port[:-1]} if port else {}) if slash else {"signal": way}
+    return how | ({"acknowledge": "progress"} if plus else {})

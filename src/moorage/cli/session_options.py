@@ -43,6 +43,14 @@ Ports = Annotated[
         help="A service port for `open` and `port-forward`: NAME[:PORT][/tcp][+path][+key]; repeatable.",
     ),
 ]
+Reload = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIGNAL|[PORT:]PATH",
+        help="How `moorage reload` asks the program: HUP, or a POST to /PATH at a service port. +progress: "
+        "it acknowledges by its progress.",
+    ),
+]
 Group = Annotated[str | None, typer.Option(help="Resource group.")]
 ClusterSize = Annotated[
     int | None,
@@ -144,6 +152,7 @@ def session_fields(
         "cluster": _cluster(given),
         "workspace": given["workspace"],
         "ports": [_port(text) for text in given["port"]] if given["port"] else None,
+        "reload": parse.reload(given.get("reload")),
         "user_labels": user_labels(given["label"]),
         **placement_fields(
             given["arch"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from moorage.cli.errors import WaitTimeout
@@ -154,6 +155,20 @@ async def until_session(
     states = client.states(read, "session", about=session.id, timeout_s=timeout_s, clock=clock)
     with timeout_of(timeout_s, f"waiting for {session.name}", step):
         return await _first(states, condition)
+
+
+async def until_reloaded(
+    client: Client, asked: Sequence[SessionView], *, clock: Clock, timeout_s: float | None
+) -> list[SessionView]:
+    """The sessions when all kernels have ended their reload. Raises ``WaitTimeout``."""
+    from moorage.sdk.waiting import has_reloaded
+
+    start, views = clock.monotonic(), []
+    for session in asked:
+        remaining_s = None if timeout_s is None else max(timeout_s - (clock.monotonic() - start), 0)
+        done = partial(has_reloaded, asked=session)
+        views.append(await until_session(client, session, done, clock=clock, timeout_s=remaining_s))
+    return views
 
 
 async def until_ended(

@@ -25,7 +25,16 @@ def report(fraction: float | None, step: int | None, of: int | None, message: st
     if not last and _reported_at and now - _reported_at < _PAUSE_S:
         return
     _reported_at = now
-    given = {"fraction": fraction, "step": step, "of": of, "message": str(message)[:_MESSAGE]}
+    _append(path, {"fraction": fraction, "step": step, "of": of, "message": str(message)[:_MESSAGE]})
+
+
+def acknowledge(success: bool, message: str) -> None:
+    """Append the line that ends a reload."""
+    if path := os.environ.get(PROGRESS_VAR):
+        _append(path, {"reloaded": success, "message": str(message)[:_MESSAGE]})
+
+
+def _append(path: str, given: dict[str, object]) -> None:
     # A full disk must not end a program.
     with suppress(OSError, TypeError, ValueError):
         line = json.dumps({name: value for name, value in given.items() if value not in (None, "")})

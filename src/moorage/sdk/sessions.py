@@ -86,6 +86,11 @@ class SessionCalls(Transport):
     async def stop_session(self, ref: str) -> SessionView:
         return await self.call(SessionView, "POST", f"/v1/sessions/{segment(ref)}/stop")
 
+    async def reload_session(self, ref: str) -> SessionView:
+        """Ask its program to read its settings again. Returns once the request is stored: ``reload`` of each
+        kernel tells when it is acknowledged, and ``wait_reloaded`` waits for that."""
+        return await self.call(SessionView, "POST", f"/v1/sessions/{segment(ref)}/reload")
+
     async def idle(self, ref: str) -> IdleView:
         """When the session ends because nobody uses it, by criterion."""
         return await self.call(IdleView, "GET", f"/v1/sessions/{segment(ref)}/idle")

@@ -115,6 +115,12 @@ class WaitCalls(SessionCalls, EndpointCalls):
         )
         return await first(states, condition)
 
+    async def wait_reloaded(self, asked: SessionView, *, timeout_s: float | None = None) -> SessionView:
+        """The session once each of its kernels has acknowledged the reload that ``asked``, the answer of
+        ``reload_session``, names, or has failed to: ``reload.state`` of each tells which. Raises as
+        ``wait_session`` does."""
+        return await self.wait_session(asked.id, lambda view: has_reloaded(view, asked), timeout_s=timeout_s)
+
     async def wait_endpoint(
         self, name: str, condition: Callable[[EndpointView], bool], *, timeout_s: float | None = None
     ) -> EndpointView:
@@ -126,6 +132,16 @@ class WaitCalls(SessionCalls, EndpointCalls):
             lambda: self.get_endpoint(name), "session", "endpoint", about=found.id, timeout_s=timeout_s
         )
         return await first(states, condition)
+
+
+def has_reloaded(view: SessionView, asked: SessionView) -> bool:
+    """Whether each kernel has ended the reload that ``asked`` names, one way or the other."""
+    wanted = {kernel.id: kernel.reload.generation for kernel in asked.kernels if kernel.reload is not None}
+    return all(
+        kernel.reload is None or kernel.reload.state == "ended" or kernel.reload.ended >= wanted[kernel.id]
+        for kernel in view.kernels
+        if kernel.id in wanted
+    )
 
 
 async def first(states: AsyncGenerator[T], condition: Callable[[T], bool]) -> T:

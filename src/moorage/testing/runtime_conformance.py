@@ -19,6 +19,7 @@ import pytest_asyncio
 from moorage.agent.runtimes import Handle, Launch, Runtime
 from moorage.agent.runtimes.base import BatchRuntime
 from moorage.agent.runtimes.execution import Command, Copy, ExecFailed
+from moorage.agent.runtimes.signals import Signalling, SignalRefused
 from moorage.common import archive
 from moorage.common.aio.clock import SystemClock
 from moorage.common.aio.tasks import spawn
@@ -130,6 +131,19 @@ class RuntimeConformance:
         assert (capabilities.images, capabilities.contained) == (traits.images, traits.own_network)
         assert capabilities.node_processes is bool(traits.isolated_as)
         assert capabilities.max_jobs is None or traits.site_jobs
+        assert capabilities.signals is traits.signals
+
+    async def test_signal_without_a_handler_does_not_end_the_program(self, harness: RuntimeHarness) -> None:
+        runtime = harness.runtime()
+        if not runtime.capabilities.signals:
+            return
+        assert isinstance(runtime, Signalling)
+        handle = await runtime.create(harness.launch(output="up\n"))
+        await until(runtime, handle, S.RUNNING)
+        await eventually(lambda: log_contains(runtime, handle, "up"))
+        with pytest.raises(SignalRefused):
+            await runtime.signal(handle, "USR2")
+        assert (await runtime.observe(handle)).state is S.RUNNING
 
     async def test_create_is_idempotent(self, harness: RuntimeHarness) -> None:
         runtime = harness.runtime()

@@ -15,7 +15,7 @@ from moorage.agent.state.checkpoint import Checkpoint, KernelRecord
 from moorage.common.model.cluster import ClusterMember, ClusterMembership
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.ids import DeviceId, EndpointId, KernelId, SessionId
-from moorage.common.model.kernel import DeviceGrant, KernelInput, KernelSpec
+from moorage.common.model.kernel import DeviceGrant, HpcJob, KernelInput, KernelReload, KernelSpec, Reloaded
 from moorage.common.model.reasons import Reason
 from moorage.common.model.service_ports import AppPort, ServicePort
 from moorage.common.model.status import ObservedState, SessionType
@@ -59,8 +59,12 @@ RECORDS = [
             cluster=MEMBERSHIP,
             outputs=("data", "best"),
             inputs=(KernelInput(SessionId("s"), "data", "inputs/a"),),
+            hpc=HpcJob(partition="gpu", options={"a": "b"}),
+            reload=KernelReload(signal="HUP"),
+            reload_generation=5,
         ),
         1.0,
+        reload=Reloaded(5, "failed", "why"),
         termination=TerminationCause(Reason.START_TIMEOUT, "late"),
         outcome=Outcome(ObservedState.EXITED, -9, Reason.KILLED, "by a user"),
         log_tail="last\nwords",
@@ -102,7 +106,7 @@ def test_field_names_on_disk(tmp_path: Path) -> None:
     assert saved["k3"]["spec"]["cluster"]["members"] == [{"hostname": "main1", "address": "here"}]
     assert set(saved["k1"]) == {
         *("version", "spec", "created_at", "port", "apps", "handle", "ready", "termination", "outcome"),
-        "log_tail",
+        *("log_tail", "reload"),
     }
 
 
@@ -111,7 +115,8 @@ def test_records_without_service_ports_are_readable(tmp_path: Path) -> None:
     checkpoint.write(RECORDS[1])
     path = tmp_path / "checkpoint" / "k2.json"
     saved = json.loads(path.read_text())
-    del saved["apps"], saved["handle"]["apps"], saved["spec"]["ports"]
+    del saved["apps"], saved["handle"]["apps"], saved["spec"]["ports"], saved["reload"]
+    del saved["spec"]["reload"], saved["spec"]["reload_generation"]
     path.write_text(json.dumps(saved))
     assert checkpoint.load() == {"k2": RECORDS[1]}
     assert (RECORDS[1].node_ports, RECORDS[2].node_ports) == ((21000,), (21001, 21002))

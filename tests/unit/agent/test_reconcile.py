@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from moorage.agent.kernel.reconcile import Action, Adopt, Create, Destroy, Remove, Stop, accepts, reconcile
+from moorage.agent.kernel.reconcile import (
+    Action,
+    Adopt,
+    Create,
+    Destroy,
+    Reload,
+    Remove,
+    Stop,
+    accepts,
+    reconcile,
+)
 from moorage.common.link.messages import Orders, OrdersDelta
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.kernel import KernelSpec
@@ -31,6 +41,7 @@ def spec(name: str) -> KernelSpec:
 
 
 A, B = spec("a"), spec("b")
+A5, A6 = replace(A, reload_generation=5), replace(A, reload_generation=6)
 ORDERED, WITHDRAWN = Orders(1, (A,)), Orders(2, ())
 KNOWN = {A.kernel_id: A}
 
@@ -60,6 +71,15 @@ CASES: list[tuple[str, Orders | None, dict[KernelId, KernelSpec], dict[KernelId,
         for state in (S.STOPPING, S.UNKNOWN)
     ),
     ("withdrawn and not observed: unknown, wait", WITHDRAWN, KNOWN, {}, []),
+    *(
+        (f"to reload while {state}", Orders(1, (A6,)), {A.kernel_id: A5}, {A.kernel_id: state}, actions)
+        for state in S
+        for actions in ([Reload(A.kernel_id, 6)] if state is S.RUNNING else [],)
+    ),
+    ("has reloaded", Orders(1, (A6,)), {A.kernel_id: A6}, {A.kernel_id: S.RUNNING}, []),
+    ("orders of before", Orders(1, (A5,)), {A.kernel_id: A6}, {A.kernel_id: S.RUNNING}, []),
+    ("new: it begins with the newest settings", Orders(1, (A6,)), {}, {}, [Create(A6)]),
+    ("found: whether it has reloaded was lost", Orders(1, (A6,)), {}, {A.kernel_id: S.RUNNING}, [Adopt(A)]),
     (
         "terminations come first",
         Orders(3, (B,)),

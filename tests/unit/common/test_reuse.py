@@ -16,6 +16,7 @@ WITHOUT_MEANING = frozenset(
         "user_labels",
         "resource_group",
         "priority",
+        "reload",
         "start_timeout_s",
         "stop_grace_s",
         "max_attempts",

@@ -299,12 +299,12 @@ class KernelManager:
                 self._kernels[kernel_id].stop()
             case policy.Remove(kernel_id):
                 self._kernels[kernel_id].remove()
+            case policy.Reload(kernel_id, generation):
+                self._kernels[kernel_id].reloading.want(generation)
             case policy.Destroy(kernel_id):
-                runtime, handle = self._orphans.pop(kernel_id)
                 log.warning("destroying a kernel that is not ordered", kernel=kernel_id)
-                self._destroying[kernel_id] = spawn(
-                    f"destroy.{kernel_id}", self._destroy(kernel_id, runtime, handle)
-                )
+                work = self._destroy(kernel_id, *self._orphans.pop(kernel_id))
+                self._destroying[kernel_id] = spawn(f"destroy.{kernel_id}", work)
 
     def _create(self, spec: KernelSpec) -> None:
         record = self._new_record(spec)

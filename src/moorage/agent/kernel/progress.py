@@ -95,9 +95,9 @@ def _check(kernel_id: KernelId, value: Any) -> KernelProgress | str:
     if not isinstance(message, str):
         return f"message {_text(str(message), 40)} was ignored: it is not a text"
     if fraction is step is None and not message:
-        return (
-            "" if value.get("reloaded") is True else "a line without fraction, step and message was ignored"
-        )
+        if isinstance(value.get("reloaded"), bool):
+            return ""  # it acknowledges a reload
+        return "a line without fraction, step and message was ignored"
     return KernelProgress(kernel_id, None if fraction is None else float(fraction), step, of, _text(message))
 
 
@@ -117,15 +117,11 @@ def _text(text: str, length: int = _MESSAGE) -> str:
 
 def read_tail(path: Path) -> bytes | None:
     """The end of a program's file; None if it is missing, or not a regular file with one name."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
+    fd = _open(path)
+    if fd is None:
         return None
     try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
-            return None
-        start = max(0, found.st_size - _TAIL_BYTES)
+        start = max(0, os.fstat(fd).st_size - _TAIL_BYTES)
         tail = os.pread(fd, _TAIL_BYTES, start)
         # What is left of a line whose begin is not read is no line of its own.
         return tail if start == 0 else tail[tail.find(b"\n") + 1 :]
@@ -133,6 +129,49 @@ def read_tail(path: Path) -> bytes | None:
         return None
     finally:
         os.close(fd)
+
+
+def size_of(path: Path) -> int:
+    """Size of a program's file, 0 where ``read_tail`` finds none."""
+    fd = _open(path)
+    if fd is None:
+        return 0
+    try:
+        return os.fstat(fd).st_size
+    finally:
+        os.close(fd)
+
+
+def read_from(path: Path, begin: int) -> bytes:
+    """The complete lines of a program's file that were written since it had ``begin`` bytes, of those in its
+    end. All of them if it is shorter now: it was written anew."""
+    fd = _open(path)
+    if fd is None:
+        return b""
+    try:
+        size = os.fstat(fd).st_size
+        start = max(begin if begin <= size else 0, size - _TAIL_BYTES)
+        data = os.pread(fd, _TAIL_BYTES, start)
+        return data[: data.rfind(b"\n") + 1]
+    finally:
+        os.close(fd)
+
+
+def _open(path: Path) -> int | None:
+    """None if it is missing, or not a regular file with one name."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        found = os.fstat(fd)
+    except OSError:
+        os.close(fd)
+        return None
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        os.close(fd)
+        return None
+    return fd
 
 
 class ProgressReader:

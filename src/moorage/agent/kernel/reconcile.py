@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from moorage.common.link.messages import Orders, OrdersDelta
 from moorage.common.model.ids import KernelId
@@ -50,7 +50,16 @@ class Remove:
     kernel_id: KernelId
 
 
-Action = Create | Adopt | Stop | Destroy | Remove
+@dataclass(frozen=True, slots=True)
+class Reload:
+    """Ask the program to read its settings again, for all reloads up to ``generation``. Repeated until the
+    checkpoint says that it was done."""
+
+    kernel_id: KernelId
+    generation: int
+
+
+Action = Create | Adopt | Stop | Destroy | Remove | Reload
 
 
 def accepts(newest: int, applied: int, orders: Orders | OrdersDelta) -> bool:
@@ -77,12 +86,15 @@ def reconcile(
     * UNKNOWN is not GONE: such a kernel is kept, and a kernel that an unlisted runtime may have is not
       created.
     * Terminations precede creations, so that a device is free before it is used again.
+    * A kernel that runs is reloaded for a newer generation than the checkpoint has. One that is created later
+      begins with the settings of that moment.
     """
     if ordered is None:
         return []
     ends: list[Action] = []
     adoptions: list[Action] = []
     creations: list[Action] = []
+    reloads: list[Action] = []
     for kernel_id in dict.fromkeys((*checkpoint, *observed, *ordered)) if among is None else among:
         known, spec = checkpoint.get(kernel_id), ordered.get(kernel_id)
         if spec is None:
@@ -95,7 +107,14 @@ def reconcile(
                 elif state in ENDED:
                     ends.append(Remove(kernel_id))
         elif known is None and kernel_id in observed:
-            adoptions.append(Adopt(spec))
+            # Whether it has reloaded was lost, too: it does so again.
+            adoptions.append(Adopt(replace(spec, reload_generation=0)))
         elif known is None and spec.runtime not in unlisted:
             creations.append(Create(spec))
-    return [*ends, *adoptions, *creations]
+        elif known is not None and _is_outdated(known, spec, observed.get(kernel_id)):
+            reloads.append(Reload(kernel_id, spec.reload_generation))
+    return [*ends, *adoptions, *creations, *reloads]
+
+
+def _is_outdated(known: KernelSpec, wanted: KernelSpec, state: ObservedState | None) -> bool:
+    return state is ObservedState.RUNNING and wanted.reload_generation > known.reload_generation

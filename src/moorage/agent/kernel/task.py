@@ -1,8 +1,8 @@
 """Kernel task: one supervised task that takes one kernel from its creation to its removal.
 
-Other code only makes requests (``stop``, ``terminate``, ``remove``). The task alone changes the kernel's
-state and record: it observes the kernel and the requests, and takes the next step. A request may therefore
-come at any moment, during creation too, and still leaves nothing running.
+Other code only makes requests (``stop``, ``terminate``, ``remove``, ``reloading``). The task alone changes
+the kernel's state and record: it observes the kernel and the requests, and takes the next step. A request may
+therefore come at any moment, during creation too, and still leaves nothing running.
 
 A failure of the task is no failure of the kernel. Restarted by the supervisor, the task continues from the
 record: a kernel that runs is watched on, one that has to end is destroyed once its grace period has passed,
@@ -25,6 +25,7 @@ from moorage.agent.kernel.create import Refused
 from moorage.agent.kernel.outcome import Outcome, TerminationCause, determine_outcome
 from moorage.agent.kernel.probing import Probing
 from moorage.agent.kernel.reconcile import ENDED
+from moorage.agent.kernel.reload import Reloading
 from moorage.agent.kernel.site_job import SiteJob, start_timeout
 from moorage.agent.link.report_timing import HOUSEKEEPING, IMMEDIATE, UNHURRIED, OnChange, coalescing_window
 from moorage.agent.runtimes import CreateFailed, Handle, Runtime, RuntimeFailed, RuntimeObservation
@@ -80,6 +81,7 @@ class KernelTask:
         self._wakeup = asyncio.Event()
         # Progress of readiness and termination.
         self._probing = Probing(record.kernel_id, context.clock, self._wakeup, self._set_activity)
+        self.reloading = Reloading(context, self._wakeup)
         self._end = teardown.Termination(context.clock, record.spec.stop_grace_s)
         # The failure of this task that interrupted the creation.
         self._creation_failure = ""
@@ -137,6 +139,7 @@ class KernelTask:
             raise
         finally:
             await self._probing.stop()
+            await self.reloading.stop()
 
     async def _run_to_end(self) -> Outcome:
         context, spec = self._context, self.record.spec
@@ -291,6 +294,9 @@ class KernelTask:
         None for no limit."""
         if self.record.ready:
             self._set_state(ObservedState.RUNNING)
+            if (record := self.reloading.advance(self.record, self.observation())) is not self.record:
+                self.record, self._record_unsaved = record, True
+                self._on_change(IMMEDIATE)
             return None
         probing, running = self._probing, observed.state is ObservedState.RUNNING
         if running and not self._job.awaits_address and probing.has_passed:

@@ -81,10 +81,10 @@ class Capabilities:
     What a runtime without the following raises is ``CreateFailed`` in ``create``, or ``ExecFailed``:
     ``exec``, ``code`` (its commands and the agent share a directory and its sockets), ``workspaces``,
     ``clusters`` (``overlay``: on a private network even over several nodes), ``service_ports``, ``leases``
-    (supervisors of kernels end them by their lease). ``files``: it has ``copy``, for kernels that run no
-    commands; ``directories_in``: also of whole directories into kernels. ``usage``: whether it is measured.
-    ``check_interval_s``: the least time between two checks of a kernel's health, where each is a call of a
-    site.
+    (supervisors of kernels end them by their lease). ``signals``: it is ``Signalling``. ``files``: it has
+    ``copy``, for kernels that run no commands; ``directories_in``: also of whole directories into kernels.
+    ``usage``: whether it is measured. ``check_interval_s``: the least time between two checks of a kernel's
+    health, where each is a call of a site.
     """
 
     simulated: bool = False
@@ -103,6 +103,7 @@ class Capabilities:
     overlay: bool = False
     service_ports: bool = True
     leases: bool = False
+    signals: bool = False
     usage: bool = True
     check_interval_s: float = 0.0
 

@@ -2,7 +2,8 @@
 
 A kernel's environment sets its behavior: ``FAKE_START_S`` (seconds until it runs; 0), ``FAKE_RUN_S`` (seconds
 until it exits on its own; default 1 for batch, never for other types), ``FAKE_EXIT_CODE`` (0),
-``FAKE_IGNORE_TERM`` (1: it exits only when killed) and ``FAKE_LOG`` (its output). The usage that it reports:
+``FAKE_IGNORE_TERM`` (1: it exits only when killed), ``FAKE_SIGNALS`` (those that it has handlers for; HUP)
+and ``FAKE_LOG`` (its output). The usage that it reports:
 ``FAKE_CPU`` (processors; 0), ``FAKE_MEMORY`` and ``FAKE_GPU_MEMORY`` (bytes), ``FAKE_GPU`` (busy devices),
 ``FAKE_RX`` and ``FAKE_TX`` (bytes per second). Of a site with a queue: ``FAKE_QUEUE_S`` (seconds in the
 queue; 0) and ``FAKE_WALLTIME_S`` (seconds from then to its end; what its order asks for).
@@ -33,6 +34,7 @@ from moorage.agent.runtimes.execution import (
     ExecFailed,
     Execution,
 )
+from moorage.agent.runtimes.signals import SignalRefused, without_handler
 from moorage.agent.runtimes.simulated import SIGKILL, KernelScript, SimulatedKernel
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import SystemClock
@@ -124,7 +126,7 @@ class FakeRuntime:
     ) -> None:
         self._logs, self._node = logs, node or FakeNode()
         self.silence_grace_s = silence_grace_s
-        self.capabilities = Capabilities(simulated=True, max_jobs=max_jobs)
+        self.capabilities = Capabilities(simulated=True, max_jobs=max_jobs, signals=True)
 
     async def probe(self) -> Isolation:
         return Isolation()
@@ -199,6 +201,13 @@ class FakeRuntime:
         execution = FakeExecution(command, kernel.launch.env)
         kernel.executions.append(execution)
         return execution
+
+    async def signal(self, handle: Handle, name: str) -> None:
+        kernel = self._kernel(handle)
+        if kernel is None or kernel.state is not ObservedState.RUNNING:
+            raise SignalRefused("the kernel is not running")
+        if name not in kernel.launch.env.get("FAKE_SIGNALS", "HUP").split(","):
+            raise without_handler(name)
 
     def _kernel(self, handle: Handle) -> _Kernel | None:
         return self._node.kernels.get(KernelId(handle.state["kernel_id"]))

@@ -6,6 +6,7 @@ A process is identified by its pid and its start time (clock ticks since boot), 
 from __future__ import annotations
 
 import os
+import select
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -60,6 +61,49 @@ def uid(pid: int) -> int:
             return next(int(line.split()[1]) for line in file if line.startswith(b"Uid:"))
     except (FileNotFoundError, ProcessLookupError, StopIteration):
         return -1
+
+
+@dataclass(frozen=True, slots=True)
+class SignalSets:
+    """Signals of a process: sent and not taken yet, kept back for now, and those with a handler."""
+
+    pending: int
+    blocked: int
+    caught: int
+
+    def has(self, of: int, number: int) -> bool:
+        return bool(of >> (number - 1) & 1)
+
+
+def signal_sets(pid: int) -> SignalSets | None:
+    """None if the process does not exist."""
+    found = {}
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            for line in file:
+                name, _, value = line.partition(b":")
+                if name in (b"SigPnd", b"ShdPnd", b"SigBlk", b"SigCgt"):
+                    found[name] = int(value, 16)
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    if len(found) < 4:
+        return None
+    return SignalSets(found[b"SigPnd"] | found[b"ShdPnd"], found[b"SigBlk"], found[b"SigCgt"])
+
+
+def await_exit(pid: int, start: int, timeout_s: float) -> None:
+    """Wait until this very process has ended, at most ``timeout_s`` seconds."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        if alive(pid, start):
+            poll = select.poll()
+            poll.register(pidfd, select.POLLIN)
+            poll.poll(int(timeout_s * 1000))
+    finally:
+        os.close(pidfd)
 
 
 def pids() -> Iterator[int]:

@@ -25,7 +25,7 @@ from moorage.common.link.messages import Observation
 from moorage.common.model.cluster import ClusterMember, ClusterMembership
 from moorage.common.model.errors import InvalidInput, StartupError
 from moorage.common.model.ids import DeviceId, EndpointId, KernelId, SessionId
-from moorage.common.model.kernel import DeviceGrant, KernelInput, KernelSpec
+from moorage.common.model.kernel import DeviceGrant, HpcJob, KernelInput, KernelReload, KernelSpec, Reloaded
 from moorage.common.model.reasons import Reason
 from moorage.common.model.service_ports import AppPort, ServicePort
 from moorage.common.model.status import ObservedState, SessionType
@@ -40,7 +40,8 @@ class KernelRecord:
     """One kernel. Without ``handle`` it was about to be started, and may have been.
 
     ``created_at``: when its creation began, in unix seconds. ``ready``: it has been ready.
-    ``termination``: why the agent terminates it.
+    ``termination``: why the agent terminates it. ``reload``: how the newest reload ended; its generation is
+    that of ``spec``.
     """
 
     spec: KernelSpec
@@ -52,6 +53,7 @@ class KernelRecord:
     termination: TerminationCause | None = None
     outcome: Outcome | None = None
     log_tail: str = ""
+    reload: Reloaded | None = None
 
     @property
     def kernel_id(self) -> KernelId:
@@ -76,6 +78,7 @@ class KernelRecord:
             detail=outcome.detail or activity,
             log_tail=self.log_tail,
             apps=self.apps,
+            reload=self.reload,
         )
 
 
@@ -208,6 +211,7 @@ def record_from_json(data: dict[str, Any]) -> KernelRecord:
         termination=_termination(termination) if termination else None,
         outcome=_outcome(outcome) if outcome else None,
         log_tail=data["log_tail"],
+        reload=Reloaded(**reload) if (reload := data.get("reload")) else None,
     )
 
 
@@ -243,6 +247,8 @@ def _spec(data: dict[str, Any]) -> KernelSpec:
             "ports": tuple(ServicePort(**port) for port in data.get("ports", ())),
             "outputs": tuple(data.get("outputs", ())),
             "inputs": tuple(KernelInput(**one) for one in data.get("inputs", ())),
+            "hpc": HpcJob(**hpc) if (hpc := data.get("hpc")) else None,
+            "reload": KernelReload(**reload) if (reload := data.get("reload")) else None,
         }
     )
 

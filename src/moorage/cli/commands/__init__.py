@@ -89,6 +89,10 @@ COMMANDS = {
     ),
     "ps": ("List endpoints and sessions.", "moorage.cli.commands.list"),
     "quotas": ("Limits for users, projects and resource groups.", "moorage.cli.commands.quotas"),
+    "reload": (
+        "Ask the programs of sessions to read their settings again.",
+        "moorage.cli.commands.reload",
+    ),
     "rollout": (
         "Revisions of an endpoint: the state of a rolling update, history, undo.",
         "moorage.cli.commands.rollout",

@@ -130,14 +130,14 @@ def print_session(
     idle: IdleView | None = None,
 ) -> None:
     result = f" ({view.result})" if view.status is Status.TERMINATED else ""
-    deadline = f"{format_age(view.deadline_at, now)} left" if view.deadline_at else ""
     facts = [
         ("session", view.name),
         ("id", view.id),
         ("type", str(view.type)),
         ("status", f"{view.status}{result} for {format_age(now, view.status_since)}"),
         *_activity(view, now),
-        ("deadline", deadline),
+        *_reloads(view, now),
+        ("deadline", f"{format_age(view.deadline_at, now)} left" if view.deadline_at else ""),
         *idle_facts(idle),
         ("endpoint", view.endpoint or ""),
         ("group", f"{view.resource_group}, priority {view.priority}, attempt {view.attempt}"),
@@ -190,6 +190,26 @@ def _activity(view: SessionView, now: datetime) -> list[tuple[str, str]]:
         return [activity]
     text, age = progress_text(progress), format_age(now, progress.at)
     return [activity, ("progress", f"{text} ({age} ago)" if text else ""), ("", progress.problem)]
+
+
+def _reloads(view: SessionView, now: datetime) -> list[tuple[str, str]]:
+    """How its program is reloaded, and the newest reload of each kernel of the attempt."""
+    how = view.spec.reload
+    if how is None:
+        return []
+    way = f"SIG{how.signal}" if how.signal else f"POST {how.http}" + (f" at {how.port}" if how.port else "")
+    if how.acknowledge == "progress":
+        way += ", acknowledged by its progress"
+    asked = [k for k in view.kernels if k.attempt == view.attempt and k.reload is not None]
+    facts = [("reload by", way)]
+    for kernel in asked:
+        one = kernel.reload
+        assert one is not None
+        at = one.requested_at if one.state == "requested" or one.ended_at is None else one.ended_at
+        where = f"{kernel.hostname}: " if view.spec.size > 1 else ""
+        why = f": {one.detail}" if one.detail and one.state in ("failed", "timed-out") else ""
+        facts.append(("reload", f"{where}{one.state} {format_age(now, at)} ago{why}"))
+    return facts
 
 
 def _endpoint_spec(spec: EndpointSpec) -> list[tuple[str, str]]:

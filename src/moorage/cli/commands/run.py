@@ -36,6 +36,7 @@ from moorage.cli.session_options import (
     Parameters,
     Ports,
     Priority,
+    Reload,
     Resources,
     Reuse,
     Secrets,
@@ -68,6 +69,7 @@ _After = Annotated[
     list[str] | None,
     typer.Option(help="NAME[:any|failure]: start after that session succeeded, ended or failed."),
 ]
+_IfFailed = Annotated[str | None, typer.Option("--if-dependency-fails", help="end (the default) or wait.")]
 _Detach = Annotated[bool, typer.Option("--detach", "-d", help="The same as --no-wait.")]
 _StopOnInterrupt = Annotated[
     bool, typer.Option("--stop-on-interrupt", help="Ctrl-C and SIGTERM stop the session, too.")
@@ -88,15 +90,14 @@ def run(
     env_file: EnvFile = None,
     secret: Secrets = None,
     port: Ports = None,
+    reload: Reload = None,
     group: Group = None,
     timeout: Annotated[
         float | None, duration_option("Longest run; after it, the session is stopped.")
     ] = None,
     retries: _Retries = None,
     after: _After = None,
-    if_failed: Annotated[
-        str | None, typer.Option("--if-dependency-fails", help="end (the default) or wait.")
-    ] = None,
+    if_failed: _IfFailed = None,
     starts_at: Annotated[
         str | None, typer.Option(help="Start no earlier: a duration from now (2h) or 2026-12-24T18:00:00Z.")
     ] = None,

@@ -26,6 +26,7 @@ from moorage.cli.session_options import (
     Image,
     Labels,
     Priority,
+    Reload,
     Resources,
     Runtime,
     Secrets,
@@ -79,6 +80,7 @@ Fallbacks = Annotated[
         "outside provider; repeatable.",
     ),
 ]
+Replicas = Annotated[int | None, typer.Option(help="Number of replicas. Default: 1.")]
 Least = Annotated[int | None, typer.Option("--min", help="Least replicas; 0: stop when idle.")]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is ready.")]
 Share = Annotated[
@@ -94,7 +96,7 @@ def serve(
     command: Command = None,
     engine: EngineName = None,
     name: ServedName = None,
-    replicas: Annotated[int | None, typer.Option(help="Number of replicas. Default: 1.")] = None,
+    replicas: Replicas = None,
     least: Least = None,
     most: Annotated[int | None, typer.Option("--max", help="Greatest number of replicas.")] = None,
     scale_on: ScaleOn = None,
@@ -107,6 +109,7 @@ def serve(
     arg: Annotated[list[str] | None, typer.Option(help="An argument for the engine; repeatable.")] = None,
     env: Env = None,
     secret: Secrets = None,
+    reload: Reload = None,
     probe: Annotated[str, typer.Option(help="For --engine custom: path that answers 2xx when ready.")] = "/",
     group: Group = None,
     image: Image = None,
@@ -141,7 +144,7 @@ def serve(
         "resource_group": group,
         "args": arg,
         "env": parse.pairs(env, "--env", "HF_HOME=/models") if env else None,
-        "secret_env": parse.secret_env(secret),
+        **{"secret_env": parse.secret_env(secret), "reload": parse.reload(reload)},
         "user_labels": user_labels(label),
         **placement_fields(arch, agent_label, on, priority, image, runtime),
     }

@@ -12,7 +12,18 @@ from moorage.common.link.field_codec import codec
 from moorage.common.link.pb import agent_pb2 as a
 from moorage.common.model.cluster import ClusterMember, ClusterMembership, Mode, Role
 from moorage.common.model.ids import KernelId
-from moorage.common.model.kernel import DeviceGrant, DoubtfulJob, HpcJob, KernelInput, KernelSpec, SiteNodes
+from moorage.common.model.kernel import (
+    Acknowledge,
+    DeviceGrant,
+    DoubtfulJob,
+    HpcJob,
+    KernelInput,
+    KernelReload,
+    KernelSpec,
+    Reloaded,
+    ReloadOutcome,
+    SiteNodes,
+)
 from moorage.common.model.reasons import Reason
 from moorage.common.model.service_ports import AppPort, Protocol, ServicePort
 from moorage.common.model.status import ObservedState
@@ -33,6 +44,8 @@ UNKNOWN = {
     Protocol: "http",
     Role: "sub",
     Mode: "single-node",
+    Acknowledge: "handler",
+    ReloadOutcome: "failed",
 }
 
 _offer = codec(m.SlotOffer, a.SlotOffer)
@@ -52,7 +65,9 @@ _info = codec(
 )
 _app_port = codec(AppPort, a.AppPort, unknown=UNKNOWN)
 _service_port = codec(ServicePort, a.AppPort, unknown=UNKNOWN)
-_observation = codec(m.Observation, a.Observation, {AppPort: _app_port}, UNKNOWN)
+_reload = codec(KernelReload, a.Reload, unknown=UNKNOWN)
+_reloaded = codec(Reloaded, a.Reloaded, unknown=UNKNOWN)
+_observation = codec(m.Observation, a.Observation, {AppPort: _app_port, Reloaded: _reloaded}, UNKNOWN)
 _member = codec(ClusterMember, a.ClusterMember)
 _membership = codec(ClusterMembership, a.ClusterMembership, {ClusterMember: _member}, UNKNOWN)
 _device = codec(DeviceGrant, a.DeviceGrant)
@@ -67,6 +82,7 @@ _kernel = codec(
         ServicePort: _service_port,
         HpcJob: _hpc_job,
         KernelInput: _kernel_input,
+        KernelReload: _reload,
     },
 )
 _log_request = codec(m.LogRequest, a.LogRequest)

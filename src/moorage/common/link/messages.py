@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
-from moorage.common.model.kernel import DoubtfulJob, KernelSpec, SiteNodes
+from moorage.common.model.kernel import DoubtfulJob, KernelSpec, Reloaded, SiteNodes
 from moorage.common.model.reasons import Reason
 from moorage.common.model.service_ports import AppPort, Protocol
 from moorage.common.model.status import ObservedState
@@ -89,9 +89,9 @@ class AgentInfo:
 @dataclass(frozen=True, slots=True)
 class Observation:
     """State of one kernel as its agent observes it. ``exit_code`` is negative for a signal, None if unknown.
-    ``apps``: its service ports, at ``host``. ``unhealthy``: RUNNING, but its engine fails its health checks,
-    and how. ``expected_start``: QUEUED, when the site expects its job to start. ``ends_at``: the end of its
-    walltime. Both in Unix seconds, 0 if unknown."""
+    ``apps``: its service ports, at ``host``. ``unhealthy``: RUNNING, but fails its health checks, and how.
+    ``expected_start``: QUEUED, when the site expects its start. ``ends_at``: the end of its walltime. Both in
+    Unix seconds, 0 if unknown. ``reload``: the newest that has ended."""
 
     kernel_id: KernelId
     session_id: SessionId
@@ -106,6 +106,7 @@ class Observation:
     unhealthy: str = ""
     expected_start: float = 0.0
     ends_at: float = 0.0
+    reload: Reloaded | None = None
 
 
 # The highest generation that a peer may report. Generations are numbers of a sequence that ends at 2^63.
@@ -120,8 +121,8 @@ class Report:
     generation of orders that it has applied (0: none yet). ``stream`` exceeds the number of every earlier
     stream of the agent, over restarts and with any manager: a report with a smaller one is late (0:
     unnumbered). ``newest_generation`` is the newest generation that the agent has ever applied, over
-    restarts: it refuses older orders, and the manager continues above it.
-    ``sent_at``: wants a ``Contact`` with this value once the report is stored (0: none).
+    restarts: it refuses older orders, and the manager continues above it. ``sent_at``: wants a ``Contact``
+    with this value once the report is stored (0: none).
     """
 
     info: AgentInfo
@@ -171,10 +172,8 @@ class Orders:
 
 @dataclass(frozen=True, slots=True)
 class OrdersDelta:
-    """Manager → agent: changes to the orders of generation ``base``.
-
-    ``digest`` is that of the full set of kernel ids after the change (a kernel's spec never changes).
-    """
+    """Manager → agent: changes to the orders of generation ``base``. ``added`` are new, or are to reload.
+    ``digest`` is that of the full set of kernel ids after the change."""
 
     generation: int
     base: int

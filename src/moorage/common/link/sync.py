@@ -108,6 +108,7 @@ class OrdersSender:
     def __init__(self) -> None:
         self._digest = SetDigest()
         self._last: int | None = None  # the generation sent last; None: the next orders must be full
+        self._reloads: dict[KernelId, int] = {}  # the generations other than 0 that were sent
 
     @property
     def needs_full(self) -> bool:
@@ -123,19 +124,27 @@ class OrdersSender:
         kernels: Mapping[KernelId, KernelSpec],
         changed: Collection[KernelId] | None = None,
     ) -> Orders | OrdersDelta:
-        """``kernels``: all that should exist; ``changed``: those that were added or withdrawn since the last
-        message, at least. None: any may have been."""
+        """``kernels``: all that should exist; ``changed``: those added or withdrawn, or that are to reload,
+        since the last message, at least. None: any may have been."""
         base, self._last = self._last, generation
         if base is None:
             self._digest.clear()
             self._digest.change(_order_contents(kernels))
+            self._reloads = {k: one.reload_generation for k, one in kernels.items() if one.reload_generation}
             return Orders(generation, tuple(kernels.values()))
         if changed is None:
             changed = {*kernels, *map(KernelId, self._digest.ids())}
-        added = tuple(kernels[k] for k in changed if k in kernels and k not in self._digest)
+        added = tuple(kernels[k] for k in changed if k in kernels and self._differs(kernels[k]))
         withdrawn = frozenset(k for k in changed if k not in kernels and k in self._digest)
         self._digest.change(_order_contents(k.kernel_id for k in added), withdrawn)
+        self._reloads |= {one.kernel_id: one.reload_generation for one in added if one.reload_generation}
+        for kernel_id in withdrawn:
+            self._reloads.pop(kernel_id, None)
         return OrdersDelta(generation, base, added, withdrawn, self._digest.value)
+
+    def _differs(self, spec: KernelSpec) -> bool:
+        known = spec.kernel_id in self._digest
+        return not known or self._reloads.get(spec.kernel_id, 0) != spec.reload_generation
 
 
 class OrdersReceiver:
@@ -166,5 +175,6 @@ class OrdersReceiver:
 
 
 def _order_contents(kernel_ids: Iterable[KernelId]) -> Iterable[tuple[str, bytes]]:
-    """A kernel's spec never changes, so its id stands for it. The suffix is part of the protocol."""
+    """A kernel's spec never changes but for the generation of its reload, of which a delta that is lost costs
+    the stream: its id stands for it. The suffix is part of the protocol."""
     return ((k, f"{k}\0''".encode()) for k in kernel_ids)

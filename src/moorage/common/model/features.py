@@ -30,6 +30,7 @@ class Feature(StrEnum):
     MODEL_ENGINES = "model-engines"
     IDLE_PROGRAM = "idle-program"
     IDLE_CRITERIA = "idle-criteria"
+    RELOAD = "reload"
     LEDGER = "ledger"
 
 
@@ -48,10 +49,11 @@ TEXTS: Mapping[Feature, str] = {
     Feature.MODEL_ENGINES: "`engine` vllm or llamacpp: serves `model`",
     Feature.IDLE_PROGRAM: "may run without a `command`",
     Feature.IDLE_CRITERIA: "`idle`: ends when nobody uses it",
+    Feature.RELOAD: "`reload`: `moorage reload` asks the program to read its settings again",
     Feature.LEDGER: "what it used is entered in the ledger",
 }
 
-_ALL = frozenset({Feature.SERVICE_PORTS, Feature.CLUSTERS, Feature.LEDGER})
+_ALL = frozenset({Feature.SERVICE_PORTS, Feature.CLUSTERS, Feature.RELOAD, Feature.LEDGER})
 FEATURES: Mapping[SessionType, frozenset[Feature]] = {
     SessionType.INTERACTIVE: _ALL
     | {Feature.CODE_EXECUTION, Feature.START_AFTER, Feature.IDLE_PROGRAM, Feature.IDLE_CRITERIA},

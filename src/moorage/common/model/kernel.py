@@ -9,6 +9,7 @@ Plain dataclasses without validation: agents import them, and do not carry pydan
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from moorage.common.model.cluster import ClusterMembership
 from moorage.common.model.ids import DeviceId, EndpointId, KernelId, SessionId
@@ -46,6 +47,32 @@ class HpcJob:
     account: str = ""
     walltime_s: float = 0.0
     options: dict[str, str] = field(default_factory=dict)
+
+
+# What counts as the acknowledgement of a reload; see ``model.reload``.
+Acknowledge = Literal["handler", "progress"]
+ReloadOutcome = Literal["reloaded", "failed", "timed-out"]
+
+
+@dataclass(frozen=True, slots=True)
+class KernelReload:
+    """How a kernel's program is asked to read its settings again: by ``signal``, such as HUP, or by a POST of
+    ``path`` at the service port ``port``, "": the only one. The other one is ""."""
+
+    signal: str = ""
+    path: str = ""
+    port: str = ""
+    acknowledge: Acknowledge = "handler"
+    timeout_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """The outcome of the reload with this generation, the newest that the kernel has ended."""
+
+    generation: int
+    outcome: ReloadOutcome
+    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +144,8 @@ class KernelSpec:
     hpc: HpcJob | None = None  # None: its resource group is not of kind hpc
     outputs: tuple[str, ...] = ()  # directories of its working directory that its agent keeps for others
     inputs: tuple[KernelInput, ...] = ()
+    reload: KernelReload | None = None  # None: it cannot be reloaded
+    reload_generation: int = 0  # wanted, or in the checkpoint done: the only field that changes; 0: none
 
     @property
     def answers_requests(self) -> bool:

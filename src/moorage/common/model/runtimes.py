@@ -26,7 +26,7 @@ class RuntimeTraits:
     ``settings``: how the settings of an agent that submits to such a site begin; "" for runtimes of a node.
     ``job_fields``: those of ``SiteJob`` that the runtime knows, beside ``options``. ``simulated``: nothing
     runs, for tests and demonstrations. ``outputs``: agents find what a kernel leaves in its working
-    directory."""
+    directory. ``signals``: it can send a program a signal that does not end it."""
 
     images: bool = False
     own_network: bool = False
@@ -36,12 +36,13 @@ class RuntimeTraits:
     job_fields: tuple[str, ...] = ()
     simulated: bool = False
     outputs: bool = False
+    signals: bool = False
 
 
 RUNTIMES: Mapping[RuntimeName, RuntimeTraits] = MappingProxyType(
     {
-        "process": RuntimeTraits(isolated_as="isolated-process", outputs=True),
-        "docker": RuntimeTraits(images=True, own_network=True, outputs=True),
+        "process": RuntimeTraits(isolated_as="isolated-process", outputs=True, signals=True),
+        "docker": RuntimeTraits(images=True, own_network=True, outputs=True, signals=True),
         "slurm": RuntimeTraits(site_jobs=True, settings="slurm_", job_fields=("partition", "qos", "account")),
         "heappe": RuntimeTraits(
             site_jobs=True,
@@ -49,7 +50,7 @@ RUNTIMES: Mapping[RuntimeName, RuntimeTraits] = MappingProxyType(
             job_fields=("cluster", "node_type", "project", "template"),
         ),
         "celery": RuntimeTraits(isolated_as="isolated-celery"),
-        "fake": RuntimeTraits(site_jobs=True, simulated=True),
+        "fake": RuntimeTraits(site_jobs=True, simulated=True, signals=True),
     }
 )
 DEFAULT_RUNTIME: RuntimeName = "process"
@@ -79,7 +80,7 @@ def traits_of(name: str) -> RuntimeTraits:
     Nothing is known of a plug-in before an agent is asked. Until an agent says that it isolates kernels, they
     are taken for processes of the agent's user."""
     if is_custom(name):
-        return RuntimeTraits(isolated_as=f"{_ISOLATED}{name}", site_jobs=True)
+        return RuntimeTraits(isolated_as=f"{_ISOLATED}{name}", site_jobs=True, signals=True)
     return _BY_NAME[name]
 
 

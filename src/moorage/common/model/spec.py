@@ -22,10 +22,12 @@ from moorage.common.model.hpc_options import SiteJob
 from moorage.common.model.idle import IdleChoice
 from moorage.common.model.kernel import WITH_DEFAULT_IMAGE
 from moorage.common.model.labels import UserLabels
+from moorage.common.model.program_ports import Port as Port
+from moorage.common.model.program_ports import Probe as Probe
+from moorage.common.model.reload import Reload, find_reload_problem
 from moorage.common.model.reuse import ReusePolicy
 from moorage.common.model.runtime_choice import RuntimeChoice
 from moorage.common.model.runtimes import DEFAULT_RUNTIME, IMAGE_RUNTIME, traits_of
-from moorage.common.model.service_ports import ServicePort
 from moorage.common.model.serving import Adapter, Autoscale, ModelLimits, Rollout, Routing
 from moorage.common.model.spec_fields import Env, Image, Resources, check_env
 from moorage.common.model.spec_fields import NoNul as NoNul
@@ -35,39 +37,6 @@ from moorage.common.model.timestamps import Timestamp
 
 # Default of ``lease_s``; session_place.sql repeats it.
 LEASE_S = 600.0
-
-
-class Probe(Model):
-    """Readiness probe of a ``custom`` engine: an HTTP GET of ``path`` returns 2xx."""
-
-    path: Annotated[str, Field(pattern=r"^/[\x21-\x7e]*$", max_length=2048)] = "/"
-    period_s: Annotated[float, Field(gt=0, le=60)] = 0.5
-
-
-class Port(Model):
-    """Service port: a network service of the session, published through the proxy."""
-
-    name: Annotated[str, Field(pattern=service_ports.NAME_PATTERN, max_length=service_ports.NAME_LENGTH)]
-    port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
-        None,
-        description="Port on which the program listens; containers only. If absent, a port is assigned and "
-        "passed as MOORAGE_PORT_<NAME> and `{port:NAME}`. Processes always get an assigned port.",
-    )
-    protocol: Literal["http", "tcp"] = Field("http", description="http includes WebSocket.")
-    base_path: bool = Field(
-        False,
-        description="The program serves below /apps/SESSION/NAME (MOORAGE_PATH_<NAME>, `{path:NAME}`), so "
-        "the proxy keeps this prefix. Otherwise the proxy removes it.",
-    )
-
-    guarded: bool = Field(
-        False,
-        description="The proxy adds `Authorization: Bearer` with the session's key, which the program finds "
-        "in MOORAGE_SECRET. The program can then refuse other users of the node.",
-    )
-
-    def declared(self) -> ServicePort:
-        return ServicePort(self.name, self.port or 0, self.protocol, self.base_path, self.guarded)
 
 
 class Workload(Model):
@@ -122,6 +91,9 @@ class Workload(Model):
     )
     preemptible: bool = Field(
         True, description="Whether the session may be preempted, if its resource group allows preemption."
+    )
+    reload: Reload | None = Field(
+        None, description="How `moorage reload` asks the program to read its settings again; null: not."
     )
     overlap: Literal["allowed", "never"] | None = Field(
         None,
@@ -264,6 +236,18 @@ class SessionSpec(Workload):
         return self
 
     @model_validator(mode="after")
+    def _check_reload(self) -> Self:
+        if self.reload is not None and (wrong := self.reload_problem(self.reload)):
+            raise ValueError(wrong)
+        return self
+
+    def reload_problem(self, reload: Reload) -> str:
+        """Why it cannot be reloaded so; "": it can."""
+        serves = self.type is SessionType.INFERENCE or self.probe is not None
+        ports = [port.declared() for port in self.ports]
+        return find_reload_problem(reload, self.runtime, ports, self.env.items(), serves)
+
+    @model_validator(mode="after")
     def _check_type_features(self) -> Self:
         given = [name for name in features.FIELDS if getattr(self, name, None)]
         if wrong := features.find_problem(self.type, given):
@@ -366,6 +350,10 @@ class EndpointSpec(Workload):
     def _check_endpoint(self) -> Self:
         if self.engine == "custom" and self.probe is None:
             raise ValueError("a custom endpoint requires `probe`")
+        if self.reload is not None:
+            wrong = find_reload_problem(self.reload, self.runtime, (), self.env.items(), serves=True)
+            if wrong:
+                raise ValueError(wrong)
         scale = self.autoscale
         if scale is not None and not scale.min <= self.replicas <= scale.max:
             raise ValueError(
@@ -396,4 +384,5 @@ class EndpointSpec(Workload):
     def template(self) -> dict[str, Any]:
         """What a replica runs: a change of it makes a new revision."""
         left_out = {"name", "replicas", "autoscale", "rollout", "routing", "limits", "resource_groups"}
-        return self.model_dump(mode="json", exclude=left_out if self.adapters else left_out | {"adapters"})
+        left_out |= {name for name in ("adapters", "reload") if not getattr(self, name)}
+        return self.model_dump(mode="json", exclude=left_out)

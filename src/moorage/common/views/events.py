@@ -11,6 +11,7 @@ from pydantic import Field
 from moorage.common.model.status import AgentStatus, SessionType, Status
 from moorage.common.views.budgets import BudgetScope, BudgetUnit, Period
 from moorage.common.views.progress import ProgressView
+from moorage.common.views.reload import ReloadView
 from moorage.common.views.resources import View
 
 EventKind = Literal["session", "agent", "endpoint", "group", "budget"]
@@ -31,6 +32,7 @@ class SessionChange(View):
     status_since: datetime
     endpoint_id: str | None = None
     progress: ProgressView | None = Field(None, description="Of its main kernel.")
+    reload: ReloadView | None = Field(None, description="Of its main kernel.")
 
 
 class AgentChange(View):

@@ -26,14 +26,9 @@ from moorage.common.model.reasons import Reason
 from moorage.common.model.runtime_choice import RuntimeChoice
 from moorage.common.model.secret_names import mask_secrets
 from moorage.common.model.spec import Model, Name, SessionSpec, Workload
-from moorage.common.model.status import (
-    AgentStatus,
-    ObservedState,
-    Result,
-    SessionType,
-    Status,
-)
+from moorage.common.model.status import AgentStatus, ObservedState, Result, SessionType, Status
 from moorage.common.views.progress import ProgressView
+from moorage.common.views.reload import ReloadView
 
 T = TypeVar("T")
 
@@ -115,6 +110,7 @@ class KernelView(View):
         description="Last report of its agent, which is LOST: the kernel may still run. null: reachable.",
     )
     progress: ProgressView | None = Field(None, description="Of its program, if that reports it.")
+    reload: ReloadView | None = Field(None, description="Of its program, if one was asked.")
 
 
 class Hold(View):

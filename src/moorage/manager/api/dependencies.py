@@ -72,6 +72,10 @@ class Idle(Protocol):
     async def extend(self, scope: Scope, session_id: str, seconds: float, extensions: int) -> bool: ...
 
 
+class Reloads(Protocol):
+    async def request(self, scope: Scope, session_id: str, *, main_only: bool) -> int: ...
+
+
 class Decisions(Protocol):
     async def page(
         self, scope: Scope, group: str, since: datetime, until: datetime, *, cursor: str | None, limit: int
@@ -98,6 +102,8 @@ class ApiStore(Protocol):
     def agents(self) -> Agents: ...
     @property
     def idle(self) -> Idle: ...
+    @property
+    def reloads(self) -> Reloads: ...
     @property
     def usage(self) -> Usage: ...
     @property

@@ -45,6 +45,7 @@ from moorage.manager.api.idle import IDLE_ROUTES
 from moorage.manager.api.managers import MANAGER_ROUTES
 from moorage.manager.api.metering_routes import METERING_ROUTES
 from moorage.manager.api.pipeline_routes import PIPELINE_ROUTES
+from moorage.manager.api.reload import RELOAD_ROUTES
 from moorage.manager.api.route import Items, Route, route
 from moorage.manager.api.template_routes import TEMPLATE_ROUTES
 from moorage.manager.api.watching_routes import WATCHING_ROUTES
@@ -104,6 +105,7 @@ ROUTES: tuple[Route, ...] = (
         access="viewer",
     ),
     *IDLE_ROUTES,
+    *RELOAD_ROUTES,
     route(
         "GET",
         f"{_SESSION}/logs",

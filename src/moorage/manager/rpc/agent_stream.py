@@ -209,7 +209,7 @@ class AgentStream:
         not have an unwanted kernel."""
         absent = {k for k in found.unwanted if k not in self._absent and self._is_absent(k)}
         self._absent |= absent
-        added = {k.kernel_id: k for k in found.kernels if k.kernel_id not in self._ordered}
+        added = {k.kernel_id: k for k in found.kernels if self._is_new(k)}
         if found.withdrawn is None:
             self.has_orders, wanted = True, {spec.kernel_id for spec in found.kernels}
             withdrawn = [k for k in self._ordered if k not in wanted]
@@ -219,11 +219,16 @@ class AgentStream:
             return
         for kernel_id in withdrawn:
             del self._ordered[kernel_id]
+        self._unacknowledged |= dict.fromkeys(added.keys() - self._ordered.keys(), generation)
         self._ordered |= added
-        self._unacknowledged |= dict.fromkeys(added, generation)
         self._changed |= dict.fromkeys((*withdrawn, *added))
         self._unsent = generation
         self.wake.set()
+
+    def _is_new(self, spec: KernelSpec) -> bool:
+        """It was not ordered yet, or is to reload."""
+        known = self._ordered.get(spec.kernel_id)
+        return known is None or known.reload_generation != spec.reload_generation
 
     def next_message(self, now: float) -> Orders | OrdersDelta | None:
         """The message for the orders that were offered last; None if they have been sent. ``now``: monotonic

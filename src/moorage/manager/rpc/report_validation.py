@@ -83,9 +83,11 @@ def _problem_of_location(offer: SlotOffer) -> str:
 def _problem_of_kernel(kernel: Observation) -> str:
     if not _UUID.fullmatch(kernel.kernel_id):
         return f"kernel_id {_short(kernel.kernel_id)} is not a UUID in its canonical form"
-    texts = kernel.host + kernel.detail + kernel.log_tail
+    texts = kernel.host + kernel.detail + kernel.log_tail + (kernel.reload.detail if kernel.reload else "")
     if "\0" in texts or len(texts) > _MAX_TEXT:
         return f"a text of kernel {kernel.kernel_id} has a NUL character, or more than {_MAX_TEXT} characters"
+    if kernel.reload is not None and not 0 < kernel.reload.generation <= _MAX_INT64:
+        return f"reload {kernel.reload.generation} of kernel {kernel.kernel_id} is not 1 to {_MAX_INT64}"
     if kernel.port and not kernel.host:
         return f"kernel {kernel.kernel_id} listens on port {kernel.port} of no host"
     if wrong := [at for at in (kernel.expected_start, kernel.ends_at) if not 0 <= at <= _MAX_TIME]:

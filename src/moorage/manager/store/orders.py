@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -46,7 +46,8 @@ class OrderStore:
         self._connection, self._keep_unknown = db.dedicated_connection(), keep_unknown
         self._newest_generation = 0  # that a peer knows, or that was drawn here
         self._implausible_generation = 1 << 63  # the lowest that a peer claimed and Postgres refused
-        # Kernel specs by the agent that should run them. A kernel's spec never changes after its placement.
+        # Kernel specs by the agent that should run them. After the placement of a kernel, only the
+        # generation of its reload changes, which is read each time.
         self._known: dict[AgentId, dict[KernelId, KernelSpec]] = {}
 
     async def of(self, agent_id: AgentId) -> tuple[KernelSpec, ...]:
@@ -65,12 +66,15 @@ class OrderStore:
         wanted: dict[AgentId, list[KernelId]] = {agent_id: [] for agent_id in agent_ids}
         unwanted: dict[AgentId, list[KernelId]] = {agent_id: [] for agent_id in agent_ids}
         fresh: dict[KernelId, KernelSpec] = {}
+        reloads: dict[KernelId, int] = {}
         args = list(wanted), list(with_given_up), self._keep_unknown
         for row in await self._connection.fetch(SQL["agent_kernels"], *args):
             (wanted if row["wanted"] else unwanted)[AgentId(row["agent_id"])].append(KernelId(row["id"]))
             if row["session_id"] is not None:
                 fresh[KernelId(row["id"])] = _unknown_spec(row)
-        specs = await self._specs(wanted, fresh)
+            if row["reload_generation"] is not None:
+                reloads[KernelId(row["id"])] = row["reload_generation"]
+        specs = await self._specs(wanted, fresh, reloads)
         for agent_id, found in specs.items():
             if found:
                 self._known[agent_id] = found
@@ -86,10 +90,13 @@ class OrderStore:
         rows = await self._connection.fetch(SQL["kernels_ordered"], *zip(*asked, strict=True))
         wanted: dict[AgentId, list[KernelId]] = {agent_id: [] for agent_id in kernels}
         unwanted: dict[AgentId, list[KernelId]] = {agent_id: [] for agent_id in kernels}
+        reloads: dict[KernelId, int] = {}
         for row in rows:
             (wanted if row["wanted"] else unwanted)[AgentId(row["agent_id"])].append(KernelId(row["id"]))
+            if row["reload_generation"] is not None:
+                reloads[KernelId(row["id"])] = row["reload_generation"]
         orders = {}
-        for agent_id, found in (await self._specs(wanted, {})).items():
+        for agent_id, found in (await self._specs(wanted, {}, reloads)).items():
             withdrawn = tuple(k for k in kernels[agent_id] if k not in found)
             known = self._known.setdefault(agent_id, {})
             known |= found
@@ -99,9 +106,13 @@ class OrderStore:
         return orders
 
     async def _specs(
-        self, wanted: Mapping[AgentId, Collection[KernelId]], fresh: dict[KernelId, KernelSpec]
+        self,
+        wanted: Mapping[AgentId, Collection[KernelId]],
+        fresh: dict[KernelId, KernelSpec],
+        reloads: Mapping[KernelId, int],
     ) -> dict[AgentId, dict[KernelId, KernelSpec]]:
-        """The specs of these kernels: those in ``fresh``, those known, and the others from the database."""
+        """The specs of these kernels: those in ``fresh``, those known, and the others from the database.
+        ``reloads``: the generations of the reloads that were asked."""
         known = {agent_id: self._known.get(agent_id, {}) for agent_id in wanted}
         new = [k for agent_id, kernels in wanted.items() for k in kernels if k not in known[agent_id]]
         new = [k for k in new if k not in fresh]
@@ -110,7 +121,11 @@ class OrderStore:
             rows = await self._connection.fetch(SQL["agent_orders"], part)
             fresh |= {KernelId(row["id"]): spec for row in rows if (spec := self._readable_spec(row))}
         return {
-            agent_id: {k: spec for k in kernels if (spec := known[agent_id].get(k) or fresh.get(k))}
+            agent_id: {
+                k: _to_reload(spec, reloads.get(k, 0))
+                for k in kernels
+                if (spec := known[agent_id].get(k) or fresh.get(k))
+            }
             for agent_id, kernels in wanted.items()
         }
 
@@ -145,6 +160,10 @@ class OrderStore:
                 self._newest_generation = row["generation"]
         self.note_generation(row["generation"])
         return int(row["generation"])
+
+
+def _to_reload(spec: KernelSpec, generation: int) -> KernelSpec:
+    return spec if spec.reload_generation == generation else replace(spec, reload_generation=generation)
 
 
 def _kernel_spec(row: Row, secret_env: Mapping[str, str]) -> KernelSpec:
@@ -184,6 +203,7 @@ def _kernel_spec(row: Row, secret_env: Mapping[str, str]) -> KernelSpec:
         lease_s=row["lease_s"] or 0.0,
         isolated=row["isolated"],
         hpc=_hpc_job(spec),
+        reload=None if spec.reload is None else spec.reload.declared(is_main=is_main),
     )
 
 

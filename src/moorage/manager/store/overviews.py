@@ -14,7 +14,7 @@ from moorage.common.views.resources import Page
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store.database import Database
 from moorage.manager.store.queries import SQL
-from moorage.manager.store.rows import Row
+from moorage.manager.store.rows import Row, reload_view
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ class OverviewStore:
         scope.require_all("changes")
         found: list[Change] = []
         for row in await self._rows(SQL["changed_sessions"], sessions):
+            row["reload"] = row["reload"] and reload_view(row["reload"])
             found.append(Change(events.SessionChange(**row), frozenset({row["project"]})))
         for row in await self._rows(SQL["changed_agents"], agents):
             found.append(Change(events.AgentChange(**row), group=row["resource_group"]))

@@ -31,6 +31,7 @@ from moorage.manager.store.batch_writer import BatchWriter
 from moorage.manager.store.database import Database
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
+from moorage.manager.store.reloads import ReloadStore
 from moorage.manager.store.report_fencing import ReportRefused, refusal_of
 from moorage.manager.store.unknown_kernels import UnknownKernels
 
@@ -51,7 +52,7 @@ class ReportStore:
         self._heartbeat_connection = db.dedicated_connection(durable=False)
         self._reports: BatchWriter[AgentUpdate, int | ReportRefused]
         self._reports = BatchWriter("report", self._write_reports, clock)
-        self._unknown = UnknownKernels(self.connection)
+        self._unknown, self._reloads = UnknownKernels(self.connection), ReloadStore(db, notifier)
         self._heartbeats: dict[AgentId, tuple[str, int]] = {}  # incarnation, stream
         # Until when an agent's full report is valid (monotonic seconds), and the losses of the connection
         # when it was applied.
@@ -141,6 +142,7 @@ class ReportStore:
         items = await self._know_absence([item for item in items if item.agent_id in stored], stored)
         changes = {item.agent_id: kernel_changes(stored[item.agent_id], item) for item in items}
         written = await self._write_changes(items, changes)
+        await self._reloads.observe((i.agent_id, seen) for i in items for seen in i.observed.values())
         freed |= await self._release(
             [
                 (kernel_id, item.agent_id, item.stream)

@@ -11,9 +11,10 @@ from typing import Any
 
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.spec import SessionSpec
-from moorage.common.model.status import LIVE, ObservedState, Result, Status
+from moorage.common.model.status import LIVE, TERMINAL, ObservedState, Result, Status
 from moorage.common.views import resources
 from moorage.common.views.progress import ProgressView
+from moorage.common.views.reload import ReloadView
 
 Row = Mapping[str, Any]
 
@@ -125,7 +126,18 @@ def kernel_view(row: Row) -> resources.KernelView:
         ends_at=row["ends_at"],
         unreachable_since=row["unreachable_since"],
         progress=row["progress"] and ProgressView(**row["progress"]),
+        reload=row["reload"] and reload_view(row["reload"] | {"status": row["status"]}),
     )
+
+
+def reload_view(row: Row) -> ReloadView:
+    """``status``: of its kernel."""
+    is_done = row["ended"] == row["generation"]
+    state = row["outcome"] if is_done else "ended" if row["status"] in TERMINAL else "requested"
+    return ReloadView(**{"state": state} | {name: row[name] for name in row if name in _RELOAD})
+
+
+_RELOAD = ReloadView.model_fields.keys() - {"state"}
 
 
 @lru_cache(maxsize=1024)

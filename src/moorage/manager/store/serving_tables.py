@@ -98,3 +98,18 @@ kernel_progress = table(
         "at": TIME,
     },
 )
+
+kernel_reloads = table(
+    "kernel_reloads",
+    ("kernel_id",),
+    {
+        "kernel_id": ID,
+        "generation": BigInteger(),
+        "requested_by": Text(),
+        "requested_at": TIME,
+        "ended": BigInteger(),
+        "outcome": Text(),
+        "detail": Text(),
+        "ended_at": [TIME],
+    },
+)

@@ -41,6 +41,7 @@ from moorage.manager.store.pipelines import PipelineStore
 from moorage.manager.store.progress import ProgressStore
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.quotas import QuotaStore
+from moorage.manager.store.reloads import ReloadStore
 from moorage.manager.store.replicas import ReplicaStore
 from moorage.manager.store.reports import HEARTBEATS_EVERY_S, ReportStore
 from moorage.manager.store.retention import RetentionStore
@@ -107,7 +108,7 @@ class Store:
         self.leases = LeaseStore(db)
         self.deadlines = DeadlineStore(db)
         self.kernel_leases = KernelLeaseStore(db, notifier)
-        self.idle = IdleStore(db)
+        self.idle, self.reloads = IdleStore(db), ReloadStore(db, notifier)
         self.templates = TemplateStore(db)
         self.pipelines = PipelineStore(db, notifier, self.sessions, clock, lost_grace_s)
         self.outputs = OutputStore(db)

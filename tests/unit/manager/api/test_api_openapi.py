@@ -32,6 +32,7 @@ EXPECTED = {
     "/v1/sessions/{ref}/extend": {"post"},
     "/v1/sessions/{ref}/history": {"get"},
     "/v1/sessions/{ref}/idle": {"get"},
+    "/v1/sessions/{ref}/reload": {"post"},
     "/v1/sessions/{ref}/why": {"get"},
     "/v1/sessions/{ref}/logs": {"get"},
     "/v1/sessions/{ref}/apps": {"get"},

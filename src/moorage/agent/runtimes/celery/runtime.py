@@ -54,6 +54,7 @@ class CeleryRuntime(ProcessRuntime):
     own."""
 
     name = NAME
+    capabilities = replace(ProcessRuntime.capabilities, signals=False)
 
     def __init__(
         self, state: Path, logs: LogStore, app: Application, *, log_max_bytes: int, log_keep_files: int

@@ -51,6 +51,7 @@ from moorage.agent.runtimes.docker.image_gc import ImageGarbageCollector
 from moorage.agent.runtimes.docker.images import ImageStore
 from moorage.agent.runtimes.docker.labels import OWNER, ContainerIdentity, LabelSigner
 from moorage.agent.runtimes.docker.networks import Networks, cluster_network, resolve_hosts
+from moorage.agent.runtimes.docker.signals import deliver
 from moorage.agent.runtimes.docker.usage import ContainerMeter
 from moorage.agent.runtimes.docker.validation import validate
 from moorage.agent.runtimes.execution import Command, Execution
@@ -94,7 +95,7 @@ class DockerRuntime:
         self._images, self._image_gc = ImageStore(engine, rules, image_gc.pulled), image_gc
         self._networks = Networks(engine, signer, rules)
         self.capabilities = Capabilities(
-            contained=True, code=True, images=True, overlay=rules.multi_node == "wireguard"
+            contained=True, code=True, images=True, overlay=rules.multi_node == "wireguard", signals=True
         )
 
     async def close(self) -> None:
@@ -233,6 +234,9 @@ class DockerRuntime:
 
     async def exec(self, handle: Handle, command: Command) -> Execution:
         return await execute(self._engine, _container_id(handle), command)
+
+    async def signal(self, handle: Handle, name: str) -> None:
+        await deliver(self._engine, _container_id(handle), name)
 
     async def _create(self, launch: Launch, address: str) -> Handle:
         async with self._networks.joined(launch) as network:

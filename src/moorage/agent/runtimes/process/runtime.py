@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import py_compile
-import select
 import shutil
 import signal
 import sys
@@ -49,6 +48,7 @@ from moorage.agent.runtimes.process.prestarted_shim import (
 from moorage.agent.runtimes.process.process_tree import ProcessTree
 from moorage.agent.runtimes.process.programs import COMMAND_SHIM, SHIM, compile_programs, program
 from moorage.agent.runtimes.process.sandbox import Sandbox
+from moorage.agent.runtimes.process.signals import deliver
 from moorage.agent.runtimes.process.usage import ProcessMeter
 from moorage.agent.state.logs import LogStore
 from moorage.common.model.ids import KernelId
@@ -69,7 +69,7 @@ class ProcessRuntime:
 
     name = NAME
     silence_grace_s = 0.0
-    capabilities = Capabilities(node_processes=True, code=True, devices=True, leases=True)
+    capabilities = Capabilities(node_processes=True, code=True, devices=True, leases=True, signals=True)
 
     def __init__(
         self,
@@ -192,6 +192,9 @@ class ProcessRuntime:
             raise ExecFailed(f"no command can be run in it: it is {observation.state}")
         kernel = execution.Supervisors(self._directories.shim_of(handle), self._main_of(handle))
         return execution.start(self._command_shim, self._directories.path_of(handle), kernel, command)
+
+    async def signal(self, handle: Handle, name: str) -> None:
+        await deliver(*self._main_of(handle), name)
 
     def _observe(self, handle: Handle) -> RuntimeObservation:
         # The supervisor writes the exit file before it exits. So: the file, the supervisor, the file again.
@@ -366,10 +369,10 @@ class ProcessRuntime:
         if procfs.alive(pid, start):
             # The supervisor is a subreaper and knows its tree exactly: let it do the killing.
             self._stop(handle, 0)
-            self._await_exit(pid, start)
+            procfs.await_exit(pid, start, _SHIM_EXIT_S)
             if procfs.alive(pid, start):
                 procfs.send_signal(pid, signal.SIGKILL, lambda: procfs.alive(pid, start))
-                self._await_exit(pid, start)
+                procfs.await_exit(pid, start, _SHIM_EXIT_S)
         self._reap(pid)
         folder = self._directories.path_of(handle)
         if not (folder / "exit").exists():
@@ -379,19 +382,6 @@ class ProcessRuntime:
         self._isolation.release(folder)
         shutil.rmtree(folder, ignore_errors=True)
         self._isolation.uids.release(kernel_id)
-
-    def _await_exit(self, pid: int, start: int) -> None:
-        try:
-            pidfd = os.pidfd_open(pid)
-        except ProcessLookupError:
-            return
-        try:
-            if procfs.alive(pid, start):
-                poll = select.poll()
-                poll.register(pidfd, select.POLLIN)
-                poll.poll(int(_SHIM_EXIT_S * 1000))
-        finally:
-            os.close(pidfd)
 
 
 def _await_exit_of_child(pid: int) -> None:

@@ -130,7 +130,7 @@ class AppPort(_message.Message):
     def __init__(self, name: _Optional[str] = ..., port: _Optional[int] = ..., protocol: _Optional[str] = ..., base_path: _Optional[bool] = ..., inner: _Optional[int] = ..., guarded: _Optional[bool] = ...) -> None: ...
 
 class Observation(_message.Message):
-    __slots__ = ("kernel_id", "session_id", "state", "host", "port", "exit_code", "reason", "detail", "log_tail", "apps", "unhealthy", "expected_start", "ends_at")
+    __slots__ = ("kernel_id", "session_id", "state", "host", "port", "exit_code", "reason", "detail", "log_tail", "apps", "unhealthy", "expected_start", "ends_at", "reload")
     KERNEL_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -144,6 +144,7 @@ class Observation(_message.Message):
     UNHEALTHY_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_START_FIELD_NUMBER: _ClassVar[int]
     ENDS_AT_FIELD_NUMBER: _ClassVar[int]
+    RELOAD_FIELD_NUMBER: _ClassVar[int]
     kernel_id: str
     session_id: str
     state: str
@@ -157,7 +158,18 @@ class Observation(_message.Message):
     unhealthy: str
     expected_start: float
     ends_at: float
-    def __init__(self, kernel_id: _Optional[str] = ..., session_id: _Optional[str] = ..., state: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., log_tail: _Optional[str] = ..., apps: _Optional[_Iterable[_Union[AppPort, _Mapping]]] = ..., unhealthy: _Optional[str] = ..., expected_start: _Optional[float] = ..., ends_at: _Optional[float] = ...) -> None: ...
+    reload: Reloaded
+    def __init__(self, kernel_id: _Optional[str] = ..., session_id: _Optional[str] = ..., state: _Optional[str] = ..., host: _Optional[str] = ..., port: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., detail: _Optional[str] = ..., log_tail: _Optional[str] = ..., apps: _Optional[_Iterable[_Union[AppPort, _Mapping]]] = ..., unhealthy: _Optional[str] = ..., expected_start: _Optional[float] = ..., ends_at: _Optional[float] = ..., reload: _Optional[_Union[Reloaded, _Mapping]] = ...) -> None: ...
+
+class Reloaded(_message.Message):
+    __slots__ = ("generation", "outcome", "detail")
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    DETAIL_FIELD_NUMBER: _ClassVar[int]
+    generation: int
+    outcome: str
+    detail: str
+    def __init__(self, generation: _Optional[int] = ..., outcome: _Optional[str] = ..., detail: _Optional[str] = ...) -> None: ...
 
 class Report(_message.Message):
     __slots__ = ("info", "incarnation", "orders_generation", "kernels", "draining", "delta", "removed", "orders_wanted", "sent_at", "stream", "content_digest", "usage", "newest_generation")
@@ -228,7 +240,7 @@ class ClusterMembership(_message.Message):
     def __init__(self, hostname: _Optional[str] = ..., role: _Optional[str] = ..., index: _Optional[int] = ..., mode: _Optional[str] = ..., group: _Optional[str] = ..., members: _Optional[_Iterable[_Union[ClusterMember, _Mapping]]] = ..., private_key: _Optional[str] = ..., public_key: _Optional[str] = ...) -> None: ...
 
 class KernelSpec(_message.Message):
-    __slots__ = ("kernel_id", "session_id", "session_name", "session_type", "runtime", "engine", "served_name", "model", "args", "command", "env", "probe_path", "probe_period_s", "slots", "devices", "secret", "start_timeout_s", "stop_grace_s", "endpoint_id", "image", "cluster", "ports", "container_user", "workspace", "lease_s", "isolated", "hpc", "outputs", "inputs")
+    __slots__ = ("kernel_id", "session_id", "session_name", "session_type", "runtime", "engine", "served_name", "model", "args", "command", "env", "probe_path", "probe_period_s", "slots", "devices", "secret", "start_timeout_s", "stop_grace_s", "endpoint_id", "image", "cluster", "ports", "container_user", "workspace", "lease_s", "isolated", "hpc", "outputs", "inputs", "reload", "reload_generation")
     class EnvEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -272,6 +284,8 @@ class KernelSpec(_message.Message):
     HPC_FIELD_NUMBER: _ClassVar[int]
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     INPUTS_FIELD_NUMBER: _ClassVar[int]
+    RELOAD_FIELD_NUMBER: _ClassVar[int]
+    RELOAD_GENERATION_FIELD_NUMBER: _ClassVar[int]
     kernel_id: str
     session_id: str
     session_name: str
@@ -301,7 +315,9 @@ class KernelSpec(_message.Message):
     hpc: HpcJob
     outputs: _containers.RepeatedScalarFieldContainer[str]
     inputs: _containers.RepeatedCompositeFieldContainer[KernelInput]
-    def __init__(self, kernel_id: _Optional[str] = ..., session_id: _Optional[str] = ..., session_name: _Optional[str] = ..., session_type: _Optional[str] = ..., runtime: _Optional[str] = ..., engine: _Optional[str] = ..., served_name: _Optional[str] = ..., model: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., probe_path: _Optional[str] = ..., probe_period_s: _Optional[float] = ..., slots: _Optional[_Mapping[str, int]] = ..., devices: _Optional[_Iterable[_Union[DeviceGrant, _Mapping]]] = ..., secret: _Optional[str] = ..., start_timeout_s: _Optional[float] = ..., stop_grace_s: _Optional[float] = ..., endpoint_id: _Optional[str] = ..., image: _Optional[str] = ..., cluster: _Optional[_Union[ClusterMembership, _Mapping]] = ..., ports: _Optional[_Iterable[_Union[AppPort, _Mapping]]] = ..., container_user: _Optional[str] = ..., workspace: _Optional[str] = ..., lease_s: _Optional[float] = ..., isolated: _Optional[bool] = ..., hpc: _Optional[_Union[HpcJob, _Mapping]] = ..., outputs: _Optional[_Iterable[str]] = ..., inputs: _Optional[_Iterable[_Union[KernelInput, _Mapping]]] = ...) -> None: ...
+    reload: Reload
+    reload_generation: int
+    def __init__(self, kernel_id: _Optional[str] = ..., session_id: _Optional[str] = ..., session_name: _Optional[str] = ..., session_type: _Optional[str] = ..., runtime: _Optional[str] = ..., engine: _Optional[str] = ..., served_name: _Optional[str] = ..., model: _Optional[str] = ..., args: _Optional[_Iterable[str]] = ..., command: _Optional[_Iterable[str]] = ..., env: _Optional[_Mapping[str, str]] = ..., probe_path: _Optional[str] = ..., probe_period_s: _Optional[float] = ..., slots: _Optional[_Mapping[str, int]] = ..., devices: _Optional[_Iterable[_Union[DeviceGrant, _Mapping]]] = ..., secret: _Optional[str] = ..., start_timeout_s: _Optional[float] = ..., stop_grace_s: _Optional[float] = ..., endpoint_id: _Optional[str] = ..., image: _Optional[str] = ..., cluster: _Optional[_Union[ClusterMembership, _Mapping]] = ..., ports: _Optional[_Iterable[_Union[AppPort, _Mapping]]] = ..., container_user: _Optional[str] = ..., workspace: _Optional[str] = ..., lease_s: _Optional[float] = ..., isolated: _Optional[bool] = ..., hpc: _Optional[_Union[HpcJob, _Mapping]] = ..., outputs: _Optional[_Iterable[str]] = ..., inputs: _Optional[_Iterable[_Union[KernelInput, _Mapping]]] = ..., reload: _Optional[_Union[Reload, _Mapping]] = ..., reload_generation: _Optional[int] = ...) -> None: ...
 
 class KernelInput(_message.Message):
     __slots__ = ("session_id", "output", "path")
@@ -312,6 +328,20 @@ class KernelInput(_message.Message):
     output: str
     path: str
     def __init__(self, session_id: _Optional[str] = ..., output: _Optional[str] = ..., path: _Optional[str] = ...) -> None: ...
+
+class Reload(_message.Message):
+    __slots__ = ("signal", "path", "port", "acknowledge", "timeout_s")
+    SIGNAL_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    PORT_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGE_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_S_FIELD_NUMBER: _ClassVar[int]
+    signal: str
+    path: str
+    port: str
+    acknowledge: str
+    timeout_s: float
+    def __init__(self, signal: _Optional[str] = ..., path: _Optional[str] = ..., port: _Optional[str] = ..., acknowledge: _Optional[str] = ..., timeout_s: _Optional[float] = ...) -> None: ...
 
 class HpcJob(_message.Message):
     __slots__ = ("cluster", "node_type", "project", "template", "partition", "qos", "account", "walltime_s", "options")

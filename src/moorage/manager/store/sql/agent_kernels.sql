@@ -1,7 +1,7 @@
 -- The live kernels of these agents ($1), and whether each should run (index kernels_live_by_agent). agent_orders.sql
 -- returns their specs. Of some agents ($2) also the kernels that have been given up and still hold allocations (index
 -- allocations_held): these must not run either. With $3 also those that the database does not know, with their session
--- (index agents_not_ready): they are kept.
+-- (index agents_not_ready): they are kept. `reload_generation`: of the newest reload that was asked, if any.
 WITH live AS (
     SELECT agent_id, id, status FROM kernels
     WHERE agent_id = ANY ($1::text[]) AND status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')
@@ -9,11 +9,12 @@ WITH live AS (
     SELECT agent_id, kernel_id AS id FROM allocations WHERE agent_id = ANY ($2::text[]) AND released_at IS NULL
     EXCEPT SELECT agent_id, id FROM live
 )
-SELECT agent_id, id, status IN ('SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING', 'RUNNING') AS wanted, NULL::uuid AS session_id FROM live
+SELECT agent_id, id, status IN ('SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING', 'RUNNING') AS wanted, NULL::uuid AS session_id, r.generation AS reload_generation
+FROM live LEFT JOIN kernel_reloads r ON r.kernel_id = live.id
 UNION ALL
-SELECT agent_id, id, FALSE, NULL FROM held
+SELECT agent_id, id, FALSE, NULL, NULL FROM held
 UNION ALL
-SELECT a.id, (u ->> 'kernel_id')::uuid, TRUE, (u ->> 'session_id')::uuid
+SELECT a.id, (u ->> 'kernel_id')::uuid, TRUE, (u ->> 'session_id')::uuid, NULL
 FROM agents a, jsonb_array_elements(a.unknown_kernels) u
 WHERE $3::boolean AND NOT a.ready AND a.id = ANY ($1::text[])
 ORDER BY id

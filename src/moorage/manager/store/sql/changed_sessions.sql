@@ -2,5 +2,7 @@
 SELECT id, name, project, owner AS "user", resource_group, type, status, reason, attempt, revision, status_since,
        endpoint_id,
        (SELECT to_jsonb(p) - 'kernel_id' FROM kernel_progress p JOIN kernels k ON k.id = p.kernel_id
-        WHERE k.session_id = sessions.id AND k.attempt = sessions.attempt AND k.cluster_role = 'main') AS progress
+        WHERE k.session_id = sessions.id AND k.attempt = sessions.attempt AND k.cluster_role = 'main') AS progress,
+       (SELECT (to_jsonb(r) - 'kernel_id') || jsonb_build_object('status', k.status) FROM kernel_reloads r JOIN kernels k ON k.id = r.kernel_id
+        WHERE k.session_id = sessions.id AND k.attempt = sessions.attempt AND k.cluster_role = 'main') AS reload
 FROM sessions WHERE id = ANY ($1::uuid[])

@@ -1,0 +1,145 @@
+"""Reload of a kernel's program: asks it to read its settings again, and waits for its acknowledgement.
+
+One reload of a kernel runs at a time. Of those that are wanted meanwhile, only the newest follows. One that
+the agent did not see to its end is done again by the next run of the agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from moorage.agent.engines.base import bearer_headers
+from moorage.agent.kernel.context import AgentContext
+from moorage.agent.kernel.launch import progress_file
+from moorage.agent.kernel.progress import read_from, size_of
+from moorage.agent.runtimes import Handle, RuntimeFailed
+from moorage.agent.runtimes.signals import Signalling, SignalRefused
+from moorage.agent.state.checkpoint import KernelRecord
+from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.link.messages import Observation
+from moorage.common.model.kernel import KernelReload, KernelSpec, Reloaded
+from moorage.common.model.service_ports import app_path
+
+_POLL_S, _ANSWER_BYTES, _DETAIL = 0.1, 200, 300
+
+
+class ReloadFailed(Exception):
+    """The program was not asked, or says that it has not reloaded."""
+
+
+class Reloading:
+    """``wakeup`` is set when a reload has ended."""
+
+    def __init__(self, context: AgentContext, wakeup: asyncio.Event) -> None:
+        self._context, self._wakeup, self._wanted = context, wakeup, 0
+        self._running: asyncio.Task[Reloaded] | None = None
+
+    def want(self, generation: int) -> None:
+        self._wanted = max(self._wanted, generation)
+        self._wakeup.set()
+
+    def advance(self, record: KernelRecord, seen: Observation) -> KernelRecord:
+        """The record with the outcome of a reload that has ended; the same one if none has. Begins the next
+        one. ``seen``: where the kernel listens."""
+        running = self._running
+        if running is not None and running.done():
+            self._running, reloaded = None, running.result()
+            spec = replace(record.spec, reload_generation=reloaded.generation)
+            record = replace(record, spec=spec, reload=reloaded)
+        if self._running is None and self._wanted > record.spec.reload_generation:
+            work = reload(self._context, record, seen, self._wanted)
+            self._running = spawn(f"reload.{record.kernel_id}", work)
+            self._running.add_done_callback(lambda _: self._wakeup.set())
+        return record
+
+    async def stop(self) -> None:
+        running, self._running = self._running, None
+        await cancel_and_wait(running)
+
+
+async def reload(context: AgentContext, record: KernelRecord, seen: Observation, generation: int) -> Reloaded:
+    """Ask the program to reload, and say how it ended."""
+    how, handle = record.spec.reload, record.handle
+    if how is None or handle is None:
+        return Reloaded(generation, "failed", "its specification has no `reload`")
+    progress = _progress_path(context, record.spec) if how.acknowledge == "progress" else None
+    try:
+        async with asyncio.timeout(how.timeout_s):
+            begin = await asyncio.to_thread(size_of, progress) if progress is not None else 0
+            if how.signal:
+                await _send_signal(context, record.spec, handle, how.signal)
+            else:
+                await _post(record.spec, how, seen)
+            if progress is not None:
+                await _await_line(progress, begin)
+    except TimeoutError:
+        return Reloaded(generation, "timed-out", f"it has not acknowledged within {how.timeout_s:g} s")
+    except (ReloadFailed, SignalRefused, RuntimeFailed, OSError) as error:
+        detail = " ".join(str(error).replace("\0", "").split())
+        return Reloaded(generation, "failed", detail[:_DETAIL])
+    return Reloaded(generation, "reloaded")
+
+
+def _progress_path(context: AgentContext, spec: KernelSpec) -> Path | None:
+    folder = context.progress_folder(spec)
+    return None if folder is None else folder / progress_file(spec.kernel_id)
+
+
+async def _send_signal(context: AgentContext, spec: KernelSpec, handle: Handle, name: str) -> None:
+    runtime: object = context.runtimes.get(spec.runtime)
+    if not isinstance(runtime, Signalling) or not context.capabilities(spec).signals:
+        raise ReloadFailed(f"the runtime {spec.runtime} sends no signals to programs")
+    await runtime.signal(handle, name)
+
+
+async def _post(spec: KernelSpec, how: KernelReload, seen: Observation) -> None:
+    """Raises ``ReloadFailed`` for any other answer than 2xx."""
+    # Imported here: it takes 10 MB, which a node of batch kernels does not need.
+    import aiohttp
+
+    url, headers = _target(spec, how, seen)
+    connector = aiohttp.TCPConnector(force_close=True)
+    try:
+        async with (
+            aiohttp.ClientSession(connector=connector, trust_env=False) as http,
+            http.post(url, headers=headers, allow_redirects=False) as response,
+        ):
+            body = await response.content.read(_ANSWER_BYTES)
+    except aiohttp.ClientError as error:
+        raise ReloadFailed(f"POST {how.path}: {str(error) or type(error).__name__}") from None
+    if not 200 <= response.status < 300:
+        text = body.decode(errors="replace").strip()
+        raise ReloadFailed(f"POST {how.path} answered {response.status} {text}".strip())
+
+
+def _target(spec: KernelSpec, how: KernelReload, seen: Observation) -> tuple[str, dict[str, str]]:
+    """URL and headers. An app below the path of the proxy, or with the session's key, is asked so."""
+    host = f"[{seen.host}]" if ":" in seen.host else seen.host
+    if not how.port and spec.answers_requests:
+        if not seen.port:
+            raise ReloadFailed("it listens on no port yet")
+        return f"http://{host}:{seen.port}{how.path}", bearer_headers(spec)
+    apps = [app for app in seen.apps if app.protocol == "http" and how.port in ("", app.name)]
+    if len(apps) != 1:
+        raise ReloadFailed(f"it has {len(apps)} service ports for http called {how.port or 'anything'!r}")
+    [app] = apps
+    prefix = app_path(spec.session_id, app.name) if app.base_path else ""
+    return f"http://{host}:{app.port}{prefix}{how.path}", bearer_headers(spec) if app.guarded else {}
+
+
+async def _await_line(path: Path, begin: int) -> None:
+    """Wait for a line of progress that says whether the program has reloaded."""
+    while True:
+        for line in (await asyncio.to_thread(read_from, path, begin)).splitlines():
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(value, dict) and isinstance(done := value.get("reloaded"), bool):
+                if done:
+                    return
+                raise ReloadFailed(f"the program says that it has not reloaded: {value.get('message', '')}")
+        await asyncio.sleep(_POLL_S)

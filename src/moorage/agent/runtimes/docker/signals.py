@@ -1,0 +1,48 @@
+"""Signals to the main program of a container, which runs below the init of the engine."""
+
+from __future__ import annotations
+
+from signal import Signals
+from typing import Any
+
+from moorage.agent.runtimes.docker.engine import Engine
+from moorage.agent.runtimes.docker.errors import NoSuchObject, RequestRefused
+from moorage.agent.runtimes.signals import SignalRefused, without_handler
+
+_PS = "-eo pid,ppid,caught,blocked"
+
+
+async def deliver(engine: Engine, container: str, name: str) -> None:
+    """The init passes the signal on. Returns once the engine has sent it. Raises ``SignalRefused``."""
+
+    def send(api: Any) -> None:
+        state = api.inspect_container(container)["State"]
+        if not state.get("Running"):
+            raise SignalRefused("the container is not running")
+        if not _handles(api, container, state["Pid"], Signals[f"SIG{name}"]):
+            raise without_handler(name)
+        api.kill(container, f"SIG{name}")
+
+    try:
+        await engine.call(send)
+    except (NoSuchObject, RequestRefused) as error:
+        raise SignalRefused(f"the engine sends it no signal: {error}") from None
+
+
+def _handles(api: Any, container: str, init: int, number: int) -> bool:
+    """Whether the main program catches a signal, or waits for it. True if the engine cannot tell."""
+    from docker.errors import APIError
+
+    try:
+        rows = api.top(container, ps_args=_PS)["Processes"]
+    except APIError:
+        return True  # the node of the engine has no ps with such columns
+    return handles(rows, init, number)
+
+
+def handles(rows: list[list[str]], init: int, number: int) -> bool:
+    """``rows``: PID, PPID, and the signals caught and blocked, in hexadecimal, of each process."""
+    children = sorted((int(pid), sets) for pid, ppid, *sets in rows if int(ppid) == init)
+    if not children:
+        return True
+    return any(int(one.lstrip("<"), 16) >> (number - 1) & 1 for one in children[0][1])

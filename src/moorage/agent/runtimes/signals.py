@@ -1,0 +1,30 @@
+"""Signals to the program of a kernel that do not end it: what a runtime with ``Capabilities.signals`` has."""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+from moorage.agent.runtimes.base import Handle
+from moorage.common.model.errors import MoorageError
+
+
+class SignalRefused(MoorageError):
+    """The signal was not sent: the program has no handler for it, or is not running."""
+
+    code = "signal-refused"
+
+
+@runtime_checkable
+class Signalling(Protocol):
+    async def signal(self, handle: Handle, name: str) -> None:
+        """Send the signal called ``name``, such as HUP, to the main program. Returns when the program has
+        taken it and its handler has returned, where the runtime can see that. Raises ``SignalRefused`` where
+        the program has no handler for it, and ``RuntimeFailed``."""
+        ...
+
+
+def without_handler(name: str) -> SignalRefused:
+    return SignalRefused(
+        f"the program has no handler for SIG{name}: it would end, or ignore it",
+        next_step="install a handler, or change `reload`",
+    )

@@ -1,0 +1,26 @@
+"""REST model of the reload of a kernel's program."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from pydantic import BaseModel, Field
+
+from moorage.common.model.kernel import ReloadOutcome
+
+ReloadState = ReloadOutcome | Literal["requested", "ended"]
+
+
+class ReloadView(BaseModel):
+    """The newest reload that was asked of a kernel, and how it or the one before ended."""
+
+    generation: int = Field(description="Of the newest request; grows with each.")
+    state: ReloadState = Field(
+        description="requested: not acknowledged yet. ended: the kernel ended before it acknowledged."
+    )
+    requested_at: datetime
+    requested_by: str
+    detail: str = Field("", description="Why the reload of generation `ended` failed.")
+    ended: int = Field(0, description="Generation of the newest reload that has ended; 0: none.")
+    ended_at: datetime | None = Field(None, description="When the manager received its outcome.")
