@@ -131,6 +131,7 @@ class RuntimeConformance:
         assert (capabilities.images, capabilities.contained) == (traits.images, traits.own_network)
         assert capabilities.node_processes is bool(traits.isolated_as)
         assert capabilities.max_jobs is None or traits.site_jobs
+        assert capabilities.service_ports is traits.service_ports
         assert capabilities.signals is traits.signals
 
     async def test_signal_without_a_handler_does_not_end_the_program(self, harness: RuntimeHarness) -> None:

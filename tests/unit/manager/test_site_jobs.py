@@ -31,6 +31,14 @@ def batch(**fields: Any) -> SessionSpec:
     return SessionSpec(**{"command": ["x"], **fields})
 
 
+def test_only_sites_whose_nodes_the_proxy_reaches_have_service_ports() -> None:
+    notebook = SessionSpec.model_validate({"command": ["x"], "ports": [{"name": "lab"}]})
+    assert find_problem(notebook, "hpc", SITE) is None
+    problem = find_problem(notebook, "hpc", SITE.model_copy(update={"runtime": "heappe"}))
+    assert isinstance(problem, Conflict)
+    assert "ports in resource_group 'hpc': its runtime 'heappe' reaches one port" in str(problem)
+
+
 @pytest.mark.parametrize(
     ("spec", "error", "says"),
     [

@@ -24,6 +24,7 @@ class RuntimeTraits:
     beside the runtime if it isolates kernels from its own user and from each other; "" where kernels do not
     run as processes of the agent's node. ``site_jobs``: kernels may be jobs of a site, with its queue.
     ``settings``: how the settings of an agent that submits to such a site begin; "" for runtimes of a node.
+    ``service_ports``: the proxy reaches more ports of a kernel than the one that serves requests.
     ``job_fields``: those of ``SiteJob`` that the runtime knows, beside ``options``. ``simulated``: nothing
     runs, for tests and demonstrations. ``outputs``: agents find what a kernel leaves in its working
     directory. ``signals``: it can send a program a signal that does not end it."""
@@ -33,6 +34,7 @@ class RuntimeTraits:
     isolated_as: str = ""
     site_jobs: bool = False
     settings: str = ""
+    service_ports: bool = True
     job_fields: tuple[str, ...] = ()
     simulated: bool = False
     outputs: bool = False
@@ -47,6 +49,7 @@ RUNTIMES: Mapping[RuntimeName, RuntimeTraits] = MappingProxyType(
         "heappe": RuntimeTraits(
             site_jobs=True,
             settings="heappe_",
+            service_ports=False,
             job_fields=("cluster", "node_type", "project", "template"),
         ),
         "celery": RuntimeTraits(isolated_as="isolated-celery"),

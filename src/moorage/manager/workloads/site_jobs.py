@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from moorage.common.model.errors import Conflict, Infeasible, InvalidInput, MoorageError
 from moorage.common.model.hpc_options import HpcOptions, SiteJob
+from moorage.common.model.runtimes import traits_of
 from moorage.common.model.slots import JOBS, format_amount, parse_amount, parse_size, parse_slots
 from moorage.common.model.spec import SessionSpec, Workload
 
@@ -21,6 +22,12 @@ def find_problem(spec: Workload, group: str, site: HpcOptions | None) -> Moorage
         return Conflict(
             f"cluster.size = {spec.size} in resource_group {group!r}: a job of its site is one kernel",
             next_step="leave `cluster` out, or use another resource group",
+        )
+    if isinstance(spec, SessionSpec) and spec.ports and not traits_of(site.runtime).service_ports:
+        return Conflict(
+            f"ports in resource_group {group!r}: its runtime {site.runtime!r} reaches one port of a job, for "
+            "requests to a model, with GET and POST of text; it has no service ports",
+            next_step="leave `ports` out, or use another resource group",
         )
     walltime_s = spec.walltime_s if isinstance(spec, SessionSpec) else None
     if walltime_s is not None and walltime_s > site.walltime_s:
