@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutations.mutation import Mutation
 
 ARCHIVE, OUTPUT = "common/archive.py", "cli/output.py"
+PRINTABLE = "common/model/printable.py"
 HOSTILE = ("tests/unit/cli/test_cli_hostile_archive.py",)
 ESCAPES = ("tests/unit/cli/test_cli_escapes.py",)
 FUZZ = ("tests/wire/test_api_fuzz.py", "-k", "every_answer")
@@ -124,15 +125,19 @@ MUTATIONS = (
         "os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC",
         ("tests/unit/cli/test_cli_archive.py", *HOSTILE),
     ),
-    Mutation("C1 controls pass", OUTPUT, "\\\\x7f-\\\\x9f", "\\\\x7f", ESCAPES),
-    Mutation("text may be reversed", OUTPUT, "\\\\u2028-\\\\u202e\\\\u2066-\\\\u2069", "", ESCAPES),
+    Mutation("C1 controls pass", PRINTABLE, "\\\\x7f-\\\\x9f", "\\\\x7f", ESCAPES),
+    Mutation("text may be reversed", PRINTABLE, "\\\\u2028-\\\\u202e\\\\u2066-\\\\u2069", "", ESCAPES),
     Mutation(
-        "names have many lines", OUTPUT, '        text = " ".join(text.split())\n', "        pass\n", ESCAPES
+        "names have many lines",
+        PRINTABLE,
+        '        text = " ".join(text.split())\n',
+        "        pass\n",
+        ESCAPES,
     ),
     Mutation(
         "JSON writes to the terminal",
         OUTPUT,
-        '    return _CONTROL.sub(lambda found: f"\\\\u{ord(found[0]):04x}", text)',
+        '    return CONTROL.sub(lambda found: f"\\\\u{ord(found[0]):04x}", text)',
         "    return text",
         ESCAPES,
     ),

@@ -10,6 +10,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TextIO
 
 from moorage.common.model.durations import format_duration
+from moorage.common.model.printable import CONTROL as CONTROL
+from moorage.common.model.printable import printable as printable
 from moorage.common.model.slots import WHOLE_DEVICE, format_amount, format_slots
 from moorage.common.model.status import LIVE, SessionType, Status
 
@@ -29,30 +31,12 @@ _STYLES = {
     ),
     **dict.fromkeys(("TERMINATED", "CANCELLED", "stopped", "not_loaded"), "dim"),
 }
-# What controls a terminal (C0, DEL, C1), breaks lines in other programs, or is half a character; and what
-# reverses the reading direction of the text behind it, so that one name could pose as another.
-_CONTROL = re.compile(
-    "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u061c\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069"
-    "\\ud800-\\udfff\\ufeff]"
-)
-
-
-def printable(text: str, *, one_line: bool = False) -> str:
-    """``text`` with the characters that control a terminal escaped, like ``\\x1b`` and ``\\u202e``."""
-    if one_line:
-        text = " ".join(text.split())
-    return _CONTROL.sub(_escaped, text)
-
-
-def _escaped(found: re.Match[str]) -> str:
-    number = ord(found[0])
-    return f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}"
 
 
 def to_json(value: Any) -> str:
     """JSON for people and programs: a parser gets every character, and a terminal none that controls it."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 class PlainLog:

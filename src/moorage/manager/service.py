@@ -68,6 +68,7 @@ from moorage.manager.rpc import (
 )
 from moorage.manager.rpc.hand_over import HandOver
 from moorage.manager.rpc.outputs import OutputBroker
+from moorage.manager.rpc.ssh import SshBroker
 from moorage.manager.scrape import Scrape
 from moorage.manager.serving.endpoints import EndpointService
 from moorage.manager.store import Store
@@ -176,9 +177,8 @@ class Manager:
         )
         await enter(presence)
         self.api_address = await self._serve_api(store, terminator, logs, execs, workspaces, metrics)
-        log.info(
-            "manager started", api=self.api_address, link=self.link_address, embedded=settings.dsn is None
-        )
+        embedded = settings.dsn is None
+        log.info("manager started", api=self.api_address, link=self.link_address, embedded=embedded)
 
     async def _loops(
         self, store: Store, leader: Leader, terminator: SessionTerminator, metrics: Metrics
@@ -266,6 +266,7 @@ class Manager:
             proxies,
             usage.take,
             OutputBroker(store, logs, self._settings.outputs_kept_days * 86_400),
+            SshBroker(store, execs),
         )
         self.link_address = (await enter(server)).address
         if not (certificate or is_loopback(split_address(self.link_address)[0])):

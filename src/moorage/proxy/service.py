@@ -7,6 +7,7 @@ import re
 import socket
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 from aiohttp import web
@@ -20,18 +21,23 @@ from moorage.common.http.own_certificate import server_tls
 from moorage.common.http.server import GuardedSite, Listener
 from moorage.common.link.dial import MAINTENANCE_S, Dialer, dialer_for
 from moorage.common.model.addresses import split_address
-from moorage.common.model.errors import StartupError
+from moorage.common.model.errors import ConfigError, StartupError
 from moorage.proxy.control.accounting import Accounting
 from moorage.proxy.control.feed import RouteFeedClient
 from moorage.proxy.control.health import health_app, malformed
 from moorage.proxy.control.saved_table import SavedTable
+from moorage.proxy.control.ssh_access import SshAccess
 from moorage.proxy.control.worker_slot import WorkerSlot
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.metrics import Metrics
 from moorage.proxy.planes.asyncio import AsyncioPlane
 from moorage.proxy.planes.base import DataPlane
 from moorage.proxy.planes.simple import SimplePlane
+from moorage.proxy.ssh.metrics import SshMetrics
 from moorage.proxy.timeouts import Timeouts
+
+if TYPE_CHECKING:
+    from moorage.proxy.ssh.server import SshFrontend
 
 # How exactly a proxy that starts without its manager knows how old its credentials are.
 _CONFIRM_S = 30.0
@@ -64,6 +70,7 @@ class Proxy:
     ) -> None:
         self.address = split_address(settings.listen)
         self.internal_address = split_address(settings.internal_listen)
+        self.ssh_address: tuple[str, int] | None = None
         self.id = proxy_id(settings)
         self._settings = settings
         self._home, self._link_tls = (home or common.home).expanduser(), common.link_tls
@@ -117,6 +124,7 @@ class Proxy:
             clock=self._clock,
             last_save_s=self._timeouts.last_save_s,
         )
+        ssh = self._ssh_frontend(dialer)
         if (table := self._saved_table.load()) is not None:
             self._router.update_table(table)
             age_s = self._clock.now().timestamp() - self._saved_table.confirmed_at
@@ -129,6 +137,8 @@ class Proxy:
             self.internal_address = await self._listen_health(stack, feed)
             await stack.enter_async_context(self._accounting)
             self.address = await self._listen()
+            if ssh is not None:
+                await self._listen_ssh(stack, ssh)
             await stack.enter_async_context(
                 Loop("proxy.certificate", dialer.maintain, interval_s=MAINTENANCE_S, clock=self._clock)
             )
@@ -162,6 +172,30 @@ class Proxy:
             return await self._plane.start(host, port, listening)
         except OSError as error:
             raise _cannot_listen("proxy.listen", host, port, error) from error
+
+    def _ssh_frontend(self, dialer: Dialer) -> SshFrontend | None:
+        """None if SSH is off. Raises ``ConfigError`` if its package is not installed."""
+        if self._settings.ssh_listen is None:
+            return None
+        try:
+            from moorage.proxy.ssh.server import SshFrontend
+        except ModuleNotFoundError as error:
+            if error.name != "asyncssh":
+                raise
+            raise ConfigError(
+                "proxy.ssh_listen needs the package asyncssh",
+                next_step="pip install 'moorage[ssh]', or leave proxy.ssh_listen out",
+            ) from None
+        access, metrics = SshAccess(dialer, self.id, self._clock), SshMetrics(self._router.metrics.registry)
+        return SshFrontend(
+            self._settings, access, metrics, clock=self._clock, reuses_port=self._slot is not None
+        )
+
+    async def _listen_ssh(self, stack: AsyncExitStack, ssh: SshFrontend) -> None:
+        try:
+            self.ssh_address = (await stack.enter_async_context(ssh)).address
+        except OSError as error:
+            raise _cannot_listen("proxy.ssh_listen", *ssh.address, error) from error
 
     async def _listen_health(self, stack: AsyncExitStack, feed: RouteFeedClient) -> tuple[str, int]:
         host, port = self.internal_address

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.cli.ssh.requests import Terminal, command_of, connection_to, size_of
 from moorage.common.model.commands import Size
+from moorage.common.ssh.requests import Terminal, command_of, connection_to, size_of
 
 
 def test_command_is_passed_to_the_shell_as_one_argument() -> None:

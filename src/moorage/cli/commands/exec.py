@@ -18,7 +18,7 @@ from moorage.cli.context import Cli, command, duration_option
 from moorage.cli.errors import FAILURE, INTERRUPTED
 from moorage.cli.output import printable
 from moorage.common.aio.tasks import cancel_and_wait, spawn
-from moorage.common.model.commands import ExecEnd, ExecSpec, Size
+from moorage.common.model.commands import ExecEnd, ExecSpec, Size, exit_code
 from moorage.common.model.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -103,13 +103,6 @@ def _run_command(
         line = "; ".join(part for part in (f"moorage: {end.detail}", end.next_step) if part)
         cli.note(printable(line, one_line=True))
     raise typer.Exit(exit_code(end))
-
-
-def exit_code(end: ExecEnd) -> int:
-    """The exit code as a shell reports it: 128 plus the number for a signal."""
-    if end.exit_code is None:
-        return FAILURE
-    return 128 - end.exit_code if end.exit_code < 0 else min(end.exit_code, 255)
 
 
 async def _interact(client: Client, name: str, spec: ExecSpec) -> ExecEnd:

@@ -14,17 +14,14 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from moorage.common.config.console_settings import ConsoleSettings
 from moorage.common.config.database_settings import DatabaseSettings
 from moorage.common.config.etcd_settings import EtcdSettings
+from moorage.common.config.fields import Address
 from moorage.common.config.site_settings import CelerySettings, HeappeSettings, SlurmSettings
+from moorage.common.config.ssh_settings import SshSettings
 from moorage.common.etcd.address import check_manager_addresses
-from moorage.common.model.addresses import AddressRule, split_address
+from moorage.common.model.addresses import AddressRule
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.runtime_choice import RuntimeChoice
 from moorage.common.model.slots import parse_size
-
-
-def _check_address(value: str) -> str:
-    split_address(value)
-    return value
 
 
 def _join_addresses(value: Any) -> Any:
@@ -94,7 +91,6 @@ def _check_network(value: str) -> str:
     return value
 
 
-Address = Annotated[str, AfterValidator(_check_address)]
 Addresses = Annotated[str, BeforeValidator(_join_addresses), AfterValidator(check_manager_addresses)]
 HostName = Annotated[str, Field(pattern=r"^\.?[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$")]
 Network = Annotated[str, AfterValidator(_check_network)]
@@ -330,7 +326,7 @@ class AgentSettings(SlurmSettings, HeappeSettings, CelerySettings, Section):
     heappe_ and slurm_; what it does not say is as in the section agent. Empty: one agent, without sites."""
 
 
-class ProxySettings(Section):
+class ProxySettings(SshSettings, Section):
     listen: Address = "127.0.0.1:8800"
     """OpenAI-compatible address."""
     allowed_hosts: tuple[HostName, ...] = ()

@@ -9,11 +9,11 @@ from typing import Any
 
 from moorage.common.model.errors import Forbidden
 from moorage.common.model.roles import Role
-from moorage.common.model.runtimes import traits_of
 from moorage.common.model.spec import SessionSpec, Workload
 from moorage.common.views.resources import SessionView
 from moorage.manager.api.route import Access, Call, Route
 from moorage.manager.identity import limits
+from moorage.manager.identity.inside import refusal_inside
 from moorage.manager.identity.scope import Scope
 from moorage.manager.workloads import site_jobs
 
@@ -103,13 +103,8 @@ async def controlled_session(call: AnyCall) -> SessionView:
 def check_inside(call: AnyCall, session: SessionView) -> None:
     """Raises ``Forbidden`` if programs in the session run as the user of an agent, with all that it may do,
     and the caller is no administrator."""
-    as_agent = bool(traits_of(session.spec.runtime).isolated_as) and not session.isolated
-    if as_agent and call.scope.role is not Role.ADMIN:
-        raise Forbidden(
-            f"the processes of session {session.name!r} run as the user of the agent: an administrator "
-            "started it",
-            next_step="use an administrator's key, or start a session of your own",
-        )
+    if refusal := refusal_inside(call.scope, session):
+        raise refusal
 
 
 def check_control(call: AnyCall, resource: str, user: str, project: str) -> None:

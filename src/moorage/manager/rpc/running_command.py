@@ -42,16 +42,22 @@ class RunningCommand:
 
     async def read(self) -> tuple[Channel, bytes] | None:
         """The next chunk of output; None after the end, see ``end``."""
-        while (message := await self.outputs.get()) is not None:
+        while (message := await self.read_message()) is not None:
             match message.WhichOneof("what"):
                 case "stdout":
                     return Channel.STDOUT, message.stdout
                 case "stderr":
                     return Channel.STDERR, message.stderr
                 case "end":
-                    self.end = _end(message.end)
                     return None
         return None
+
+    async def read_message(self) -> agent_pb2.ExecOutput | None:
+        """The next output as the agent sent it, the end included; None after the last one."""
+        message = await self.outputs.get()
+        if message is not None and message.HasField("end"):
+            self.end = _end(message.end)
+        return message
 
     async def take_outputs(self, outputs: AsyncIterator[agent_pb2.ExecOutput]) -> None:
         """Take outputs until the end, or until the connection breaks. The reader sees an end either way."""

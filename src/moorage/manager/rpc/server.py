@@ -23,6 +23,7 @@ from moorage.common.link.pb import (
     peers_pb2,
     peers_pb2_grpc,
     routes_pb2,
+    ssh_pb2_grpc,
 )
 from moorage.common.model.addresses import split_address
 from moorage.common.model.errors import AgentUnreachable, InvalidInput, StartupError, StoreUnavailable
@@ -37,6 +38,8 @@ from moorage.manager.rpc.outputs import OutputBroker
 from moorage.manager.rpc.proxy_links import ProxyLinks
 from moorage.manager.rpc.route_feed import RouteFeed
 from moorage.manager.rpc.running_command import RunningCommand
+from moorage.manager.rpc.ssh import SshBroker
+from moorage.manager.rpc.ssh_service import SshService
 from moorage.manager.rpc.workspaces import WorkspaceBroker
 
 log = structlog.get_logger("moorage.rpc")
@@ -95,12 +98,13 @@ class LinkServer(
         proxies: ProxyLinks,
         usage: Callable[[UsageReport], None],
         outputs: OutputBroker,
+        ssh: SshBroker | None = None,
     ) -> None:
         self.address, self._usage, self._outputs = address, usage, outputs
         self._authenticator, self._enrolment, self._certificate = authenticator, registration, certificate
         self._links, self._logs, self._execs, self._feed = links, logs, execs, feed
         self._workspaces, self._proxies = workspaces, proxies
-        self._presence = presence
+        self._presence, self._ssh = presence, ssh
         self._server: grpc.aio.Server | None = None
 
     async def Attach(self, request_iterator: AsyncIterator[agent_pb2.Report], context: Any) -> None:
@@ -278,6 +282,9 @@ class LinkServer(
         server.add_generic_rpc_handlers((self._route_feed(),))
         peers_pb2_grpc.add_PeersServicer_to_server(self, server)  # type: ignore[no-untyped-call]
         managers_pb2_grpc.add_ManagerLinkServicer_to_server(self, server)  # type: ignore[no-untyped-call]
+        if self._ssh is not None:
+            service = SshService(self._authenticator, self._ssh)
+            ssh_pb2_grpc.add_SshAccessServicer_to_server(service, server)  # type: ignore[no-untyped-call]
         host, _ = split_address(self.address)
         try:
             if self._certificate is None:

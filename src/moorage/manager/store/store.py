@@ -38,6 +38,7 @@ from moorage.manager.store.outputs import OutputStore
 from moorage.manager.store.overviews import OverviewStore
 from moorage.manager.store.peers import PeerStore
 from moorage.manager.store.pipelines import PipelineStore
+from moorage.manager.store.platform_secrets import PlatformSecrets
 from moorage.manager.store.progress import ProgressStore
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.quotas import QuotaStore
@@ -94,6 +95,7 @@ class Store:
         self.agents = AgentStore(db, notifier, self.reports)
         keyring = keyring or Keyring(None, clock)
         self.secrets = SecretStore(db, keyring, notifier)
+        self.platform_secrets = PlatformSecrets(db, keyring, clock)
         self.orders = OrderStore(db, keyring, keep_unknown=keep_unknown_kernels)
         self.endpoints = EndpointStore(db, notifier, clock)
         self.replicas = ReplicaStore(db, notifier, self.orders)

@@ -34,7 +34,7 @@ from moorage.proxy.core.routes import (
 
 log = structlog.get_logger("moorage.proxy.control.feed")
 
-_CHANNEL = (
+CHANNEL_OPTIONS = (
     ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 4_000),
     ("grpc.http2.ping_timeout_ms", 4_000),  # a separate limit beside the one above; its default is a minute
@@ -147,7 +147,7 @@ class RouteFeedClient:
         """Open the calls of one connection. Returns when one of them ends."""
         self._routes = self._credentials = None
         self._wanted, self._goes = asyncio.Queue(), False
-        async with self._dialer.channel(_CHANNEL) as channel:
+        async with self._dialer.channel(CHANNEL_OPTIONS) as channel:
             stub = routes_pb2_grpc.RouteFeedStub(channel)  # type: ignore[no-untyped-call]
             if self._dialer.target in self._managers_before:
                 await self._watch_both(stub)

@@ -2,7 +2,7 @@
 SELECT s.user_name AS owner, s.name, ARRAY(
     SELECT p.name FROM projects p
     LEFT JOIN memberships m ON m.project = p.name AND m.user_name = s.user_name
-    WHERE p.status = 'active' AND CASE WHEN k.id IS NOT NULL THEN p.name = k.project
+    WHERE p.status = 'active' AND CASE WHEN coalesce(k.granted_role, k.role) IN ('viewer', 'member', 'project-admin') THEN p.name = k.project
                                        ELSE m.role IS NOT NULL OR u.platform_role IS NOT NULL END
     ORDER BY p.name) AS projects
 FROM user_ssh_keys s

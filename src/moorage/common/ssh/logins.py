@@ -1,0 +1,21 @@
+"""Names under which an SSH client logs in. Pure.
+
+``project/session``, or ``project+session`` for programs that take a slash for the end of a host name, such as
+scp. Names may contain slashes themselves, so the first may be read in several ways.
+"""
+
+from __future__ import annotations
+
+MAX_LENGTH = 300
+
+
+def candidates(login: str) -> list[tuple[str, str]]:
+    """Each project with a session that the name may mean, the shortest project first."""
+    if len(login) > MAX_LENGTH or "\0" in login:
+        return []
+    if "+" in login:
+        project, _, session = login.partition("+")
+        return [(project, session)] if project and session else []
+    parts = login.split("/")
+    pairs = [("/".join(parts[:n]), "/".join(parts[n:])) for n in range(1, len(parts))]
+    return [(project, session) for project, session in pairs if project and session]

@@ -1,0 +1,188 @@
+"""SSH at the proxies, the manager's side: who may log in where, and the commands of their channels.
+
+A proxy has verified who holds a key, and says so; what its user may do is decided here, at the login and
+again for every channel. A channel whose key was removed, or whose user has lost the session, is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
+from typing import Any
+
+import structlog
+from pydantic import ValidationError
+
+from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.link.dial import BROKEN
+from moorage.common.link.pb import agent_pb2, ssh_pb2
+from moorage.common.model.commands import ExecSpec
+from moorage.common.model.errors import Forbidden, InvalidInput, MoorageError, NotFound, StoreUnavailable
+from moorage.common.ssh.logins import candidates
+from moorage.common.views.resources import SessionView
+from moorage.manager.identity.inside import refusal_inside
+from moorage.manager.identity.scope import Scope
+from moorage.manager.pki.ssh_keys import derive_key_pair
+from moorage.manager.rpc.commands import CommandBroker
+from moorage.manager.rpc.running_command import RunningCommand
+from moorage.manager.store import Store
+from moorage.manager.store.ssh_keys import SshUser
+
+log = structlog.get_logger("moorage.ssh")
+
+_HOST_KEY = "ssh-host-key"
+_UNKNOWN = "the key is not registered, or its user may not log in"
+
+
+class SshBroker:
+    def __init__(self, store: Store, execs: CommandBroker) -> None:
+        self._store, self._execs = store, execs
+        self._channels: set[asyncio.Event] = set()
+        store.ssh_keys.on_change(self._recheck)
+
+    def _recheck(self) -> None:
+        for changed in self._channels:
+            changed.set()
+
+    async def host_key(self) -> str:
+        """The private key of all proxies. It is made when a proxy first asks, and is stored encrypted."""
+        secret = await self._store.platform_secrets.get_or_create(_HOST_KEY)
+        return derive_key_pair(secret, "moorage").private_key
+
+    async def log_in(self, login: ssh_pb2.SshLogin) -> ssh_pb2.SshTarget:
+        """Whether the holder of the key may log in under the name that it gave."""
+        user = await self._store.ssh_keys.who(login.fingerprint)
+        if user is None:
+            return ssh_pb2.SshTarget(refusal=_UNKNOWN)
+        bound = log.bind(user=user.user, key=user.key, login=login.login, from_address=login.address)
+        if login.login == user.user:
+            bound.info("ssh login", files=True)
+            return ssh_pb2.SshTarget(user=user.user)
+        try:
+            session, _ = await self._session(user, login.fingerprint, login.login)
+        except MoorageError as error:
+            bound.info("ssh login refused", reason=error.message)
+            return ssh_pb2.SshTarget(refusal=error.message)
+        bound.info("ssh login", session_id=session.id)
+        return ssh_pb2.SshTarget(user=user.user, session_id=session.id)
+
+    async def _session(self, user: SshUser, fingerprint: str, target: str) -> tuple[SessionView, Scope]:
+        """The session that ``project/session`` names, if the key may use its inside. Raises ``NotFound``,
+        ``Forbidden``."""
+        for project, ref in candidates(target):
+            if project not in user.projects:
+                continue
+            scope = await self._scope(fingerprint, project)
+            if scope is None:
+                continue
+            try:
+                view = await self._store.sessions.get(scope, ref)
+            except NotFound:
+                continue
+            if refusal := _refusal(scope, view):
+                raise refusal
+            return view, scope
+        raise NotFound(
+            f"there is no session {target!r}, or you may not see it",
+            next_step="log in as PROJECT/SESSION or PROJECT+SESSION; `moorage ps` lists sessions",
+        )
+
+    async def _scope(self, fingerprint: str, project: str) -> Scope | None:
+        """What the key may do in one project."""
+        key = await self._store.ssh_keys.find(fingerprint, project)
+        if key is None or (key.scopes is not None and "sessions:write" not in key.scopes):
+            return None
+        return replace(Scope.of(key), projects=(project,))
+
+    async def serve(
+        self, start: ssh_pb2.SshStart, requests: AsyncIterator[ssh_pb2.SshInput], context: Any
+    ) -> None:
+        """One channel, from its start to its end."""
+        try:
+            end = await self._run(start, requests, context)
+        except StoreUnavailable:
+            raise
+        except MoorageError as error:
+            end = agent_pb2.ExecEnd(code=error.code, detail=error.message, next_step=error.next_step)
+        if end is not None:
+            await context.write(agent_pb2.ExecOutput(end=end))
+
+    async def _run(
+        self, start: ssh_pb2.SshStart, requests: AsyncIterator[ssh_pb2.SshInput], context: Any
+    ) -> agent_pb2.ExecEnd | None:
+        """Relay until the command ends. Returns the end if its agent has not sent one."""
+        login, target = start.login, start.session or start.login.login
+
+        async def authorize() -> tuple[SessionView, Scope]:
+            user = await self._store.ssh_keys.who(login.fingerprint)
+            if user is None:
+                raise Forbidden(_UNKNOWN, next_step="`moorage keys list-ssh` lists the registered keys")
+            return await self._session(user, login.fingerprint, target)
+
+        changed = asyncio.Event()
+        async with AsyncExitStack() as stack:
+            self._channels.add(changed)
+            stack.callback(self._channels.discard, changed)
+            session, scope = await authorize()
+            spec = _parse(start.spec)
+            command = await stack.enter_async_context(self._execs.open(session, spec, actor=scope.actor))
+            inputs = spawn("ssh.inputs", _put_inputs(command, requests))
+            watcher = spawn("ssh.authorized", _until_refused(changed, authorize, command))
+            try:
+                await context.write(agent_pb2.ExecOutput())  # it runs
+                while (output := await command.read_message()) is not None:
+                    await context.write(output)
+            finally:
+                await cancel_and_wait(inputs, watcher)
+            if command.end is not None:
+                return None
+            if command.closed.is_set():
+                return agent_pb2.ExecEnd(code="forbidden", detail="you may not use the session any more")
+            return agent_pb2.ExecEnd(
+                code="agent-unreachable",
+                detail="the connection to the session's node was lost, and the command was terminated",
+                next_step="try again in a moment",
+            )
+
+
+def _refusal(scope: Scope, session: SessionView) -> Forbidden | None:
+    if not scope.controls(session.user, session.project):
+        return Forbidden(
+            f"session {session.name!r} belongs to user {session.user!r}",
+            next_step=f"ask {session.user!r}, or a project admin",
+        )
+    return refusal_inside(scope, session)
+
+
+def _parse(text: str) -> ExecSpec:
+    try:
+        return ExecSpec.model_validate_json(text)
+    except ValidationError as error:
+        raise InvalidInput(f"the session cannot run this command: {error.errors()[0]['msg']}") from None
+
+
+async def _put_inputs(command: RunningCommand, requests: AsyncIterator[ssh_pb2.SshInput]) -> None:
+    with suppress(*BROKEN):
+        async for message in requests:
+            await command.inputs.put(message.input)
+
+
+async def _until_refused(
+    changed: asyncio.Event,
+    authorize: Callable[[], Any],
+    command: RunningCommand,
+) -> None:
+    """Look again whenever keys, members or projects have changed."""
+    while True:
+        await changed.wait()
+        changed.clear()
+        try:
+            await authorize()
+        except (Forbidden, NotFound):
+            command.close()
+            return
+        except MoorageError:
+            changed.set()  # the database is away: it stays allowed until an answer says otherwise
+            await asyncio.sleep(1.0)

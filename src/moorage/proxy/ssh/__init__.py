@@ -1,0 +1,1 @@
+"""SSH and SFTP at the proxy, for users with registered keys."""

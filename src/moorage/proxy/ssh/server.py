@@ -1,0 +1,237 @@
+"""SSH server of the proxy: OpenSSH's clients log in with their users' registered keys, and each channel is a
+command in a session, on the path of ``moorage exec``.
+
+Here it is verified who holds a key. What its user may do the manager decides, at the login and again for
+every channel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import Counter as Counts
+from typing import Never
+
+import asyncssh
+import structlog
+
+from moorage.common.aio.clock import Clock
+from moorage.common.aio.supervisor import SupervisedTask
+from moorage.common.config.ssh_settings import SshSettings
+from moorage.common.link.pb import ssh_pb2
+from moorage.common.model.addresses import split_address
+from moorage.common.model.errors import MoorageError
+from moorage.common.model.public_keys import fingerprint_of
+from moorage.common.ssh.channels import Channels, Start
+from moorage.proxy.control.ssh_access import Login, SshAccess
+from moorage.proxy.ssh.metrics import SshMetrics
+
+log = structlog.get_logger("moorage.proxy.ssh")
+
+# As `MaxAuthTries` of sshd.
+MAX_TRIES = 6
+_RETRY_S = 2.0
+# Silence after which a client is asked whether it is there, and how often before it counts as gone.
+_KEEPALIVE_S, _KEEPALIVES = 30, 4
+_BANNER = "Moorage"
+
+
+class SshFrontend:
+    """Listens on ``proxy.ssh_listen``. An async context manager; entering raises ``OSError`` if the address
+    is taken. Clients are refused until a manager has given the host key."""
+
+    def __init__(
+        self,
+        settings: SshSettings,
+        access: SshAccess,
+        metrics: SshMetrics,
+        *,
+        clock: Clock,
+        reuses_port: bool = False,
+    ) -> None:
+        assert settings.ssh_listen is not None
+        self.address = split_address(settings.ssh_listen)
+        self._settings, self._access, self._metrics = settings, access, metrics
+        self._clock, self._reuses_port = clock, reuses_port
+        self._socket: socket.socket | None = None
+        self._task: SupervisedTask | None = None
+        self._connections: set[_Server] = set()
+        self._anonymous: Counts[str] = Counts()  # connections without a login, by address
+        metrics.connections.set_function(lambda: len(self._connections))
+
+    async def __aenter__(self) -> SshFrontend:
+        host, port = self.address
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.create_server(
+            (host, port), family=family, backlog=128, reuse_port=self._reuses_port
+        )
+        self.address = self._socket.getsockname()[:2]
+        self._task = SupervisedTask("proxy.ssh", self._run)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._task is not None:
+            await self._task.close()
+        if self._socket is not None:
+            self._socket.close()
+        for server in list(self._connections):
+            await server.close()
+        await self._access.close()
+
+    async def _run(self) -> Never:
+        key = asyncssh.import_private_key(await self._host_key())
+        acceptor = await asyncssh.create_server(
+            lambda: _Server(self),
+            sock=self._socket,
+            server_host_keys=[key],
+            encoding=None,
+            compression_algs=["none"],
+            allow_scp=False,
+            agent_forwarding=False,
+            x11_forwarding=False,
+            server_version=_BANNER,
+            login_timeout=self._settings.ssh_login_timeout_s,
+            keepalive_interval=_KEEPALIVE_S,
+            keepalive_count_max=_KEEPALIVES,
+        )
+        log.info("ssh is listening", address="{}:{}".format(*self.address), key=key.get_fingerprint())
+        try:
+            await asyncio.Event().wait()
+            raise AssertionError("unreachable")
+        finally:
+            acceptor.close()
+
+    async def _host_key(self) -> str:
+        while True:
+            try:
+                return await self._access.host_key()
+            except MoorageError as error:
+                log.warning("no manager has given the SSH host key yet", why=error.message)
+            await asyncio.sleep(_RETRY_S)
+
+    def admit(self, server: _Server, address: str) -> str:
+        """Count a new connection. Returns why there is no room for it."""
+        settings = self._settings
+        if len(self._connections) >= settings.ssh_max_connections:
+            return "too many connections"
+        if self._anonymous[address] >= settings.ssh_max_logins_per_address:
+            return "too many logins in progress from this address"
+        self._connections.add(server)
+        self._anonymous[address] += 1
+        return ""
+
+    def identified(self, address: str) -> None:
+        """A connection from there has logged in, or has ended without it."""
+        self._anonymous[address] -= 1
+        if self._anonymous[address] <= 0:
+            del self._anonymous[address]
+
+    def left(self, server: _Server) -> None:
+        self._connections.discard(server)
+
+    async def look_up(self, login: Login) -> ssh_pb2.SshTarget | None:
+        """What the login reaches; None: nothing."""
+        try:
+            target = await self._access.log_in(login)
+        except MoorageError as error:
+            log.warning("an SSH login could not be checked", why=error.message)
+            self._metrics.logins.labels("error").inc()
+            return None
+        return None if target.refusal else target
+
+    def count(self, outcome: str) -> None:
+        self._metrics.logins.labels(outcome).inc()
+
+    def start(self, login: Login) -> Start:
+        return lambda spec: self._access.open(login, spec)
+
+
+class _Server(asyncssh.SSHServer):
+    """One connection. ``_login`` and ``_target`` are of the key that was verified last, which is the one that
+    completes the login."""
+
+    def __init__(self, frontend: SshFrontend) -> None:
+        self._frontend, self._channels = frontend, Channels()
+        self._connection: asyncssh.SSHServerConnection | None = None
+        self._address, self._tries = "", 0
+        self._admitted = self._known = False
+        self._login: Login | None = None
+        self._target: ssh_pb2.SshTarget | None = None
+
+    def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+        self._connection = conn
+        peer = conn.get_extra_info("peername")
+        self._address = str(peer[0]) if peer else ""
+        if reason := self._frontend.admit(self, self._address):
+            self._frontend.count("limited")
+            log.info("ssh connection refused", from_address=self._address, why=reason)
+            conn.abort()
+            return
+        self._admitted = True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._admitted:
+            if not self._known:
+                self._frontend.identified(self._address)
+                self._frontend.count("failed")
+            self._frontend.left(self)
+        self._channels.abort()
+
+    async def close(self) -> None:
+        if self._connection is not None:
+            self._connection.abort()
+        await self._channels.close()
+
+    def begin_auth(self, username: str) -> bool:
+        return True
+
+    def public_key_auth_supported(self) -> bool:
+        return True
+
+    def password_auth_supported(self) -> bool:
+        return False
+
+    def kbdint_auth_supported(self) -> bool:
+        return False
+
+    async def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
+        self._login = self._target = None
+        self._tries += 1
+        if self._tries > 2 * MAX_TRIES:  # a key is asked about, and then used
+            assert self._connection is not None
+            self._connection.abort()
+            return False
+        login = Login(username, fingerprint_of(key.public_data), self._address)
+        target = await self._frontend.look_up(login)
+        # Nothing is awaited from here to the verification of the signature.
+        self._login, self._target = login, target
+        return target is not None
+
+    def auth_completed(self) -> None:
+        self._known = True
+        self._frontend.identified(self._address)
+        self._frontend.count("accepted")
+
+    def session_requested(self) -> asyncssh.SSHServerSession[bytes]:
+        login, target = self._who()
+        if not target.session_id:
+            raise asyncssh.ChannelOpenError(
+                asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED,
+                "log in as PROJECT/SESSION for a session",
+            )
+        return self._channels.session(self._frontend.start(login), "main1")
+
+    def connection_requested(
+        self, dest_host: str, dest_port: int, orig_host: str, orig_port: int
+    ) -> asyncssh.SSHTCPSession[bytes]:
+        login, target = self._who()
+        if not target.session_id:
+            raise asyncssh.ChannelOpenError(
+                asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, "log in as PROJECT/SESSION to forward ports"
+            )
+        return self._channels.connection(self._frontend.start(login), dest_host, dest_port, "main1")
+
+    def _who(self) -> tuple[Login, ssh_pb2.SshTarget]:
+        if not self._known or self._login is None or self._target is None:
+            raise asyncssh.ChannelOpenError(asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED, "nobody has logged in")
+        return self._login, self._target
