@@ -302,7 +302,7 @@ class Agent:
             make_report=self.report,
             apply_orders=kernels.apply_orders,
             open_log=outputs.opener(kernels.open_log),
-            run_command=Commands(kernels.running, code).run,
+            run_command=Commands(kernels.running, code, Workspaces(self.state).kept).run,
             handle_workspace_request=WorkspaceRequestHandler(Workspaces(self.state), kernels.sessions).handle,
             on_connect=self._ready,
             leases=leases,

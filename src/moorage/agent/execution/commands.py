@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -16,6 +17,7 @@ import structlog
 
 from moorage.agent.execution.code.kernel import Place
 from moorage.agent.execution.code.service import CodeService
+from moorage.agent.execution.file_server import serve_files
 from moorage.agent.runtimes import Handle, Runtime
 from moorage.agent.runtimes.base import BatchRuntime
 from moorage.agent.runtimes.execution import STDERR, Command, Copy, ExecFailed, Execution
@@ -24,8 +26,9 @@ from moorage.common.link.dial import BROKEN
 from moorage.common.link.messages import ExecRequest
 from moorage.common.link.pb import agent_pb2
 from moorage.common.link.pb.agent_pb2_grpc import AgentLinkStub
-from moorage.common.model.errors import MoorageError, NotFound
-from moorage.common.model.ids import KernelId
+from moorage.common.model.errors import Conflict, MoorageError, NotFound
+from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.sftp import SFTP
 
 log = structlog.get_logger("moorage.agent.execution")
 _ExecCall = grpc.aio.StreamStreamCall[agent_pb2.ExecOutput, agent_pb2.ExecInput]
@@ -58,11 +61,18 @@ class Commands:
     """Runs the commands of the manager in kernels, and answers its requests about code. ``find`` raises
     ``NotFound``, ``Conflict``."""
 
-    def __init__(self, find: Callable[[KernelId], LiveKernel], code: CodeService) -> None:
-        self._find, self._code = find, code
+    def __init__(
+        self,
+        find: Callable[[KernelId], LiveKernel],
+        code: CodeService,
+        kept: Callable[[SessionId], Path | None],
+    ) -> None:
+        self._find, self._code, self._kept = find, code, kept
 
     async def run(self, request: ExecRequest) -> RunningCommand:
         """Raises as ``find`` and ``Runtime.exec``."""
+        if request.files == SFTP:
+            return RunningCommand(await serve_files(self._folder(request)), _goes_on)
         kernel = self._find(request.kernel_id)
         if request.code:
             return RunningCommand(await self._code.answer(request.kernel_id, request.code), _goes_on)
@@ -72,6 +82,20 @@ class Commands:
             return "the session has ended, and the command with it" if await kernel.is_ending() else ""
 
         return RunningCommand(execution, session_end)
+
+    def _folder(self, request: ExecRequest) -> Path:
+        """The files of a session on this node: of its kernel while it runs, else what was kept of it. Raises
+        ``ExecFailed``."""
+        folder = None
+        with suppress(NotFound, Conflict):
+            folder = self._find(request.kernel_id).folder
+        folder = folder or self._kept(SessionId(request.path))
+        if folder is None:
+            raise ExecFailed(
+                "the session has no files on this node",
+                next_step="start it with `--workspace drop`, or keep, to have files outside of its image",
+            )
+        return folder
 
 
 async def _start(kernel: LiveKernel, request: ExecRequest) -> Execution:

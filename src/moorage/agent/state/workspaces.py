@@ -71,6 +71,12 @@ class Workspaces:
         shutil.rmtree(self._temporary / spec.kernel_id, ignore_errors=True)
         shutil.rmtree(self._progress / spec.kernel_id, ignore_errors=True)
 
+    def kept(self, session_id: SessionId) -> Path | None:
+        """The kept workspace of a session; None if there is none."""
+        folder = self._kept / session_id
+        is_name = session_id not in ("", ".", "..") and "/" not in session_id and "\0" not in session_id
+        return folder if is_name and folder.is_dir() else None
+
     def list_kept(self) -> list[KeptWorkspace]:
         """All kept workspaces, by session id. Raises ``OSError``."""
         if not self._kept.is_dir():
@@ -80,8 +86,8 @@ class Workspaces:
     def remove_kept(self, session_id: SessionId) -> KeptWorkspace | None:
         """Remove a session's kept workspace and return what it was; None if there is none. Raises ``OSError``
         when some of it could not be removed."""
-        folder = self._kept / session_id
-        if session_id in ("", ".", "..") or "/" in session_id or not folder.is_dir():
+        folder = self.kept(session_id)
+        if folder is None:
             return None
         workspace = _measure(folder)
         shutil.rmtree(folder)

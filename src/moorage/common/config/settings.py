@@ -16,7 +16,7 @@ from moorage.common.config.database_settings import DatabaseSettings
 from moorage.common.config.etcd_settings import EtcdSettings
 from moorage.common.config.fields import Address
 from moorage.common.config.site_settings import CelerySettings, HeappeSettings, SlurmSettings
-from moorage.common.config.ssh_settings import SshSettings
+from moorage.common.config.ssh_settings import FileServerSettings, SshSettings
 from moorage.common.etcd.address import check_manager_addresses
 from moorage.common.model.addresses import AddressRule
 from moorage.common.model.errors import InvalidInput
@@ -126,7 +126,7 @@ class CommonSettings(Section):
     """Host names in that certificate beside localhost, the name of the manager's host and its address."""
 
 
-class ManagerSettings(DatabaseSettings, ConsoleSettings, Section):
+class ManagerSettings(DatabaseSettings, ConsoleSettings, FileServerSettings, Section):
     listen: Address = "127.0.0.1:8700"
     """Address of the REST API."""
     allowed_hosts: tuple[HostName, ...] = ()

@@ -1,4 +1,4 @@
-"""Settings of the proxy about SSH."""
+"""Settings about SSH and SFTP."""
 
 from __future__ import annotations
 
@@ -18,3 +18,9 @@ class SshSettings(BaseModel):
     """Maximum number of SSH connections."""
     ssh_max_logins_per_address: Annotated[int, Field(ge=1)] = 10
     """Maximum number of SSH connections of one address that have not logged in yet."""
+
+
+class FileServerSettings(BaseModel):
+    file_servers_per_user: Annotated[int, Field(ge=1)] = 32
+    """Maximum number of sessions whose files a user has open by SFTP, at each manager. It is apart from the
+    quotas of sessions: SFTP takes no slots."""

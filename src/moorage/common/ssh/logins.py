@@ -19,3 +19,18 @@ def candidates(login: str) -> list[tuple[str, str]]:
     parts = login.split("/")
     pairs = [("/".join(parts[:n]), "/".join(parts[n:])) for n in range(1, len(parts))]
     return [(project, session) for project, session in pairs if project and session]
+
+
+def encoded(name: str) -> str:
+    """A name as a part of a path."""
+    return name.replace("/", "%2F")
+
+
+def decoded(part: str) -> str:
+    return part.replace("%2F", "/")
+
+
+def named(path: str) -> tuple[str, str]:
+    """The project and session of ``PROJECT/SESSION`` with encoded names."""
+    project, _, session = path.partition("/")
+    return decoded(project), decoded(session)

@@ -22,6 +22,7 @@ from moorage.common.model.commands import ExecSpec
 from moorage.common.model.errors import AgentUnreachable, Conflict, NotFound
 from moorage.common.model.ids import KernelId
 from moorage.common.model.status import SessionType, Status
+from moorage.common.sftp import SFTP
 from moorage.common.views.resources import KernelView, SessionView
 from moorage.manager.rpc.agent_link import AgentLinks
 from moorage.manager.rpc.authentication import Caller
@@ -32,6 +33,9 @@ log = structlog.get_logger("moorage.exec")
 
 FIRST_ANSWER_S = 10.0
 _LAST_WRITE_S = 2.0
+FIRST_KERNEL = "main1"
+# What an agent of the release before runs instead of a server of files.
+_TOO_OLD = ("sh", "-c", "echo 'moorage: the agent of this node is too old for SFTP' >&2; exit 1")
 ALLOWED = (SessionType.INTERACTIVE, SessionType.BATCH)
 # A job that waits in the queue of a site has its directory already.
 _WITH_FILES = (Status.RUNNING, Status.QUEUED)
@@ -105,6 +109,20 @@ class CommandBroker:
             took_s = round(self._clock.monotonic() - started_at, 3)
             audit_log.info("command ended", exit_code=code, took_s=took_s)
 
+    def open_files(self, session: SessionView) -> AbstractAsyncContextManager[RunningCommand]:
+        """A server of the session's files on the node of its first kernel, which speaks SFTP. Raises
+        ``Conflict``."""
+        kernel = _kernel_of(session, FIRST_KERNEL)
+        if session.type not in ALLOWED or not has_files(session) or kernel.agent_id is None:
+            raise Conflict(
+                f"session {session.name!r} is {session.status}, and its files were not kept",
+                next_step="start it with `--workspace keep`",
+            )
+        request = ExecRequest(
+            self._clock.new_id(), KernelId(kernel.id), _TOO_OLD, stdin=True, files=SFTP, path=session.id
+        )
+        return self._run(session.id, kernel.agent_id, request)
+
     def ask(
         self, session: SessionView, hostname: str, code: str
     ) -> AbstractAsyncContextManager[RunningCommand]:
@@ -172,6 +190,11 @@ class CommandBroker:
             command.inputs.close()
             await asyncio.wait(tasks[2:], timeout=_LAST_WRITE_S)
             await cancel_and_wait(*tasks)
+
+
+def has_files(session: SessionView) -> bool:
+    """Whether its node has files of the session, or may have."""
+    return session.status is Status.RUNNING or session.spec.workspace == "keep"
 
 
 def _kernel_of(session: SessionView, hostname: str) -> KernelView:

@@ -7,8 +7,9 @@ again for every channel. A channel whose key was removed, or whose user has lost
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -19,26 +20,39 @@ from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.link.dial import BROKEN
 from moorage.common.link.pb import agent_pb2, ssh_pb2
 from moorage.common.model.commands import ExecSpec
-from moorage.common.model.errors import Forbidden, InvalidInput, MoorageError, NotFound, StoreUnavailable
-from moorage.common.ssh.logins import candidates
+from moorage.common.model.errors import (
+    Conflict,
+    Forbidden,
+    InvalidInput,
+    MoorageError,
+    NotFound,
+    StoreUnavailable,
+)
+from moorage.common.model.paging import Paging
+from moorage.common.ssh.logins import candidates, decoded, encoded, named
 from moorage.common.views.resources import SessionView
 from moorage.manager.identity.inside import refusal_inside
 from moorage.manager.identity.scope import Scope
 from moorage.manager.pki.ssh_keys import derive_key_pair
-from moorage.manager.rpc.commands import CommandBroker
+from moorage.manager.rpc.commands import CommandBroker, has_files
 from moorage.manager.rpc.running_command import RunningCommand
 from moorage.manager.store import Store
 from moorage.manager.store.ssh_keys import SshUser
 
 log = structlog.get_logger("moorage.ssh")
 
+# Sessions that a project shows by SFTP, the newest ones.
+_LISTED = 500
 _HOST_KEY = "ssh-host-key"
 _UNKNOWN = "the key is not registered, or its user may not log in"
 
 
 class SshBroker:
-    def __init__(self, store: Store, execs: CommandBroker) -> None:
-        self._store, self._execs = store, execs
+    """``file_servers``: how many a user may have open."""
+
+    def __init__(self, store: Store, execs: CommandBroker, *, file_servers: int = 32) -> None:
+        self._store, self._execs, self._file_servers = store, execs, file_servers
+        self._open_files: Counter[str] = Counter()
         self._channels: set[asyncio.Event] = set()
         store.ssh_keys.on_change(self._recheck)
 
@@ -61,17 +75,34 @@ class SshBroker:
             bound.info("ssh login", files=True)
             return ssh_pb2.SshTarget(user=user.user)
         try:
-            session, _ = await self._session(user, login.fingerprint, login.login)
+            session, _ = await self._session(user, login.fingerprint, candidates(login.login))
         except MoorageError as error:
             bound.info("ssh login refused", reason=error.message)
             return ssh_pb2.SshTarget(refusal=error.message)
         bound.info("ssh login", session_id=session.id)
         return ssh_pb2.SshTarget(user=user.user, session_id=session.id)
 
-    async def _session(self, user: SshUser, fingerprint: str, target: str) -> tuple[SessionView, Scope]:
-        """The session that ``project/session`` names, if the key may use its inside. Raises ``NotFound``,
-        ``Forbidden``."""
-        for project, ref in candidates(target):
+    async def list_files(self, folder: ssh_pb2.SshFolder) -> ssh_pb2.SshEntries:
+        """The projects of a user, or those of the newest sessions of one whose files the user may reach."""
+        user = await self._store.ssh_keys.who(folder.login.fingerprint)
+        if user is None:
+            return ssh_pb2.SshEntries(refusal=_UNKNOWN)
+        if not folder.project:
+            return ssh_pb2.SshEntries(names=[encoded(name) for name in user.projects])
+        project = decoded(folder.project)
+        scope = await self._scope(folder.login.fingerprint, project) if project in user.projects else None
+        if scope is None:
+            return ssh_pb2.SshEntries(refusal=f"there is no project {project!r}, or you are no member of it")
+        page = await self._store.sessions.page(scope, Paging(_LISTED), user=scope.user)
+        reachable = (one for one in page.items if has_files(one) and _refusal(scope, one) is None)
+        return ssh_pb2.SshEntries(names=sorted({encoded(one.name) for one in reachable}))
+
+    async def _session(
+        self, user: SshUser, fingerprint: str, targets: list[tuple[str, str]]
+    ) -> tuple[SessionView, Scope]:
+        """The first of these sessions of projects that there is, if the key may use its inside. Raises
+        ``NotFound``, ``Forbidden``."""
+        for project, ref in targets:
             if project not in user.projects:
                 continue
             scope = await self._scope(fingerprint, project)
@@ -85,7 +116,7 @@ class SshBroker:
                 raise refusal
             return view, scope
         raise NotFound(
-            f"there is no session {target!r}, or you may not see it",
+            "there is no such session, or you may not see it",
             next_step="log in as PROJECT/SESSION or PROJECT+SESSION; `moorage ps` lists sessions",
         )
 
@@ -113,21 +144,25 @@ class SshBroker:
         self, start: ssh_pb2.SshStart, requests: AsyncIterator[ssh_pb2.SshInput], context: Any
     ) -> agent_pb2.ExecEnd | None:
         """Relay until the command ends. Returns the end if its agent has not sent one."""
-        login, target = start.login, start.session or start.login.login
+        login, is_files = start.login, bool(start.session)
+        targets = [named(start.session)] if is_files else candidates(login.login)
 
         async def authorize() -> tuple[SessionView, Scope]:
             user = await self._store.ssh_keys.who(login.fingerprint)
             if user is None:
                 raise Forbidden(_UNKNOWN, next_step="`moorage keys list-ssh` lists the registered keys")
-            return await self._session(user, login.fingerprint, target)
+            return await self._session(user, login.fingerprint, targets)
 
         changed = asyncio.Event()
         async with AsyncExitStack() as stack:
             self._channels.add(changed)
             stack.callback(self._channels.discard, changed)
             session, scope = await authorize()
-            spec = _parse(start.spec)
-            command = await stack.enter_async_context(self._execs.open(session, spec, actor=scope.actor))
+            command = await stack.enter_async_context(
+                self._files(session, scope)
+                if is_files
+                else self._execs.open(session, _parse(start.spec), actor=scope.actor)
+            )
             inputs = spawn("ssh.inputs", _put_inputs(command, requests))
             watcher = spawn("ssh.authorized", _until_refused(changed, authorize, command))
             try:
@@ -145,6 +180,27 @@ class SshBroker:
                 detail="the connection to the session's node was lost, and the command was terminated",
                 next_step="try again in a moment",
             )
+
+    @asynccontextmanager
+    async def _files(self, session: SessionView, scope: Scope) -> AsyncIterator[RunningCommand]:
+        """Raises ``Conflict`` beyond what one user may have open at this manager."""
+        user = scope.owner.user
+        if self._open_files[user] >= self._file_servers:
+            raise Conflict(
+                f"user {user!r} has the files of {self._file_servers} sessions open",
+                next_step="close an SFTP connection; manager.file_servers_per_user is the limit",
+            )
+        self._open_files[user] += 1
+        bound = log.bind(session=session.name, session_id=session.id, actor=scope.actor)
+        bound.info("files opened")
+        try:
+            async with self._execs.open_files(session) as command:
+                yield command
+        finally:
+            self._open_files[user] -= 1
+            if not self._open_files[user]:
+                del self._open_files[user]
+            bound.info("files closed")
 
 
 def _refusal(scope: Scope, session: SessionView) -> Forbidden | None:

@@ -35,6 +35,14 @@ class SshService(ssh_pb2_grpc.SshAccessServicer):
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
         raise AssertionError("aborted")
 
+    async def List(self, request: ssh_pb2.SshFolder, context: Any) -> ssh_pb2.SshEntries:
+        try:
+            await self._authenticate(request.login.proxy_id, context)
+            return await self._broker.list_files(request)
+        except StoreUnavailable as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+        raise AssertionError("aborted")
+
     async def Open(self, request_iterator: AsyncIterator[ssh_pb2.SshInput], context: Any) -> None:
         try:
             first = await anext(request_iterator)

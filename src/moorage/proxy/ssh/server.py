@@ -22,8 +22,9 @@ from moorage.common.link.pb import ssh_pb2
 from moorage.common.model.addresses import split_address
 from moorage.common.model.errors import MoorageError
 from moorage.common.model.public_keys import fingerprint_of
-from moorage.common.ssh.channels import Channels, Start
+from moorage.common.ssh.channels import MAX_CHANNELS, Channels, Start
 from moorage.proxy.control.ssh_access import Login, SshAccess
+from moorage.proxy.ssh.files import FilesChannel, UserTree
 from moorage.proxy.ssh.metrics import SshMetrics
 
 log = structlog.get_logger("moorage.proxy.ssh")
@@ -142,6 +143,9 @@ class SshFrontend:
     def count(self, outcome: str) -> None:
         self._metrics.logins.labels(outcome).inc()
 
+    def tree(self, login: Login) -> UserTree:
+        return UserTree(self._access, login, self._clock)
+
     def start(self, login: Login) -> Start:
         return lambda spec: self._access.open(login, spec)
 
@@ -215,10 +219,8 @@ class _Server(asyncssh.SSHServer):
     def session_requested(self) -> asyncssh.SSHServerSession[bytes]:
         login, target = self._who()
         if not target.session_id:
-            raise asyncssh.ChannelOpenError(
-                asyncssh.OPEN_ADMINISTRATIVELY_PROHIBITED,
-                "log in as PROJECT/SESSION for a session",
-            )
+            self._channels.check(MAX_CHANNELS)
+            return FilesChannel(self._frontend.tree(login), self._channels.run)
         return self._channels.session(self._frontend.start(login), "main1")
 
     def connection_requested(

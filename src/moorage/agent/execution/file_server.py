@@ -1,0 +1,92 @@
+"""Server of a session's files on this node: an SFTP server of our own, as a process that can reach nothing
+outside of one directory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from pathlib import Path
+
+from moorage.agent.runtimes.execution import STDERR, STDOUT, ExecFailed
+
+_CHUNK = 256 * 1024
+_MODULE = "moorage.common.sftp.server"
+# Of the package, for an interpreter that ignores the environment.
+_SOURCE = str(Path(__file__).resolve().parents[3])
+_START = "import sys; sys.path.insert(0, {source!r}); from {module} import main; main()"
+
+
+async def serve_files(folder: Path) -> FileServer:
+    """Start the server, as the user who owns the directory. Raises ``ExecFailed``."""
+    try:
+        fd, owner = await asyncio.to_thread(_open, folder)
+    except OSError as error:
+        raise ExecFailed(f"the session has no files on this node: {error.strerror}") from error
+    code = _START.format(source=_SOURCE, module=_MODULE)
+    arguments = [str(fd), *(map(str, owner) if owner is not None else ())]
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", "-c", code, *arguments),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            pass_fds=(fd,),
+            start_new_session=True,
+            limit=_CHUNK,
+            cwd="/",
+            env={},
+        )
+    except OSError as error:
+        raise ExecFailed(f"the server of the session's files cannot be started: {error}") from error
+    finally:
+        os.close(fd)
+    return FileServer(process)
+
+
+def _open(folder: Path) -> tuple[int, tuple[int, int] | None]:
+    """The directory, and its owner if that is another user, whom only root can become. It is opened here,
+    since its owner may not search the agent's own directories above it."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    found = os.fstat(fd)
+    own = os.geteuid()
+    return fd, (found.st_uid, found.st_gid) if own == 0 and found.st_uid != own else None
+
+
+class FileServer:
+    """Implements ``Execution``."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def read(self) -> tuple[int, bytes] | None:
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        if data := await self._process.stdout.read(_CHUNK):
+            return STDOUT, data
+        if text := await self._process.stderr.read(_CHUNK):
+            return STDERR, text
+        return None
+
+    async def write(self, data: bytes) -> None:
+        assert self._process.stdin is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.write(data)
+            await self._process.stdin.drain()
+
+    async def end_input(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
+    async def resize(self, rows: int, cols: int) -> None:
+        pass
+
+    async def wait(self) -> int:
+        return await self._process.wait()
+
+    def disconnect(self) -> None:
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)

@@ -1,0 +1,354 @@
+"""SFTP server for one directory tree, on standard input and output: ``server.py DIR [UID GID]``.
+
+The agent starts one for each connection to the files of a session, as the user who owns them. It has no other
+way to the files than ``Root``, so nothing that a client or the session does leads out of the tree.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import BinaryIO
+
+from moorage.common.sftp import wire
+from moorage.common.sftp.confined import Root, leads_out, reopen
+from moorage.common.sftp.wire import Attributes, Kind, Malformed, Reader, Status
+
+MAX_HANDLES = 256
+_LAST_TIME = 4_102_444_800  # the year 2100
+_NAMES_AT_ONCE = 100
+_READ, _WRITE, _APPEND, _CREATE, _TRUNCATE, _EXCLUSIVE = 1, 2, 4, 8, 16, 32
+_EXTENSIONS = (
+    (b"posix-rename@openssh.com", b"1"),
+    (b"hardlink@openssh.com", b"1"),
+    (b"fsync@openssh.com", b"1"),
+    (b"statvfs@openssh.com", b"2"),
+    (b"limits@openssh.com", b"1"),
+)
+
+
+class Listing:
+    """An open directory. ``entries``: not sent yet."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.entries = self._read()
+
+    def _read(self) -> Iterator[tuple[bytes, bytes, Attributes]]:
+        for name in (".", "..", *sorted(os.listdir(self.fd))):
+            try:
+                found = os.stat(name if name != ".." else ".", dir_fd=self.fd, follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            raw = os.fsencode(name)
+            yield raw, long_line(raw, found), attributes_of(found)
+
+
+class Server:
+    """``answer`` handles one packet. ``by_walking``: as ``Root``."""
+
+    def __init__(self, root: Root) -> None:
+        self._root, self._prefix = root, b""
+        self._handles: dict[bytes, int | Listing] = {}
+        self._made = 0
+        self._requests: dict[int, Callable[[bytes, Reader], bytes]] = {
+            Kind.OPEN: self._open,
+            Kind.CLOSE: self._close,
+            Kind.READ: self._read,
+            Kind.WRITE: self._write,
+            Kind.LSTAT: lambda request, r: self._stat(request, r, follow=False),
+            Kind.STAT: lambda request, r: self._stat(request, r, follow=True),
+            Kind.FSTAT: self._fstat,
+            Kind.SETSTAT: self._setstat,
+            Kind.FSETSTAT: self._fsetstat,
+            Kind.OPENDIR: self._opendir,
+            Kind.READDIR: self._readdir,
+            Kind.REMOVE: self._remove,
+            Kind.MKDIR: self._mkdir,
+            Kind.RMDIR: self._rmdir,
+            Kind.REALPATH: self._realpath,
+            Kind.RENAME: lambda request, r: self._rename(request, r, replaces=False),
+            Kind.READLINK: self._readlink,
+            Kind.SYMLINK: self._symlink,
+            Kind.EXTENDED: self._extended,
+        }
+
+    def answer(self, packet: bytes) -> bytes:
+        """The answer to a packet without its length. Raises ``Malformed`` for one without an id."""
+        reader = Reader(packet)
+        kind = reader.byte()
+        if kind == Kind.INIT:
+            return self._init(reader)
+        request = reader.take(4)
+        handle = self._requests.get(kind)
+        if handle is None:
+            return wire.status(request, Status.OP_UNSUPPORTED, f"requests of type {kind} are not supported")
+        try:
+            return handle(request, reader)
+        except Malformed as error:
+            return wire.status(request, Status.BAD_MESSAGE, str(error))
+        except FileNotFoundError:
+            return wire.status(request, Status.NO_SUCH_FILE, "No such file or directory")
+        except PermissionError as error:
+            return wire.status(request, Status.PERMISSION_DENIED, error.strerror or "Permission denied")
+        except (OSError, OverflowError, ValueError) as error:
+            reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+            return wire.status(request, Status.FAILURE, reason)
+
+    def close(self) -> None:
+        for handle in self._handles.values():
+            os.close(handle if isinstance(handle, int) else handle.fd)
+        self._handles.clear()
+
+    def _init(self, r: Reader) -> bytes:
+        r.number()
+        while r.left:
+            name, value = r.text(), r.text()
+            if name == wire.HANDLE_PREFIX:
+                self._prefix = value[:16]
+        pairs = [wire.text(name) + wire.text(value) for name, value in _EXTENSIONS]
+        return wire.packet(Kind.VERSION, wire.number(wire.VERSION), *pairs)
+
+    def _keep(self, request: bytes, handle: int | Listing) -> bytes:
+        self._made += 1
+        name = self._prefix + wire.number(self._made & 0xFFFFFFFF)
+        self._handles[name] = handle
+        return wire.packet(Kind.HANDLE, request, wire.text(name))
+
+    def _check_room(self) -> None:
+        if len(self._handles) >= MAX_HANDLES:
+            raise OSError(errno.EMFILE, f"one connection has at most {MAX_HANDLES} open files")
+
+    def _file(self, r: Reader) -> int:
+        handle = self._handles.get(r.text())
+        if not isinstance(handle, int):
+            raise Malformed("no open file has this handle")
+        return handle
+
+    def _open(self, request: bytes, r: Reader) -> bytes:
+        path, asked, given = r.path(), r.number(), r.attributes()
+        self._check_room()
+        flags = (
+            os.O_RDWR if asked & _READ and asked & _WRITE else os.O_WRONLY if asked & _WRITE else os.O_RDONLY
+        )
+        if flags != os.O_RDONLY:
+            pairs = (
+                (_CREATE, os.O_CREAT),
+                (_TRUNCATE, os.O_TRUNC),
+                (_EXCLUSIVE, os.O_EXCL),
+                (_APPEND, os.O_APPEND),
+            )
+            for bit, flag in pairs:
+                flags |= flag if asked & bit else 0
+        mode = 0o666 if given.mode is None else given.mode
+        return self._keep(request, self._root.open_file(path, flags, mode))
+
+    def _close(self, request: bytes, r: Reader) -> bytes:
+        handle = self._handles.pop(r.text(), None)
+        if handle is None:
+            raise Malformed("nothing open has this handle")
+        os.close(handle if isinstance(handle, int) else handle.fd)
+        return wire.status(request, Status.OK)
+
+    def _read(self, request: bytes, r: Reader) -> bytes:
+        fd, offset, size = self._file(r), r.long(), r.number()
+        data = os.pread(fd, min(size, wire.MAX_DATA), offset)
+        if not data:
+            return wire.status(request, Status.EOF)
+        return wire.packet(Kind.DATA, request, wire.number(len(data)), data)
+
+    def _write(self, request: bytes, r: Reader) -> bytes:
+        fd, offset = self._file(r), r.long()
+        data = memoryview(r.text())
+        while data:
+            done = os.pwrite(fd, data, offset)
+            data, offset = data[done:], offset + done
+        return wire.status(request, Status.OK)
+
+    def _stat(self, request: bytes, r: Reader, *, follow: bool) -> bytes:
+        with self._root.found(r.path(), follow=follow) as fd:
+            return wire.packet(Kind.ATTRS, request, wire.attributes(attributes_of(os.fstat(fd))))
+
+    def _fstat(self, request: bytes, r: Reader) -> bytes:
+        return wire.packet(Kind.ATTRS, request, wire.attributes(attributes_of(os.fstat(self._file(r)))))
+
+    def _setstat(self, request: bytes, r: Reader) -> bytes:
+        path, given = r.path(), r.attributes()
+        with self._root.found(path) as fd:
+            if given.size is not None:
+                file = reopen(fd, os.O_WRONLY)
+                try:
+                    os.ftruncate(file, given.size)
+                finally:
+                    os.close(file)
+            _set_attributes(fd, given)
+        return wire.status(request, Status.OK)
+
+    def _fsetstat(self, request: bytes, r: Reader) -> bytes:
+        fd, given = self._file(r), r.attributes()
+        if given.size is not None:
+            os.ftruncate(fd, given.size)
+        _set_attributes(fd, given)
+        return wire.status(request, Status.OK)
+
+    def _opendir(self, request: bytes, r: Reader) -> bytes:
+        path = r.path()
+        self._check_room()
+        return self._keep(request, Listing(self._root.open(path, os.O_RDONLY | os.O_DIRECTORY)))
+
+    def _readdir(self, request: bytes, r: Reader) -> bytes:
+        handle = self._handles.get(r.text())
+        if not isinstance(handle, Listing):
+            raise Malformed("no open directory has this handle")
+        found = [entry for _, entry in zip(range(_NAMES_AT_ONCE), handle.entries, strict=False)]
+        return wire.names(request, found) if found else wire.status(request, Status.EOF)
+
+    def _remove(self, request: bytes, r: Reader) -> bytes:
+        with self._root.parent(r.path()) as (fd, name):
+            os.unlink(name, dir_fd=fd)
+        return wire.status(request, Status.OK)
+
+    def _mkdir(self, request: bytes, r: Reader) -> bytes:
+        path, given = r.path(), r.attributes()
+        with self._root.parent(path) as (fd, name):
+            os.mkdir(name, (0o777 if given.mode is None else given.mode) & 0o777, dir_fd=fd)
+        return wire.status(request, Status.OK)
+
+    def _rmdir(self, request: bytes, r: Reader) -> bytes:
+        with self._root.parent(r.path()) as (fd, name):
+            os.rmdir(name, dir_fd=fd)
+        return wire.status(request, Status.OK)
+
+    def _realpath(self, request: bytes, r: Reader) -> bytes:
+        path = wire.normalized(r.path())
+        return wire.names(request, [(path, path, Attributes())])
+
+    def _rename(self, request: bytes, r: Reader, *, replaces: bool) -> bytes:
+        old, new = r.path(), r.path()
+        with self._root.parent(old) as (old_fd, old_name), self._root.parent(new) as (new_fd, new_name):
+            if not replaces and _exists(new_fd, new_name):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+            os.rename(old_name, new_name, src_dir_fd=old_fd, dst_dir_fd=new_fd)
+        return wire.status(request, Status.OK)
+
+    def _readlink(self, request: bytes, r: Reader) -> bytes:
+        with self._root.parent(r.path()) as (fd, name):
+            target = os.readlink(name, dir_fd=fd)
+        return wire.names(request, [(target, target, Attributes())])
+
+    def _symlink(self, request: bytes, r: Reader) -> bytes:
+        target, link = r.path(), r.path()  # in OpenSSH's order, which is not the draft's
+        if leads_out(link, target):
+            raise PermissionError(errno.EACCES, "the link would lead out of the workspace")
+        with self._root.parent(link) as (fd, name):
+            os.symlink(target, name, dir_fd=fd)
+        return wire.status(request, Status.OK)
+
+    def _extended(self, request: bytes, r: Reader) -> bytes:
+        name = r.text()
+        if name == b"posix-rename@openssh.com":
+            return self._rename(request, r, replaces=True)
+        if name == b"hardlink@openssh.com":
+            return self._hardlink(request, r)
+        if name == b"fsync@openssh.com":
+            os.fsync(self._file(r))
+            return wire.status(request, Status.OK)
+        if name == b"statvfs@openssh.com":
+            return self._statvfs(request, r)
+        if name == b"limits@openssh.com":
+            limits = (wire.MAX_PACKET, wire.MAX_DATA, wire.MAX_DATA, MAX_HANDLES)
+            return wire.packet(Kind.EXTENDED_REPLY, request, *(one.to_bytes(8) for one in limits))
+        return wire.status(request, Status.OP_UNSUPPORTED, "this extension is not supported")
+
+    def _hardlink(self, request: bytes, r: Reader) -> bytes:
+        old, new = r.path(), r.path()
+        with self._root.parent(old) as (old_fd, old_name), self._root.parent(new) as (new_fd, new_name):
+            if not stat.S_ISREG(os.stat(old_name, dir_fd=old_fd, follow_symlinks=False).st_mode):
+                raise OSError(errno.EINVAL, "not a regular file")
+            os.link(old_name, new_name, src_dir_fd=old_fd, dst_dir_fd=new_fd, follow_symlinks=False)
+        return wire.status(request, Status.OK)
+
+    def _statvfs(self, request: bytes, r: Reader) -> bytes:
+        with self._root.found(r.path()) as fd:
+            found = os.fstatvfs(fd)
+        fields = (
+            *(found.f_bsize, found.f_frsize, found.f_blocks, found.f_bfree, found.f_bavail),
+            *(found.f_files, found.f_ffree, found.f_favail, 0, found.f_flag & 3, found.f_namemax),
+        )
+        return wire.packet(Kind.EXTENDED_REPLY, request, *(one.to_bytes(8) for one in fields))
+
+
+def attributes_of(found: os.stat_result) -> Attributes:
+    times = tuple(min(max(int(one), 0), 0xFFFFFFFF) for one in (found.st_atime, found.st_mtime))
+    return Attributes(found.st_size, (found.st_uid, found.st_gid), found.st_mode, (times[0], times[1]))
+
+
+def long_line(name: bytes, found: os.stat_result) -> bytes:
+    at = f"{datetime.fromtimestamp(min(max(found.st_mtime, 0), _LAST_TIME), UTC):%Y-%m-%d %H:%M}"
+    owner = f"{found.st_nlink:4d} {found.st_uid:<8d} {found.st_gid:<8d} {found.st_size:8d} {at}"
+    return f"{stat.filemode(found.st_mode)} {owner} ".encode() + name
+
+
+def _set_attributes(fd: int, given: Attributes) -> None:
+    """Mode and times; the owner stays. Without the bits that make a program run as its owner."""
+    where = f"/proc/self/fd/{fd}"
+    if stat.S_IFMT(os.fstat(fd).st_mode) not in (stat.S_IFREG, stat.S_IFDIR):
+        raise OSError(errno.EINVAL, "neither a file nor a directory")
+    if given.mode is not None:
+        os.chmod(where, given.mode & 0o777)
+    if given.times is not None:
+        os.utime(where, given.times)
+
+
+def _exists(fd: int, name: bytes) -> bool:
+    try:
+        os.stat(name, dir_fd=fd, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def serve(root: Root, source: BinaryIO, sink: BinaryIO) -> None:
+    """Answer packets until the end of the input. Raises ``Malformed``."""
+    server = Server(root)
+    try:
+        while len(head := source.read(4)) == 4:
+            size = int.from_bytes(head)
+            if not 1 <= size <= wire.MAX_PACKET:
+                raise Malformed(f"a packet of {size} bytes")
+            packet = source.read(size)
+            if len(packet) < size:
+                return
+            sink.write(server.answer(packet))
+            sink.flush()
+    finally:
+        server.close()
+
+
+def main() -> None:
+    """The first argument is the directory: a path, or the number of a descriptor. Others are the user and
+    group that the process becomes, once it has loaded what they may not read."""
+    os.umask(0o022)
+    given = sys.argv[1]
+    if len(sys.argv) > 2:
+        os.setgroups(())
+        os.setgid(int(sys.argv[3]))
+        os.setuid(int(sys.argv[2]))
+    try:
+        root = Root(f"/proc/self/fd/{given}" if given.isdigit() else given)
+    except OSError as error:
+        print(f"moorage: the session's files cannot be opened: {error.strerror}", file=sys.stderr)
+        sys.exit(1)
+    try:
+        with os.fdopen(1, "wb", buffering=0, closefd=False) as sink:
+            serve(root, sys.stdin.buffer, sink)
+    except (Malformed, BrokenPipeError):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

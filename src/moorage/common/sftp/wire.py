@@ -1,0 +1,200 @@
+"""Wire format of SFTP version 3 (draft-ietf-secsh-filexfer-02), with extensions of OpenSSH. Pure."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+VERSION = 3
+# OpenSSH's client reads and writes so much at once when the server says so by `limits@openssh.com`.
+MAX_PACKET, MAX_DATA = 256 * 1024 + 1024, 255 * 1024
+MAX_PATH = 4096
+# Of the first packet: handles of this server begin with these bytes, so that a relay knows whose they are.
+HANDLE_PREFIX = b"handle-prefix@moorage"
+
+
+class Kind(IntEnum):
+    INIT = 1
+    VERSION = 2
+    OPEN = 3
+    CLOSE = 4
+    READ = 5
+    WRITE = 6
+    LSTAT = 7
+    FSTAT = 8
+    SETSTAT = 9
+    FSETSTAT = 10
+    OPENDIR = 11
+    READDIR = 12
+    REMOVE = 13
+    MKDIR = 14
+    RMDIR = 15
+    REALPATH = 16
+    STAT = 17
+    RENAME = 18
+    READLINK = 19
+    SYMLINK = 20
+    STATUS = 101
+    HANDLE = 102
+    DATA = 103
+    NAME = 104
+    ATTRS = 105
+    EXTENDED = 200
+    EXTENDED_REPLY = 201
+
+
+class Status(IntEnum):
+    OK = 0
+    EOF = 1
+    NO_SUCH_FILE = 2
+    PERMISSION_DENIED = 3
+    FAILURE = 4
+    BAD_MESSAGE = 5
+    OP_UNSUPPORTED = 8
+
+
+class Malformed(ValueError):
+    """A packet that is cut off, or has a value that it cannot have."""
+
+
+class Attributes(NamedTuple):
+    """None: not given. Times in whole seconds."""
+
+    size: int | None = None
+    owner: tuple[int, int] | None = None
+    mode: int | None = None
+    times: tuple[int, int] | None = None
+
+
+class Reader:
+    """Reads the fields of a packet. Raises ``Malformed``."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def take(self, size: int) -> bytes:
+        end = self._at + size
+        if end > len(self._data):
+            raise Malformed("the packet is cut off")
+        part, self._at = self._data[self._at : end], end
+        return part
+
+    def byte(self) -> int:
+        return self.take(1)[0]
+
+    def number(self) -> int:
+        return int.from_bytes(self.take(4))
+
+    def long(self) -> int:
+        return int.from_bytes(self.take(8))
+
+    def text(self) -> bytes:
+        return self.take(self.number())
+
+    def path(self) -> bytes:
+        path = self.text()
+        if b"\0" in path or len(path) > MAX_PATH:
+            raise Malformed("a path has a NUL character, or more than 4096 bytes")
+        return path
+
+    def attributes(self) -> Attributes:
+        flags = self.number()
+        size = self.long() if flags & 1 else None
+        owner = (self.number(), self.number()) if flags & 2 else None
+        mode = self.number() if flags & 4 else None
+        times = (self.number(), self.number()) if flags & 8 else None
+        if flags & 0x80000000:
+            for _ in range(self.number()):
+                self.text()
+                self.text()
+        return Attributes(size, owner, mode, times)
+
+    def rest(self) -> bytes:
+        return self.take(len(self._data) - self._at)
+
+    @property
+    def left(self) -> int:
+        return len(self._data) - self._at
+
+
+def number(value: int) -> bytes:
+    return value.to_bytes(4)
+
+
+def text(value: bytes) -> bytes:
+    return len(value).to_bytes(4) + value
+
+
+def attributes(given: Attributes) -> bytes:
+    flags, parts = 0, b""
+    if given.size is not None:
+        flags, parts = flags | 1, parts + given.size.to_bytes(8)
+    if given.owner is not None:
+        flags, parts = flags | 2, parts + number(given.owner[0]) + number(given.owner[1])
+    if given.mode is not None:
+        flags, parts = flags | 4, parts + number(given.mode)
+    if given.times is not None:
+        flags, parts = flags | 8, parts + number(given.times[0]) + number(given.times[1])
+    return number(flags) + parts
+
+
+def packet(kind: Kind, *parts: bytes) -> bytes:
+    body = b"".join(parts)
+    return (len(body) + 1).to_bytes(4) + bytes((kind,)) + body
+
+
+def status(request: bytes, code: Status, message: str = "") -> bytes:
+    """``request``: the 4 bytes of its id."""
+    return packet(Kind.STATUS, request, number(code), text(message.encode()[:512]), text(b"en"))
+
+
+def names(request: bytes, entries: list[tuple[bytes, bytes, Attributes]]) -> bytes:
+    """Each with its line of a long listing."""
+    parts = [text(name) + text(line) + attributes(given) for name, line, given in entries]
+    return packet(Kind.NAME, request, number(len(entries)), *parts)
+
+
+class Packets:
+    """Splits a stream of bytes into packets, without their lengths."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The packets that are complete with ``data``. Raises ``Malformed`` for a length out of bounds."""
+        if not data:
+            return []
+        self._size += len(data)
+        if self._pieces and len(self._pieces[0]) < 4:
+            data, self._pieces = b"".join(self._pieces) + data, []
+        self._pieces.append(data)
+        if self._size < 4 or self._size < 4 + _length(self._pieces[0]):
+            return []
+        whole, found, at = b"".join(self._pieces), [], 0
+        while len(whole) - at >= 4:
+            size = _length(whole[at : at + 4])
+            if len(whole) - at < 4 + size:
+                break
+            found.append(whole[at + 4 : at + 4 + size])
+            at += 4 + size
+        self._pieces, self._size = [whole[at:]] if at < len(whole) else [], len(whole) - at
+        return found
+
+
+def _length(head: bytes) -> int:
+    size = int.from_bytes(head[:4])
+    if not 1 <= size <= MAX_PACKET:
+        raise Malformed(f"a packet of {size} bytes")
+    return size
+
+
+def normalized(path: bytes) -> bytes:
+    """Absolute, without ``.``, ``..`` and empty parts. ``..`` of the root is the root."""
+    parts: list[bytes] = []
+    for part in path.split(b"/"):
+        if part == b"..":
+            del parts[-1:]
+        elif part not in (b"", b"."):
+            parts.append(part)
+    return b"/" + b"/".join(parts)

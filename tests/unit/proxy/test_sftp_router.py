@@ -1,0 +1,211 @@
+"""Virtual root of SFTP over real servers of files: what is whose, and what happens when a server is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moorage.common.model.commands import Channel, ExecEnd
+from moorage.common.model.errors import Forbidden, NotFound
+from moorage.common.sftp import wire
+from moorage.common.sftp.confined import Root
+from moorage.common.sftp.server import Server
+from moorage.common.sftp.wire import Attributes, Kind, Malformed, Packets, Reader, Status
+from moorage.proxy.ssh.router import SftpRouter
+
+
+class InProcess:
+    """A server of files, as a command."""
+
+    def __init__(self, folder: Path) -> None:
+        self.end: ExecEnd | None = None
+        self._server, self._packets = Server(Root(str(folder))), Packets()
+        self.output: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self.silent = False
+
+    async def send(self, data: bytes) -> None:
+        for packet in self._packets.feed(data):
+            if not self.silent:
+                self.output.put_nowait(self._server.answer(packet))
+
+    async def end_input(self) -> None: ...
+    async def resize(self, rows: int, cols: int) -> None: ...
+
+    async def read(self) -> tuple[Channel, bytes] | None:
+        data = await self.output.get()
+        return None if data is None else (Channel.STDOUT, data)
+
+
+class Tree:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.opened: dict[str, InProcess] = {}
+
+    async def list(self, project: str) -> list[str]:
+        sessions = {"": ["vision", "speech"], "vision": ["one", "two"], "speech": []}
+        return sessions[project]
+
+    @asynccontextmanager
+    async def open(self, session: str) -> AsyncIterator[InProcess]:
+        if session == "vision/theirs":
+            raise Forbidden("it belongs to another user")
+        if session not in ("vision/one", "vision/two"):
+            raise NotFound("there is no such session")
+        folder = self._folder / session.replace("/", "-")
+        folder.mkdir(exist_ok=True)
+        self.opened[session] = InProcess(folder)
+        yield self.opened[session]
+
+
+class Client:
+    def __init__(self, folder: Path) -> None:
+        self.tree, self.packets = Tree(folder), Packets()
+        self.answers: asyncio.Queue[bytes] = asyncio.Queue()
+        self.room = asyncio.Event()
+        self.room.set()
+        self.router = SftpRouter(self.tree, self._take, self.room)
+        self._ids = 0
+
+    def _take(self, data: bytes) -> None:
+        for packet in self.packets.feed(data):
+            self.answers.put_nowait(packet)
+
+    async def send(self, kind: Kind, *parts: bytes) -> bytes:
+        self._ids += 1
+        request = wire.number(self._ids)
+        await self.router.feed(wire.packet(kind, request, *parts))
+        return request
+
+    async def ask(self, kind: Kind, *parts: bytes) -> tuple[Kind, Reader]:
+        request = await self.send(kind, *parts)
+        reader = Reader(await asyncio.wait_for(self.answers.get(), 5))
+        found = Kind(reader.byte())
+        assert reader.take(4) == request
+        return found, reader
+
+    async def status(self, kind: Kind, *parts: bytes) -> Status:
+        found, reader = await self.ask(kind, *parts)
+        return Status(reader.number()) if found is Kind.STATUS else Status.OK
+
+    async def open(self, path: bytes, flags: int) -> bytes:
+        _, reader = await self.ask(
+            Kind.OPEN, wire.text(path), wire.number(flags), wire.attributes(Attributes())
+        )
+        return reader.text()
+
+    async def names(self, path: bytes) -> list[bytes]:
+        _, reader = await self.ask(Kind.OPENDIR, wire.text(path))
+        handle = reader.text()
+        _, reader = await self.ask(Kind.READDIR, wire.text(handle))
+        found = []
+        for _ in range(reader.number()):
+            found.append(reader.text())
+            reader.text()
+            reader.attributes()
+        assert await self.status(Kind.READDIR, wire.text(handle)) is Status.EOF
+        assert await self.status(Kind.CLOSE, wire.text(handle)) is Status.OK
+        return found
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[Client]:
+    made = Client(tmp_path)
+    yield made
+    await made.router.close()
+
+
+async def test_root_projects_and_files_are_one_tree(client: Client, tmp_path: Path) -> None:
+    assert await client.names(b"/") == [b".", b"..", b"vision", b"speech"]
+    assert await client.names(b"/vision") == [b".", b"..", b"one", b"two"]
+    for session, data in ((b"one", b"1"), (b"two", b"2")):
+        handle = await client.open(b"/vision/x/../" + session + b"/file", 2 | 8)
+        parts = wire.text(handle), (0).to_bytes(8), wire.text(data)
+        assert await client.status(Kind.WRITE, *parts) is Status.OK
+        assert await client.names(b"vision/" + session) == [b".", b"..", b"file"]
+    assert (tmp_path / "vision-one" / "file").read_bytes() == b"1"
+    assert (tmp_path / "vision-two" / "file").read_bytes() == b"2"
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "expected"),
+    [
+        (b"/", Kind.STAT, Status.OK),
+        (b"/vision", Kind.LSTAT, Status.OK),
+        (b"/vision/one", Kind.STAT, Status.OK),
+        (b"/vision/one/../two", Kind.STAT, Status.OK),
+        (b"/vision/one/absent", Kind.STAT, Status.NO_SUCH_FILE),
+        (b"/other", Kind.STAT, Status.NO_SUCH_FILE),
+        (b"/vision/absent", Kind.STAT, Status.NO_SUCH_FILE),
+        (b"/vision/theirs", Kind.STAT, Status.PERMISSION_DENIED),
+        (b"/vision/theirs/file", Kind.REMOVE, Status.PERMISSION_DENIED),
+        (b"/vision", Kind.RMDIR, Status.PERMISSION_DENIED),
+        (b"/", Kind.REMOVE, Status.PERMISSION_DENIED),
+        (b"/\xff", Kind.STAT, Status.NO_SUCH_FILE),
+        (b"/vision/one/a\0b", Kind.STAT, Status.BAD_MESSAGE),
+        (b"/vision/one/" + b"a" * 5000, Kind.STAT, Status.BAD_MESSAGE),
+    ],
+)
+async def test_paths(client: Client, path: bytes, kind: Kind, expected: Status) -> None:
+    assert await client.status(kind, wire.text(path)) is expected
+
+
+async def test_nothing_moves_from_one_session_to_another(client: Client) -> None:
+    old, new = wire.text(b"/vision/one/a"), wire.text(b"/vision/two/a")
+    assert await client.status(Kind.RENAME, old, new) is Status.FAILURE
+    for extension in (b"posix-rename@openssh.com", b"hardlink@openssh.com"):
+        assert await client.status(Kind.EXTENDED, wire.text(extension), old, new) is Status.FAILURE
+
+
+async def test_handles_of_nobody_are_refused(client: Client) -> None:
+    await client.names(b"/vision/one")
+    for handle in (
+        b"",
+        b"\x00\x07\x00\x00\x00\x01",
+        b"\xff\xff\x00\x00\x00\x09",
+        b"\x00\x00\x00\x00\x00\x99",
+    ):
+        status = await client.status(Kind.READ, wire.text(handle), (0).to_bytes(8), wire.number(1))
+        assert status is Status.BAD_MESSAGE
+
+
+async def test_requests_at_a_lost_server_fail_and_others_go_on(client: Client) -> None:
+    assert await client.status(Kind.STAT, wire.text(b"/vision/one")) is Status.OK
+    lost = client.tree.opened["vision/one"]
+    lost.silent = True
+    request = await client.send(Kind.STAT, wire.text(b"/vision/one/file"))
+    lost.output.put_nowait(None)
+    answer = Reader(await asyncio.wait_for(client.answers.get(), 5))
+    assert (answer.byte(), answer.take(4), answer.number()) == (Kind.STATUS, request, Status.FAILURE)
+    assert await client.status(Kind.STAT, wire.text(b"/vision/two")) is Status.OK
+    assert await client.status(Kind.STAT, wire.text(b"/vision/one")) is Status.OK  # by a new server
+    assert client.tree.opened["vision/one"] is not lost
+
+
+async def test_answers_wait_for_a_slow_client(client: Client) -> None:
+    await client.names(b"/vision/one")
+    client.room.clear()
+    await client.send(Kind.STAT, wire.text(b"/vision/one"))
+    await asyncio.sleep(0)
+    assert client.answers.empty()
+    client.room.set()
+    assert await asyncio.wait_for(client.answers.get(), 5)
+
+
+@given(st.lists(st.binary(min_size=5, max_size=60), max_size=5))
+def test_any_packets_are_answered_or_refused(bodies: list[bytes]) -> None:
+    async def run() -> None:
+        client = Client(Path("/nonexistent"))
+        try:
+            for body in bodies:
+                await client.router.feed(len(body).to_bytes(4) + body)
+        except Malformed:
+            pass
+        await client.router.close()
+
+    asyncio.run(run())
