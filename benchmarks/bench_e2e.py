@@ -21,10 +21,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import moorage
@@ -86,12 +87,15 @@ def server_command(fields: dict[str, Any], port: int) -> list[str]:
 
 
 @asynccontextmanager
-async def all_in_one(home: Path) -> AsyncIterator[Platform]:
-    """``moorage up`` on free ports. Stops it with SIGTERM and checks its exit code."""
+async def all_in_one(
+    home: Path, settings: Mapping[str, str] = MappingProxyType({})
+) -> AsyncIterator[Platform]:
+    """``moorage up`` on free ports, with more ``settings`` in its environment. Stops it with
+    SIGTERM and checks its exit code."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("MOORAGE_")}
     for setting in ("MANAGER__LISTEN", "MANAGER__LINK_LISTEN", "PROXY__LISTEN", "PROXY__INTERNAL_LISTEN"):
         env[f"MOORAGE_{setting}"] = "127.0.0.1:0"
-    env["MOORAGE_COMMON__LOG_LEVEL"] = "warning"
+    env |= {"MOORAGE_COMMON__LOG_LEVEL": "warning", **settings}
     with (home.parent / "up.log").open("wb") as log:
         command = [sys.executable, "-m", "moorage", "up", "--home", str(home)]
         process = subprocess.Popen(command, env=env, stdout=log, stderr=log)

@@ -132,3 +132,20 @@ async def test_rsync_copies_a_tree_at_the_proxy(platform: SshPlatform, tmp_path:
         assert copied.returncode == 0, errors
     for file in (tree / "deep").iterdir():
         assert (back / "deep" / file.name).read_bytes() == file.read_bytes()
+
+
+@pytest.mark.timeout(240)
+async def test_example(platform: SshPlatform) -> None:
+    await platform.wait_for_ssh()
+    await started(platform, "shown")
+    key, example = platform.new_key("example"), Path(__file__).parents[2] / "examples" / "ssh.sh"
+    ran = await asyncio.create_subprocess_exec(
+        *("sh", str(example), "127.0.0.1", str(platform.ssh_port), str(key), "admin", "default", "shown"),
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, errors = await ran.communicate()
+    assert ran.returncode == 0, errors
+    lines = out.decode().splitlines()
+    assert lines[:2] == ["hello from Linux", "exit code 3"]
+    assert "/default/shown/results/accuracy" in out.decode()
+    assert lines[-1] == "accuracy 0.93"

@@ -6,7 +6,9 @@ way to the files than ``Root``, so nothing that a client or the session does lea
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import os
 import stat
 import sys
@@ -21,6 +23,7 @@ from moorage.common.sftp.wire import Attributes, Kind, Malformed, Reader, Status
 MAX_HANDLES = 256
 _LAST_TIME = 4_102_444_800  # the year 2100
 _NAMES_AT_ONCE = 100
+_PIPE_BYTES = 1024 * 1024
 _READ, _WRITE, _APPEND, _CREATE, _TRUNCATE, _EXCLUSIVE = 1, 2, 4, 8, 16, 32
 _EXTENSIONS = (
     (b"posix-rename@openssh.com", b"1"),
@@ -334,6 +337,9 @@ def main() -> None:
     group that the process becomes, once it has loaded what they may not read."""
     os.umask(0o022)
     given = sys.argv[1]
+    # A pipe has room for a quarter of a request by default, so that both ends would wake up several times.
+    with contextlib.suppress(OSError):
+        fcntl.fcntl(1, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
     if len(sys.argv) > 2:
         os.setgroups(())
         os.setgid(int(sys.argv[3]))

@@ -20,6 +20,8 @@ from moorage.common.ssh.requests import SFTP, Terminal, command_of, connection_t
 MAX_CHANNELS = 10
 # Channels at which no further connection is forwarded: a browser opens several at once.
 MAX_FORWARDS = 40
+# Bytes of input at which a client has to wait.
+MAX_UNREAD = 512 * 1024
 FAILED = 255  # as ssh itself
 
 
@@ -88,6 +90,7 @@ class PipedChannel:
     def __init__(self, run: Run) -> None:
         self._run = run
         self._input: asyncio.Queue[bytes | tuple[int, int]] = asyncio.Queue()  # b"": the end
+        self._unread = 0  # bytes of input that the other end has not taken
         self._writable = asyncio.Event()
         self._writable.set()
         self._task: asyncio.Task[None] | None = None
@@ -99,8 +102,17 @@ class PipedChannel:
         raise NotImplementedError
 
     def data_received(self, data: bytes, datatype: int | None) -> None:
-        self._chan.pause_reading()  # until it was taken
+        self._unread += len(data)
+        if self._unread >= MAX_UNREAD:
+            self._chan.pause_reading()  # until it was taken
         self._input.put_nowait(data)
+
+    def _taken(self, data: bytes) -> None:
+        """The other end has taken this input."""
+        was_full = self._unread >= MAX_UNREAD
+        self._unread -= len(data)
+        if was_full and self._unread < MAX_UNREAD:
+            self._chan.resume_reading()
 
     def eof_received(self) -> bool:
         self._input.put_nowait(b"")
@@ -153,8 +165,7 @@ class _CommandChannel(PipedChannel):
                     await command.resize(size.rows, size.cols)
                 else:
                     await command.send(piece)
-                    if self._input.empty():
-                        self._chan.resume_reading()
+                    self._taken(piece)
             await command.end_input()
 
 

@@ -22,7 +22,7 @@ _ANSWER_S = 10.0
 # certificate of then.
 _CHANNEL_S = 600.0
 # Bytes of input in one message.
-PIECE_BYTES = 128 * 1024
+PIECE_BYTES = 512 * 1024
 
 
 class ManagerAway(MoorageError):

@@ -66,8 +66,7 @@ class FilesChannel(PipedChannel, asyncssh.SSHServerSession[bytes]):
             while (data := await self._input.get()) != b"":
                 assert isinstance(data, bytes)
                 await router.feed(data)
-                if self._input.empty():
-                    self._chan.resume_reading()
+                self._taken(data)
         except Malformed as error:
             self._fail(f"this is not SFTP: {error}")
             return

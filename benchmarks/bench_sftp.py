@@ -1,0 +1,134 @@
+"""Throughput of SFTP at a proxy: what Moorage costs on top of asyncssh.
+
+    python benchmarks/bench_sftp.py [--mib 256] [--rounds 3]
+
+Starts `moorage up` with SSH at its proxy and an interactive session, and beside it a bare SFTP server of
+asyncssh in a process of its own. OpenSSH's `sftp` gets and puts the same file at both, in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from bench_e2e import all_in_one
+from measuring import machine, machine_line
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import SessionType, Status
+from moorage.common.views.ssh_keys import SshKeySpec
+from moorage.sdk import Client
+
+GOAL = 0.8
+CIPHERS = ("chacha20-poly1305@openssh.com", "aes128-gcm@openssh.com")
+BARE = """
+import asyncio, sys, asyncssh
+async def main(port, keys, root):
+    await asyncssh.listen("127.0.0.1", port, server_host_keys=[asyncssh.generate_private_key("ssh-ed25519")],
+        authorized_client_keys=keys, sftp_factory=lambda chan: asyncssh.SFTPServer(chan, chroot=root))
+    print("ready", flush=True)
+    await asyncio.Event().wait()
+asyncio.run(main(int(sys.argv[1]), sys.argv[2], sys.argv[3]))
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@asynccontextmanager
+async def bare_server(folder: Path, key: Path) -> AsyncIterator[int]:
+    root, port = folder / "bare", free_port()
+    root.mkdir()
+    command = [sys.executable, "-c", BARE, str(port), f"{key}.pub", str(root)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        await asyncio.to_thread(process.stdout.readline)
+        yield port
+    finally:
+        process.kill()
+        process.wait()
+
+
+def transfer(port: int, key: Path, login: str, cipher: str, line: str) -> float:
+    """Seconds of a whole `sftp`, its login included."""
+    pairs = {"Port": port, "IdentityFile": key, "Ciphers": cipher, "StrictHostKeyChecking": "no"}
+    pairs |= {"UserKnownHostsFile": "/dev/null", "LogLevel": "ERROR", "BatchMode": "yes"}
+    options = [part for name, value in pairs.items() for part in ("-o", f"{name}={value}")]
+    began = time.perf_counter()
+    command = ["sftp", "-F", "none", *options, "-b", "-", f"{login}@127.0.0.1"]
+    subprocess.run(command, input=f"{line}\n".encode(), check=True, capture_output=True)
+    return time.perf_counter() - began
+
+
+async def start_session(client: Client, key: Path) -> None:
+    await client.add_ssh_key(SshKeySpec(public_key=Path(f"{key}.pub").read_text(), name="bench"))
+    await client.create_session(SessionSpec(name="files", type=SessionType.INTERACTIVE))
+    while (await client.get_session("files")).status is not Status.RUNNING:
+        await asyncio.sleep(0.05)
+
+
+async def measure(mib: int, rounds: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="moorage-sftp-", dir="/dev/shm") as name:
+        folder = Path(name)
+        source, key, port = folder / "source", folder / "key", free_port()
+        source.write_bytes(os.urandom(1024 * 1024) * mib)
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+        settings = {"MOORAGE_PROXY__SSH_LISTEN": f"127.0.0.1:{port}"}
+        async with all_in_one(folder / "home", settings) as platform, bare_server(folder, key) as bare:
+            await start_session(platform.client, key)
+            seconds: dict[tuple[str, str, str], list[float]] = {}
+            for _ in range(rounds):
+                for cipher in CIPHERS:
+                    for server, at, login, there in (
+                        ("asyncssh", bare, "admin", "/"),
+                        ("moorage", port, "admin", "/default/files/"),
+                    ):
+                        put, get = f"put {source} {there}file", f"get {there}file {folder}/back"
+                        for way, line in (("put", put), ("get", get)):
+                            took = await asyncio.to_thread(transfer, at, key, login, cipher, line)
+                            seconds.setdefault((cipher, way, server), []).append(took)
+            await platform.client.stop_session("files")
+            while (await platform.client.get_session("files")).status is not Status.TERMINATED:
+                await asyncio.sleep(0.05)
+    return {
+        f"{cipher.partition('@')[0]} {way} {server}": mib / statistics.median(values)
+        for (cipher, way, server), values in seconds.items()
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--mib", type=int, default=256)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    found = machine()
+    result = asyncio.run(measure(options.mib, options.rounds))
+    print(machine_line(found))
+    print(f"{'':26} asyncssh   moorage   ratio (goal {GOAL:g})   MiB/s")
+    for name in dict.fromkeys(key.rpartition(" ")[0] for key in result):
+        bare, ours = result[f"{name} asyncssh"], result[f"{name} moorage"]
+        print(f"{name:26} {bare:8.0f} {ours:9.0f} {ours / bare:7.2f}")
+    if options.json:
+        options.json.write_text(json.dumps({"machine": found, **result}))
+
+
+if __name__ == "__main__":
+    main()
