@@ -6,8 +6,9 @@ import asyncio
 import json
 import sys
 from collections import Counter
-from dataclasses import dataclass, field
 from itertools import pairwise
+
+import asyncpg
 
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import TERMINAL, Result, Status
@@ -15,19 +16,14 @@ from moorage.common.views.resources import HistoryEntry, SessionView
 from moorage.sdk import Client
 from tests.e2e.harness import kernels_below
 
+from .account import Account
 from .cluster import Cluster
 from .excuses import InjectedFault, SessionEnd, is_excused
+from .findings import Invariant
 from .load import Load, Request
 
 # Reasons that a fault may cause. Each names the fault, and none claims an exit of the program.
 FAULT_REASONS = frozenset({Reason.AGENT_LOST, Reason.KERNEL_GONE, Reason.START_TIMEOUT})
-
-
-@dataclass
-class Invariant:
-    name: str
-    checked: int
-    violations: list[str] = field(default_factory=list)
 
 
 async def all_sessions(client: Client) -> list[SessionView]:
@@ -45,6 +41,7 @@ async def check_invariants(
     cluster: Cluster, load: Load, injected: list[InjectedFault]
 ) -> tuple[list[Invariant], Counter[str]]:
     """Every invariant, and the number of sessions by end."""
+    accounted, steps = await _check_account(cluster, load)
     async with cluster.client(60) as client:
         sessions = await all_sessions(client)
         histories = {s.id: await client.history(s.id) for s in sessions}
@@ -54,10 +51,11 @@ async def check_invariants(
     names = Counter(s.name for s in sessions)
     requested = [s for s in sessions if s.name in load.requests]
     allocated = [f"{a.id} {o.slot} {o.device_id}: {o.used}" for a in agents for o in a.offers if o.used]
-    running = kernels_below(cluster.home)
+    running = [f"{pid}: {kernel}" for pid, kernel in kernels_below(cluster.home).items()]
     gaps = [f"{s.name}: {gap}" for s in sessions if (gap := history_gap(s, histories[s.id]))]
     ran = frozenset(started)
     wrong = [f"{s.name}: {e}" for s in requested if (e := wrong_result(load.requests[s.name], s, ran))]
+    unexcused = _unexcused(sessions, histories, injected)
     drift = await _db_check(cluster)
     invariants = [
         Invariant(
@@ -69,7 +67,7 @@ async def check_invariants(
             "a session is created once, and only on request",
             len(sessions),
             [f"{name} x{n}" for name, n in names.items() if n > 1]
-            + [s.name for s in sessions if s.name not in load.requests and s.endpoint is None],
+            + [s.name for s in sessions if not (s.name in load.requests or s.endpoint or s.id in steps)],
         ),
         Invariant(
             "every session has ended", len(sessions), [s.name for s in sessions if s.status not in TERMINAL]
@@ -79,24 +77,18 @@ async def check_invariants(
             len(started),
             [f"{kernel} x{n}" for kernel, n in Counter(started).items() if n > 1],
         ),
-        Invariant(
-            "no unordered kernel runs",
-            len(started),
-            [f"{pid}: {kernel}" for pid, kernel in running.items()],
-        ),
+        Invariant("no unordered kernel runs", len(started), running),
         Invariant("no device and no share is leaked", sum(len(a.offers) for a in agents), allocated),
         Invariant("a history has no gap and ends at the status", len(sessions), gaps),
         Invariant("results match the programs", len(requested), wrong),
-        Invariant(
-            "a fault that is blamed has hit that agent",
-            len(sessions),
-            _unexcused(sessions, histories, injected),
-        ),
+        Invariant("a fault that is blamed has hit that agent", len(sessions), unexcused),
         Invariant("`moorage db check` finds no drift", 1, drift),
         Invariant(
             "a streamed response is complete or aborted", load.chats.total(), ["WRONG"] * load.chats["WRONG"]
         ),
         Invariant("most streamed responses are complete", load.chats.total(), _failed_chats(load.chats)),
+        _check_shared_runs(sessions, ran),
+        *accounted,
     ]
     ends = Counter(f"{s.status} {s.reason} {s.result}".replace(" UNDEFINED", "") for s in sessions)
     return invariants, ends
@@ -105,7 +97,9 @@ async def check_invariants(
 def _unexcused(
     sessions: list[SessionView], histories: dict[str, list[HistoryEntry]], injected: list[InjectedFault]
 ) -> list[str]:
-    claimed = [(s, end) for s in sessions if (end := claimed_fault(s, histories[s.id]))]
+    claimed = [
+        (s, end) for s in sessions if s.adopted_from is None and (end := claimed_fault(s, histories[s.id]))
+    ]
     return [
         f"{s.name}: {end.reason} of {end.agent} at {end.ended_at:%H:%M:%S}"
         for s, end in claimed
@@ -120,6 +114,37 @@ def claimed_fault(session: SessionView, history: list[HistoryEntry]) -> SessionE
     placed = [entry.at for entry in history if entry.to_status is Status.SCHEDULED]
     agent = session.kernels[-1].agent_id
     return SessionEnd(session.reason, agent, placed[-1] if placed else history[0].at, history[-1].at)
+
+
+async def _check_account(cluster: Cluster, load: Load) -> tuple[list[Invariant], set[str]]:
+    """What the account says, and the sessions of pipelines."""
+    connection = await asyncpg.connect(cluster.env["MOORAGE_MANAGER__DSN"])
+    try:
+        account = Account(connection)
+        found = await account.check(load.started_kernels, load.ended_kernels, load.pipelines)
+        return found, account.step_sessions
+    finally:
+        await connection.close()
+
+
+def _check_shared_runs(sessions: list[SessionView], ran: frozenset[str]) -> Invariant:
+    return Invariant(
+        "what shares a run ran nothing itself, and ended as it",
+        sum(s.adopted_from is not None for s in sessions),
+        [f"{s.name}: {e}" for s in sessions if (e := wrongly_shared(s, sessions, ran))],
+    )
+
+
+def wrongly_shared(session: SessionView, sessions: list[SessionView], ran: frozenset[str]) -> str:
+    """What is wrong with a session that shares a run; "" if nothing is."""
+    owner = next((s for s in sessions if s.id == session.adopted_from), None)
+    if owner is None or session.reason is Reason.USER_REQUESTED:
+        return ""
+    if started := [k.id for k in session.kernels if k.id in ran]:
+        return f"shares the run of {owner.name}, and has started {started}"
+    if (session.status, session.result) != (owner.status, owner.result):
+        return f"{session.status} {session.result}, and {owner.name} is {owner.status} {owner.result}"
+    return ""
 
 
 def _failed_chats(chats: Counter[str]) -> list[str]:
@@ -156,6 +181,8 @@ def wrong_result(request: Request, session: SessionView, ran: frozenset[str]) ->
         return "" if (session.status, reason) == (Status.TERMINATED, Reason.MAX_LIFETIME) else reported
     if request.kind == "timeout":
         correct = (session.result, reason) == (Result.FAILED, Reason.TIMEOUT)
+    elif session.adopted_from is not None:
+        correct = session.result is (Result.SUCCESS if request.code == 0 else Result.FAILED)
     elif request.code == 0:
         correct = (session.result, reason, kernel.exit_code) == (Result.SUCCESS, Reason.EXIT_ZERO, 0)
     else:

@@ -15,11 +15,14 @@ from typing import Any
 from moorage.common.model.errors import MoorageError
 from moorage.common.model.spec import EndpointSpec, Probe, SessionSpec
 from moorage.sdk import Client, chat
+from moorage.sdk.pipelines import has_ended
 
 from .cluster import Cluster
+from .features import EQUAL, TEMPLATE, draw_pipeline, template
 
 ENGINE = Path(__file__).parents[1] / "e2e" / "slow_engine.py"
-RECORD_START = 'echo "$MOORAGE_KERNEL_ID $$" >> {file}; '
+RECORD_START = 'echo "$MOORAGE_KERNEL_ID $$ $(date +%s)" >> {file}; '
+RECORD_END = 'echo "$MOORAGE_KERNEL_ID $(date +%s)" >> {file};'
 SMALL = {"cpu": 0.1, "mem": "16MiB"}
 FOREVER = "sleep 600"
 
@@ -37,8 +40,8 @@ class Request:
 @dataclass
 class Load:
     """``requests`` by session name. ``acknowledged``: ids from 201 responses, with names. ``uncertain``:
-    names of requests whose response was lost. ``calls`` and ``chats``: number of API calls and streams by
-    result."""
+    names of requests whose response was lost. ``pipelines``: names of the acknowledged ones, by id. ``calls``
+    and ``chats``: number of API calls and streams by result."""
 
     cluster: Cluster
     seed: int
@@ -46,6 +49,7 @@ class Load:
     requests: dict[str, Request] = field(default_factory=dict)
     acknowledged: dict[str, str] = field(default_factory=dict)
     uncertain: set[str] = field(default_factory=set)
+    pipelines: dict[str, str] = field(default_factory=dict)
     calls: Counter[str] = field(default_factory=Counter)
     chats: Counter[str] = field(default_factory=Counter)
 
@@ -54,7 +58,10 @@ class Load:
         self._tasks: set[asyncio.Task[None]] = set()
         self._clients: list[Client] = []
         self.started_kernels = self.cluster.home / "started-kernels"
+        self.ended_kernels = self.cluster.home / "ended-kernels"
         self._record_start = RECORD_START.format(file=self.started_kernels)
+        self._record_end = RECORD_END.format(file=self.ended_kernels)
+        self._submitted = 0
 
     async def create_endpoint(self) -> None:
         program = self._record_start + 'exec "$0" "$@"'
@@ -68,6 +75,8 @@ class Load:
         )
         async with self.cluster.client() as client:
             await client.create_endpoint(spec)
+            options = {"resources": SMALL, "stop_grace_s": 1}
+            await client.put_template(TEMPLATE, template(self._record_start, options))
 
     async def run(self, seconds: float) -> None:
         """Create and stop sessions and stream responses until the time is up. A component that is down fails
@@ -81,7 +90,8 @@ class Load:
                 for manager in range(len(self.cluster.urls))
             ]
             while loop.time() < end:
-                self._spawn(self._create_session())
+                rare = self._rng.random() < 0.08
+                self._spawn(self._submit_pipeline() if rare else self._create_session())
                 await asyncio.sleep(self._rng.expovariate(self.per_s))
             for task in self._tasks:
                 task.cancel()
@@ -97,7 +107,11 @@ class Load:
         client = self._rng.choice(self._clients)
         self.requests[request.name] = request
         try:
-            view = await client.create_session(spec)
+            if request.kind == "templated":
+                given = {"seconds": float(spec.command[-2]), "code": request.code}
+                view = await client.start_template(TEMPLATE, given, {"name": request.name})
+            else:
+                view = await client.create_session(spec)
         except MoorageError as error:
             self.calls[f"create: {type(error).__name__} {getattr(error, 'status', '')}".strip()] += 1
             self.uncertain.add(request.name)
@@ -110,6 +124,33 @@ class Load:
         if stop_after_s is not None:
             await asyncio.sleep(stop_after_s)
             await self._stop(view.id)
+
+    async def _submit_pipeline(self) -> None:
+        """Submitted until it is acknowledged, and retried if a step fails."""
+        name, rng = f"pipeline-{self._submitted}", self._rng
+        self._submitted += 1
+        options = {"resources": SMALL, "stop_grace_s": 1}
+        spec = draw_pipeline(rng, name, self._record_start, self._record_end, options)
+        for client in cycle(self._clients):
+            try:
+                view = await client.submit_pipeline(spec, idempotency_key=name)
+                break
+            except MoorageError as error:
+                self.calls[f"submit: {type(error).__name__} {getattr(error, 'status', '')}".strip()] += 1
+                await asyncio.sleep(0.5)
+        self.calls["submit: 201"] += 1
+        self.pipelines[view.id] = name
+        for client in cycle(self._clients):
+            await asyncio.sleep(2)
+            try:
+                if has_ended(await client.get_pipeline(view.id)):
+                    await client.retry_pipeline(view.id)
+                    self.calls["retry: 202"] += 1
+                    return
+            except MoorageError as error:
+                self.calls[f"retry: {type(error).__name__} {getattr(error, 'status', '')}".strip()] += 1
+                if getattr(error, "status", 0) == 409:
+                    return
 
     async def _stop(self, ref: str) -> None:
         for client in cycle(self._clients):
@@ -125,7 +166,8 @@ class Load:
         """The next session, and when to stop it."""
         rng, name = self._rng, f"load-{len(self.requests)}"
         kind = rng.choices(
-            ("batch", "retried", "timeout", "interactive", "lifetime", "gpu"), (45, 10, 8, 20, 5, 12)
+            ("batch", "retried", "timeout", "interactive", "lifetime", "gpu", "templated", "equal"),
+            (30, 10, 8, 20, 5, 12, 6, 18),
         )[0]
         run_s = min(15.0, 0.2 + rng.expovariate(1 / 4))
         code = rng.choice((0, 0, 0, 1, 3, 42))
@@ -136,18 +178,22 @@ class Load:
             options |= {"retries": 2, "retry_backoff_s": 1}
         if kind == "gpu":
             options["resources"] = SMALL | {"cuda.device": rng.choice((1, 1, 2))}
+        if kind == "equal":
+            run_s, code = rng.choice(EQUAL)
+            options["reuse"] = rng.choice(("both", "live"))
         if kind == "timeout":
             options["timeout_s"] = 3
         if kind == "lifetime":
             options["max_lifetime_s"] = 4
-        scripted = kind in ("batch", "retried", "gpu")
+        scripted = kind in ("batch", "retried", "gpu", "templated", "equal")
         program = (
-            f"{self._record_start} sleep {run_s:.2f}; exit {code}"
+            f"{self._record_start} sleep {run_s:.2f}; {self._record_end} exit {code}"
             if scripted
             else self._record_start + FOREVER
         )
         options["type"] = "interactive" if kind in ("interactive", "lifetime") else "batch"
-        spec = SessionSpec(name=name, command=["/bin/sh", "-c", program], **options)
+        told = [f"{run_s:.2f}", str(code)] if kind == "templated" else []
+        spec = SessionSpec(name=name, command=["/bin/sh", "-c", program, *told], **options)
         return Request(name, kind, code if scripted else None, options.get("retries", 0)), spec, stop_after_s
 
     async def _chat(self, url: str, end: float) -> None:

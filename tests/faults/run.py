@@ -22,9 +22,11 @@ from moorage.common.model.status import LIVE
 from moorage.manager.postgres import EmbeddedPostgres
 from tests.e2e.harness import kernels_below, until
 
+from . import account
 from .cluster import AGENTS, COMPONENTS, Cluster
 from .excuses import InjectedFault
-from .invariants import Invariant, all_sessions, check_invariants
+from .findings import Invariant
+from .invariants import all_sessions, check_invariants
 from .load import Load
 from .network import NetworkFaultsUnavailable, NetworkLink
 from .schedule import Fault, fault_sequences
@@ -117,6 +119,7 @@ async def _run(
     cluster: Cluster, load: Load, seconds: float, network_faults: frozenset[str]
 ) -> list[Invariant]:
     await cluster.start_all()
+    await account.begin(cluster.env["MOORAGE_MANAGER__DSN"])
     await load.create_endpoint()
     injected: list[InjectedFault] = []
     started = time.monotonic()

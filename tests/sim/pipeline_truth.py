@@ -157,10 +157,10 @@ def replay(pipelines: Mapping[str, PipelineSpec], changes: list[Any]) -> dict[st
         key: PipelineTruth(spec.name, {step.name: step for step in spec.steps})
         for key, spec in pipelines.items()
     }
-    groups = groupby(changes, lambda row: (row["pipeline_id"], row["transaction"] or row["n"] * -1))
-    for (pipeline_id, _), rows in groups:
-        if pipeline_id in truths:  # others were deleted
-            truths[pipeline_id].see(list(rows))
+    for key, truth in truths.items():
+        own = [row for row in changes if row["pipeline_id"] == key]
+        for _, rows in groupby(own, lambda row: row["transaction"] or -row["n"]):
+            truth.see(list(rows))
     for truth in truths.values():
         if not truth.runs:
             raise Violation(f"pipeline {truth.name} has no steps")

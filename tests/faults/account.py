@@ -1,0 +1,124 @@
+"""Account of a fault run: what was stored, in its order, and what programs say of themselves.
+
+Triggers of the simulation write the same log here. So the ledger and the pipelines of real processes are held
+to the same truth as those in virtual time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from moorage.common.model.pipelines import PipelineSpec
+from moorage.common.model.reasons import Reason
+from moorage.manager.store.database import prepare_connection
+from tests.sim.ledger_truth import RECORD_CHANGES, compare
+from tests.sim.node import Violation
+from tests.sim.pipeline_truth import RECORD_STEPS, replay
+
+from .findings import Invariant
+
+_EXITED = (Reason.EXIT_ZERO, Reason.EXIT_NONZERO)
+
+
+async def begin(dsn: str) -> None:
+    connection = await asyncpg.connect(dsn)
+    try:
+        await connection.execute("CREATE SCHEMA sim;" + RECORD_CHANGES + RECORD_STEPS)
+    finally:
+        await connection.close()
+
+
+@dataclass(frozen=True)
+class Charge:
+    """Of a kernel (``id``), in seconds since 1970. ``reason``: of its end."""
+
+    id: str
+    began: int
+    ended: int
+    reason: str
+
+
+def charged_wrongly(charges: list[Charge], starts: Mapping[str, int], ends: Mapping[str, int]) -> list[str]:
+    """By the clock of the programs: no time before one has begun is charged, and all until it has exited."""
+    found = []
+    for one in charges:
+        if one.id not in starts or one.began < starts[one.id]:
+            found.append(f"{one.id} is charged from {one.began}, and began at {starts.get(one.id)}")
+        elif one.reason in _EXITED and one.ended < ends.get(one.id, 0):
+            found.append(f"{one.id} is charged until {one.ended}, and exited at {ends[one.id]}")
+    return found
+
+
+class Account:
+    """``step_sessions``: ids of the sessions of pipelines."""
+
+    def __init__(self, connection: asyncpg.Connection) -> None:
+        self._connection = connection
+        self.step_sessions: set[str] = set()
+
+    async def check(self, starts: Path, ends: Path, pipelines: Mapping[str, str]) -> list[Invariant]:
+        """``starts``, ``ends``: lines of programs, with kernel and time. ``pipelines``: the acknowledged
+        names by id."""
+        await prepare_connection(self._connection)
+        return [
+            await self._check_ledger(),
+            await self._check_programs(_times(starts), _times(ends)),
+            *await self._check_pipelines(pipelines),
+        ]
+
+    async def _check_ledger(self) -> Invariant:
+        changes = await self._connection.fetch("SELECT * FROM sim.changes ORDER BY n")
+        records = await self._connection.fetch("SELECT kernel_id, began_at, ended_at FROM ledger")
+        invariant = Invariant(
+            "the ledger has what ran, to the second", len({r["kernel_id"] for r in records})
+        )
+        try:
+            compare(changes, records)
+        except Violation as violation:
+            invariant.violations.append(str(violation))
+        return invariant
+
+    async def _check_programs(self, starts: Mapping[str, int], ends: Mapping[str, int]) -> Invariant:
+        rows = await self._connection.fetch(
+            "SELECT DISTINCT l.kernel_id::text AS id, extract(epoch FROM l.began_at)::bigint AS began, "
+            "extract(epoch FROM l.ended_at)::bigint AS ended, k.reason "
+            "FROM ledger l JOIN kernels k ON k.id = l.kernel_id"
+        )
+        wrong = charged_wrongly([Charge(**dict(row)) for row in rows], starts, ends)
+        return Invariant("what is charged is what programs say of themselves", len(rows), wrong)
+
+    async def _check_pipelines(self, acknowledged: Mapping[str, str]) -> list[Invariant]:
+        rows = await self._connection.fetch("SELECT id, name, spec FROM pipelines")
+        self.step_sessions = {
+            row["id"] for row in await self._connection.fetch("SELECT session_id AS id FROM pipeline_steps")
+        }
+        names = [row["name"] for row in rows]
+        lost = acknowledged.keys() - {row["id"] for row in rows}
+        once = Invariant(
+            "an acknowledged pipeline exists, once",
+            len(acknowledged),
+            [acknowledged[one] for one in lost] + [n for n in set(names) if names.count(n) > 1],
+        )
+        order = Invariant(
+            "steps run, are skipped and run again as their pipeline says", len(self.step_sessions)
+        )
+        specs = {str(row["id"]): PipelineSpec.model_validate(row["spec"]) for row in rows}
+        try:
+            truths = replay(specs, await self._connection.fetch("SELECT * FROM sim.steps ORDER BY n"))
+        except Violation as violation:
+            order.violations.append(str(violation))
+        else:
+            order.violations += [f"{t.name}: {i} waits" for t in truths.values() for i in t.waiting_in_vain()]
+        return [once, order]
+
+
+def _times(file: Path) -> dict[str, int]:
+    if not file.exists():
+        return {}
+    lines: list[Any] = [line.split() for line in file.read_text().splitlines()]
+    return {line[0]: int(line[-1]) for line in lines}

@@ -1,0 +1,14 @@
+"""Finding of a fault run: an invariant, and what violates it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Invariant:
+    """``checked``: the number of objects."""
+
+    name: str
+    checked: int
+    violations: list[str] = field(default_factory=list)

@@ -1,0 +1,24 @@
+"""Account of fault runs: charges that contradict what programs say of themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from .account import Charge, charged_wrongly
+
+STARTS, ENDS = {"k": 100}, {"k": 110}
+
+
+@pytest.mark.parametrize(
+    ("charge", "wrong"),
+    [
+        (Charge("k", 100, 110, "exit-zero"), ""),
+        (Charge("k", 102, 115, "exit-nonzero"), ""),  # as it became known
+        (Charge("k", 99, 110, "exit-zero"), "charged from 99"),
+        (Charge("other", 100, 110, "exit-zero"), "began at None"),
+        (Charge("k", 101, 109, "exit-zero"), "charged until 109"),
+        (Charge("k", 101, 104, "agent-lost"), ""),  # up to the last contact
+    ],
+)
+def test_charge(charge: Charge, wrong: str) -> None:
+    assert [wrong in found for found in charged_wrongly([charge], STARTS, ENDS)] == [True] * bool(wrong)
