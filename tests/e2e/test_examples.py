@@ -144,6 +144,23 @@ def use_pipelines(platform: Platform) -> None:
     assert "train" in listed
     assert platform.run("pipelines", "stop", "digits").returncode == 0
     assert platform.run("pipelines", "describe", "none").returncode == 3
+    files = str(EXAMPLES / "pipeline_files.yaml")
+    planned = platform.run("plan", "-f", files)
+    assert planned.returncode == 0, planned.stderr
+    lines = [line.split() for line in planned.stdout.splitlines()]
+    assert lines[0] == ["pipeline/sums", "would", "be", "submitted"]
+    assert lines[2:] == [
+        ["prepare", "-", "1-3", "now,", "on", "node-1"],
+        ["add", "prepare", "1", "now,", "on", "node-1"],
+        ["show", "add", "1", "now,", "on", "node-1"],
+    ]
+    large = Path(files).read_text().replace("cpu: 0.1", "cpu: 5000", 1)
+    refused = platform.run("plan", "-f", "-", stdin=large)
+    assert (refused.returncode, "step 'prepare'" in refused.stderr) == (1, True), refused
+    assert [platform.run("apply", "-f", files).stdout for _ in range(2)] == [
+        "pipeline/sums created\n",
+        "pipeline/sums unchanged\n",
+    ]
     submitted = platform.run("pipelines", "submit", "-f", str(EXAMPLES / "pipeline_files.yaml"), "-o", "json")
     show = json.loads(submitted.stdout)["steps"][-1]["session_id"]
     assert platform.run("logs", "-f", show).stdout == "6\n"

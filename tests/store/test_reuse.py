@@ -228,6 +228,6 @@ async def test_ended_sessions_are_deleted_with_those_that_share_them(store: Stor
 
 
 async def test_resource_group_sets_the_default(store: Store) -> None:
-    assert await store.groups.reuse("default") == "never"
+    assert await store.groups.reuse("default", "p") == "never"
     await store.groups.put("default", GroupOptions(reuse="both"), actor="t")
-    assert await store.groups.reuse("default") == "both"
+    assert await store.groups.reuse("default", "p") == "both"

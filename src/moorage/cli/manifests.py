@@ -16,6 +16,7 @@ from pydantic import BaseModel, Field, ValidationError
 from moorage.common.model.base import Model, Name
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.group_options import GroupOptions, QuotaLimits, QuotaScope
+from moorage.common.model.pipelines import PipelineSpec
 from moorage.common.model.slots import format_amount
 from moorage.common.model.templates import TemplateSpec
 from moorage.common.views.identity import ProjectPatch, ProjectSpec, ProjectView
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
     from moorage.sdk import Client
 
 Outcome = Literal["created", "changed", "unchanged", "conflict"]
-MAX_BYTES = 4 << 20
+MAX_BYTES = 16 << 20  # a pipeline has 10,000 steps at most
+PIPELINE = "pipeline"
 
 
 class _Document(Model):
@@ -76,24 +78,33 @@ class Planned:
         return "created" if self.before is None else "changed" if self.changes else "unchanged"
 
 
-def parse(text: str) -> list[Manifest]:
-    """The documents of a file. Raises ``InvalidInput`` that names every invalid one."""
+def documents(text: str) -> list[Any]:
+    """Of a file, at least one. Raises ``InvalidInput``."""
     import yaml
 
     if len(text.encode()) > MAX_BYTES:
         raise InvalidInput(f"the file is larger than {MAX_BYTES >> 20} MiB", next_step="split it")
     try:
-        documents = [one for one in yaml.safe_load_all(text) if one is not None]
+        found = [one for one in yaml.safe_load_all(text) if one is not None]
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InvalidInput(
             f"the file is not YAML: {error}", next_step="correct it at that position"
         ) from None
-    if not documents:
+    if not found:
         raise InvalidInput("the file has no documents", next_step="each has `kind`, `name` and `spec`")
+    return found
+
+
+def parse(text: str) -> list[Manifest]:
+    """The manifests of a file, without its pipelines. Raises ``InvalidInput`` that names every invalid
+    document."""
     found, problems = [], []
-    for number, document in enumerate(documents, 1):
+    for number, document in enumerate(documents(text), 1):
         try:
-            found.append(_manifest(document))
+            if isinstance(document, dict) and document.get("kind") == PIPELINE:
+                PipelineSpec.model_validate(document)
+            else:
+                found.append(_manifest(document))
         except (ValidationError, InvalidInput) as error:
             problems.append(f"document {number}: {_message(error)}")
     titles = [manifest.title for manifest in found]
@@ -101,6 +112,15 @@ def parse(text: str) -> list[Manifest]:
     if problems:
         raise InvalidInput("; ".join(problems), next_step="correct the file; nothing was written")
     return found
+
+
+def pipelines(text: str) -> list[PipelineSpec]:
+    """The pipelines of a file that ``parse`` has accepted."""
+    return [
+        PipelineSpec.model_validate(d)
+        for d in documents(text)
+        if isinstance(d, dict) and d["kind"] == PIPELINE
+    ]
 
 
 def _manifest(given: Any) -> Manifest:

@@ -77,6 +77,9 @@ Template = Annotated[
 Parameters = Annotated[
     list[str] | None, typer.Option("--set", help="PARAMETER=VALUE of the template; repeatable.")
 ]
+Force = Annotated[
+    bool, typer.Option("--force", help="Run it, also where an equal session could take its place.")
+]
 Strict = Annotated[bool, typer.Option("--strict", help="Refuse a session that no agent could ever hold.")]
 
 Timeout = Annotated[float | None, duration_option("Longest wait; after it, exit with 124.")]
@@ -197,11 +200,11 @@ class TemplateStart:
     given: Mapping[str, str]
     overrides: Mapping[str, Any]
 
-    async def create(self, client: Client, key: str, strict: bool) -> SessionView:
+    async def create(self, client: Client, key: str, strict: bool, force: bool) -> SessionView:
         """Raises ``InvalidInput`` for a parameter that the template does not have, or of the wrong type."""
         name, version, values = await self._read(client)
         return await client.start_template(
-            name, values, self.overrides, version=version, idempotency_key=key, strict=strict
+            name, values, self.overrides, version=version, idempotency_key=key, strict=strict, force=force
         )
 
     async def plan(self, client: Client) -> PlanView:
@@ -241,14 +244,16 @@ async def plan_session(client: Client, spec: SessionSpec | TemplateStart) -> Pla
     return await (client.plan_session(spec) if isinstance(spec, SessionSpec) else spec.plan(client))
 
 
-async def _create(client: Client, spec: SessionSpec | TemplateStart, key: str, strict: bool) -> SessionView:
+async def _create(
+    client: Client, spec: SessionSpec | TemplateStart, key: str, strict: bool, force: bool
+) -> SessionView:
     if isinstance(spec, SessionSpec):
-        return await client.create_session(spec, idempotency_key=key, strict=strict)
-    return await spec.create(client, key, strict)
+        return await client.create_session(spec, idempotency_key=key, strict=strict, force=force)
+    return await spec.create(client, key, strict, force)
 
 
 async def create_session(
-    cli: Cli, client: Client, spec: SessionSpec | TemplateStart, *, strict: bool
+    cli: Cli, client: Client, spec: SessionSpec | TemplateStart, *, strict: bool, force: bool = False
 ) -> SessionView:
     """Create the session and print its warnings.
 
@@ -256,9 +261,9 @@ async def create_session(
     """
     key = cli.clock.new_id()
     try:
-        created = await _create(client, spec, key, strict)
+        created = await _create(client, spec, key, strict, force)
     except Unreachable:
-        created = await _create(client, spec, key, strict)
+        created = await _create(client, spec, key, strict, force)
     for warning in created.warnings:
         cli.note(printable(f"moorage: warning: {warning}", one_line=True))
     return created

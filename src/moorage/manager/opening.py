@@ -34,6 +34,7 @@ async def open_store(
         dsn,
         clock,
         lost_grace_s=settings.lost_grace_s,
+        outputs_kept_s=settings.outputs_kept_days * 86_400,
         keep_unknown_kernels=settings.unknown_kernels == "keep",
         keyring=Keyring(settings.secrets_key_file or home / "secrets-keys", clock),
         connector=connector,

@@ -61,11 +61,17 @@ class PipelineBuilder:
 
 class PipelineCalls(Transport):
     async def submit_pipeline(
-        self, pipeline: PipelineSpec, *, dry_run: bool = False, idempotency_key: str | None = None
+        self,
+        pipeline: PipelineSpec,
+        *,
+        dry_run: bool = False,
+        force: bool = False,
+        idempotency_key: str | None = None,
     ) -> PipelineView:
-        """Create all of its sessions, or none. ``dry_run``: only check it. ``idempotency_key``: any unique
+        """Create all of its sessions, or none. ``dry_run``: only check it. ``force``: run each step, also
+        where a result of before would do. ``idempotency_key``: any unique
         text, like a UUID, which makes the call safe to repeat."""
-        query = {"dry_run": "true" if dry_run else None}
+        query = {"dry_run": "true" if dry_run else None, "force": "true" if force else None}
         return await self.call(
             PipelineView, "POST", "/v1/pipelines", query=query, body=pipeline, idempotency_key=idempotency_key
         )

@@ -22,14 +22,20 @@ if TYPE_CHECKING:
 
 class SessionCalls(Transport):
     async def create_session(
-        self, spec: SessionSpec, *, idempotency_key: str | None = None, strict: bool = False
+        self,
+        spec: SessionSpec,
+        *,
+        idempotency_key: str | None = None,
+        strict: bool = False,
+        force: bool = False,
     ) -> SessionView:
         """``idempotency_key``: any unique text, like a UUID. It makes the call safe to repeat after
         ``Unreachable``: the same key and spec return the same session; another spec is refused (409).
 
         ``strict``: also refuse (409) what no agent could ever hold. Otherwise ``warnings`` says so.
+        ``force``: run it, also where an equal session could take its place.
         """
-        query = {"strict": "true" if strict else None}
+        query = {"strict": "true" if strict else None, "force": "true" if force else None}
         return await self.call(
             SessionView, "POST", "/v1/sessions", query=query, body=spec, idempotency_key=idempotency_key
         )

@@ -49,12 +49,13 @@ class TemplateCalls(Transport):
         version: int | None = None,
         idempotency_key: str | None = None,
         strict: bool = False,
+        force: bool = False,
     ) -> SessionView:
         """Create a session from a template. ``overrides``: fields of its specification; None removes one."""
         body = TemplateRun(
             version=version, parameters=dict(parameters or {}), overrides=dict(overrides or {})
         )
-        query = {"strict": "true" if strict else None}
+        query = {"strict": "true" if strict else None, "force": "true" if force else None}
         path = f"/v1/templates/{segment(name)}/sessions"
         return await self.call(
             SessionView, "POST", path, query=query, body=body, idempotency_key=idempotency_key

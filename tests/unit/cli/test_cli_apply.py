@@ -35,6 +35,15 @@ def file(tmp_path: Path) -> Path:
     return made
 
 
+def test_an_invalid_pipeline_is_named_with_the_other_documents(moorage: Run, file: Path) -> None:
+    file.write_text(CLUSTER + "---\nkind: pipeline\nname: p\nsteps: [{name: a}]\n---\nkind: quota\nname: x\n")
+    for verb in ("plan", "apply"):
+        refused = moorage(verb, "-f", str(file))
+        assert refused.exit_code == 2
+        assert "document 3: steps.0" in refused.stderr
+        assert "document 4: name 'x'" in refused.stderr
+
+
 def test_plan_writes_nothing_and_apply_is_idempotent(manager: FakeManager, moorage: Run, file: Path) -> None:
     planned = moorage("plan", "-f", str(file))
     assert planned.exit_code == 0, planned.output
@@ -156,5 +165,5 @@ def test_rendered_manifests_are_read_as_they_were(given_: list[manifests.Manifes
 
 
 def test_a_large_file_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="larger than 4 MiB"):
-        manifests.parse("#" * (5 << 20))
+    with pytest.raises(InvalidInput, match="larger than 16 MiB"):
+        manifests.parse("#" * (17 << 20))

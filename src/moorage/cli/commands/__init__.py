@@ -7,7 +7,7 @@ COMMANDS = {
         "moorage.cli.commands.agents",
     ),
     "apply": (
-        "Create and change resource groups, quotas, projects and templates as a file says.",
+        "Create and change resource groups, quotas, projects and templates as a file says; submit pipelines.",
         "moorage.cli.commands.apply",
     ),
     "audit": (

@@ -1,4 +1,4 @@
-"""``moorage apply``: makes resource groups, quotas, projects and templates as a file says."""
+"""``moorage apply``: makes resource groups, quotas, projects, templates and pipelines as a file says."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from moorage.cli.errors import FAILURE
 from moorage.common.model.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from moorage.cli.manifests import Manifest, Outcome, Planned
+    from moorage.cli.manifests import Outcome, Planned
     from moorage.sdk import Client
 
 File = Annotated[str, typer.Option("--file", "-f", help="YAML, with one or more documents; -: stdin.")]
@@ -23,50 +23,61 @@ File = Annotated[str, typer.Option("--file", "-f", help="YAML, with one or more 
 
 @command(app)
 def apply(cli: Cli, file: File) -> None:
-    """Create and change resource groups, quotas, projects and templates as a file says. For administrators.
+    """Create and change resource groups, quotas, projects and templates as a file says; submit pipelines.
 
-    Each document has `kind` (resource-group, quota, project or template), `name` and `spec`. All are checked
-    before anything is written. What is as the file says stays untouched; what somebody else changes at that
-    moment is a conflict. `moorage plan -f FILE` shows what would change.
+    Each document has `kind` (resource-group, quota, project or template), `name` and `spec`; a `kind:
+    pipeline` has `steps`. All are checked before anything is written. What is as the file says stays
+    untouched; what somebody else changes at that moment is a conflict. A pipeline is submitted once in a day,
+    unless its document changes. `moorage plan -f FILE` shows what would change.
 
     \b
     Examples:
       moorage apply -f cluster.yaml
       moorage groups describe default -o yaml | moorage apply -f -
     """
-    from moorage.cli import manifests
+    from moorage.cli import manifests, pipeline_plans
 
-    found = manifests.parse(read_file(file))
+    text = read_file(file)
+    found, pipelines = manifests.parse(text), manifests.pipelines(text)
 
-    async def work(client: Client) -> list[tuple[Manifest, Outcome, str]]:
-        return await manifests.apply(client, await manifests.read(client, found))
+    async def work(client: Client) -> list[tuple[str, Outcome, str]]:
+        applied = await manifests.apply(client, await manifests.read(client, found))
+        made: list[tuple[str, Outcome, str]] = [(one.title, outcome, why) for one, outcome, why in applied]
+        for pipeline in pipelines:  # last: they may need what the file creates
+            submitted = await pipeline_plans.submit(client, pipeline)
+            made.append((f"pipeline/{pipeline.name}", "created" if submitted else "unchanged", ""))
+        return made
 
     done = cli.run(work)
     if cli.json:
         cli.print_json(
-            {"objects": [{"object": m.title, "outcome": how, "detail": why} for m, how, why in done]}
+            {"objects": [{"object": one, "outcome": how, "detail": why} for one, how, why in done]}
         )
     else:
-        for manifest, outcome, why in done:
-            print(
-                f"{manifest.title} {outcome}" + (f": {output.printable(why, one_line=True)}" if why else "")
-            )
+        for title, outcome, why in done:
+            print(f"{title} {outcome}" + (f": {output.printable(why, one_line=True)}" if why else ""))
     if any(outcome == "conflict" for _, outcome, _ in done):
         raise typer.Exit(FAILURE)
 
 
 def print_plan(cli: Cli, file: str) -> None:
-    """What ``apply`` would change. Writes nothing."""
-    from moorage.cli import manifests
+    """What ``apply`` would change, and where each step of a pipeline would be placed now. Writes nothing."""
+    from moorage.cli import manifests, pipeline_plans
 
-    found = manifests.parse(read_file(file))
+    text = read_file(file)
+    found, pipelines = manifests.parse(text), manifests.pipelines(text)
 
     def shown(one: Planned) -> dict[str, object]:
         return {"object": one.manifest.title, "outcome": one.outcome, "changes": one.changes}
 
-    planned = cli.run(lambda client: manifests.read(client, found))
+    async def work(client: Client) -> tuple[list[Planned], list[list[pipeline_plans.StepPlan]]]:
+        return await manifests.read(client, found), [await pipeline_plans.plan(client, p) for p in pipelines]
+
+    planned, placed = cli.run(work)
+    steps = list(zip(pipelines, placed, strict=True))
     if cli.json:
-        cli.print_json({"objects": [shown(one) for one in planned]})
+        shown_steps = [pipeline_plans.as_json(pipeline, plans) for pipeline, plans in steps]
+        cli.print_json({"objects": [*map(shown, planned), *shown_steps]})
         return
     words = {"created": "would be created", "changed": "would be changed", "unchanged": "is unchanged"}
     for one in planned:
@@ -76,6 +87,11 @@ def print_plan(cli: Cli, file: str) -> None:
         print(f"{one.manifest.title} {words[one.outcome]}")
         for line in one.changes if one.outcome != "created" else ():
             print(f"  {output.printable(line, one_line=True)}")
+    for pipeline, plans in steps:
+        print(f"pipeline/{pipeline.name}" + ("" if cli.output is Output.NAME else " would be submitted"))
+        if cli.output is not Output.NAME:
+            rows = [pipeline_plans.row(one) for one in plans]
+            output.print_table(cli.out, ("STEP", "AFTER", "SESSIONS", "WOULD START"), rows)
 
 
 def read_file(file: str) -> str:

@@ -29,6 +29,9 @@ def submit_pipeline(
     cli: Cli,
     file: File,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check it, and create nothing.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Run each step, also where a result of before would do.")
+    ] = False,
 ) -> None:
     """Submit a pipeline: all of its sessions are created, or none.
 
@@ -38,7 +41,7 @@ def submit_pipeline(
       moorage pipelines describe train
     """
     pipeline = PipelineSpec.model_validate(_read(file))
-    view = cli.run(lambda client: client.submit_pipeline(pipeline, dry_run=dry_run))
+    view = cli.run(lambda client: client.submit_pipeline(pipeline, dry_run=dry_run, force=force))
     _print(cli, view, whole=dry_run)
 
 
@@ -144,7 +147,8 @@ def _state(elements: Sequence[StepView]) -> str:
         again = f", run {step.run}" if step.run > 1 else ""
         why = f": {step.reason}" if step.state in (StepState.FAILED, StepState.SKIPPED) else ""
         shown = output.progress_text(step.progress) if step.state is StepState.RUNNING else ""
-        return f"[{step.state}{' ' if shown else ''}{shown}{again}{why}]"
+        reused = ", reused" if step.adopted_from else ""
+        return f"[{step.state}{' ' if shown else ''}{shown}{again}{reused}{why}]"
     states = [step.state for step in elements]
     counts = ", ".join(f"{states.count(state)} {state}" for state in StepState if state in states)
     return f"[{elements[0].index}-{elements[-1].index}: {counts}]"

@@ -27,9 +27,19 @@ Groups = Annotated[
     typer.Option("--group", "-g", help="Resource group that it may name; repeatable. `all`: every group."),
 ]
 
+Reuse = Annotated[
+    str | None,
+    typer.Option(
+        help="Whether equal batch sessions that do not say are reused: success, live, both, never; `none`: "
+        "as the resource group says."
+    ),
+]
+
 
 @command(projects)
-def create(cli: Cli, name: Project, max_priority: MaxPriority = None, group: Groups = None) -> None:
+def create(
+    cli: Cli, name: Project, max_priority: MaxPriority = None, group: Groups = None, reuse: Reuse = None
+) -> None:
     """Create a project. For administrators.
 
     \b
@@ -39,7 +49,7 @@ def create(cli: Cli, name: Project, max_priority: MaxPriority = None, group: Gro
     """
     from moorage.common.views.identity import ProjectSpec
 
-    spec = ProjectSpec.model_validate({"name": name, **_fields(max_priority, group, None)})
+    spec = ProjectSpec.model_validate({"name": name, **_fields(max_priority, group, None, reuse)})
     _print(cli, cli.run(lambda client: client.create_project(spec)))
 
 
@@ -68,6 +78,7 @@ def set_project(
     status: Annotated[
         str | None, typer.Option(help="active, or disabled: its keys are refused everywhere.")
     ] = None,
+    reuse: Reuse = None,
 ) -> None:
     """Change a project; what is not given stays. For administrators.
 
@@ -78,7 +89,7 @@ def set_project(
     """
     from moorage.common.views.identity import ProjectPatch
 
-    patch = ProjectPatch.model_validate(_fields(max_priority, group, status))
+    patch = ProjectPatch.model_validate(_fields(max_priority, group, status, reuse))
     _print(cli, cli.run(lambda client: client.update_project(name, patch)))
 
 
@@ -133,10 +144,14 @@ def delete_member(cli: Cli, project: Project, user: User) -> None:
         print(view.user)
 
 
-def _fields(max_priority: str | None, groups: list[str] | None, status: str | None) -> dict[str, object]:
+def _fields(
+    max_priority: str | None, groups: list[str] | None, status: str | None, reuse: str | None
+) -> dict[str, object]:
     fields: dict[str, object] = {} if status is None else {"status": status}
     if max_priority is not None:
         fields["max_priority"] = None if max_priority == "none" else max_priority
+    if reuse is not None:
+        fields["reuse"] = None if reuse == "none" else reuse
     if groups:
         fields["resource_groups"] = None if groups == ["all"] else groups
     return fields

@@ -27,6 +27,7 @@ from moorage.cli.session_options import (
     ClusterSize,
     Env,
     EnvFile,
+    Force,
     Gpus,
     Group,
     Image,
@@ -60,7 +61,7 @@ if TYPE_CHECKING:
     from moorage.common.views.resources import SessionView
     from moorage.sdk import Client
 
-_NOT_OF_THE_SPEC = ("cli", "wait", "strict", "detach", "stop_on_interrupt")
+_NOT_OF_THE_SPEC = ("cli", "wait", "strict", "force", "detach", "stop_on_interrupt")
 _BEFORE_RUNNING = frozenset({Status.PENDING, *STARTING})
 
 
@@ -116,6 +117,7 @@ def run(
     template: Template = None,
     parameters: Parameters = None,
     strict: Strict = False,
+    force: Force = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow it until it ends.")] = True,
     detach: _Detach = False,
     stop_on_interrupt: _StopOnInterrupt = False,
@@ -135,7 +137,7 @@ def run(
     if not command and template is None:
         raise InvalidInput("there is no program", next_step="moorage run -- PROGRAM ARGUMENTS")
     spec = batch_spec(given, cli.clock.now())
-    _run(cli, spec, wait and not detach, strict, stop_on_interrupt)
+    _run(cli, spec, wait and not detach, strict, stop_on_interrupt, force)
 
 
 def batch_spec(given: Mapping[str, Any], now: datetime) -> SessionSpec | TemplateStart:
@@ -153,12 +155,17 @@ def batch_spec(given: Mapping[str, Any], now: datetime) -> SessionSpec | Templat
 
 
 def _run(
-    cli: Cli, spec: SessionSpec | TemplateStart, wait: bool, strict: bool, stop_on_interrupt: bool
+    cli: Cli,
+    spec: SessionSpec | TemplateStart,
+    wait: bool,
+    strict: bool,
+    stop_on_interrupt: bool,
+    force: bool,
 ) -> None:
     created: list[SessionView] = []
 
     async def work(client: Client) -> SessionView:
-        created.append(await create_session(cli, client, spec, strict=strict))
+        created.append(await create_session(cli, client, spec, strict=strict, force=force))
         return await _follow(cli, client, created[0]) if wait else created[0]
 
     try:

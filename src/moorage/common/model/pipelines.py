@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, model_validator
 
 from moorage.common.model.base import Model, Name
 from moorage.common.model.outputs import MAX_OUTPUTS, Folder, Input, expand_input, overlap
@@ -88,6 +89,15 @@ def _after(value: Any) -> Any:
     return {"step": value} if isinstance(value, str) else value
 
 
+def conditions(after: list[After], inputs: list[Input]) -> list[After]:
+    """``after``, and the success of each step that has one of ``inputs``."""
+    if not inputs:
+        return after
+    succeeding = {one.step for one in after if one.on == "success"}
+    wanted = dict.fromkeys(one.step for one in inputs if one.step not in succeeding)
+    return [*after, *(After(step=step, on="success") for step in wanted)]
+
+
 class Step(Model):
     """Step of a pipeline: a session of its own, or one for each element of its array."""
 
@@ -130,9 +140,7 @@ class Step(Model):
     @property
     def conditions(self) -> list[After]:
         """``after``, and the success of each step that has one of its inputs."""
-        succeeding = {one.step for one in self.after if one.on == "success"}
-        wanted = dict.fromkeys(one.step for one in self.inputs if one.step not in succeeding)
-        return [*self.after, *(After(step=step, on="success") for step in wanted)]
+        return conditions(self.after, self.inputs)
 
 
 class PipelineSpec(Model):
@@ -141,3 +149,45 @@ class PipelineSpec(Model):
     kind: Literal["pipeline"] = "pipeline"
     name: Name
     steps: Annotated[list[Step], Field(min_length=1, max_length=MAX_STEPS)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _validate_equal_specs_once(cls, given: Any) -> Any:
+        """Steps of large pipelines often differ in nothing but their names. An invalid specification stays as
+        it is, so that the error names its step."""
+        steps = given.get("steps") if isinstance(given, dict) else None
+        if not isinstance(steps, list) or len(steps) < 2:
+            return given
+        known: dict[str, Any] = {}
+        for step in steps:
+            if isinstance(step, dict) and isinstance(raw := step.get("spec"), dict):
+                known.setdefault(repr(raw), raw)
+        if len(known) > len(steps) // 2:
+            return given
+        for key, raw in known.items():
+            with suppress(ValidationError):
+                known[key] = SessionSpec.model_validate(raw)
+
+        def shared(step: Any) -> Any:
+            raw = step.get("spec") if isinstance(step, dict) else None
+            return step | {"spec": known[repr(raw)]} if isinstance(raw, dict) else step
+
+        return given | {"steps": [shared(step) for step in steps]}
+
+
+class _StoredStep(BaseModel):
+    name: str
+    after: list[After] = Field([])
+    inputs: list[Input] = Field([])
+
+
+class _StoredSteps(BaseModel):
+    steps: list[_StoredStep]
+
+
+def stored_conditions(text: str) -> dict[str, list[After]]:
+    """By step, of a pipeline that was validated before it was stored as ``text``. What the steps run is not
+    read."""
+    return {
+        one.name: conditions(one.after, one.inputs) for one in _StoredSteps.model_validate_json(text).steps
+    }

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from moorage.common.model.reuse import ReusePolicy
 from moorage.common.model.roles import MemberRole, PlatformRole
 from moorage.common.model.serving import Rate
 from moorage.common.model.spec import Model, Name
@@ -68,6 +69,11 @@ class ProjectPatch(Model):
     )
     tokens_per_minute: Rate | None = None
     concurrent_requests: Rate | None = None
+    reuse: ReusePolicy | None = Field(
+        None,
+        description="Whether an equal batch session takes the place of one that does not say; null: as its "
+        "resource group says.",
+    )
 
 
 class ProjectSpec(ProjectPatch):
@@ -85,6 +91,7 @@ class ProjectView(View):
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
     concurrent_requests: int | None = None
+    reuse: ReusePolicy | None = None
     members: int = Field(description="Number of members.")
     version: int = Field(0, description="Another one after each change: the ETag.")
     created_at: datetime

@@ -22,6 +22,9 @@ class StepView(BaseModel):
     session: str = Field(description="Name of its session.")
     reason: str = ""
     detail: str = ""
+    adopted_from: str | None = Field(
+        None, description="Session whose run it shares, or whose result it took."
+    )
     progress: ProgressView | None = Field(None, description="Of the main kernel of its session.")
 
 

@@ -28,6 +28,7 @@ class Pipelines(Protocol):
         steps: Sequence[NewStep],
         *,
         once: OnceOnly | None,
+        forced: bool,
     ) -> PipelineState: ...
 
     async def created_under(self, once: OnceOnly) -> str | None: ...

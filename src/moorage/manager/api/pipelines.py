@@ -17,6 +17,7 @@ from moorage.common.model.pipelines import PipelineSpec, Step, StepState
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.secret_names import MASK
 from moorage.common.model.spec import Model, NoNul, SessionSpec
+from moorage.common.model.status import SessionType
 from moorage.common.model.templates import split_version
 from moorage.common.views.pipelines import PipelineView, PlannedPipeline, StepView
 from moorage.common.views.resources import Page
@@ -25,7 +26,7 @@ from moorage.manager.api.idle import check_choice
 from moorage.manager.api.listing import PageQuery, order, paging
 from moorage.manager.api.route import Call, NoQuery
 from moorage.manager.api.stored_secrets import check_secrets
-from moorage.manager.workloads import pipeline_picture, pipelines, step_outputs, templates
+from moorage.manager.workloads import pipeline_picture, pipelines, step_outputs, step_reuse, templates
 from moorage.manager.workloads.pipeline_steps import NewStep, OnceOnly, StepRow, StoredPipeline
 from moorage.manager.workloads.site_jobs import as_job
 from moorage.manager.workloads.step_outputs import StepFiles
@@ -46,6 +47,7 @@ class PipelineQuery(PageQuery):
 
 class SubmitQuery(Model):
     dry_run: bool = Field(False, description="Create nothing: check the pipeline, and return its steps.")
+    force: bool = Field(False, description="Run every step, also where a result of before would do.")
 
 
 async def submit(call: Call[PipelineSpec, SubmitQuery]) -> PipelineView | PlannedPipeline:
@@ -68,7 +70,9 @@ async def submit(call: Call[PipelineSpec, SubmitQuery]) -> PipelineView | Planne
         for step in pipeline.steps
     ]
     pipeline = pipeline.model_copy(update={"steps": pinned})
-    made = await deps.store.pipelines.create(call.scope, pipeline, new, once=once)
+    forced = call.query.force
+    new = step_reuse.with_meanings(new, call.scope.owner.project, forced=forced)
+    made = await deps.store.pipelines.create(call.scope, pipeline, new, once=once, forced=forced)
     return _shown(call, made.pipeline, made.steps)
 
 
@@ -147,11 +151,11 @@ async def _run_again(call: Call[None, NoQuery], found: StoredPipeline) -> bool:
     specs = await _resolved(replace(call, scope=scope), steps)
     nodes = pipelines.graph(steps, again)
     files = _files(steps, nodes)
-    new = [
-        _new(node, position, rows[node.item].run + 1, specs, files)
-        for position, node in enumerate(nodes)
-        if node.item in again
+    every = [
+        _new(node, position, rows[node.item].run + 1, specs, files) for position, node in enumerate(nodes)
     ]
+    every = step_reuse.with_meanings(every, scope.owner.project, forced=True)
+    new = [one for one in every if (one.step, one.index) in again]
     known = {row.position: str(row.session_id) for row in rows.values()}
     pending = [row.session_id for item, row in rows.items() if states[item] is StepState.PENDING]
     return await call.deps.store.pipelines.add_runs(scope, found, new, known, pending)
@@ -180,6 +184,9 @@ async def _resolved(call: Call[Any, Any], steps: Sequence[Step]) -> Mapping[str,
             with _named(step):
                 checked[shape] = await _checked(call, spec)
         job = {name: getattr(checked[shape], name) for name in _OF_JOB}
+        if spec.type is SessionType.BATCH and spec.reuse is None:
+            reuse = await call.deps.store.groups.reuse(spec.resource_group, call.scope.owner.project)
+            job["reuse"] = None if reuse == "never" else reuse
         specs[step.name] = spec.model_copy(update=job), template
     step_outputs.check_runtimes(steps, {name: spec for name, (spec, _) in specs.items()})
     return specs
@@ -253,20 +260,21 @@ async def _view(call: Call[Any, Any], found: StoredPipeline) -> PipelineView:
 
 
 def _shown(call: Call[Any, Any], found: StoredPipeline, rows: Sequence[StepRow]) -> PipelineView:
-    after = {step.name: step.conditions for step in found.spec.steps}
+    after = found.conditions
     controls = call.scope.controls(found.owner, found.project)
     steps = [
-        StepView(
+        StepView.model_construct(  # of values that are what they say: large pipelines have many
             name=row.step,
             index=row.index,
             state=_state(row),
-            after=after[row.step],
+            after=list(after[row.step]),
             run=row.run,
             session_id=row.session_id,
             session=row.session,
             reason=row.reason,
             detail=row.detail if controls else "",
             progress=row.progress if controls else None,
+            adopted_from=row.adopted_from,
         )
         for row in rows
     ]
@@ -291,7 +299,7 @@ def _planned(call: Call[Any, Any], pipeline: PipelineSpec, new: Sequence[NewStep
     owner = call.scope.owner
     after = {step.name: step.conditions for step in pipeline.steps}
     now = call.deps.clock.now()
-    found = StoredPipeline("", pipeline.name, owner.project, owner.user, now, call.scope.actor, pipeline)
+    found = StoredPipeline("", pipeline.name, owner.project, owner.user, now, call.scope.actor, "")
     steps = [
         StepView(
             name=one.step,

@@ -40,7 +40,7 @@ class Sessions(Protocol):
     """A ``ref`` is a session's id, else the name of a live session, else that of the newest session."""
 
     async def create(
-        self, scope: Scope, spec: SessionSpec, *, template: str | None = None
+        self, scope: Scope, spec: SessionSpec, *, template: str | None = None, forced: bool = False
     ) -> SessionView: ...
 
     async def create_once(
@@ -50,6 +50,7 @@ class Sessions(Protocol):
         *,
         idempotency_key: IdempotencyKey,
         template: str | None = None,
+        forced: bool = False,
     ) -> tuple[SessionView, bool]:
         """As ``create``. A repeated call under ``idempotency_key`` returns the session of the first one, and
         True. Raises ``Conflict`` for another request under the same key."""
@@ -183,7 +184,7 @@ class Groups(Protocol):
     async def start_times(self, name: str) -> StartTimes | None: ...
     async def site_nodes(self, name: str) -> list[SiteNodesView]: ...
     async def site(self, name: str) -> HpcOptions | None: ...
-    async def reuse(self, name: str) -> ReusePolicy: ...
+    async def reuse(self, name: str, project: str) -> ReusePolicy: ...
 
     async def put(
         self,

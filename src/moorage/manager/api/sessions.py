@@ -82,6 +82,7 @@ class CreateQuery(Model):
     dry_run: bool = Field(
         False, description="Create nothing. Return where the session would be placed now, or what is missing."
     )
+    force: bool = Field(False, description="Run it, also where an equal session could take its place.")
 
 
 async def create_session(call: Call[SessionSpec, CreateQuery]) -> SessionView | PlanView:
@@ -96,17 +97,20 @@ async def create(call: Call[SessionSpec, CreateQuery], template: str | None = No
     await check_choice(call, call.body)
     spec = as_job(call.body, await store.groups.site(call.body.resource_group))
     if spec.type is SessionType.BATCH and spec.reuse is None:
-        reuse = await store.groups.reuse(spec.resource_group)
+        reuse = await store.groups.reuse(spec.resource_group, call.scope.owner.project)
         spec = spec.model_copy(update={"reuse": None if reuse == "never" else reuse})
+    forced = call.query.force and spec.reuse not in (None, "never")
+    if forced:  # what it runs is a result for others, but no live run to share
+        spec = spec.model_copy(update={"reuse": "success"})
     if call.query.dry_run:
         return await call.deps.explanations.plan_session(call.scope, spec)
     if call.query.strict and (why := await call.deps.explanations.infeasible(spec)):
         raise Infeasible("; ".join(why), next_step=REASONS[Reason.INFEASIBLE].next_step)
     if idempotency_key is None:
-        made = await store.sessions.create(call.scope, spec, template=template)
+        made = await store.sessions.create(call.scope, spec, template=template, forced=forced)
         return await _with_warnings(call, spec, made)
     view, replayed = await store.sessions.create_once(
-        call.scope, spec, idempotency_key=idempotency_key, template=template
+        call.scope, spec, idempotency_key=idempotency_key, template=template, forced=forced
     )
     if replayed:
         call.response_headers["Idempotent-Replayed"] = "true"

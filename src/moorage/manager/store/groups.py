@@ -52,6 +52,7 @@ class GroupStore:
         self.has_quotas = True
         self._sites: dict[str, HpcOptions] = {}
         self._reuse: dict[str, ReusePolicy] = {}
+        self._project_reuse: dict[str, ReusePolicy] = {}
         self._sites_until = 0.0
         notifier.on_groups(self._forget_sites)
 
@@ -64,16 +65,18 @@ class GroupStore:
         await self._refresh()
         return self._sites.get(name)
 
-    async def reuse(self, name: str) -> ReusePolicy:
-        """Of batch sessions in a resource group that do not say."""
+    async def reuse(self, name: str, project: str) -> ReusePolicy:
+        """Of batch sessions that do not say: what their project says, else their resource group. Cached."""
         await self._refresh()
-        return self._reuse.get(name, "never")
+        return self._project_reuse.get(project) or self._reuse.get(name, "never")
 
     async def _refresh(self) -> None:
         if self._clock.monotonic() >= self._sites_until:
             until = self._clock.monotonic() + SITES_CACHED_S
             rows = await self._db.fetch(SQL["group_sites"])
             self._sites = {row["name"]: HpcOptions.model_validate(row["hpc"]) for row in rows if row["hpc"]}
+            self._project_reuse = {row["name"]: row["reuse"] for row in rows if row["project"]}
+            rows = [row for row in rows if not row["project"]]
             self._reuse = {row["name"]: row["reuse"] for row in rows if row["reuse"]}
             self._sites_until = until
 

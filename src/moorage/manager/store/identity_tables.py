@@ -34,6 +34,7 @@ projects = table(
         "requests_per_minute": [Integer()],
         "tokens_per_minute": [Integer()],
         "concurrent_requests": [Integer()],
+        "reuse": [Text()],
         "created_at": TIME,
         "created_by": Text(),
         "version": BigInteger(),

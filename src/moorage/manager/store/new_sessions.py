@@ -22,7 +22,7 @@ from moorage.manager.store.rows import as_uuid
 class NewSession:
     """``request_digest``: of the request under the idempotency key, to detect another request under it.
     ``template``: NAME@VERSION of the template that it was made from. ``request_hash``: set if equal sessions
-    are reused. ``adopted_from``: the session whose run it shares."""
+    are reused. ``adopted_from``: the session whose run it shares. ``forced``: it asks for none."""
 
     id: str
     name: str
@@ -43,6 +43,7 @@ class NewSession:
     user_labels: Mapping[str, str] = field(default_factory=dict)
     request_hash: str | None = None
     adopted_from: str | None = None
+    forced: bool = False
 
 
 def columns(items: Sequence[NewSession], lost_grace_s: float) -> tuple[list[Any], ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +27,7 @@ from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.schema import ID, TIME
 from moorage.manager.store.sessions import SessionStore
+from moorage.manager.workloads import step_reuse
 from moorage.manager.workloads.pipeline_steps import (
     Count,
     NewStep,
@@ -37,6 +39,9 @@ from moorage.manager.workloads.pipeline_steps import (
 
 _COLUMNS = {"id": ID, "name": Text(), "project": Text(), "owner": Text(), "created_at": TIME}
 _LISTING = Listing(SQL["pipeline_list"], _COLUMNS, ("name", "created_at"), ("id",), "-created_at")
+_RACES = 2
+# A result with outputs counts for as long as nodes keep them, less the time to say that steps need them.
+_MARGIN_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +54,15 @@ class _Written:
 
 class PipelineStore:
     def __init__(
-        self, db: Database, notifier: Notifier, sessions: SessionStore, clock: Clock, lost_grace_s: float
+        self,
+        db: Database,
+        notifier: Notifier,
+        sessions: SessionStore,
+        clock: Clock,
+        lost_grace_s: float,
+        outputs_kept_s: float,
     ) -> None:
+        self._outputs_kept_s = outputs_kept_s
         self._db, self._notifier, self._sessions = db, notifier, sessions
         self._clock, self._lost_grace_s = clock, lost_grace_s
 
@@ -61,14 +73,15 @@ class PipelineStore:
         steps: Sequence[NewStep],
         *,
         once: OnceOnly | None = None,
+        forced: bool = False,
     ) -> PipelineState:
-        """What was created, without reading it back. ``once``: if an earlier request has used its key, what
-        that one created.
+        """What was created. ``forced``: no step takes a result of before. ``once``: if an earlier request has
+        used its key, what that one created.
 
         Raises as ``add_runs``, and ``Conflict`` for a key that was used with another request."""
-        pipeline_id = self._clock.new_id()
+        pipeline_id, text = self._clock.new_id(), pipeline.model_dump_json(exclude_unset=True)
         try:
-            made = await self._write(scope, pipeline_id, pipeline, steps, {}, once)
+            made = await self._write_first(scope, pipeline_id, pipeline.name, text, steps, once, forced)
         except Conflict:  # perhaps a request at the same moment used the key
             if once is None or (before := await self.created_under(once)) is None:
                 raise
@@ -83,10 +96,28 @@ class PipelineStore:
                 owner.user,
                 made.created_at,
                 scope.actor,
-                pipeline,
+                text,
             ),
-            [_first_run(one, session) for one, session in zip(steps, made.sessions, strict=True)],
+            await self.steps(pipeline_id)
+            if any(session.adopted_from for session in made.sessions)
+            else [_first_run(one, session) for one, session in zip(steps, made.sessions, strict=True)],
         )
+
+    async def _write_first(
+        self,
+        scope: Scope,
+        pipeline_id: str,
+        name: str,
+        text: str,
+        steps: Sequence[NewStep],
+        once: OnceOnly | None,
+        forced: bool,
+    ) -> _Written | None:
+        """Once more if an equal session came first: a step shares its run then."""
+        for _ in range(_RACES if any(one.meaning for one in steps) else 0):
+            with suppress(Conflict):
+                return await self._write(scope, pipeline_id, name, text, steps, {}, once, forced=forced)
+        return await self._write(scope, pipeline_id, name, text, steps, {}, once, forced=forced)
 
     async def created_under(self, once: OnceOnly) -> str | None:
         """Id of the pipeline that an earlier request under this key has created. Raises ``Conflict`` if the
@@ -112,20 +143,27 @@ class PipelineStore:
 
         Raises ``NotFound`` for an unknown group, ``Conflict`` for a type that the group does not allow or
         another retry at this moment, and ``QuotaExceeded``."""
-        made = await self._write(scope, before.id, before.spec, steps, known, pending=pending)
+        made = await self._write(
+            scope, before.id, before.name, before.text, steps, known, pending=pending, forced=True
+        )
         return made is not None
 
     async def _write(
         self,
         scope: Scope,
         pipeline_id: str,
-        pipeline: PipelineSpec,
+        name: str,
+        text: str,
         steps: Sequence[NewStep],
         known: Mapping[int, str],
         once: OnceOnly | None = None,
         pending: Collection[str] = (),
+        *,
+        forced: bool = False,
     ) -> _Written | None:
         new = [self._new(scope, one) for one in steps]
+        if not forced and any(one.meaning for one in steps):
+            steps, new = await self._with_results(scope, steps, new)
         if once is not None:
             new[0] = replace(new[0], idempotency_key=once.key, request_digest=once.digest)
         ids = {**known, **{one.position: made.id for one, made in zip(steps, new, strict=True)}}
@@ -134,35 +172,30 @@ class PipelineStore:
             for one, made in zip(steps, new, strict=True)
             for at, condition in one.waits
         ]
+        edges += [(made.id, made.adopted_from, "adopted") for made in new if made.adopted_from]
         replaced = [(known[one.position], ids[one.position]) for one in steps if one.position in known]
         try:
             (row,) = await self._db.fetch(
                 SQL["pipeline_create"],
                 *new_sessions.columns(new, self._lost_grace_s),
-                [session for session, _, _ in edges],
-                [on for _, on, _ in edges],
-                [condition for _, _, condition in edges],
-                [len(one.waits) for one in steps],
+                *([edge[n] for edge in edges] for n in range(3)),
+                [len(one.waits) + (one.adopted_from is not None) for one in steps],
                 [made.owner.isolated for made in new],
                 [made.template for made in new],
                 [json.dumps(dict(made.user_labels)) for made in new],
-                [one.step for one in steps],
-                [-1 if one.index is None else one.index for one in steps],
-                [one.run for one in steps],
-                [one.position for one in steps],
+                *_step_columns(steps),
                 pipeline_id,
-                pipeline.name,
-                pipeline.model_dump_json(exclude_unset=True),
-                [old for old, _ in replaced],
-                [later for _, later in replaced],
+                name,
+                text,
+                *([pair[n] for pair in replaced] for n in range(2)),
                 *_cluster_columns(new),
                 list(pending),
-                [None if one.files is None else json.dumps(one.files.as_json()) for one in steps],
+                *_reuse_columns(steps),
             )
         except asyncpg.UniqueViolationError:
             raise Conflict(
-                f"pipeline {pipeline.name!r} was retried by somebody else at the same moment",
-                next_step=f"`moorage pipelines describe {pipeline.name}` shows what runs",
+                f"pipeline {name!r} was retried by somebody else at the same moment",
+                next_step=f"`moorage pipelines describe {name}` shows what runs",
             ) from None
         if row["problem"] == "stale":
             return None
@@ -171,10 +204,33 @@ class PipelineStore:
         changed = [SessionId(one) for one in row["changed"]]
         self._notifier.notify_sessions(changed)
         self._notifier.notify_pending([*changed, *(SessionId(made.id) for made in new)])
+        if sharing := [SessionId(made.id) for made in new if made.adopted_from]:
+            self._notifier.notify_kernels(sharing)
         return _Written(new, row["created_at"])
 
+    async def _with_results(
+        self, scope: Scope, steps: Sequence[NewStep], new: Sequence[NewSession]
+    ) -> tuple[list[NewStep], list[NewSession]]:
+        """With the sessions of before that are equal to steps."""
+        asking = [one for one in steps if one.meaning is not None]
+        found = await self._db.fetch(
+            SQL["reuse_find"],
+            [scope.owner.project for _ in asking],
+            [one.meaning for one in asking],
+            [one.spec.reuse for one in asking],
+            self._outputs_kept_s - _MARGIN_S,
+        )
+        results = {asking[row["n"] - 1].position: str(row["id"]) for row in found}
+        ids = {one.position: made.id for one, made in zip(steps, new, strict=True)}
+        shared = step_reuse.with_results(steps, results, ids)
+        pairs = zip(new, shared, strict=True)
+        return shared, [replace(made, adopted_from=one.adopted_from) for made, one in pairs]
+
     def _new(self, scope: Scope, one: NewStep) -> NewSession:
-        made = self._sessions.new(scope, one.spec, None, None)
+        spec = one.spec.model_copy(update={"reuse": None}) if one.spec.reuse else one.spec
+        made = self._sessions.new(scope, spec, None, None)
+        if one.spec.reuse:
+            made = replace(made, spec=made.spec.model_copy(update={"reuse": one.spec.reuse}))
         number = "" if one.index is None else f"-{one.index}"
         return replace(made, name=f"{one.step}{number}-{made.id[-8:]}", template=one.template)
 
@@ -208,6 +264,24 @@ class PipelineStore:
         return found
 
 
+def _step_columns(steps: Sequence[NewStep]) -> tuple[list[Any], ...]:
+    return (
+        [one.step for one in steps],
+        [-1 if one.index is None else one.index for one in steps],
+        [one.run for one in steps],
+        [one.position for one in steps],
+    )
+
+
+def _reuse_columns(steps: Sequence[NewStep]) -> tuple[list[Any], ...]:
+    """Files, and what takes whose results."""
+    return (
+        [None if one.files is None else json.dumps(one.files.as_json()) for one in steps],
+        [one.meaning for one in steps],
+        [one.adopted_from for one in steps],
+    )
+
+
 def _cluster_columns(new: Sequence[NewSession]) -> tuple[list[Any], ...]:
     """Sub kernels and SSH key pairs, each with the id of its session."""
     subs = [(made.id, sub) for made in new for sub in made.subs]
@@ -224,11 +298,9 @@ def _cluster_columns(new: Sequence[NewSession]) -> tuple[list[Any], ...]:
 
 
 def _stored(row: Any) -> StoredPipeline:
-    spec = PipelineSpec.model_validate(
-        row["spec"] if isinstance(row["spec"], dict) else json.loads(row["spec"])
-    )
+    text = json.dumps(row["spec"]) if isinstance(row["spec"], dict) else row["spec"]
     return StoredPipeline(
-        row["id"], row["name"], row["project"], row["owner"], row["created_at"], row["created_by"], spec
+        row["id"], row["name"], row["project"], row["owner"], row["created_at"], row["created_by"], text
     )
 
 
@@ -245,6 +317,7 @@ def _step(row: Any) -> StepRow:
         row["reason"],
         row["detail"],
         row["progress"] and ProgressView(**row["progress"]),
+        None if row["adopted_from"] is None else str(row["adopted_from"]),
     )
 
 

@@ -72,9 +72,10 @@ class SessionStore:
         endpoint_revision: int | None = None,
         term: int | None = None,
         template: str | None = None,
+        forced: bool = False,
     ) -> resources.SessionView:
         """It belongs to the owner of ``scope``. ``term``: of the leader that creates it, a replica of this
-        revision of an endpoint. ``template``: from which it was made.
+        revision of an endpoint. ``template``: from which it was made. ``forced``: it takes no other's place.
 
         Raises ``Conflict`` for the name of a live session, a type that the group does not allow or a former
         leader,
@@ -82,7 +83,7 @@ class SessionStore:
         dependency, and ``QuotaExceeded`` when a quota of pending sessions is used up.
         """
         new = self.new(scope, spec, endpoint_id, None)
-        new = replace(new, term=term, endpoint_revision=endpoint_revision, template=template)
+        new = replace(new, term=term, endpoint_revision=endpoint_revision, template=template, forced=forced)
         return self._created(scope, new, await self._submit(new))
 
     async def create_once(
@@ -92,12 +93,13 @@ class SessionStore:
         *,
         idempotency_key: IdempotencyKey,
         template: str | None = None,
+        forced: bool = False,
     ) -> tuple[resources.SessionView, bool]:
         """As ``create``, and safe to repeat: a repeated call returns the session of the first one, and True.
 
         Raises ``Conflict`` also for a key that was used with another request.
         """
-        new = replace(self.new(scope, spec, None, idempotency_key), template=template)
+        new = replace(self.new(scope, spec, None, idempotency_key), template=template, forced=forced)
         try:
             row = await self._submit(new)
         except asyncpg.UniqueViolationError:  # a concurrent request used the same key
@@ -251,7 +253,7 @@ class SessionStore:
 
     async def _with_shared_runs(self, items: Sequence[NewSession]) -> Sequence[NewSession]:
         """With the equal sessions that take the place of new ones."""
-        asking = [(n, item) for n, item in enumerate(items) if item.request_hash is not None]
+        asking = [(n, i) for n, i in enumerate(items) if i.request_hash is not None and not i.forced]
         if not asking:
             return items
         found = await self._create_connection.fetch(
@@ -259,6 +261,7 @@ class SessionStore:
             [item.owner.project for _, item in asking],
             [item.request_hash for _, item in asking],
             [item.spec.reuse for _, item in asking],
+            0.0,
         )
         shared = {asking[row["n"] - 1][0]: row["id"] for row in found}
         return [replace(item, adopted_from=shared.get(n)) for n, item in enumerate(items)]

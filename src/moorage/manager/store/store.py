@@ -62,8 +62,9 @@ class Store:
     down.
 
     ``keyring``: the keys of stored secrets; None: no keys.
-    ``database``: connections other than those to ``dsn``, for simulations with scripted faults.
-    ``connector`` opens the connections; None: without a check of their lineage.
+    ``outputs_kept_s``: how long nodes keep outputs of steps. ``database``: connections other than those to
+    ``dsn``, for simulations with scripted faults. ``connector`` opens the connections; None: without a check
+    of their lineage.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class Store:
         keyring: Keyring | None = None,
         database: Database | None = None,
         connector: Connector | None = None,
+        outputs_kept_s: float = 86_400.0,
     ) -> None:
         self.database = db = database or Database(dsn, connector)
         self.notifier = notifier = Notifier(db.connector, clock)
@@ -109,9 +111,8 @@ class Store:
         self.leases, self.deadlines = LeaseStore(db), DeadlineStore(db)
         self.kernel_leases = KernelLeaseStore(db, notifier)
         self.idle, self.reloads = IdleStore(db), ReloadStore(db, notifier)
-        self.templates = TemplateStore(db)
-        self.pipelines = PipelineStore(db, notifier, self.sessions, clock, lost_grace_s)
-        self.outputs = OutputStore(db)
+        self.templates, self.outputs = TemplateStore(db), OutputStore(db)
+        self.pipelines = PipelineStore(db, notifier, self.sessions, clock, lost_grace_s, outputs_kept_s)
         self.usage, self.progress = UsageStore(db, self.sessions), ProgressStore(db, notifier)
         self.usage_records, self.limit_shares = UsageRecordStore(db), LimitShareStore(db)
         self.budgets = BudgetStore(db, notifier, clock)

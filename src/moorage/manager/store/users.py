@@ -93,6 +93,7 @@ class ProjectStore:
     async def create(self, scope: Scope, spec: ProjectSpec) -> ProjectView:
         """Raises ``Conflict`` for a name that is taken."""
         args = spec.name, spec.status, spec.max_priority, spec.resource_groups, scope.actor, *_rates(spec)
+        args = (*args, spec.reuse)
         if not await self._db.fetch(SQL["project_create"], *args):
             raise Conflict(f"there is a project {spec.name!r}", next_step="choose another name")
         return await self.get(scope, spec.name)
@@ -119,6 +120,7 @@ class ProjectStore:
         ``PreconditionFailed`` for another version."""
         await self.get(scope, name)
         args = name, patch.status, patch.max_priority, patch.resource_groups, *_rates(patch), sent(if_match)
+        args = (*args, patch.reuse)
         if not await self._db.fetch(SQL["project_update"], *args):
             check_version(f"project {name!r}", (await self.get(scope, name)).version, if_match)
         self._notifier.notify([Topic.KEYS])

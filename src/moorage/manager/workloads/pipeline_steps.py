@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 
 from moorage.common.model.ids import SessionId
-from moorage.common.model.pipelines import PipelineSpec
+from moorage.common.model.pipelines import After, PipelineSpec, stored_conditions
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import Result, Status
 from moorage.common.views.progress import ProgressView
@@ -21,7 +22,7 @@ from moorage.manager.workloads.step_outputs import StepFiles
 class NewStep:
     """A session of a pipeline to be created. ``waits``: positions of those on which it depends, each with the
     condition. ``spec``: without dependencies. ``index``: of an element of an array. ``files``: None if it has
-    neither outputs nor inputs."""
+    neither outputs nor inputs. ``meaning`` and ``adopted_from``: see ``step_reuse``."""
 
     step: str
     index: int | None
@@ -31,6 +32,8 @@ class NewStep:
     template: str | None
     waits: Sequence[tuple[int, str]]
     files: StepFiles | None = None
+    meaning: str | None = None
+    adopted_from: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +50,26 @@ class OnceOnly:
         return cls(key, hashlib.sha256(plain.encode()).hexdigest())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StoredPipeline:
+    """``text``: its specification as JSON, which is large and is read only where it is needed."""
+
     id: str
     name: str
     project: str
     owner: str
     created_at: datetime
     created_by: str
-    spec: PipelineSpec
+    text: str
+
+    @cached_property
+    def spec(self) -> PipelineSpec:
+        return PipelineSpec.model_validate_json(self.text)
+
+    @cached_property
+    def conditions(self) -> Mapping[str, Sequence[After]]:
+        """By step."""
+        return stored_conditions(self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +87,7 @@ class StepRow:
     reason: str
     detail: str
     progress: ProgressView | None = None
+    adopted_from: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,11 +68,11 @@ def check_specs(steps: Iterable[Step], specs: Mapping[str, SessionSpec]) -> None
     """Raises ``InvalidInput`` for a step whose specification has what the pipeline itself says."""
     for step in steps:
         spec = specs[step.name]
-        for field in ("name", "depends_on", "reuse"):
+        for field in ("name", "depends_on"):
             if getattr(spec, field):
                 raise InvalidInput(
                     f"step {step.name!r}: `spec.{field}` is not for steps",
-                    next_step="use the step's `name` and `after`, and retry for what succeeded",
+                    next_step="use the step's `name` and `after`",
                 )
         for after in step.conditions:
             if after.on == "success" and specs[after.step].type is not SessionType.BATCH:

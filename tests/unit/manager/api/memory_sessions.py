@@ -70,7 +70,9 @@ class MemorySessions:
             raise NotFound(f"no session {ref!r}", next_step="`moorage ps --all` lists them")
         return found
 
-    async def create(self, scope: Scope, spec: SessionSpec, *, template: str | None = None) -> SessionView:
+    async def create(
+        self, scope: Scope, spec: SessionSpec, *, template: str | None = None, forced: bool = False
+    ) -> SessionView:
         self._check()
         if any(one.name == spec.name and one.status in LIVE for one in self.scripted):
             raise Conflict(f"a session named {spec.name!r} already exists", next_step="choose another name")
@@ -83,6 +85,7 @@ class MemorySessions:
         *,
         idempotency_key: IdempotencyKey,
         template: str | None = None,
+        forced: bool = False,
     ) -> tuple[SessionView, bool]:
         self._check()
         if (first := self.created_once.get(idempotency_key)) is not None:

@@ -154,7 +154,7 @@ class MemoryGroups:
     async def site(self, name: str) -> HpcOptions | None:
         return self.options[name].hpc if name in self.options else None
 
-    async def reuse(self, name: str) -> ReusePolicy:
+    async def reuse(self, name: str, project: str) -> ReusePolicy:
         return self.options[name].reuse if name in self.options else "never"
 
     async def put(self, name: str, options: GroupOptions, *, actor: str, **conditions: Any) -> GroupView:
