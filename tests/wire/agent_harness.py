@@ -47,6 +47,7 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer):
         self.arrived = asyncio.Condition()
         self.streams = 0
         self.deltas = 0  # reports received as deltas
+        self.usages = 0  # reports with usage
         self.generation = 0
         self.orders: Orders | None = None
         self._outbox: asyncio.Queue[agent_pb2.ManagerMessage] = asyncio.Queue()
@@ -80,6 +81,10 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer):
         wire = codec.manager_message_to_wire(message)
         wire.report_pause_ms, wire.report_deltas = self.report_pause_ms, True
         self._outbox.put_nowait(wire)
+
+    def tell(self, **settings: Any) -> None:
+        """A message without anything else."""
+        self._outbox.put_nowait(agent_pb2.ManagerMessage(**settings))
 
     def order(self, *kernels: KernelSpec, generation: int | None = None) -> Orders:
         """Order exactly these kernels, under the next generation unless one is given."""
@@ -126,6 +131,7 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer):
         try:
             async for wire in reports:
                 message = receiver.receive(wire)
+                self.usages += wire.HasField("usage")
                 assert message is not None, "a delta of the agent must match what it sent before"
                 report = message if isinstance(message, Report) else self.reports[-1]
                 if isinstance(message, ReportDelta):

@@ -25,7 +25,7 @@ from moorage.common.link.messages import (
     Report,
     SlotOffer,
 )
-from moorage.common.link.pb import agent_pb2_grpc
+from moorage.common.link.pb import agent_pb2, agent_pb2_grpc
 from moorage.common.link.sync import OrdersReceiver, ReportSender
 from moorage.common.model.ids import AgentId
 from moorage.common.model.status import ObservedState
@@ -75,14 +75,19 @@ class Stream:
         self.seen: dict[str, Observation] = {}
         self.report_sender, self.orders_receiver, self.deltas = ReportSender(deltas=True), OrdersReceiver(), 0
 
-    async def report(self, generation: int | None = None) -> None:
+    async def report(
+        self, generation: int | None = None, *, usage: agent_pb2.UsageReport | None = None
+    ) -> None:
         info = replace(INFO, agent_id=AgentId(self.name), identity=self.identity)
         generation = self.orders.generation if generation is None else generation
         full = Report(
             info, self.incarnation, generation, tuple(self.seen.values()), stream=self.stream,
             newest_generation=self.newest_generation,
         )  # fmt: skip
-        await self.call.write(self.report_sender.next_message(full))
+        message = self.report_sender.next_message(full)
+        if usage is not None:
+            message.usage.CopyFrom(usage)
+        await self.call.write(message)
 
     async def next(self) -> codec.ManagerMessage:
         async with asyncio.timeout(10):

@@ -13,11 +13,13 @@ from manager_harness import attach, client, manager, until
 
 from moorage.common.link import codec
 from moorage.common.link.messages import Orders, OrdersDelta
+from moorage.common.link.pb import agent_pb2
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState as S
 from moorage.common.model.status import Status
 from moorage.manager import Manager
+from moorage.manager.loops.usage_writer import WAITING
 from moorage.sdk import Client
 
 __all__ = ["client", "manager"]  # fixtures
@@ -38,6 +40,54 @@ async def test_agent_pauses_between_reports_as_requested(tmp_path: Path) -> None
         pauses = [gap for gap in gaps if gap > 0.5]
         assert len(pauses) >= 2
         assert min(gaps[-len(pauses) :]) > 0.5, gaps
+
+
+async def test_agent_holds_its_usage_as_requested(tmp_path: Path) -> None:
+    options = {"report_interval_s": 0.1, "stats_interval_s": 0.05}
+    async with h.run_fake_manager() as manager, h.make_agent(manager, tmp_path, **options):
+
+        async def reports(count: int) -> int:
+            """How many of the next ones have usage."""
+            before, goal = manager.usages, len(manager.reports) + count
+            await manager.wait_for_report(lambda _: len(manager.reports) >= goal)
+            return manager.usages - before
+
+        await manager.wait_for_report(lambda _: True)
+        manager.tell(heartbeat_ms=100)  # usage belongs into reports
+        manager.order()
+        for hold in (False, True, False):
+            manager.tell(heartbeat_ms=100, hold_usage=hold)
+            await reports(4)  # the agent has read it by then
+            assert (await reports(4) == 0) == hold
+
+
+async def test_manager_whose_usage_waits_makes_agents_hold_theirs(
+    manager: Manager, migrated_database: str
+) -> None:
+    async with attach(manager) as agent:
+
+        async def told(hold: bool) -> None:
+            async with asyncio.timeout(20):
+                while (await agent.call.read()).hold_usage is not hold:
+                    pass
+
+        async def send(*engines: int) -> None:
+            wire = agent_pb2.UsageReport(agent_id=agent.name, incarnation="1")
+            for n in engines:
+                wire.engines.add(kernel_id=f"00000000-0000-0000-0000-{n:012}", running=1)
+            await agent.report(usage=wire)
+
+        await agent.next()
+        blocker = await asyncpg.connect(migrated_database)
+        async with blocker.transaction():
+            await blocker.execute("LOCK TABLE engine_loads")  # what was taken cannot be written
+            for begin in range(0, WAITING // 2 + 1000, 1000):
+                await send(*range(begin, begin + 1000))
+            await told(True)
+        await blocker.close()
+        await asyncio.sleep(2)  # the writer runs each second
+        await send()
+        await told(False)
 
 
 async def test_manager_with_a_report_backlog_requests_a_pause(

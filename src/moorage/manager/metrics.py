@@ -54,7 +54,7 @@ class Metrics:
         )
         self._usage = counter(
             "moorage_usage_reports_total",
-            "Usage reports of agents; dropped: superseded by a newer one before it was written.",
+            "Usage reports of agents; dropped: superseded before it was written, or refused.",
             "outcome",
         )
         self._used = {
@@ -104,7 +104,7 @@ class Metrics:
         self._decisions.labels("dropped").inc(passes)
 
     def usage_received(self, *, dropped: bool) -> None:
-        """``dropped``: this report superseded one that had not been written yet."""
+        """``dropped``: this report superseded one that had not been written yet, or was refused."""
         self._usage.labels("dropped" if dropped else "kept").inc()
 
     def set_usage(self, totals: Iterable[tuple[str, Mapping[str, int]]]) -> None:

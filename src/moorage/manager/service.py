@@ -145,7 +145,7 @@ class Manager:
         proxies = ProxyLinks(
             store.usage_records, store.limit_shares, clock, load.record_load, load.proxy_gone
         )
-        links = AgentLinks(store, metrics, clock, addresses, usage.take)
+        links = AgentLinks(store, metrics, clock, addresses, usage)
         guard.on_failover.append(links.begin_again)
         issues_own = self._tls == "ca"
         own = await self._authorities(store) if self.has_tls or issues_own else None

@@ -100,6 +100,7 @@ class LinkClient:
         # Whether the manager accepts usage in reports, and what waits for the next one.
         self._usage_in_reports = False
         self._usage: agent_pb2.UsageReport | None = None
+        self._holds_usage = False
         self.stub: AgentLinkStub | None = None
 
     @property
@@ -109,8 +110,8 @@ class LinkClient:
 
     @property
     def wants_usage(self) -> bool:
-        """False while a usage report waits for the next report."""
-        return self._usage is None
+        """False while a usage report waits for the next report, and while the manager wants none."""
+        return self._usage is None and not self._holds_usage
 
     async def send_usage(self, report: UsageReport) -> bool:
         """False: there is no connection, or the manager did not accept the report in time."""
@@ -146,6 +147,7 @@ class LinkClient:
             self._requested_pause_s = min(wire.report_pause_ms / 1000, _MAX_REQUESTED_PAUSE_S)
         if wire.HasField("heartbeat_ms"):
             self._usage_in_reports, before = True, self.interval_s
+            self._holds_usage = wire.hold_usage
             self._requested_interval_s = min(wire.heartbeat_ms / 1000, _MAX_REQUESTED_INTERVAL_S)
             if self.interval_s != before:
                 self._report_due.set()
@@ -219,6 +221,7 @@ class LinkClient:
             # Deltas refer to what was sent on the same stream, so each stream starts afresh.
             self._reports, self._orders, self._orders_wanted = ReportSender(), OrdersReceiver(), False
             self._requested_pause_s, self._usage_in_reports, self._usage = 0.0, False, None
+            self._holds_usage = False
             self._stream_number = next(self._stream_numbers)
             self.stub = stub
             sender = spawn("link.send", self._send_reports(call))

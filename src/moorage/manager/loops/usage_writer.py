@@ -1,13 +1,16 @@
 """Usage writer: writes the usage reports of all agents once a second, in one statement.
 
-Only the newest report of each agent is kept: while Postgres is slow or unavailable, reports are dropped, not
-queued. Of the load of each engine and the progress of each kernel, the newest is kept until it is written:
-reports have only what changed.
+Only the newest report of each agent is kept. Of the load of each engine and the progress of each kernel, the
+newest is kept until it is written: reports have only what changed. So are per-minute records. While Postgres
+is slow or unavailable, they wait up to a bound; agents are told to hold their usage well before, and a report
+beyond it is refused as a whole.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
+from typing import Generic, TypeVar
 
 import structlog
 
@@ -22,43 +25,101 @@ from moorage.manager.store import Store
 log = structlog.get_logger("moorage.usage")
 
 EVERY_S = 1.0
-# Limits on the per-minute records: how many may wait, and how many one statement writes.
-_WAITING, _AT_ONCE = 20_000, 2_000
+# Of each kind: how many may wait, and how many minutes one statement writes. Agents hold their usage from
+# half of it on: what they have sent by then fits into the other half.
+WAITING, AT_ONCE = 20_000, 2_000
 _ENGINES = 1_000  # of one agent
+
+V = TypeVar("V")
+
+
+class _Newest(Generic[V]):
+    """The newest value of each kernel that is not written yet, what is being written included."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[KernelId, V] = {}
+        self._writing: dict[KernelId, V] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._writing)
+
+    def fits(self, kernels: Collection[KernelId]) -> bool:
+        return len(self) + sum(one not in self._waiting for one in kernels) <= WAITING
+
+    def put(self, kernel_id: KernelId, value: V) -> None:
+        self._waiting[kernel_id] = value
+
+    def begin(self) -> list[V]:
+        """What to write now."""
+        self._writing, self._waiting = self._waiting, {}
+        return list(self._writing.values())
+
+    def end(self, *, written: bool) -> None:
+        if not written:
+            self._waiting = self._writing | self._waiting
+        self._writing = {}
 
 
 class UsageWriter:
     def __init__(self, store: Store, metrics: Metrics, clock: Clock) -> None:
         self._store, self._metrics = store, metrics
         self._newest: dict[AgentId, UsageReport] = {}
-        self._engines: dict[KernelId, tuple[AgentId, EngineUse]] = {}
-        self._progress: dict[KernelId, tuple[AgentId, KernelProgress]] = {}
-        self._minutes: deque[tuple[UsageReport, KernelMinute]] = deque(maxlen=_WAITING)
+        self._engines = _Newest[tuple[AgentId, EngineUse]]()
+        self._progress = _Newest[tuple[AgentId, KernelProgress]]()
+        self._minutes: deque[tuple[UsageReport, KernelMinute]] = deque()
         self.loop = Loop("usage", self.run_once, interval_s=EVERY_S, clock=clock)
 
-    def take(self, report: UsageReport) -> None:
-        self._metrics.usage_received(dropped=report.agent_id in self._newest)
+    @property
+    def is_full(self) -> bool:
+        """So much waits that agents shall send no usage."""
+        return max(len(self._engines), len(self._progress), len(self._minutes)) > WAITING // 2
+
+    def take(self, report: UsageReport) -> bool:
+        """False: too much waits to be written, and nothing of the report was taken."""
+        engines, progress = report.engines[:_ENGINES], report.progress[:_ENGINES]
+        fits = (
+            self._engines.fits([one.kernel_id for one in engines])
+            and self._progress.fits([one.kernel_id for one in progress])
+            and len(self._minutes) + len(report.minutes) <= WAITING
+        )
+        self._metrics.usage_received(dropped=not fits or report.agent_id in self._newest)
+        if not fits:
+            return False
         self._newest[report.agent_id] = report
-        self._engines |= {one.kernel_id: (report.agent_id, one) for one in report.engines[:_ENGINES]}
-        self._progress |= {one.kernel_id: (report.agent_id, one) for one in report.progress[:_ENGINES]}
+        for use in engines:
+            self._engines.put(use.kernel_id, (report.agent_id, use))
+        for one in progress:
+            self._progress.put(one.kernel_id, (report.agent_id, one))
         self._minutes.extend((report, minute) for minute in report.minutes)
+        return True
 
     async def run_once(self) -> None:
-        reports, self._newest = list(self._newest.values()), {}
-        engines, self._engines = self._engines, {}
-        progress, self._progress = self._progress, {}
+        """While the store is unavailable, everything stays."""
         try:
-            if engines:
-                await self._store.loads.put_engines(list(engines.values()))
-            if progress:
-                await self._store.progress.put(list(progress.values()))
-            if reports:
-                await self._store.usage.put(reports)
-            while self._minutes:
-                some = [self._minutes.popleft() for _ in range(min(_AT_ONCE, len(self._minutes)))]
-                await self._store.usage.put_minutes(some)
+            await self._write()
         except StoreUnavailable as error:
-            self._minutes.clear()
-            self._engines = engines | self._engines
-            self._progress = progress | self._progress
-            log.debug("usage reports dropped", why=error.message)
+            self._engines.end(written=False)
+            self._progress.end(written=False)
+            log.debug("usage is not written yet", why=error.message)
+
+    async def _write(self) -> None:
+        if engines := self._engines.begin():
+            await self._store.loads.put_engines(engines)
+        self._engines.end(written=True)
+        if progress := self._progress.begin():
+            await self._store.progress.put(progress)
+        self._progress.end(written=True)
+        reports, self._newest = self._newest, {}
+        if reports:
+            try:
+                await self._store.usage.put(list(reports.values()))
+            except StoreUnavailable:
+                self._newest = reports | self._newest
+                raise
+        while self._minutes:
+            some = [self._minutes.popleft() for _ in range(min(AT_ONCE, len(self._minutes)))]
+            try:
+                await self._store.usage.put_minutes(some)
+            except StoreUnavailable:
+                self._minutes.extendleft(reversed(some))
+                raise

@@ -4,7 +4,7 @@ costs only time."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 from heapq import nsmallest
 from itertools import islice
 from weakref import WeakValueDictionary
@@ -21,7 +21,6 @@ from moorage.common.link.messages import Contact, FullReportRequest, Orders, Ord
 from moorage.common.link.pb import agent_pb2
 from moorage.common.model.errors import StoreUnavailable
 from moorage.common.model.ids import AgentId, KernelId
-from moorage.common.model.usage import UsageReport
 from moorage.common.model.versions import incompatibility
 from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.metrics import Metrics
@@ -32,6 +31,7 @@ from moorage.manager.rpc.authentication import Caller
 from moorage.manager.rpc.orders_polling import OrdersPolling
 from moorage.manager.rpc.refusal_log import RefusalLog
 from moorage.manager.rpc.report_interval import ReportInterval
+from moorage.manager.rpc.usage_sink import NO_USAGE, UsageSink
 from moorage.manager.store import ReportRefused, Store
 
 log = structlog.get_logger("moorage.link")
@@ -58,7 +58,7 @@ class AgentLinks:
 
     One loop reads the orders of all agents whose orders may have changed, in one query, and polls the others.
     Each agent's stream writes only the orders that it was offered. ``addresses``: what agents may report; by
-    default only where their links come from. ``on_usage`` must not block.
+    default only where their links come from. ``usage`` takes their usage.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class AgentLinks:
         metrics: Metrics,
         clock: Clock,
         addresses: AgentAddresses | None = None,
-        on_usage: Callable[[UsageReport], None] = lambda _: None,
+        usage: UsageSink = NO_USAGE,
     ) -> None:
-        self._store, self._metrics, self._clock, self._on_usage = store, metrics, clock, on_usage
+        self._store, self._metrics, self._clock, self._usage = store, metrics, clock, usage
         self._addresses = addresses or AgentAddresses()
         self._report_interval, self._managers = ReportInterval(), tuple[str, ...]()
         self._streams: dict[AgentId, AgentStream] = {}
@@ -342,7 +342,9 @@ class AgentLinks:
             async for wire in reports:
                 message = stream.receive(wire, self._clock.monotonic(), await _decode(wire))
                 if wire.HasField("usage") and wire.usage.agent_id == stream.agent_id:
-                    self._on_usage(usage_codec.usage_from_wire(wire.usage))
+                    self._usage.take(usage_codec.usage_from_wire(wire.usage))
+                if stream.holds_usage != self._usage.is_full:
+                    stream.wake.set()
                 if message is not None and not await self.apply_report(stream, message):
                     return
         except StreamRefused as refused:
@@ -357,9 +359,9 @@ class AgentLinks:
             stream.wake.clear()
             requests, stream.requests = stream.requests, []
             message, interval = stream.next_message(self._clock.monotonic()), self._report_interval
-            told = stream.heartbeat_s, stream.managers
+            told, full = (stream.heartbeat_s, stream.managers, stream.holds_usage), self._usage.is_full
             if message is not None or (
-                stream.heartbeat_s is not None and told != (interval.heartbeat_s, self._managers)
+                stream.heartbeat_s is not None and told != (interval.heartbeat_s, self._managers, full)
             ):
                 wire = agent_pb2.ManagerMessage()
                 if message is not None:
@@ -369,6 +371,7 @@ class AgentLinks:
                 if stream.managers != self._managers:
                     wire.managers.extend(self._managers)
                 stream.heartbeat_s, stream.managers = interval.heartbeat_s, self._managers
+                stream.holds_usage = wire.hold_usage = full
                 wire.heartbeat_ms = round(1000 * stream.heartbeat_s)
                 await context.write(wire)
             for request in requests:

@@ -72,6 +72,7 @@ class AgentStream:
         # The longest pause between reports, and the managers, that it was told last; None: no orders yet.
         self.heartbeat_s: float | None = None
         self.managers: tuple[str, ...] = ()
+        self.holds_usage = False
         self.asked_at = -inf  # when it was asked to go to another manager, in monotonic seconds
         self.loading_orders = False  # its orders are being read, and their kernels are not known yet
         # The next read of its orders looks for kernels that were given up, too.

@@ -96,7 +96,7 @@ class LinkServer(
         workspaces: WorkspaceBroker,
         feed: RouteFeed,
         proxies: ProxyLinks,
-        usage: Callable[[UsageReport], None],
+        usage: Callable[[UsageReport], bool],
         outputs: OutputBroker,
         ssh: SshBroker | None = None,
     ) -> None:
@@ -126,7 +126,9 @@ class LinkServer(
         usage = usage_codec.usage_from_wire(request)
         if wrong := caller.refusal_to_act_as(usage.agent_id):
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
-        self._usage(usage)
+        if not self._usage(usage):
+            reason = "as much usage waits to be written as this manager keeps; send it again later"
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, reason)
         return agent_pb2.UsageAck()
 
     async def Exec(self, request_iterator: AsyncIterator[agent_pb2.ExecOutput], context: Any) -> None:

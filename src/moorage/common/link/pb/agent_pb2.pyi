@@ -504,7 +504,7 @@ class ExecRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., tty: _Optional[bool] = ..., stdin: _Optional[bool] = ..., rows: _Optional[int] = ..., cols: _Optional[int] = ..., env: _Optional[_Mapping[str, str]] = ..., code: _Optional[str] = ..., files: _Optional[str] = ..., path: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class ManagerMessage(_message.Message):
-    __slots__ = ("orders", "logs", "full_report", "exec", "workspaces", "contact", "report_pause_ms", "report_deltas", "heartbeat_ms", "managers")
+    __slots__ = ("orders", "logs", "full_report", "exec", "workspaces", "contact", "report_pause_ms", "report_deltas", "heartbeat_ms", "hold_usage", "managers")
     ORDERS_FIELD_NUMBER: _ClassVar[int]
     LOGS_FIELD_NUMBER: _ClassVar[int]
     FULL_REPORT_FIELD_NUMBER: _ClassVar[int]
@@ -514,6 +514,7 @@ class ManagerMessage(_message.Message):
     REPORT_PAUSE_MS_FIELD_NUMBER: _ClassVar[int]
     REPORT_DELTAS_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_MS_FIELD_NUMBER: _ClassVar[int]
+    HOLD_USAGE_FIELD_NUMBER: _ClassVar[int]
     MANAGERS_FIELD_NUMBER: _ClassVar[int]
     orders: Orders
     logs: LogRequest
@@ -524,8 +525,9 @@ class ManagerMessage(_message.Message):
     report_pause_ms: int
     report_deltas: bool
     heartbeat_ms: int
+    hold_usage: bool
     managers: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, orders: _Optional[_Union[Orders, _Mapping]] = ..., logs: _Optional[_Union[LogRequest, _Mapping]] = ..., full_report: _Optional[_Union[FullReportRequest, _Mapping]] = ..., exec: _Optional[_Union[ExecRequest, _Mapping]] = ..., workspaces: _Optional[_Union[WorkspaceRequest, _Mapping]] = ..., contact: _Optional[_Union[Contact, _Mapping]] = ..., report_pause_ms: _Optional[int] = ..., report_deltas: _Optional[bool] = ..., heartbeat_ms: _Optional[int] = ..., managers: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, orders: _Optional[_Union[Orders, _Mapping]] = ..., logs: _Optional[_Union[LogRequest, _Mapping]] = ..., full_report: _Optional[_Union[FullReportRequest, _Mapping]] = ..., exec: _Optional[_Union[ExecRequest, _Mapping]] = ..., workspaces: _Optional[_Union[WorkspaceRequest, _Mapping]] = ..., contact: _Optional[_Union[Contact, _Mapping]] = ..., report_pause_ms: _Optional[int] = ..., report_deltas: _Optional[bool] = ..., heartbeat_ms: _Optional[int] = ..., hold_usage: _Optional[bool] = ..., managers: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class LogChunk(_message.Message):
     __slots__ = ("request_id", "data", "error", "end", "marks_end")
