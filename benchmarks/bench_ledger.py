@@ -1,10 +1,12 @@
-"""CPU time that the ledger costs a manager: usage records of proxies, budgets, and the ends of kernels.
+"""CPU time that the ledger costs a manager: usage records of proxies, budgets, metrics, and ends of kernels.
 
     python benchmarks/bench_ledger.py [--seconds 20] [--sessions 100] [--records 400] [--budgets 100]
+                                      [--projects 100]
 
 Starts a durable Postgres, fills the ledger as ``--history`` seconds of the same load do, and then puts each
 second the records that proxies send, asks for the budgets of ``--sessions`` new sessions, and sums all
-budgets up every 10 s. Prints the CPU time of this process, which is what a manager spends on the ledger. The
+budgets up every 10 s. Then its metrics are made for Prometheus once.
+Prints the CPU time of this process, which is what a manager spends on the ledger. The
 records of kernels are written by triggers: what they cost Postgres is the difference of ending kernels with
 and without them.
 """
@@ -26,7 +28,9 @@ from moorage.common.link.proxy_messages import UsageBatch, UsageRecord
 from moorage.common.views.budgets import BudgetSpec
 from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
+from moorage.manager.metrics import Metrics
 from moorage.manager.postgres import EmbeddedPostgres
+from moorage.manager.scrape import COST, LEDGER_AGE_S, Scrape
 from moorage.manager.store import Store, migrate
 
 CLOCK = SystemClock()
@@ -36,7 +40,7 @@ FILL = """
 INSERT INTO ledger (kernel_id, unit, device, rate, amount, began_at, ended_at, project, username, key_id,
                     model, endpoint, session_id, resource_group)
 SELECT md5(n::text)::uuid, u.unit, '', 1000, 1000, t.at - interval '1 second', t.at,
-       'p' || n % 100, 'u' || n % 500, '', '', '', n::text, 'default'
+       'p' || n % $3, 'u' || n % 500, '', '', '', n::text, 'default'
 FROM generate_series(1, $1) n CROSS JOIN (VALUES ('gpu'), ('cpu'), ('memory')) u(unit)
 CROSS JOIN LATERAL (SELECT date_trunc('second', now(), 'UTC') - make_interval(secs => $2 * n / $1) AS at) t
 """
@@ -89,6 +93,14 @@ async def load(store: Store, options: argparse.Namespace) -> float:
     return spent / options.seconds
 
 
+async def scrape(store: Store) -> tuple[float, float, int]:
+    """Wall and CPU seconds of the metrics of the ledger, and the size of all."""
+    scrape = Scrape(store, Metrics(), CLOCK)
+    began, spent = time.perf_counter(), time.process_time()
+    page = await scrape.render()
+    return time.perf_counter() - began, time.process_time() - spent, len(page)
+
+
 async def end_kernels(connection: asyncpg.Connection, name: str, count: int) -> float:
     """Wall seconds of one transaction that ends so many kernels."""
     for statement in (SESSIONS, KERNELS, ALLOCATIONS):
@@ -108,7 +120,7 @@ async def main(options: argparse.Namespace) -> None:
             await migrate(postgres.dsn)
             async with Store(postgres.dsn, CLOCK) as store:
                 kernels = options.sessions * options.history
-                await store.database.fetch(FILL, kernels, options.history)
+                await store.database.fetch(FILL, kernels, options.history, options.projects)
                 for n in range(options.budgets):
                     spec = BudgetSpec(hard=(1 << 50))
                     await store.budgets.put(SYSTEM, "project", f"p{n}", "tokens", "month", spec)
@@ -117,6 +129,7 @@ async def main(options: argparse.Namespace) -> None:
                 term = await store.leases.acquire("bench", 60)
                 await store.budgets.measure(term or 0)
                 measured = time.perf_counter() - began
+                scraped = await scrape(store)
             connection = await asyncpg.connect(postgres.dsn)
             await connection.execute(AGENT)
             await connection.execute(SLOTS)
@@ -127,6 +140,10 @@ async def main(options: argparse.Namespace) -> None:
     print(f"{options.sessions} sessions and {options.records} records a second, {options.budgets} budgets,")
     print(f"  a ledger of {3 * kernels} records")
     print(f"manager: {100 * spent:.2f} % of a core")
+    print(
+        f"metrics of {options.projects} projects: {1000 * scraped[0]:.0f} ms, {1000 * scraped[1]:.0f} of CPU,"
+    )
+    print(f"  at most every {max(LEDGER_AGE_S, scraped[0] / COST):.0f} s; {scraped[2]} bytes")
     print(f"all budgets summed up in {1000 * measured:.0f} ms of Postgres")
     each = (min(charged) - min(plain)) / BATCH
     print(f"Postgres: {1e6 * min(charged) / BATCH:.0f} us for each kernel that ends, {1e6 * each:.0f} of it")
@@ -139,5 +156,6 @@ if __name__ == "__main__":
     parser.add_argument("--sessions", type=int, default=100, help="sessions a second")
     parser.add_argument("--records", type=int, default=400, help="usage records a second")
     parser.add_argument("--budgets", type=int, default=100)
+    parser.add_argument("--projects", type=int, default=100)
     parser.add_argument("--history", type=int, default=600, help="seconds of sessions in the ledger")
     sys.exit(asyncio.run(main(parser.parse_args())))

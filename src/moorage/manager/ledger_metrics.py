@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from moorage.common.views.budgets import BudgetView
 from moorage.common.views.metering import ModelUsage
 
 _MS, _MILLIONTHS = 1000, 1_000_000
@@ -48,10 +47,8 @@ class LedgerMetrics:
             self._cpu.labels(project).set(one.cpu_ms / _MS)
             self._cost.labels(project).set(one.cost / _MILLIONTHS)
 
-    def set_budgets(self, budgets: Iterable[BudgetView]) -> None:
+    def set_budgets(self, budgets: Iterable[tuple[tuple[str, str, str, str], float]]) -> None:
+        """``budgets``: scope, name, unit and period, and the used part."""
         self._budgets.clear()
-        for one in budgets:
-            limit = one.soft if one.hard is None else one.hard
-            # A limit of 0 is used up from the beginning.
-            ratio = one.used / limit if limit else 1.0
-            self._budgets.labels(one.scope, one.name, one.unit, one.period).set(ratio)
+        for labels, ratio in budgets:
+            self._budgets.labels(*labels).set(ratio)

@@ -23,8 +23,9 @@ log = structlog.get_logger("moorage.metrics")
 
 # Counts are at least so old before they are made again, and a hundred times as old as making them took.
 LEAST_AGE_S, COST = 2.0, 0.01
-# The same of the sums of the ledger, which may take so long at most; and of so many projects.
-LEDGER_AGE_S, LEDGER_WITHIN_S, PROJECTS = 30.0, 3.0, 500
+# The same of the sums of the ledger, which may take so long at most; and of so many projects
+# and budgets, the most used ones.
+LEDGER_AGE_S, LEDGER_WITHIN_S, PROJECTS, BUDGETS = 30.0, 3.0, 500, 500
 
 
 class Scrape:
@@ -60,7 +61,7 @@ class Scrape:
         now, everyone = self._clock.now(), Scope.system("metrics")
         midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
         until = now.replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
-        self._metrics.ledger.set_budgets(await self._store.budgets.visible(everyone))
+        self._metrics.ledger.set_budgets(await self._store.budgets.most_used(BUDGETS))
         async with asyncio.timeout(LEDGER_WITHIN_S):
             split = UsageSplit(by=["project"])
             page = await self._store.usage_records.page(everyone, midnight, until, split, limit=PROJECTS)

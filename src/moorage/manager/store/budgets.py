@@ -79,6 +79,11 @@ class BudgetStore:
         rows = await self._db.fetch(SQL["budget_list"], scope.projects, scope.owner.user)
         return [views.BudgetView.model_validate(dict(row)) for row in rows]
 
+    async def most_used(self, limit: int) -> list[tuple[tuple[str, str, str, str], float]]:
+        """Scope, name, unit and period of the budgets of which most is used, with that part; 1: exhausted."""
+        rows = await self._db.fetch(SQL["budgets_most_used"], limit)
+        return [((row["scope"], row["name"], row["unit"], row["period"]), row["ratio"]) for row in rows]
+
     async def put(
         self, scope: Scope, kind: str, name: str, unit: str, period: str, spec: views.BudgetSpec
     ) -> views.BudgetView:
