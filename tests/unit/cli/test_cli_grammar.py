@@ -28,7 +28,7 @@ DAEMONS = {"manager": set[str](), "agent": {"join", "doctor"}, "proxy": {"join"}
 # Subjects of one installation, of which there is only one.
 SINGULAR = {
     "config": {"show", "set", "unset", "history", "rollback"},
-    "db": {"upgrade", "check", "backup", "restore", "recover", "rotate-secrets-key"},
+    "db": {"upgrade", "check", "backup", "restore", "verify", "recover", "rotate-secrets-key"},
     "scheduler": {"simulate", "log", "replay"},
     "rollout": {"status", "history", "undo", "promote", "canary"},
 }

@@ -79,9 +79,8 @@ class Presence:
                 self._set(self.managers, has_database=False)
 
     async def run_once(self) -> None:
-        found = await self._store.managers.beat(
-            self.link, [name for name, calls in self.proxies.items() if calls], *self.links()
-        )
+        proxies = [name for name, calls in self.proxies.items() if calls]
+        found = await self._store.managers.beat(self.link, proxies, *self.links(), self._clock.now())
         self._written_at = now = self._clock.monotonic()
         others = [row for row in found if row.id != self._store.managers.own_id]
         away = self._watch.away({row.id: row.beat for row in others}, now)

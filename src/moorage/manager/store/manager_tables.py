@@ -1,9 +1,9 @@
-"""Tables of the managers of a database: their signs of life, the lease of the one that leads, and
-the lineage of the database."""
+"""Tables of the managers of a database: their signs of life, the lease of the one that leads, the lineage
+of the database, and its backups."""
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Integer, Text
+from sqlalchemy import BigInteger, Boolean, Float, Integer, Text
 from sqlalchemy.dialects.postgresql import ARRAY
 
 from moorage.manager.store.schema import ID, TIME, table
@@ -20,6 +20,7 @@ managers = table(
         "started_at": TIME,
         "agent_links": [Integer()],
         "proxy_links": [Integer()],
+        "clock_ahead_s": [Float()],
     },
 )
 
@@ -39,4 +40,10 @@ lineage = table(
     "lineage",
     ("only_row",),
     {"only_row": Boolean(), "system": Text(), "timeline": Integer(), "since": TIME, "failovers": Integer()},
+)
+
+backups = table(
+    "backups",
+    ("at",),
+    {"at": TIME, "file": Text(), "host": Text(), "bytes": BigInteger(), "tested_at": [TIME]},
 )

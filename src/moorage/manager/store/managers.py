@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from moorage import __version__
 from moorage.common.model.ids import AgentId
@@ -41,12 +42,12 @@ class ManagerStore:
         self._connection = db.dedicated_connection(durable=False)
 
     async def beat(
-        self, link: str, proxies: Collection[str], agent_links: int = 0, proxy_links: int = 0
+        self, link: str, proxies: Collection[str], agent_links: int, proxy_links: int, now: datetime
     ) -> list[ManagerBeat]:
-        """A sign of life of this manager. Returns all managers with their previous beats."""
-        rows = await self._connection.fetch(
-            SQL["manager_beat"], self.own_id, link, __version__, sorted(proxies), agent_links, proxy_links
-        )
+        """A sign of life of this manager, by its clock ``now``. Returns all managers with their previous
+        beats."""
+        own = self.own_id, link, __version__, sorted(proxies), agent_links, proxy_links, now.timestamp()
+        rows = await self._connection.fetch(SQL["manager_beat"], *own)
         return [ManagerBeat(**row) for row in rows]
 
     async def remove(self, ids: Collection[str]) -> list[AgentId]:

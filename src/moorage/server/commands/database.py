@@ -67,14 +67,16 @@ def db_backup(
     with needs_extra("manager"):
         from moorage.manager.postgres import backup
         from moorage.manager.postgres.clients import client_programs
+        from moorage.manager.store.backups import record_backup
         from moorage.manager.store.database_state import database_state
 
     async def main() -> int:
-        async with _database(boot) as url:
+        async with database_of(boot) as url:
             programs = await client_programs(
                 url, (await database_state(url)).major, boot.loaded.settings.manager.postgres_bin
             )
             size = await backup.dump(programs, file)
+            await record_backup(url, file, size)
         _print_backup(file, size, output)
         return 0
 
@@ -125,7 +127,7 @@ def db_restore(
         from moorage.manager.store.tables import metadata
 
     async def main() -> int:
-        async with _database(boot, stopped=True) as url:
+        async with database_of(boot, stopped=True) as url:
             state = await database_state(url)
             programs = await client_programs(url, state.major, boot.loaded.settings.manager.postgres_bin)
             archive = await backup.inspect(programs, file)
@@ -146,6 +148,41 @@ def db_restore(
     run_and_exit(main())
 
 
+@db.command("verify")
+def db_verify(
+    file: Annotated[Path, typer.Argument(help="A file that `moorage db backup` wrote.")],
+    config: ConfigFile = None,
+    home: HomeDir = None,
+    sets: Overrides = None,
+    dsn: Dsn = None,
+) -> None:
+    """Test a backup: restore it into a temporary Postgres, and run the integrity checks there.
+
+    Managers may run meanwhile. The database remembers the test, for `moorage doctor --cluster`. Exits with 1
+    if the checks find drift.
+
+    \b
+    Examples:
+      moorage db verify /backups/moorage-2030-01-31.dump
+    """
+    boot = _boot(config, home, sets, dsn)
+    with needs_extra("manager"):
+        from moorage.manager.store.backups import record_test
+        from moorage.server.backup_test import restore_temporarily
+
+    async def main() -> int:
+        found = await restore_temporarily(file, boot.loaded.settings.manager.postgres_bin, boot.clock)
+        print(f"restored the state of {found.taken_at}: {found.sessions} sessions that have not ended")
+        code = _print_drifts([asdict(drift) for drift in found.drifts], "table")
+        if code == 0:
+            async with database_of(boot) as url:
+                if not await record_test(url, file, found.size):
+                    print("note: the database did not take this backup, so it does not remember the test")
+        return code
+
+    run_and_exit(main())
+
+
 @db.command("recover")
 def db_recover(
     config: ConfigFile = None, home: HomeDir = None, sets: Overrides = None, dsn: Dsn = None
@@ -162,7 +199,7 @@ def db_recover(
         from moorage.manager.store.database_state import database_state
 
     async def main() -> int:
-        async with _database(boot, stopped=True) as url:
+        async with database_of(boot, stopped=True) as url:
             backup.check_unused((await database_state(url)).clients)
             found = await restored.prepare_restored(url)
         _print_restored(found, boot)
@@ -193,7 +230,7 @@ def db_upgrade(
         from moorage.manager.store import migrate
 
     async def main() -> int:
-        async with _database(boot) as url:
+        async with database_of(boot) as url:
             await migrate(url)
         print("the schema is up to date")
         return 0
@@ -236,7 +273,7 @@ def db_rotate_secrets_key(
     async def main() -> int:
         path = boot.loaded.settings.manager.secrets_key_file or boot.home / "secrets-keys"
         keyring = Keyring(path, boot.clock)
-        async with _database(boot) as url, Store(url, boot.clock, keyring=keyring) as store:
+        async with database_of(boot) as url, Store(url, boot.clock, keyring=keyring) as store:
             if add_only or await store.secrets.use_newest_key():
                 keyring.add_key()
             if add_only:
@@ -269,7 +306,7 @@ def db_check(
         from moorage.manager.store import Store
 
     async def main() -> int:
-        async with _database(boot) as url, Store(url, boot.clock) as store:
+        async with database_of(boot) as url, Store(url, boot.clock) as store:
             drifts = await (store.integrity.repair() if repair else store.integrity.check())
         return _print_drifts([asdict(drift) for drift in drifts], output)
 
@@ -295,7 +332,7 @@ def _print_drifts(drifts: list[dict[str, Any]], output: str) -> int:
 
 
 @asynccontextmanager
-async def _database(boot: Bootstrap, *, stopped: bool = False) -> AsyncIterator[str]:
+async def database_of(boot: Bootstrap, *, stopped: bool = False) -> AsyncIterator[str]:
     """The configured DSN, or that of the embedded Postgres: of the manager that runs it, or started for as
     long as the context is open. ``stopped``: raise ``Conflict`` if a manager runs it."""
     from moorage.manager.postgres import EmbeddedPostgres, running_dsn

@@ -7,13 +7,15 @@ import json
 import os
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
+import moorage
 from moorage.cli import app
 from moorage.cli.connection import DEFAULT_URL, find_connection
 from moorage.common.model.errors import ConfigError
-from moorage.server.bootstrap import agents_of, bootstrap
+from moorage.server.bootstrap import Bootstrap, agents_of, bootstrap
 from moorage.server.commands.daemons import agent_commands
 from moorage.server.commands.options import (
     ConfigFile,
@@ -22,6 +24,7 @@ from moorage.server.commands.options import (
     Overrides,
     check_output_format,
     load_settings,
+    run_and_exit,
 )
 from moorage.server.doctor.checks import CheckResult, exit_code
 from moorage.server.etcd import locate_managers
@@ -34,19 +37,53 @@ def doctor(
     home: HomeDir = None,
     sets: Overrides = None,
     output: OutputFormat = "table",
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="Check the installation that this machine's manager belongs to.")
+    ] = False,
 ) -> None:
     """Check which parts of Moorage can run on this machine, and how to install the missing ones.
 
     Each line is ok, absent (optional and not installed) or missing (required). Exits with 1 if something
     required is missing.
+
+    With --cluster: what fails with a single machine, old or untested backups, certificates, clocks, versions
+    and agents that cannot be reached. Each line is ok, warn or fail, with the cure. Exits with 1 if a check
+    fails. Run it where a manager runs: it reads the database of manager.dsn.
+
+    \b
+    Examples:
+      moorage doctor
+      moorage doctor --cluster -o json
     """
+    check_output_format(output)
+    if cluster:
+        run_and_exit(_check_cluster(bootstrap(load_settings(config, home, sets)), output))
     from moorage.server.doctor.host import check_host
 
-    check_output_format(output)
     settings = load_settings(config, home, sets).settings
     results = asyncio.run(check_host(settings, _manager_url(settings.common.home)))
     _print_results(results, output)
     raise typer.Exit(exit_code(results))
+
+
+async def _check_cluster(boot: Bootstrap, output: str) -> int:
+    with needs_extra("manager"):
+        from moorage.manager.store.backups import cluster_facts
+        from moorage.manager.store.connector import each_host
+        from moorage.manager.store.migrate import newest_revision
+        from moorage.server.commands.database import database_of
+        from moorage.server.doctor.cluster import check_cluster
+    dsn = boot.loaded.settings.manager.dsn
+    async with database_of(boot) as url:
+        results = check_cluster(
+            await cluster_facts(url),
+            version=moorage.__version__,
+            revision=newest_revision(),
+            embedded=dsn is None,
+            hosts=len(each_host(url)),
+        )
+    _print_results(results, output)
+    return exit_code(results)
 
 
 def _manager_url(home: Path) -> str:

@@ -1,0 +1,2 @@
+-- A backup was written to file $1 of host $2 ($3: bytes).
+INSERT INTO backups (file, host, bytes) VALUES ($1, $2, $3)

@@ -1,0 +1,50 @@
+"""Test of a backup: its restore into a Postgres that exists only for that."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from moorage.common.aio.clock import Clock
+from moorage.manager.postgres import EmbeddedPostgres, backup
+from moorage.manager.postgres.clients import client_programs
+from moorage.manager.store import Store
+from moorage.manager.store.database_state import database_state
+from moorage.manager.store.integrity import Drift
+from moorage.manager.store.migrate import UNPREPARED, check_revision
+from moorage.manager.store.restored import prepare_restored
+
+
+@dataclass(frozen=True, slots=True)
+class TestedBackup:
+    """``taken_at``: as pg_dump writes it. ``size``: bytes of the file."""
+
+    taken_at: str
+    sessions: int
+    size: int
+    drifts: list[Drift]
+
+
+async def restore_temporarily(file: Path, bin_dir: Path | None, clock: Clock) -> TestedBackup:
+    """Raises ``InvalidInput`` for a file that is no backup, ``StartupError`` if it cannot be restored."""
+    with tempfile.TemporaryDirectory(prefix="moorage-verify-") as directory:
+        place = Path(directory)
+        os.chmod(place, 0o711)  # the server runs as another user
+        async with EmbeddedPostgres(
+            place / "postgres",
+            bin_dir=bin_dir,
+            clock=clock,
+            extra={"fsync": "off"},
+            fallback_root=place / "fallback",
+        ) as postgres:
+            url = postgres.manager_dsn
+            programs = await client_programs(url, (await database_state(url)).major, bin_dir)
+            archive = await backup.inspect(programs, file)
+            check_revision(archive.revision)
+            await backup.load(programs, archive, unprepared=UNPREPARED)
+            found = await prepare_restored(url)
+            async with Store(url, clock) as store:
+                drifts = list(await store.integrity.check())
+            return TestedBackup(archive.taken_at, found.sessions, file.stat().st_size, drifts)  # noqa: ASYNC240 - a command

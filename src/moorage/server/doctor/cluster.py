@@ -1,0 +1,185 @@
+"""Checks of an installation: what fails with a single machine, and what has been forgotten. Pure.
+
+``facts`` is what ``manager/store/sql/cluster_facts.sql`` reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from moorage.common.model.addresses import is_loopback, split_address
+from moorage.common.model.versions import incompatibility
+from moorage.server.doctor.checks import CheckResult, Status
+
+_DAY_S = 86_400
+# Backups: older than the first is a warning, older than the second a failure; tests of them likewise.
+_BACKUP_WARN_S, _BACKUP_FAIL_S, _TEST_WARN_S = 1.5 * _DAY_S, 8 * _DAY_S, 92 * _DAY_S
+# As for an agent (``checks.clock``), but between any two managers.
+_CLOCK_WARN_S, _CLOCK_FAIL_S = 5.0, 300.0
+_RENEWAL_OVERDUE_S = 14 * _DAY_S
+_NAMED = 5
+
+
+def check_cluster(
+    facts: Mapping[str, Any], *, version: str, revision: str, embedded: bool, hosts: int
+) -> list[CheckResult]:
+    """``version`` and ``revision``: of this release and its schema. ``embedded``: a manager runs Postgres.
+    ``hosts``: how many of Postgres the settings name."""
+    return [
+        *_managers(facts["managers"]),
+        *_proxies(facts["managers"]),
+        *_postgres(facts, embedded=embedded, hosts=hosts),
+        *_backups(facts),
+        *_certificates(facts["certificates"], facts["now"]),
+        *_clocks(facts["managers"]),
+        *_versions(facts, version, revision),
+        *_agents(facts),
+    ]
+
+
+def _managers(managers: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
+    links = [manager["link"] for manager in managers]
+    if not links:
+        next_step = "start one: `moorage manager`"
+        yield CheckResult("fail", "managers", "none shows signs of life", next_step)
+    elif len(links) == 1:
+        detail = f"one, at {links[0]}: nothing new starts while it is away"
+        yield CheckResult(
+            "warn", "managers", detail, "start another one on another machine, with the same manager.dsn"
+        )
+    elif len(hosts := {split_address(link)[0] for link in links}) == 1:
+        detail = f"{len(links)}, all on {min(hosts)}"
+        yield CheckResult("warn", "managers", detail, "move one to another machine")
+    else:
+        yield CheckResult("ok", "managers", f"{len(links)}: {_names(links)}")
+
+
+def _proxies(managers: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
+    names = sorted({name for manager in managers for name in manager["proxies"]})
+    if len(names) > 1:
+        yield CheckResult("ok", "proxies", f"{len(names)}: {_names(names)}")
+        return
+    detail = f"one, {names[0]}: no requests while it is away" if names else "none: no model can be reached"
+    next_step = "start another one on another machine, and name both in DNS or a load balancer"
+    yield CheckResult("warn", "proxies", detail, next_step)
+
+
+def _postgres(facts: Mapping[str, Any], *, embedded: bool, hosts: int) -> Iterator[CheckResult]:
+    if embedded:
+        detail = "embedded in a manager: it is lost with that machine"
+        next_step = "back up, restore into a Postgres with a standby, and set manager.dsn"
+        yield CheckResult("warn", "Postgres", detail, next_step)
+    elif not facts["standbys"]:
+        detail = "no standby is connected: nothing new starts while this server is away"
+        next_step = "add a streaming standby, see docs/operating.md, A primary and standbys"
+        yield CheckResult("warn", "Postgres", detail, next_step)
+    elif hosts < 2:
+        detail = f"{facts['standbys']} standbys, but manager.dsn names one host"
+        next_step = "name all hosts in manager.dsn, unless its address moves with the primary"
+        yield CheckResult("warn", "Postgres", detail, next_step)
+    else:
+        kind = "synchronous" if facts["synchronous"] else "asynchronous: a failover may lose the last commits"
+        yield CheckResult("ok", "Postgres", f"{facts['standbys']} standbys, {kind}")
+
+
+def _backups(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
+    taken_at, tested_at, now = facts["backup_at"], facts["tested_at"], facts["now"]
+    cure = "run `moorage db backup FILE` each day, from a timer"
+    if taken_at is None:
+        yield CheckResult("fail", "backup", "none was taken with `moorage db backup`", cure)
+        return
+    age_s = now - taken_at
+    status: Status = "fail" if age_s > _BACKUP_FAIL_S else "warn" if age_s > _BACKUP_WARN_S else "ok"
+    detail = f"the last one is {_age(age_s)} old"
+    yield CheckResult(status, "backup", detail, "" if status == "ok" else cure)
+    cure = "run `moorage db verify FILE`: it restores a backup into a temporary Postgres"
+    if tested_at is None:
+        yield CheckResult("warn", "restore", "no backup was ever tested", cure)
+    elif now - tested_at > _TEST_WARN_S:
+        yield CheckResult("warn", "restore", f"tested {_age(now - tested_at)} ago", cure)
+    else:
+        yield CheckResult("ok", "restore", f"tested {_age(now - tested_at)} ago")
+
+
+def _certificates(certificates: Sequence[Mapping[str, Any]], now: float) -> Iterator[CheckResult]:
+    if not certificates:
+        yield CheckResult("ok", "certificates", "no agent or proxy has joined")
+        return
+    expired = [f"{one['kind']} {one['name']}" for one in certificates if one["until"] <= now]
+    overdue = [
+        f"{one['kind']} {one['name']}" for one in certificates if 0 < one["until"] - now < _RENEWAL_OVERDUE_S
+    ]
+    if expired:
+        next_step = "revoke it (`moorage peers revoke`) and join again, or only revoke it if it is gone"
+        yield CheckResult("fail", "certificates", f"expired: {_names(expired)}", next_step)
+    if overdue:
+        next_step = "they renew themselves while they reach a manager: find out why they do not"
+        yield CheckResult("warn", "certificates", f"renewal is overdue: {_names(overdue)}", next_step)
+    if not expired and not overdue:
+        yield CheckResult("ok", "certificates", f"{len(certificates)} are valid for two weeks or more")
+
+
+def _clocks(managers: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
+    ahead = {m["link"]: m["clock_ahead_s"] for m in managers if m["clock_ahead_s"] is not None}
+    if not ahead:
+        return
+    apart_s = max(*ahead.values(), 0.0) - min(*ahead.values(), 0.0)
+    furthest = max(ahead, key=lambda link: abs(ahead[link]))
+    detail = f"{apart_s:.1f} s apart at most, managers and Postgres"
+    if apart_s < _CLOCK_WARN_S:
+        yield CheckResult("ok", "clocks", detail)
+        return
+    status: Status = "fail" if apart_s >= _CLOCK_FAIL_S else "warn"
+    detail += f"; {furthest} differs from Postgres by {ahead[furthest]:+.1f} s"
+    yield CheckResult(status, "clocks", detail, "set them: timedatectl set-ntp true")
+
+
+def _versions(facts: Mapping[str, Any], version: str, revision: str) -> Iterator[CheckResult]:
+    behind = [m["link"] for m in facts["managers"] if m["version"] != version]
+    if facts["revision"] != revision:
+        detail = f"schema {facts['revision']}, this release has {revision}"
+        yield CheckResult("warn", "schema", detail, "restart a manager of this release: it migrates")
+    if behind:
+        detail = f"other managers than {version}: {_names(behind)}"
+        yield CheckResult("warn", "versions", detail, "upgrade them, one after the other")
+    odd = [agent["id"] for agent in facts["agents"] if incompatibility(version, agent["version"])]
+    if odd:
+        yield CheckResult(
+            "warn", "versions", f"agents far from {version}: {_names(odd)}", "see docs/operating.md, Upgrades"
+        )
+    if not behind and not odd:
+        yield CheckResult("ok", "versions", f"all managers {version}, and agents that fit")
+
+
+def _agents(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
+    agents = facts["agents"]
+    if not agents:
+        yield CheckResult("fail", "agents", "none: nothing can run", "join one: `moorage agent join URL`")
+        return
+    away = [agent["id"] for agent in agents if not agent["connected"]]
+    if away:
+        next_step = "see their logs, and `moorage agents`; nothing is placed there"
+        yield CheckResult("warn", "agents", f"connected to no manager: {_names(away)}", next_step)
+    hosts = {split_address(manager["link"])[0] for manager in facts["managers"]}
+    local = [agent["id"] for agent in agents if is_loopback(agent["address"])]
+    if local and (len(hosts) > 1 or len(local) < len(agents)):
+        next_step = "set agent.address there to an address that every proxy reaches"
+        detail = f"reached only by a proxy on their own machine: {_names(local)}"
+        yield CheckResult("warn", "agents", detail, next_step)
+    if len(agents) == 1:
+        next_step = "join another node: sessions have nowhere to go when it fails"
+        yield CheckResult("warn", "agents", f"one, {agents[0]['id']}", next_step)
+    elif not away and not local:
+        yield CheckResult("ok", "agents", f"{len(agents)}, all connected")
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def _age(seconds: float) -> str:
+    if seconds < 2 * 3600:
+        return f"{seconds / 60:.0f} minutes"
+    return f"{seconds / 3600:.0f} hours" if seconds < 2 * _DAY_S else f"{seconds / _DAY_S:.0f} days"

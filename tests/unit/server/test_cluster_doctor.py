@@ -1,0 +1,107 @@
+"""Checks of an installation: what each finds, and its cure."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from moorage.server.doctor.checks import CheckResult, exit_code
+from moorage.server.doctor.cluster import check_cluster
+
+DAY_S, NOW = 86_400.0, 2e9
+GOOD: dict[str, Any] = {
+    "now": NOW,
+    "revision": "0100",
+    "standbys": 2,
+    "synchronous": True,
+    "managers": [
+        {"link": "198.51.100.1:8701", "version": "0.4.0", "clock_ahead_s": 0.2, "proxies": ["edge-1"]},
+        {"link": "198.51.100.2:8701", "version": "0.4.0", "clock_ahead_s": -0.1, "proxies": ["edge-2"]},
+    ],
+    "agents": [
+        {"id": "node-1", "address": "203.0.113.1", "version": "0.4.0", "connected": True},
+        {"id": "node-2", "address": "203.0.113.2", "version": "0.3.9", "connected": True},
+    ],
+    "certificates": [{"kind": "agent", "name": "node-1", "until": NOW + 60 * DAY_S}],
+    "backup_at": NOW - 3600,
+    "tested_at": NOW - 30 * DAY_S,
+}
+
+
+def check(facts: dict[str, Any], *, embedded: bool = False, hosts: int = 2) -> list[CheckResult]:
+    return check_cluster(facts, version="0.4.0", revision="0100", embedded=embedded, hosts=hosts)
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    """``path``: keys and indices, separated by dots."""
+    facts = deepcopy(GOOD)
+    *way, last = [int(part) if part.isdigit() else part for part in path.split(".")]
+    place: Any = facts
+    for part in way:
+        place = place[part]
+    place[last] = value
+    return facts
+
+
+def test_a_good_installation_passes_every_check() -> None:
+    results = check(GOOD)
+    assert [result.status for result in results] == ["ok"] * 9
+    assert all(not result.next_step for result in results)
+
+
+CASES: list[tuple[str, Any, str, str, str, str]] = [
+    ("managers", [], "fail", "managers", "none", "moorage manager"),
+    ("managers", GOOD["managers"][:1], "warn", "managers", "one, at 198.51.100.1", "another machine"),
+    ("managers.1.link", "198.51.100.1:9701", "warn", "managers", "all on 198.51.100.1", "another machine"),
+    ("managers.1.proxies", ["edge-1"], "warn", "proxies", "one, edge-1", "another one"),
+    ("standbys", 0, "warn", "Postgres", "no standby", "streaming standby"),
+    ("backup_at", None, "fail", "backup", "none was taken", "moorage db backup"),
+    ("backup_at", NOW - 2 * DAY_S, "warn", "backup", "2 days old", "each day"),
+    ("backup_at", NOW - 9 * DAY_S, "fail", "backup", "9 days old", "each day"),
+    ("tested_at", None, "warn", "restore", "no backup was ever tested", "moorage db verify"),
+    ("tested_at", NOW - 100 * DAY_S, "warn", "restore", "tested 100 days ago", "moorage db verify"),
+    ("certificates.0.until", NOW - 1, "fail", "certificates", "expired: agent node-1", "join again"),
+    ("certificates.0.until", NOW + DAY_S, "warn", "certificates", "overdue: agent node-1", "find out why"),
+    (
+        "managers.1.clock_ahead_s",
+        7.0,
+        "warn",
+        "clocks",
+        "198.51.100.2:8701 differs from Postgres by +7.0",
+        "ntp",
+    ),
+    ("managers.1.clock_ahead_s", -400.0, "fail", "clocks", "-400.0 s", "ntp"),
+    ("managers.1.version", "0.3.0", "warn", "versions", "other managers than 0.4.0", "upgrade"),
+    ("agents.1.version", "0.2.0", "warn", "versions", "agents far from 0.4.0: node-2", "Upgrades"),
+    ("revision", "0099", "warn", "schema", "schema 0099", "migrates"),
+    ("agents", [], "fail", "agents", "none", "agent join"),
+    ("agents", GOOD["agents"][:1], "warn", "agents", "one, node-1", "another node"),
+    ("agents.0.connected", False, "warn", "agents", "no manager: node-1", "moorage agents"),
+    ("agents.0.address", "127.0.0.1", "warn", "agents", "own machine: node-1", "agent.address"),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[2]}")
+def test_what_is_found(case: tuple[str, Any, str, str, str, str]) -> None:
+    path, value, status, name, detail, cure = case
+    results = check(changed(path, value))
+    found = [result for result in results if result.status == status and result.name == name]
+    assert any(detail in one.detail and cure in one.next_step for one in found), results
+    assert exit_code(results) == (status == "fail")
+
+
+def test_an_embedded_postgres_is_a_single_point_of_failure() -> None:
+    (found,) = [one for one in check(GOOD, embedded=True) if one.name == "Postgres"]
+    assert (found.status, "embedded" in found.detail) == ("warn", True)
+
+
+def test_a_standby_that_the_settings_do_not_name_helps_nobody() -> None:
+    (found,) = [one for one in check(GOOD, hosts=1) if one.name == "Postgres"]
+    assert (found.status, "manager.dsn" in found.next_step) == ("warn", True)
+
+
+def test_a_manager_of_the_release_before_tells_no_clock() -> None:
+    facts = changed("managers.0.clock_ahead_s", None)
+    assert all(one.status == "ok" for one in check(facts))
