@@ -175,6 +175,7 @@ class Manager:
         await self._serve_links(
             store, authenticator, certificate, presence, links, logs, execs, workspaces, feed, usage, proxies
         )
+        await managers.refuse_other_databases()
         await enter(presence)
         self.api_address = await self._serve_api(store, terminator, logs, execs, workspaces, metrics)
         embedded = settings.dsn is None
@@ -265,6 +266,7 @@ class Manager:
             feed,
             proxies,
             usage.take,
+            store.managers.identity,
             OutputBroker(store, logs, self._settings.outputs_kept_days * 86_400),
             SshBroker(store, execs, file_servers=self._settings.file_servers_per_user),
         )

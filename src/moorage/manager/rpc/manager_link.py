@@ -21,14 +21,15 @@ from moorage.common.link.identity import MANAGER_NAME
 from moorage.common.link.messages import ExecRequest, LogRequest, WorkspaceRequest
 from moorage.common.link.pb import agent_pb2, managers_pb2
 from moorage.common.link.pb.managers_pb2_grpc import ManagerLinkStub
-from moorage.common.model.errors import AgentUnreachable
+from moorage.common.model.errors import AgentUnreachable, StartupError
 from moorage.manager.pki.registration import ManagerCertificate
 from moorage.manager.rpc.running_command import RunningCommand
 from moorage.manager.store import Store
-from moorage.manager.store.managers import ManagerRow
+from moorage.manager.store.managers import DatabaseIdentity, ManagerRow
 
 # Longer than an agent may take to answer the called manager.
 _ANSWER_S = 12.0
+_IDENTIFY_S = 2.0
 _OPTIONS = (
     ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 4_000),
@@ -122,6 +123,27 @@ class ManagerLinkClient:
             return dict.fromkeys(manager.agents)
         return {one.agent_id: one.answer if one.HasField("answer") else None for one in found.agents}
 
+    async def refuse_other_databases(self) -> None:
+        """Raises ``StartupError`` if a manager that the database names uses another copy of it. Managers that
+        do not answer, or are of the release before, are no obstacle."""
+        own, managers = await self._store.managers.identity(), await self._store.managers.all()
+        others = [row for row in managers if row.id != self._store.managers.own_id]
+        for row, found in zip(others, await asyncio.gather(*map(self._identify, others)), strict=True):
+            if found is not None and (problem := find_conflict(own, found, row.link)):
+                raise StartupError(
+                    problem, next_step="stop every manager of the database that is not to be used any more"
+                )
+
+    async def _identify(self, manager: ManagerRow) -> DatabaseIdentity | None:
+        try:
+            async with self._stub(manager) as stub:
+                found = await stub.Identify(
+                    managers_pb2.IdentifyRequest(), metadata=self._metadata, timeout=_IDENTIFY_S
+                )
+        except grpc.aio.AioRpcError:
+            return None
+        return DatabaseIdentity(found.installation, found.copy, found.system, found.timeline)
+
     @asynccontextmanager
     async def _stub(self, manager: ManagerRow) -> AsyncIterator[ManagerLinkStub]:
         """A connection of its own for each request: these are rare, and certificates change."""
@@ -137,6 +159,24 @@ class ManagerLinkClient:
         )
         named = ("grpc.ssl_target_name_override", MANAGER_NAME)
         return grpc.aio.secure_channel(target, credentials, options=[*_OPTIONS, named])
+
+
+def find_conflict(own: DatabaseIdentity, other: DatabaseIdentity, link: str) -> str:
+    """Why a manager must not start on its own database while the manager at ``link`` uses the other; "": it
+    may. Agents and proxies would get orders of both."""
+    if own.installation != other.installation:
+        return ""
+    if own.copy != other.copy:
+        return (
+            f"the manager at {link} runs on another copy of this database: one of the two was restored from "
+            "a backup"
+        )
+    if own.system == other.system and own.timeline < other.timeline:
+        return (
+            f"this Postgres is a former primary on timeline {own.timeline}: the manager at {link} uses the "
+            f"primary, on timeline {other.timeline}"
+        )
+    return ""
 
 
 def _request(

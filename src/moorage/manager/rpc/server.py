@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, suppress
+from dataclasses import asdict
 from typing import Any, Protocol
 
 import grpc
@@ -41,6 +42,7 @@ from moorage.manager.rpc.running_command import RunningCommand
 from moorage.manager.rpc.ssh import SshBroker
 from moorage.manager.rpc.ssh_service import SshService
 from moorage.manager.rpc.workspaces import WorkspaceBroker
+from moorage.manager.store.managers import DatabaseIdentity
 
 log = structlog.get_logger("moorage.rpc")
 
@@ -97,10 +99,12 @@ class LinkServer(
         feed: RouteFeed,
         proxies: ProxyLinks,
         usage: Callable[[UsageReport], bool],
+        identity: Callable[[], Awaitable[DatabaseIdentity]],
         outputs: OutputBroker,
         ssh: SshBroker | None = None,
     ) -> None:
         self.address, self._usage, self._outputs = address, usage, outputs
+        self._identity = identity
         self._authenticator, self._enrolment, self._certificate = authenticator, registration, certificate
         self._links, self._logs, self._execs, self._feed = links, logs, execs, feed
         self._workspaces, self._proxies = workspaces, proxies
@@ -231,6 +235,16 @@ class LinkServer(
                 for agent_id, answer in answers.items()
             ]
         )
+
+    async def Identify(
+        self, request: managers_pb2.IdentifyRequest, context: Any
+    ) -> managers_pb2.DatabaseIdentity:
+        await self._authenticator.authenticate_manager(context)
+        try:
+            return managers_pb2.DatabaseIdentity(**asdict(await self._identity()))
+        except StoreUnavailable as error:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
+            raise AssertionError("aborted") from error
 
     async def Renew(self, request: peers_pb2.RenewRequest, context: Any) -> peers_pb2.RenewReply:
         caller = await self._authenticate(context, "agent", "proxy")

@@ -39,7 +39,15 @@ leases = table(
 lineage = table(
     "lineage",
     ("only_row",),
-    {"only_row": Boolean(), "system": Text(), "timeline": Integer(), "since": TIME, "failovers": Integer()},
+    {
+        "only_row": Boolean(),
+        "system": Text(),
+        "timeline": Integer(),
+        "since": TIME,
+        "failovers": Integer(),
+        "installation": ID,
+        "copy": ID,
+    },
 )
 
 backups = table(

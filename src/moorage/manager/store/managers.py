@@ -34,6 +34,17 @@ class ManagerBeat:
     proxy_links: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class DatabaseIdentity:
+    """``installation``: kept by backups and standbys. ``copy``: new after each restore. ``system`` and
+    ``timeline``: as in ``lineage``."""
+
+    installation: str
+    copy: str
+    system: str
+    timeline: int
+
+
 class ManagerStore:
     """``own_id``: the id of this manager process."""
 
@@ -81,6 +92,11 @@ class ManagerStore:
             ManagerView(**row, leader=row["term"] is not None, answers=row["id"] == self.own_id)
             for row in rows
         ]
+
+    async def identity(self) -> DatabaseIdentity:
+        """Of the database that this manager uses."""
+        row = await self._db.fetchrow(SQL["lineage_identity"])
+        return DatabaseIdentity(**row)
 
     async def of_agent(self, agent_id: str) -> ManagerRow | None:
         """The manager that the agent is connected to; None: there is none."""

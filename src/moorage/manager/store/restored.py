@@ -41,5 +41,5 @@ def _prepare(connection: Connection) -> Restored:
     )
     upgrade(connection, "head")
     row = connection.exec_driver_sql(SQL["restored"]).one()
-    connection.exec_driver_sql("DELETE FROM lineage")  # the next manager records where it is now
+    connection.exec_driver_sql(SQL["lineage_copy"])
     return Restored(row.agents, row.sessions)

@@ -25,21 +25,25 @@ _sym_db = _symbol_database.Default()
 from moorage.common.link.pb import agent_pb2 as moorage_dot_common_dot_link_dot_pb_dot_agent__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%moorage/common/link/pb/managers.proto\x12\nmoorage.v1\x1a\"moorage/common/link/pb/agent.proto\"M\n\x0c\x41gentRequest\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12+\n\x07message\x18\x02 \x01(\x0b\x32\x1a.moorage.v1.ManagerMessage\"i\n\x0c\x43ommandInput\x12)\n\x05start\x18\x01 \x01(\x0b\x32\x18.moorage.v1.AgentRequestH\x00\x12&\n\x05input\x18\x02 \x01(\x0b\x32\x15.moorage.v1.ExecInputH\x00\x42\x06\n\x04what\"U\n\x14\x41gentWorkspaceAnswer\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12+\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\x1b.moorage.v1.WorkspaceAnswer\"D\n\x10WorkspaceAnswers\x12\x30\n\x06\x61gents\x18\x01 \x03(\x0b\x32 .moorage.v1.AgentWorkspaceAnswer2\xd7\x01\n\x0bManagerLink\x12;\n\x07ReadLog\x12\x18.moorage.v1.AgentRequest\x1a\x14.moorage.v1.LogChunk0\x01\x12\x42\n\nRunCommand\x12\x18.moorage.v1.CommandInput\x1a\x16.moorage.v1.ExecOutput(\x01\x30\x01\x12G\n\rAskWorkspaces\x12\x18.moorage.v1.AgentRequest\x1a\x1c.moorage.v1.WorkspaceAnswersb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%moorage/common/link/pb/managers.proto\x12\nmoorage.v1\x1a\"moorage/common/link/pb/agent.proto\"\x11\n\x0fIdentifyRequest\"X\n\x10\x44\x61tabaseIdentity\x12\x14\n\x0cinstallation\x18\x01 \x01(\t\x12\x0c\n\x04\x63opy\x18\x02 \x01(\t\x12\x0e\n\x06system\x18\x03 \x01(\t\x12\x10\n\x08timeline\x18\x04 \x01(\x05\"M\n\x0c\x41gentRequest\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12+\n\x07message\x18\x02 \x01(\x0b\x32\x1a.moorage.v1.ManagerMessage\"i\n\x0c\x43ommandInput\x12)\n\x05start\x18\x01 \x01(\x0b\x32\x18.moorage.v1.AgentRequestH\x00\x12&\n\x05input\x18\x02 \x01(\x0b\x32\x15.moorage.v1.ExecInputH\x00\x42\x06\n\x04what\"U\n\x14\x41gentWorkspaceAnswer\x12\x10\n\x08\x61gent_id\x18\x01 \x01(\t\x12+\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\x1b.moorage.v1.WorkspaceAnswer\"D\n\x10WorkspaceAnswers\x12\x30\n\x06\x61gents\x18\x01 \x03(\x0b\x32 .moorage.v1.AgentWorkspaceAnswer2\x9e\x02\n\x0bManagerLink\x12;\n\x07ReadLog\x12\x18.moorage.v1.AgentRequest\x1a\x14.moorage.v1.LogChunk0\x01\x12\x42\n\nRunCommand\x12\x18.moorage.v1.CommandInput\x1a\x16.moorage.v1.ExecOutput(\x01\x30\x01\x12G\n\rAskWorkspaces\x12\x18.moorage.v1.AgentRequest\x1a\x1c.moorage.v1.WorkspaceAnswers\x12\x45\n\x08Identify\x12\x1b.moorage.v1.IdentifyRequest\x1a\x1c.moorage.v1.DatabaseIdentityb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'moorage.common.link.pb.managers_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_AGENTREQUEST']._serialized_start=89
-  _globals['_AGENTREQUEST']._serialized_end=166
-  _globals['_COMMANDINPUT']._serialized_start=168
-  _globals['_COMMANDINPUT']._serialized_end=273
-  _globals['_AGENTWORKSPACEANSWER']._serialized_start=275
-  _globals['_AGENTWORKSPACEANSWER']._serialized_end=360
-  _globals['_WORKSPACEANSWERS']._serialized_start=362
-  _globals['_WORKSPACEANSWERS']._serialized_end=430
-  _globals['_MANAGERLINK']._serialized_start=433
-  _globals['_MANAGERLINK']._serialized_end=648
+  _globals['_IDENTIFYREQUEST']._serialized_start=89
+  _globals['_IDENTIFYREQUEST']._serialized_end=106
+  _globals['_DATABASEIDENTITY']._serialized_start=108
+  _globals['_DATABASEIDENTITY']._serialized_end=196
+  _globals['_AGENTREQUEST']._serialized_start=198
+  _globals['_AGENTREQUEST']._serialized_end=275
+  _globals['_COMMANDINPUT']._serialized_start=277
+  _globals['_COMMANDINPUT']._serialized_end=382
+  _globals['_AGENTWORKSPACEANSWER']._serialized_start=384
+  _globals['_AGENTWORKSPACEANSWER']._serialized_end=469
+  _globals['_WORKSPACEANSWERS']._serialized_start=471
+  _globals['_WORKSPACEANSWERS']._serialized_end=539
+  _globals['_MANAGERLINK']._serialized_start=542
+  _globals['_MANAGERLINK']._serialized_end=828
 # @@protoc_insertion_point(module_scope)

@@ -7,6 +7,22 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class IdentifyRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class DatabaseIdentity(_message.Message):
+    __slots__ = ("installation", "copy", "system", "timeline")
+    INSTALLATION_FIELD_NUMBER: _ClassVar[int]
+    COPY_FIELD_NUMBER: _ClassVar[int]
+    SYSTEM_FIELD_NUMBER: _ClassVar[int]
+    TIMELINE_FIELD_NUMBER: _ClassVar[int]
+    installation: str
+    copy: str
+    system: str
+    timeline: int
+    def __init__(self, installation: _Optional[str] = ..., copy: _Optional[str] = ..., system: _Optional[str] = ..., timeline: _Optional[int] = ...) -> None: ...
+
 class AgentRequest(_message.Message):
     __slots__ = ("agent_id", "message")
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]

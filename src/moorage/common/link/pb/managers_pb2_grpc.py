@@ -51,6 +51,11 @@ class ManagerLinkStub:
                 request_serializer=moorage_dot_common_dot_link_dot_pb_dot_managers__pb2.AgentRequest.SerializeToString,
                 response_deserializer=moorage_dot_common_dot_link_dot_pb_dot_managers__pb2.WorkspaceAnswers.FromString,
                 _registered_method=True)
+        self.Identify = channel.unary_unary(
+                '/moorage.v1.ManagerLink/Identify',
+                request_serializer=moorage_dot_common_dot_link_dot_pb_dot_managers__pb2.IdentifyRequest.SerializeToString,
+                response_deserializer=moorage_dot_common_dot_link_dot_pb_dot_managers__pb2.DatabaseIdentity.FromString,
+                _registered_method=True)
 
 
 class ManagerLinkServicer:
@@ -78,6 +83,13 @@ class ManagerLinkServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Identify(self, request, context):
+        """Which database the called manager uses.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ManagerLinkServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -95,6 +107,11 @@ def add_ManagerLinkServicer_to_server(servicer, server):
                     servicer.AskWorkspaces,
                     request_deserializer=moorage_dot_common_dot_link_dot_pb_dot_managers__pb2.AgentRequest.FromString,
                     response_serializer=moorage_dot_common_dot_link_dot_pb_dot_managers__pb2.WorkspaceAnswers.SerializeToString,
+            ),
+            'Identify': grpc.unary_unary_rpc_method_handler(
+                    servicer.Identify,
+                    request_deserializer=moorage_dot_common_dot_link_dot_pb_dot_managers__pb2.IdentifyRequest.FromString,
+                    response_serializer=moorage_dot_common_dot_link_dot_pb_dot_managers__pb2.DatabaseIdentity.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -179,6 +196,33 @@ class ManagerLink:
             '/moorage.v1.ManagerLink/AskWorkspaces',
             moorage_dot_common_dot_link_dot_pb_dot_managers__pb2.AgentRequest.SerializeToString,
             moorage_dot_common_dot_link_dot_pb_dot_managers__pb2.WorkspaceAnswers.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Identify(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moorage.v1.ManagerLink/Identify',
+            moorage_dot_common_dot_link_dot_pb_dot_managers__pb2.IdentifyRequest.SerializeToString,
+            moorage_dot_common_dot_link_dot_pb_dot_managers__pb2.DatabaseIdentity.FromString,
             options,
             channel_credentials,
             insecure,

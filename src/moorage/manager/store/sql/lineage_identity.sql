@@ -1,0 +1,2 @@
+-- The installation, the copy of its data, and the server that has it.
+SELECT installation, copy, system, timeline FROM lineage
