@@ -17,6 +17,7 @@ from test_usage_wire import eventually
 from moorage.agent import Agent
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import AgentSettings, CommonSettings, ProxySettings
+from moorage.common.model.commands import ExecSpec
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import Status
 from moorage.manager import Manager
@@ -26,7 +27,17 @@ from moorage.sdk import Client
 
 pytestmark = pytest.mark.timeout(120)
 NODES, PROXIES = ("node-1", "node-2", "node-3", "node-4"), ("edge-1", "edge-2")
-SLEEPER = SessionSpec(name="sleeper", type="interactive", command=["sleep", "1000"], resources={"cpu": "0.1"})
+COMMAND = ExecSpec(command=["sh", "-c", "sleep 4; echo done"])
+
+
+def sleeper(node: str) -> SessionSpec:
+    return SessionSpec(
+        name=f"on-{node}",
+        type="interactive",
+        command=["sleep", "1000"],
+        resources={"cpu": "0.1"},
+        agents=[node],
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -76,26 +87,37 @@ async def test_agents_and_proxies_go_to_a_manager_that_comes(
             return await links() == {first.link_address: len(NODES)} and proxies == [len(PROXIES)]
 
         await eventually(all_are_there)
-        await client.create_session(SLEEPER)
+        for node in NODES:
+            await client.create_session(sleeper(node))
 
-        async def runs() -> bool:
-            return (await client.get_session("sleeper")).status is Status.RUNNING
+        async def run() -> bool:
+            found = (await client.list_sessions()).items
+            return [view.status for view in found] == [Status.RUNNING] * len(NODES)
 
-        await eventually(runs)
-        async with manager(migrated_database, tmp_path / "b", 0) as second:
+        await eventually(run)
+        async with (
+            # The first one that is asked is busy.
+            client.exec(f"on-{NODES[0]}", COMMAND) as command,
+            manager(migrated_database, tmp_path / "b", 0) as second,
+        ):
 
             async def is_spread() -> bool:
                 shares.append(await links())
                 found = {view.link: (view.agents, len(view.proxies)) for view in await client.list_managers()}
                 return found == {first.link_address: (2, 1), second.link_address: (2, 1)}
 
+            output = b""
+            while (piece := await command.read()) is not None:
+                output += piece[1]
+            assert (output, command.end and command.end.exit_code) == (b"done\n", 0), "it was not cut off"
+            assert (await client.get_agent(NODES[0])).manager == first.link_address
             await eventually(is_spread)
             # Nothing goes back: the counts stay as they are.
             for _ in range(20):
                 await asyncio.sleep(0.1)
                 assert await is_spread()
             assert max(share[None] for share in shares) <= 2, "few agents at a time are without a manager"
-            session = await client.get_session("sleeper")
-            assert (session.status, session.attempt) == (Status.RUNNING, 1)
+            assert await run()
+            assert {view.attempt for view in (await client.list_sessions()).items} == {1}
         # Every peer knows both managers now, although it was told one.
         await eventually(all_are_there)
