@@ -5,8 +5,8 @@ Backups and standbys keep the first; the restore of a backup makes a new copy.
 
 from alembic import op
 
-revision = "0070"
-down_revision = "0069"
+revision = "0072"
+down_revision = "0071"
 branch_labels = None
 depends_on = None
 
