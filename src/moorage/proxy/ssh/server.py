@@ -7,16 +7,14 @@ every channel.
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections import Counter as Counts
-from typing import Never
 
 import asyncssh
 import structlog
 
 from moorage.common.aio.clock import Clock
-from moorage.common.aio.supervisor import SupervisedTask
+from moorage.common.aio.loop import Loop
 from moorage.common.config.ssh_settings import SshSettings
 from moorage.common.link.pb import ssh_pb2
 from moorage.common.model.addresses import split_address
@@ -55,7 +53,8 @@ class SshFrontend:
         self._settings, self._access, self._metrics = settings, access, metrics
         self._clock, self._reuses_port = clock, reuses_port
         self._socket: socket.socket | None = None
-        self._task: SupervisedTask | None = None
+        self._acceptor: asyncssh.SSHAcceptor | None = None
+        self._loop = Loop("proxy.ssh", self._listen, interval_s=_RETRY_S, clock=clock)
         self._connections: set[_Server] = set()
         self._anonymous: Counts[str] = Counts()  # connections without a login, by address
         metrics.connections.set_function(lambda: len(self._connections))
@@ -67,21 +66,29 @@ class SshFrontend:
             (host, port), family=family, backlog=128, reuse_port=self._reuses_port
         )
         self.address = self._socket.getsockname()[:2]
-        self._task = SupervisedTask("proxy.ssh", self._run)
+        await self._loop.__aenter__()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        if self._task is not None:
-            await self._task.close()
+        await self._loop.__aexit__(*exc)
+        if self._acceptor is not None:
+            self._acceptor.close()
         if self._socket is not None:
             self._socket.close()
         for server in list(self._connections):
             await server.close()
         await self._access.close()
 
-    async def _run(self) -> Never:
-        key = asyncssh.import_private_key(await self._host_key())
-        acceptor = await asyncssh.create_server(
+    async def _listen(self) -> None:
+        """Listen, once a manager has given the host key."""
+        if self._acceptor is not None:
+            return
+        try:
+            key = asyncssh.import_private_key(await self._access.host_key())
+        except MoorageError as error:
+            log.warning("no manager has given the SSH host key yet", why=error.message)
+            return
+        self._acceptor = await asyncssh.create_server(
             lambda: _Server(self),
             sock=self._socket,
             server_host_keys=[key],
@@ -96,19 +103,6 @@ class SshFrontend:
             keepalive_count_max=_KEEPALIVES,
         )
         log.info("ssh is listening", address="{}:{}".format(*self.address), key=key.get_fingerprint())
-        try:
-            await asyncio.Event().wait()
-            raise AssertionError("unreachable")
-        finally:
-            acceptor.close()
-
-    async def _host_key(self) -> str:
-        while True:
-            try:
-                return await self._access.host_key()
-            except MoorageError as error:
-                log.warning("no manager has given the SSH host key yet", why=error.message)
-            await asyncio.sleep(_RETRY_S)
 
     def admit(self, server: _Server, address: str) -> str:
         """Count a new connection. Returns why there is no room for it."""
