@@ -74,6 +74,7 @@ class Pair:
             manager=",".join(m.link_address for m in managers),
             inventory="fake:1xH100",
             port_range=f"{low}-{low + 29}",
+            stop_kernels_on_exit=True,
         )
         await self._stack.enter_async_context(
             Agent(settings, CommonSettings(), clock=CLOCK, link_token=TOKEN, home=self.home / name)

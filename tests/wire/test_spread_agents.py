@@ -55,7 +55,11 @@ async def first(migrated_database: str, tmp_path: Path) -> AsyncIterator[Manager
         for number, name in enumerate(NODES):
             low = 25_000 + 20 * number
             settings = AgentSettings(
-                id=name, manager=running.link_address, inventory="fake:1xH100", port_range=f"{low}-{low + 19}"
+                id=name,
+                manager=running.link_address,
+                inventory="fake:1xH100",
+                port_range=f"{low}-{low + 19}",
+                stop_kernels_on_exit=True,
             )
             agent = Agent(settings, common, clock=clock, link_token=h.TOKEN, home=tmp_path / name)
             await stack.enter_async_context(agent)
