@@ -57,6 +57,8 @@ COVERED = {
     "proxy.save": "test_proxy_feed",
     "postgres.restart": "test_postgres_restart",
     "docker.events": "test_docker_events",
+    "etcd.registration": "test_registration_goes_on",  # in tests/etcd, with a real etcd
+    "etcd.settings": "test_settings_watch_goes_on",  # in tests/etcd
     "docker.exec.end": "test_finite_work_is_restarted_until_it_returns",  # in tests/unit: one pass, no state
 }
 

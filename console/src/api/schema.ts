@@ -128,6 +128,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/sessions/{ref}/reload": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Ask the program of a session to read its settings again. `reload` of each kernel has the outcome.
+         * @description Ask the program of a session to read its settings again. `reload` of each kernel has the outcome. For members, about what is their own; for project admins, about the project's. A key with scopes needs `sessions:write`.
+         */
+        post: operations["reload_session"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sessions/{ref}/logs": {
         parameters: {
             query?: never;
@@ -3417,6 +3437,11 @@ export interface components {
              */
             preemptible?: boolean;
             /**
+             * @description How `moorage reload` asks the program to read its settings again; null: not.
+             * @default null
+             */
+            reload?: components["schemas"]["Reload"] | null;
+            /**
              * Overlap
              * @description Whether a new attempt may start while an earlier one may still run. null: allowed for replicas of endpoints, never for other sessions.
              * @default null
@@ -4919,6 +4944,11 @@ export interface components {
              * @default null
              */
             progress?: components["schemas"]["ProgressView"] | null;
+            /**
+             * @description Of its program, if one was asked.
+             * @default null
+             */
+            reload?: components["schemas"]["ReloadView"] | null;
         };
         /**
          * KeyLimits
@@ -5612,6 +5642,11 @@ export interface components {
              * @default true
              */
             preemptible?: boolean;
+            /**
+             * @description How `moorage reload` asks the program to read its settings again; null: not.
+             * @default null
+             */
+            reload?: components["schemas"]["Reload"] | null;
             /**
              * Overlap
              * @description Whether a new attempt may start while an earlier one may still run. null: allowed for replicas of endpoints, never for other sessions.
@@ -6725,6 +6760,12 @@ export interface components {
              * @default null
              */
             concurrent_requests?: number | null;
+            /**
+             * Reuse
+             * @description Whether an equal batch session takes the place of one that does not say; null: as its resource group says.
+             * @default null
+             */
+            reuse?: ("never" | "success" | "live" | "both") | null;
         };
         /**
          * ProjectSpec
@@ -6766,6 +6807,12 @@ export interface components {
              * @default null
              */
             concurrent_requests?: number | null;
+            /**
+             * Reuse
+             * @description Whether an equal batch session takes the place of one that does not say; null: as its resource group says.
+             * @default null
+             */
+            reuse?: ("never" | "success" | "live" | "both") | null;
             /** Name */
             name: string;
         };
@@ -6805,6 +6852,11 @@ export interface components {
              * @default null
              */
             concurrent_requests?: number | null;
+            /**
+             * Reuse
+             * @default null
+             */
+            reuse?: ("never" | "success" | "live" | "both") | null;
             /**
              * Members
              * @description Number of members.
@@ -6962,6 +7014,84 @@ export interface components {
          * @enum {string}
          */
         Reason: "" | "insufficient-resources" | "infeasible" | "no-eligible-agent" | "backoff" | "reserved" | "quota" | "node-hours" | "earlier-attempt" | "dependency" | "dependency-failed" | "begin-time" | "not-allowed" | "selector-failed" | "image-missing" | "image-not-allowed" | "mount-not-allowed" | "no-nvidia-runtime" | "limit-refused" | "no-network" | "runtime-unavailable" | "disk-full" | "not-isolated" | "model-missing" | "input-unavailable" | "engine-missing" | "port-taken" | "device-busy" | "start-timeout" | "queue-timeout" | "pending-timeout" | "create-failed" | "exit-zero" | "exit-nonzero" | "killed" | "output-failed" | "oom" | "timeout" | "max-lifetime" | "idle-timeout" | "budget-exhausted" | "walltime" | "stop-timeout" | "kernel-gone" | "lease-expired" | "agent-lost" | "agent-shutdown" | "agent-drained" | "preempted" | "scaled-down" | "revision-replaced" | "group-full" | "preferred-group" | "unhealthy" | "endpoint-deleted" | "user-requested";
+        /**
+         * Reload
+         * @description How the program is asked to read its settings again: by a signal, or by a POST request.
+         */
+        Reload: {
+            /**
+             * Signal
+             * @description To the main program of each kernel. It must have a handler: the default ends it.
+             * @default null
+             */
+            signal?: ("HUP" | "USR1" | "USR2" | "WINCH") | null;
+            /**
+             * Http
+             * @description Path of a POST request to the main kernel; 2xx acknowledges it.
+             * @default null
+             */
+            http?: string | null;
+            /**
+             * Port
+             * @description `http`: the service port. null: the port that serves requests, else the only service port.
+             * @default null
+             */
+            port?: string | null;
+            /**
+             * Acknowledge
+             * @description handler: the signal's handler has returned, or the response is 2xx. progress: the program also writes the line {"reloaded": true} to the file that MOORAGE_PROGRESS names.
+             * @default handler
+             * @enum {string}
+             */
+            acknowledge?: "handler" | "progress";
+            /**
+             * Timeout S
+             * @description How long a kernel may take to acknowledge, in seconds.
+             * @default 60
+             */
+            timeout_s?: number;
+        };
+        /**
+         * ReloadView
+         * @description The newest reload that was asked of a kernel, and how it or the one before ended.
+         */
+        ReloadView: {
+            /**
+             * Generation
+             * @description Of the newest request; grows with each.
+             */
+            generation: number;
+            /**
+             * State
+             * @description requested: not acknowledged yet. ended: the kernel ended before it acknowledged.
+             */
+            state: ("reloaded" | "failed" | "timed-out") | ("requested" | "ended");
+            /**
+             * Requested At
+             * Format: date-time
+             */
+            requested_at: string;
+            /** Requested By */
+            requested_by: string;
+            /**
+             * Detail
+             * @description Why the reload of generation `ended` failed.
+             * @default
+             */
+            detail?: string;
+            /**
+             * Ended
+             * @description Generation of the newest reload that has ended; 0: none.
+             * @default 0
+             */
+            ended?: number;
+            /**
+             * Ended At
+             * @description When the manager received its outcome.
+             * @default null
+             */
+            ended_at?: string | null;
+        };
         /** ReplicaView */
         ReplicaView: {
             /** Session Id */
@@ -7577,6 +7707,11 @@ export interface components {
              * @default true
              */
             preemptible?: boolean;
+            /**
+             * @description How `moorage reload` asks the program to read its settings again; null: not.
+             * @default null
+             */
+            reload?: components["schemas"]["Reload"] | null;
             /**
              * Overlap
              * @description Whether a new attempt may start while an earlier one may still run. null: allowed for replicas of endpoints, never for other sessions.
@@ -8258,6 +8393,12 @@ export interface components {
              */
             detail?: string;
             /**
+             * Adopted From
+             * @description Session whose run it shares, or whose result it took.
+             * @default null
+             */
+            adopted_from?: string | null;
+            /**
              * @description Of the main kernel of its session.
              * @default null
              */
@@ -8920,6 +9061,8 @@ export interface operations {
                 strict?: boolean;
                 /** @description Create nothing. Return where the session would be placed now, or what is missing. */
                 dry_run?: boolean;
+                /** @description Run it, also where an equal session could take its place. */
+                force?: boolean;
             };
             header?: {
                 /** @description Makes the request safe to repeat. For a day, the same key with the same body returns the same response, with `Idempotent-Replayed: true`. The same key with another body is rejected with 409. */
@@ -9180,6 +9323,42 @@ export interface operations {
             413: components["responses"]["problem"];
             414: components["responses"]["problem"];
             415: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    reload_session: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Accepted */
+            202: {
+                headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            414: components["responses"]["problem"];
             421: components["responses"]["problem"];
             422: components["responses"]["problem"];
             431: components["responses"]["problem"];
@@ -11510,6 +11689,8 @@ export interface operations {
                 strict?: boolean;
                 /** @description Create nothing. Return where the session would be placed now, or what is missing. */
                 dry_run?: boolean;
+                /** @description Run it, also where an equal session could take its place. */
+                force?: boolean;
             };
             header?: {
                 /** @description Makes the request safe to repeat. For a day, the same key with the same body returns the same response, with `Idempotent-Replayed: true`. The same key with another body is rejected with 409. */
@@ -11805,6 +11986,8 @@ export interface operations {
             query?: {
                 /** @description Create nothing: check the pipeline, and return its steps. */
                 dry_run?: boolean;
+                /** @description Run every step, also where a result of before would do. */
+                force?: boolean;
             };
             header?: {
                 /** @description Makes the request safe to repeat. For a day, the same key with the same body returns the same response, with `Idempotent-Replayed: true`. The same key with another body is rejected with 409. */

@@ -114,10 +114,13 @@ class Node:
         assert self.kernels.apply_orders(Orders(self._generation, specs))
 
     def find(self, spec: KernelSpec) -> Observation | None:
+        """None once it is removed, although its end is reported once more."""
+        if spec.kernel_id not in {*self.kernels.states(), *self.node.kernels}:
+            return None
         return next((o for o in self.kernels.observations() if o.kernel_id == spec.kernel_id), None)
 
     async def until(self, spec: KernelSpec, *states: S | None) -> Observation | None:
-        """The first observation in one of ``states``; None: the kernel is no longer reported."""
+        """The first observation in one of ``states``; None: the kernel is removed."""
         async with asyncio.timeout(30):
             while ((found := self.find(spec)) and found.state) not in states:
                 self._changed.clear()

@@ -81,7 +81,7 @@ async def registered(
     """Be registered inside the context."""
     async with EtcdClient(access) as client:
         registration = Registration(client, member_key(access, kind, name), describe, clock)
-        task = SupervisedTask(f"{kind}.etcd", registration.run)
+        task = SupervisedTask("etcd.registration", registration.run, key=name)
         try:
             yield
         finally:

@@ -28,6 +28,7 @@ NOT_REST = {"config", "startup", "corrupt-decision-log", "error"}
 # Packages and modules whose errors never reach the API of the manager.
 ELSEWHERE = (
     "moorage.common.archive",
+    "moorage.common.etcd",
     "moorage.agent",
     "moorage.cli",
     "moorage.sdk",
