@@ -58,6 +58,7 @@ ROUTES = st.builds(
     max_load=st.floats(0, 1e9),
     canary=st.integers(0, 99),
     adapters=st.lists(TEXT, max_size=3).map(tuple),
+    suspended_until=st.integers(0, 2**40),
 )
 KEYS = st.builds(
     m.KeyGrant,

@@ -65,7 +65,8 @@ def spec_columns(spec: EndpointSpec) -> tuple[dict[str, Any], dict[str, Any]]:
         del serving["resource_groups"]
     if not spec.adapters:
         del serving["adapters"]
-    return spec.model_dump(mode="json", exclude=set(_SERVING)), serving
+    without = _SERVING if spec.reload else _SERVING | {"reload"}  # as in ``template``
+    return spec.model_dump(mode="json", exclude=set(without)), serving
 
 
 async def read_endpoints(db: Database, ids: Sequence[str]) -> list[EndpointRecord]:
