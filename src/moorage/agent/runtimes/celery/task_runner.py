@@ -205,9 +205,13 @@ class Runner:
         ended_at = 0.0
         while True:
             state, result = self._seen()
+            noted = _noted(_ENDED)
             if state in _FINAL and not (self._stopped and _is_alive()):
+                # A worker that could not store a result at once calls that a failure of the task.
+                if noted is not None and noted["state"] == "SUCCESS":
+                    return "SUCCESS", noted["result"]
                 return state, result
-            lost, noted = worker.has_ended(), _noted(_ENDED)
+            lost = worker.has_ended()
             if lost and noted is None and _noted(_STARTED) is None and not self._stopped:
                 time.sleep(1)
                 return None
