@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
@@ -47,15 +47,16 @@ def events(
     """
     from moorage.common.views.events import EventKind
 
-    chosen = [one.strip() for one in kinds.split(",") if one.strip()]
-    if unknown := [one for one in chosen if one not in get_args(EventKind)]:
+    given = [one.strip() for one in kinds.split(",") if one.strip()]
+    if unknown := [one for one in given if one not in get_args(EventKind)]:
         allowed = ", ".join(get_args(EventKind))
         raise InvalidInput(f"--kinds {unknown[0]!r} is unknown", next_step=f"use one of: {allowed}")
+    chosen = [cast(EventKind, one) for one in given]
 
     async def work(client: Client) -> None:
         last = ""
         while True:
-            async with aclosing(client.events(*chosen, about=about, after=last)) as stream:  # type: ignore[arg-type]
+            async with aclosing(client.events(*chosen, about=about, after=last)) as stream:
                 try:
                     async for event in stream:
                         last = event.id or last

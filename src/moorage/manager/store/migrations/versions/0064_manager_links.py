@@ -1,4 +1,4 @@
-"""How many agents and proxies are connected to each manager, by its own count.
+"""Numbers of agents and proxies that are connected to each manager, by its own count.
 
 A manager writes both with each beat, so that nobody has to count the rows of agents every second. NULL: a
 manager of the previous release, which does not take part in spreading them.

@@ -1,4 +1,4 @@
-"""Which Postgres cluster, and which timeline of it, holds this database.
+"""Lineage of the database: the Postgres cluster that holds it, and the timeline.
 
 A manager that connects to a server with a higher timeline has met a promoted standby, which may lack the last
 commits. ``failovers`` counts them, and ``since`` is the time of the last one.
