@@ -6,6 +6,8 @@ to the same truth as those in virtual time.
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,12 +64,12 @@ class Account:
         self.step_sessions: set[str] = set()
 
     async def check(self, starts: Path, ends: Path, pipelines: Mapping[str, str]) -> list[Invariant]:
-        """``starts``, ``ends``: lines of programs, with kernel and time. ``pipelines``: the acknowledged
-        names by id."""
+        """``starts``, ``ends``: lines of programs, with kernel and time: clock ticks since boot, and seconds
+        since 1970. ``pipelines``: the acknowledged names by id."""
         await prepare_connection(self._connection)
         return [
             await self._check_ledger(),
-            await self._check_programs(_times(starts), _times(ends)),
+            await self._check_programs(_since_1970(_times(starts)), _times(ends)),
             *await self._check_pipelines(pipelines),
         ]
 
@@ -115,6 +117,11 @@ class Account:
         else:
             order.violations += [f"{t.name}: {i} waits" for t in truths.values() for i in t.waiting_in_vain()]
         return [once, order]
+
+
+def _since_1970(ticks: Mapping[str, int]) -> dict[str, int]:
+    booted_at = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    return {id: int(booted_at + each / os.sysconf("SC_CLK_TCK")) for id, each in ticks.items()}
 
 
 def _times(file: Path) -> dict[str, int]:
