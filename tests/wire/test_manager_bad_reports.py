@@ -191,7 +191,7 @@ async def test_report_of_ten_thousand_kernels(manager: Manager, client: Client) 
         finally:
             await connection.close()
     print(f"a report of {count} kernels that all ended was applied in {took:.2f} s")
-    assert took < 5, "applying the report is slow"
+    assert took < 15, "applying the report is slow: it takes a second, and would take minutes by kernel"
 
 
 class ClockOneHourAhead(SystemClock):
