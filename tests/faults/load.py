@@ -21,8 +21,8 @@ from .cluster import Cluster
 from .features import EQUAL, TEMPLATE, draw_pipeline, template
 
 ENGINE = Path(__file__).parents[1] / "e2e" / "slow_engine.py"
-# The time is the one at which the kernel of the host started the process, in clock ticks since boot: a program
-# that is asked for the time answers when it gets the CPU, which may be seconds later.
+# The time is the one at which the host started the process, in clock ticks since boot: a program that is
+# asked for the time answers when it gets the CPU, which may be seconds later.
 RECORD_START = 'echo "$MOORAGE_KERNEL_ID $$ $(cut -d " " -f 22 /proc/$$/stat)" >> {file}; '
 RECORD_END = 'echo "$MOORAGE_KERNEL_ID $(date +%s)" >> {file};'
 SMALL = {"cpu": 0.1, "mem": "16MiB"}
