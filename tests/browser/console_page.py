@@ -53,6 +53,12 @@ class Console:
         page.goto(f"{self.url}/console/{path}")
         expect(page.get_by_role("heading", name=heading, level=1)).to_be_visible()
 
+    def go_without(self, page: Page, path: str, problem: str) -> None:
+        """To what is not there: the page says so."""
+        page.goto(f"{self.url}/console/{path}")
+        expect(page.get_by_role("alert")).to_contain_text(problem)
+        self.complaints.clear()  # the refusal is a 404
+
 
 def confirm(page: Page, verb: str) -> None:
     page.get_by_role("dialog").get_by_role("button", name=verb, exact=True).click()

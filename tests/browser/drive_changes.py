@@ -1,8 +1,9 @@
 """Operates the web console where something changes under it: ``python drive_changes.py URL KEY PICTURES``.
 
-Two administrators edit one group, groups are retired, a shell runs in a session, the clock of the browser is
-wrong, and the manager restarts. Prints a line for each moment at which the test has to act, waits for a line
-from it, and prints what it has seen as JSON at the end.
+Two administrators edit one group, groups are retired, a shell runs in a session, a pipeline is stopped and
+resumed, programs are reloaded, the clock of the browser is wrong, and the manager restarts. Prints a line for
+each moment at which the test has to act, waits for a line from it, and prints what it has seen as JSON at the
+end.
 """
 
 import json
@@ -14,6 +15,7 @@ from typing import Any
 
 from console_page import CHROMIUM, SECONDS, Console, confirm
 from playwright.sync_api import Page, expect, sync_playwright
+from workload_pages import pipelines, reloads
 
 WRONG_CLOCK = """{
   const Right = Date, shift = -5 * 3600 * 1000;
@@ -236,6 +238,8 @@ def main(url: str, key: str, pictures: Path) -> None:
             seen["refusal"] = retire(console, page)
             seen["no shell"] = no_shell(console, page)
             shell(console, page)
+            pipelines(console, page, call)
+            reloads(console, page, call)
             own_password(console)
             seen["age"] = wrong_clock(console)
             restart(console, page)

@@ -127,6 +127,8 @@ def take_pictures(console: Console) -> None:
         "agents": ("agents", "Agents"),
         "agent": (f"agents/{AGENT}", AGENT),
         "sessions": ("sessions", "Sessions"),
+        "pipelines": ("pipelines", "Pipelines"),
+        "pipeline": ("pipelines/digits", "digits"),
         "endpoints": ("endpoints", "Endpoints"),
         "endpoint": ("endpoints/tiny", "tiny"),
         "new-session": ("new-session", "New session"),

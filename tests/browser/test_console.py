@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from moorage.common.model.pipelines import PipelineSpec, Step
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.views.keys import KeySpec
 from tests.e2e.harness import Platform, until
@@ -54,6 +55,12 @@ async def furnish(platform: Platform) -> None:
                 name=f"train-{number}", command=["sleep", "1d"], runtime="fake", resources=resources
             )
             await client.create_session(spec)
+        train = SessionSpec(command=["sleep", "1d"], runtime="fake", resources={"cuda.shares": 0.5})
+        steps = [
+            Step(name="train", array="0-2", spec=train),
+            Step(name="report", after=["train"], spec=train),
+        ]
+        await client.submit_pipeline(PipelineSpec(name="digits", steps=steps))
         waits = SessionSpec(name="waits", command=["true"], runtime="fake", resources={"cuda.device": 8})
         await client.create_session(waits)
 

@@ -13,6 +13,8 @@ export type User = Schemas["UserView"];
 export type Project = Schemas["ProjectView"];
 export type Quota = Schemas["QuotaView"];
 export type Budget = Schemas["BudgetView"];
+export type Pipeline = Schemas["PipelineView"];
+export type PipelineStep = Schemas["StepView"];
 export type ModelUsage = Schemas["ModelUsage"];
 
 /** An answer that is no success, as the manager describes it (RFC 9457). */

@@ -155,6 +155,38 @@ export const appsQuery = (ref: string) =>
       (await unwrap(api.GET("/v1/sessions/{ref}/apps", { params: { path: { ref } } }))).items,
   });
 
+export const pipelinePage = (cursor?: string) =>
+  unwrap(api.GET("/v1/pipelines", { params: { query: { limit: 50, ...(cursor ? { cursor } : {}) } } }));
+
+// Large pipelines have long answers.
+const MANY_STEPS = 1000;
+
+/** A pipeline with its steps. Their sessions have events, of which most are about other sessions: it is asked for
+ * again by the clock, and once it has ended as rarely as what has no events. */
+export const pipelineQuery = (ref: string) =>
+  queryOptions({
+    queryKey: ["pipelines", ref],
+    queryFn: () => unwrap(api.GET("/v1/pipelines/{ref}", { params: { path: { ref } } })),
+    refetchInterval: ({ state: { data } }) => {
+      const { pending = 0, running = 0 } = data?.counts ?? {};
+      if (data && pending + running === 0) {
+        return SLOW_POLL_MS;
+      }
+      return (data?.steps ?? []).length > MANY_STEPS ? 3 * POLL_MS : POLL_MS / 2;
+    },
+  });
+
+/** Its picture. `shown`: a text that changes when the picture does. */
+export const pipelineGraphQuery = (ref: string, shown: string) =>
+  queryOptions({
+    queryKey: ["pipelines", ref, "graph", shown],
+    queryFn: () =>
+      unwrap(api.GET("/v1/pipelines/{ref}/graph.svg", { params: { path: { ref } }, parseAs: "text" })),
+    staleTime: Number.POSITIVE_INFINITY,
+    refetchInterval: false,
+    gcTime: 0,
+  });
+
 export const endpointsQuery = queryOptions({
   queryKey: ["endpoints"],
   queryFn: () => everyPage((query) => unwrap(api.GET("/v1/endpoints", { params: { query } }))),

@@ -18,6 +18,7 @@ const NAVIGATION = [
   ["groups", "/groups"],
   ["agents", "/agents"],
   ["sessions", "/sessions"],
+  ["pipelines", "/pipelines"],
   ["endpoints", "/endpoints"],
 ] as const;
 

@@ -6,6 +6,7 @@ import {
   lazyRouteComponent,
 } from "@tanstack/react-router";
 import { type SessionType, STATUSES, type Status, TYPES } from "@/api/queries";
+import { STATES, type StepState } from "@/pages/pipelines/Counts";
 import { Problem } from "@/parts/States";
 import { NotFound, Shell } from "./Shell";
 
@@ -22,6 +23,10 @@ export interface SessionSearch {
   type?: SessionType | undefined;
   name?: string | undefined;
   endpoint?: string | undefined;
+}
+
+export interface PipelineSearch {
+  state?: StepState | undefined;
 }
 
 export interface CreateSearch {
@@ -85,6 +90,21 @@ const session = createRoute({
   getParentRoute: () => root,
   path: "/sessions/$ref",
   component: lazyRouteComponent(() => import("@/pages/sessions/SessionPage"), "SessionPage"),
+});
+
+const pipelines = createRoute({
+  getParentRoute: () => root,
+  path: "/pipelines",
+  component: lazyRouteComponent(() => import("@/pages/pipelines/Pipelines"), "Pipelines"),
+});
+
+const pipeline = createRoute({
+  getParentRoute: () => root,
+  path: "/pipelines/$ref",
+  validateSearch: (search: Record<string, unknown>): PipelineSearch => ({
+    state: STATES.find((state) => state === search.state),
+  }),
+  component: lazyRouteComponent(() => import("@/pages/pipelines/PipelinePage"), "PipelinePage"),
 });
 
 const endpoints = createRoute({
@@ -156,6 +176,8 @@ const tree = root.addChildren([
   sessions,
   newSession,
   session,
+  pipelines,
+  pipeline,
   endpoints,
   newEndpoint,
   endpoint,

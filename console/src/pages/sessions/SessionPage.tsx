@@ -8,6 +8,7 @@ import { Confirm, Opener } from "@/parts/actions";
 import { DataTable } from "@/parts/DataTable";
 import { duration, reasonText, slotsText, visible } from "@/parts/format";
 import { Facts, Page, Section } from "@/parts/Page";
+import { Progress } from "@/parts/Progress";
 import { Empty, Loaded } from "@/parts/States";
 import { StatusText } from "@/parts/Status";
 import { Age } from "@/parts/Time";
@@ -15,6 +16,7 @@ import { WhyDetails } from "@/parts/Why";
 import { t } from "@/texts";
 import { Apps } from "./Apps";
 import { Logs } from "./Logs";
+import { ReloadButton, Reloads, useReload } from "./Reload";
 
 const Usage = lazy(() => import("./Usage"));
 const Terminal = lazy(() => import("./Terminal"));
@@ -26,58 +28,67 @@ export function SessionPage() {
   const session = useQuery(sessionQuery(ref));
   return (
     <Loaded query={session} height={300}>
-      {(found) => (
-        <Page
-          title={visible(found.name)}
-          lead={
-            <>
-              <StatusText status={found.status} /> · {found.type} · {visible(found.project ?? "")}/
-              {visible(found.user ?? "")}
-            </>
-          }
-          actions={isLive(found) ? <Stop session={found} /> : null}
-        >
-          {found.status === "PENDING" ? <Why id={found.id} /> : null}
-          <Ended session={found} />
-          <Tabs defaultValue="about" keepMounted={false} className="section">
-            <Tabs.List mb="md">
-              <Tabs.Tab value="about">{t("session.about")}</Tabs.Tab>
-              <Tabs.Tab value="timeline">{t("session.timeline")}</Tabs.Tab>
-              <Tabs.Tab value="logs">{t("session.logs")}</Tabs.Tab>
-              {found.status === "RUNNING" ? (
-                <Tabs.Tab value="terminal">{t("session.terminal")}</Tabs.Tab>
-              ) : null}
-              <Tabs.Tab value="usage">{t("session.usage")}</Tabs.Tab>
-              <Tabs.Tab value="spec">{t("session.spec")}</Tabs.Tab>
-            </Tabs.List>
-            <Tabs.Panel value="about">
-              <About session={found} />
-            </Tabs.Panel>
-            <Tabs.Panel value="timeline">
-              <Timeline id={found.id} />
-            </Tabs.Panel>
-            <Tabs.Panel value="logs">
-              <Logs session={found} live={isLive(found)} />
-            </Tabs.Panel>
-            <Tabs.Panel value="terminal">
-              <Suspense>
-                <Terminal session={found} />
-              </Suspense>
-            </Tabs.Panel>
-            <Tabs.Panel value="usage">
-              <Suspense>
-                <Usage id={found.id} />
-              </Suspense>
-            </Tabs.Panel>
-            <Tabs.Panel value="spec">
-              <Code block className="wrap">
-                {visible(JSON.stringify(found.spec, null, 2))}
-              </Code>
-            </Tabs.Panel>
-          </Tabs>
-        </Page>
-      )}
+      {(found) => <Shown session={found} />}
     </Loaded>
+  );
+}
+
+function Shown({ session: found }: { session: Session }) {
+  const reload = useReload(found);
+  return (
+    <Page
+      title={visible(found.name)}
+      lead={
+        <>
+          <StatusText status={found.status} /> · {found.type} · {visible(found.project ?? "")}/
+          {visible(found.user ?? "")}
+        </>
+      }
+      actions={
+        <>
+          <ReloadButton session={found} action={reload} />
+          {isLive(found) ? <Stop session={found} /> : null}
+        </>
+      }
+    >
+      {found.status === "PENDING" ? <Why id={found.id} /> : null}
+      <Ended session={found} />
+      <Reloads session={found} action={reload} />
+      <Tabs defaultValue="about" keepMounted={false} className="section">
+        <Tabs.List mb="md">
+          <Tabs.Tab value="about">{t("session.about")}</Tabs.Tab>
+          <Tabs.Tab value="timeline">{t("session.timeline")}</Tabs.Tab>
+          <Tabs.Tab value="logs">{t("session.logs")}</Tabs.Tab>
+          {found.status === "RUNNING" ? <Tabs.Tab value="terminal">{t("session.terminal")}</Tabs.Tab> : null}
+          <Tabs.Tab value="usage">{t("session.usage")}</Tabs.Tab>
+          <Tabs.Tab value="spec">{t("session.spec")}</Tabs.Tab>
+        </Tabs.List>
+        <Tabs.Panel value="about">
+          <About session={found} />
+        </Tabs.Panel>
+        <Tabs.Panel value="timeline">
+          <Timeline id={found.id} />
+        </Tabs.Panel>
+        <Tabs.Panel value="logs">
+          <Logs session={found} live={isLive(found)} />
+        </Tabs.Panel>
+        <Tabs.Panel value="terminal">
+          <Suspense>
+            <Terminal session={found} />
+          </Suspense>
+        </Tabs.Panel>
+        <Tabs.Panel value="usage">
+          <Suspense>
+            <Usage id={found.id} />
+          </Suspense>
+        </Tabs.Panel>
+        <Tabs.Panel value="spec">
+          <Code block className="wrap">
+            {visible(JSON.stringify(found.spec, null, 2))}
+          </Code>
+        </Tabs.Panel>
+      </Tabs>
+    </Page>
   );
 }
 
@@ -196,6 +207,11 @@ function About({ session }: { session: Session }) {
             key: "devices",
             header: t("agent.devices"),
             cell: (kernel) => (kernel.devices ?? []).map((device) => device.device_id).join(", ") || "–",
+          },
+          {
+            key: "progress",
+            header: t("field.progress"),
+            cell: (kernel) => <Progress progress={kernel.progress} />,
           },
           { key: "detail", header: t("field.detail"), cell: (kernel) => visible(kernel.detail ?? "") || "–" },
         ]}
