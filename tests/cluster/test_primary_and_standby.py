@@ -201,6 +201,37 @@ async def test_lost_commits_are_noticed_and_mended(pair: Pair) -> None:
         assert {kernel, lost} <= set(kernels_below(pair.home).values())
 
 
+async def test_a_lost_placement_does_not_run_twice(pair: Pair) -> None:
+    """The standby knows that the sessions were created, and not that they ran: one has ended, one runs on."""
+    manager = await pair.manager("a")
+    await pair.agent("node-1", manager)
+    go, ran = pair.home / "go", pair.home / "ran"
+    programs = {"ended": "exit 3", "runs": f"while [ ! -e {go} ]; do sleep 0.05; done"}
+    async with Client(f"http://{manager.api_address}", pair.key) as client:
+        await client.cordon_agent("node-1")
+        for name, program in programs.items():
+            await client.create_session(spec(name, f"echo {name} >> {ran}; {program}"))
+        await pair.catch_up()
+        await pair.cut()
+        await client.uncordon_agent("node-1")
+        await until(client, "ended", lambda view: view.status is Status.TERMINATED)
+        await until(client, "runs", runs)
+        kernels = {name: (await client.get_session(name)).kernels[-1].id for name in programs}
+        await pair.stop_primary()
+        await promote(pair.second)
+        await create(client, spec("after"))
+        await until(client, "ended", lambda view: view.status is Status.TERMINATED)
+        assert (await client.get_session("runs")).status is Status.PENDING
+        go.touch()
+        await until(client, "runs", lambda view: view.status is Status.TERMINATED)
+        for name, code in (("ended", 3), ("runs", 0)):
+            view = await client.get_session(name)
+            assert [(k.id, k.exit_code) for k in view.kernels] == [(kernels[name], code)]
+        assert sorted(ran.read_text().split()) == ["ended", "runs"], "each has run once"
+        await client.uncordon_agent("node-1")  # that was lost, too
+        await until(client, "after", runs)
+
+
 async def test_a_former_primary_that_comes_back_is_not_written(pair: Pair) -> None:
     """It comes first in the URL, and accepts writes."""
     manager = await pair.manager("a")

@@ -46,7 +46,8 @@ _TERMS = {"session_transition": 18, "agents_mark_silent": 4, "session_place": 0,
 # In an order in which rows can be deleted.
 TABLES = (
     "pipeline_steps", "pipelines", "templates", "session_dependencies", "session_history", "allocations",
-    "kernels", "sessions", "endpoints", "agent_slots", "agents", "leases", "managers", "quotas", "ledger",
+    "replaced_kernels", "kernels", "sessions", "endpoints", "agent_slots", "agents", "leases", "managers",
+    "quotas", "ledger",
 )  # fmt: skip
 _WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE|nextval|setval)\b")
 LOCK_POLL_S = 0.002

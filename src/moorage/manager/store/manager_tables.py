@@ -50,6 +50,8 @@ lineage = table(
     },
 )
 
+replaced_kernels = table("replaced_kernels", ("id",), {"id": ID, "kernel_id": ID})
+
 backups = table(
     "backups",
     ("at",),

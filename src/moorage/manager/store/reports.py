@@ -29,6 +29,7 @@ from moorage.manager.lifecycle.kernels import (
 )
 from moorage.manager.store.batch_writer import BatchWriter
 from moorage.manager.store.database import Database
+from moorage.manager.store.lost_placements import LostPlacements
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.reloads import ReloadStore
@@ -42,9 +43,11 @@ HEARTBEATS_EVERY_S = 0.5
 
 class ReportStore:
     """``connection`` is shared with other writes to the rows of agents and their kernels. ``manager_id``:
-    this manager, which the agents are connected to."""
+    this manager, which the agents are connected to. ``keep_unknown``: see ``OrderStore``."""
 
-    def __init__(self, db: Database, notifier: Notifier, clock: Clock, manager_id: str) -> None:
+    def __init__(
+        self, db: Database, notifier: Notifier, clock: Clock, manager_id: str, *, keep_unknown: bool = True
+    ) -> None:
         self._db, self._notifier, self._clock, self._manager_id = db, notifier, clock, manager_id
         self.connection = db.dedicated_connection()
         # For heartbeats and for kernel changes that are not final: agents repeat them if a crash loses them.
@@ -53,6 +56,7 @@ class ReportStore:
         self._reports: BatchWriter[AgentUpdate, int | ReportRefused]
         self._reports = BatchWriter("report", self._write_reports, clock)
         self._unknown, self._reloads = UnknownKernels(self.connection), ReloadStore(db, notifier)
+        self._lost = LostPlacements(self.connection, notifier, keep_unknown=keep_unknown)
         self._heartbeats: dict[AgentId, tuple[str, int]] = {}  # incarnation, stream
         # Until when an agent's full report is valid (monotonic seconds), and the losses of the connection
         # when it was applied.
@@ -210,6 +214,7 @@ class ReportStore:
         or have become ready, and the refusals."""
         if not items:
             return set(), {}
+        await self._lost.settle(items)
         unknown = await self._unknown.of(items)
         columns = [_columns(item) | {"unknown_kernels": unknown[item.agent_id]} for item in items]
         rows = await self.connection.fetch(SQL["agent_upsert"], columns, self._manager_id)

@@ -93,7 +93,9 @@ class Store:
         self.quotas = QuotaStore(db, notifier)
         self.scheduling = SchedulingStore(db, notifier, clock, self.sessions, self.groups, self.quotas)
         self.managers = ManagerStore(db, notifier, clock.new_id())
-        self.reports = ReportStore(db, notifier, clock, self.managers.own_id)
+        self.reports = ReportStore(
+            db, notifier, clock, self.managers.own_id, keep_unknown=keep_unknown_kernels
+        )
         self.agents = AgentStore(db, notifier, self.reports)
         keyring = keyring or Keyring(None, clock)
         self.secrets = SecretStore(db, keyring, notifier)

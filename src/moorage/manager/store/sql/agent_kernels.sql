@@ -1,7 +1,7 @@
 -- The live kernels of these agents ($1), and whether each should run (index kernels_live_by_agent). agent_orders.sql
 -- returns their specs. Of some agents ($2) also the kernels that have been given up and still hold allocations (index
 -- allocations_held): these must not run either. With $3 also those that the database does not know, with their session
--- (index agents_not_ready): they are kept. `reload_generation`: of the newest reload that was asked, if any.
+-- (index agents_not_ready): they are kept, unless their session has been stopped since. `reload_generation`: of the newest reload that was asked, if any.
 WITH live AS (
     SELECT agent_id, id, status FROM kernels
     WHERE agent_id = ANY ($1::text[]) AND status NOT IN ('PENDING', 'TERMINATED', 'CANCELLED', 'ERROR')
@@ -17,4 +17,6 @@ UNION ALL
 SELECT a.id, (u ->> 'kernel_id')::uuid, TRUE, (u ->> 'session_id')::uuid, NULL
 FROM agents a, jsonb_array_elements(a.unknown_kernels) u
 WHERE $3::boolean AND NOT a.ready AND a.id = ANY ($1::text[])
+  AND NOT EXISTS (SELECT FROM replaced_kernels r JOIN kernels k ON k.id = r.kernel_id
+                  WHERE r.id = (u ->> 'kernel_id')::uuid AND k.status IN ('TERMINATED', 'CANCELLED', 'ERROR'))
 ORDER BY id

@@ -4,7 +4,7 @@
 -- Generations start with the time of their creation in milliseconds and grow more slowly than time, so the time is above all
 -- that were drawn; the same holds for terms in seconds. Agents get no new work before they have reported (`restored_at`), and
 -- are not silent before they could. A session that is PENDING may have been started since: its kernels get new ids, so that
--- a report of the old one is recognized. A kernel that is SCHEDULED may have run and ended since: if its agent does not have
+-- a report of the old one is recognized (lost_placements_settle.sql). A kernel that is SCHEDULED may have run and ended since: if its agent does not have
 -- it, it is gone, and is not started again under the same id. Starts and stops get two minutes from now.
 WITH generation AS MATERIALIZED (
     SELECT setval('generations', greatest((SELECT last_value FROM generations),
@@ -14,8 +14,12 @@ WITH generation AS MATERIALIZED (
 ), returning_agents AS (
     UPDATE agents SET restored_at = now(), last_seen = now(), refuses_orders = false, unknown_kernels = '[]'
     WHERE incarnation <> '' AND status <> 'LOST' RETURNING id
+), replaced AS (
+    SELECT k.id AS old, md5(k.id::text || g.at)::uuid AS new FROM kernels k, generation g WHERE k.status = 'PENDING'
 ), pending_kernels AS (
-    UPDATE kernels k SET id = md5(k.id::text || g.at)::uuid FROM generation g WHERE k.status = 'PENDING'
+    UPDATE kernels k SET id = r.new FROM replaced r WHERE k.id = r.old
+), former_ids AS (
+    INSERT INTO replaced_kernels (id, kernel_id) SELECT old, new FROM replaced
 ), scheduled_kernels AS (
     UPDATE kernels SET status = 'PREPARING' WHERE status = 'SCHEDULED'
 ), moving AS (
