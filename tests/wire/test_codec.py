@@ -75,6 +75,7 @@ INFOS = st.builds(
     runtime_states=st.lists(RUNTIMES, max_size=3).map(tuple),
     doubtful_jobs=st.lists(DOUBTFUL_JOBS, max_size=3).map(tuple),
     site_nodes=st.lists(SITE_NODES, max_size=3).map(tuple),
+    reach=TEXT,
 )
 APPS = st.builds(
     AppPort,

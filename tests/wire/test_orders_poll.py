@@ -14,7 +14,7 @@ from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState
 from moorage.manager import Manager
-from moorage.manager.rpc.agent_link import IN_A_THREAD
+from moorage.manager.rpc.large_messages import IN_A_THREAD
 from moorage.manager.rpc.orders_polling import POLL_S
 from moorage.sdk import Client
 

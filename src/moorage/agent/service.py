@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import platform
-import re
-import socket
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
 
 from moorage import __version__
+from moorage.agent.agent_id import agent_id
 from moorage.agent.devices import (
     DeviceHealthMonitor,
     DeviceManager,
@@ -27,6 +27,7 @@ from moorage.agent.devices import (
     load_inventory,
 )
 from moorage.agent.devices.usage import UsageSampler
+from moorage.agent.dialout.client import DialOut, is_open
 from moorage.agent.execution.code.service import CodeService
 from moorage.agent.execution.commands import Commands, code_place
 from moorage.agent.execution.workspaces import WorkspaceRequestHandler
@@ -50,7 +51,6 @@ from moorage.common.aio.loop import Loop
 from moorage.common.aio.supervisor import SupervisedTask
 from moorage.common.link.dial import MAINTENANCE_S, Dialer, dialer_for
 from moorage.common.link.messages import AgentInfo, Report, ReportDelta, RuntimeState, SlotOffer
-from moorage.common.model.errors import ConfigError
 from moorage.common.model.ids import AgentId
 from moorage.common.model.kernel import ENGINES
 from moorage.common.model.slots import JOBS, parse_size
@@ -64,7 +64,6 @@ KERNEL_SCAN_S = 60.0
 _INVENTORY_S, _DEVICE_HEALTH_S = 30.0, 5.0
 # Name, tick, interval in seconds.
 _LoopSpec = tuple[str, Callable[[], Awaitable[None]], float]
-_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
 class Agent:
@@ -92,7 +91,7 @@ class Agent:
         self._settings, self._clock = settings, clock
         self._token = link_token or common.link_token or ""
         self._ready = ready or (lambda: None)
-        self.id = AgentId(_agent_id(settings))
+        self.id = AgentId(agent_id(settings))
         self._home, self._link_tls = (home or common.home).expanduser(), common.link_tls
         self.state = self._home / f"agent-{self.id}"
         self.incarnation = clock.new_id()
@@ -180,6 +179,7 @@ class Agent:
             lease_runtimes=self._runtimes.with_leases(),
             doubtful_jobs=self._runtimes.doubtful_jobs(),
             site_nodes=self._runtimes.site_nodes(),
+            reach=self._settings.reach,
         )
         draining = kernels.draining or self._shutting_down
         changed, removed = kernels.take_changes()
@@ -242,7 +242,10 @@ class Agent:
             self.state / "code",
             clock,
         )
-        link = self._link = self._make_link(dialer, kernels, code, start, leases, outputs)
+        may_open = partial(is_open, kernels.observations)
+        dialout = DialOut(self.id, settings.address, may_open, dialer, clock)
+        stack.push_async_callback(dialout.close)
+        link = self._link = self._make_link(dialer, kernels, code, start, leases, outputs, dialout)
         stack.push_async_callback(kernels.close)
         stack.push_async_callback(code.close)
         await kernels.recover()
@@ -293,6 +296,7 @@ class Agent:
         start: AgentStart,
         leases: KernelLeases,
         outputs: OutputService,
+        dialout: DialOut,
     ) -> LinkClient:
         return LinkClient(
             dialer,
@@ -306,6 +310,7 @@ class Agent:
             handle_workspace_request=WorkspaceRequestHandler(Workspaces(self.state), kernels.sessions).handle,
             on_connect=self._ready,
             leases=leases,
+            on_proxies=dialout.set_proxies,
         )
 
     def _monitor_devices(self) -> DeviceHealthMonitor:
@@ -381,13 +386,3 @@ class Agent:
             self._offers, self._engines, self._offered_runtimes = offers, engines, offered_runtimes
             if self._link is not None:
                 self._link.schedule_report()
-
-
-def _agent_id(settings: AgentSettings) -> str:
-    agent_id = settings.id or socket.gethostname()
-    if not _ID.fullmatch(agent_id):
-        raise ConfigError(
-            f"agent.id = {agent_id!r} is not a valid agent name",
-            next_step="use 1 to 128 letters, digits, dots, - and _, the first a letter or digit",
-        )
-    return agent_id

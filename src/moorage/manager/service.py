@@ -277,10 +277,10 @@ class Manager:
                 link=server.address,
             )
         presence.link, hand_over = self.published_link, HandOver(links, proxies, self._clock)
-        presence.links = hand_over.counts
+        presence.links, presence.dialout = hand_over.counts, lambda: proxies.dialout
         presence.on_beat.append(lambda others: hand_over.look(presence.link, others))
         presence.on_change += [
-            lambda: links.set_managers(presence.managers),
+            lambda: links.set_managers(presence.managers, presence.dialout_addresses),
             lambda: proxies.set_managers(presence.managers),
             lambda: links.set_database(presence.has_database),
             lambda: feed.set_database(presence.has_database),

@@ -29,6 +29,8 @@ from moorage.proxy.control.saved_table import SavedTable
 from moorage.proxy.control.ssh_access import SshAccess
 from moorage.proxy.control.worker_slot import WorkerSlot
 from moorage.proxy.core.request_router import RequestRouter
+from moorage.proxy.dialout.connector import Connector
+from moorage.proxy.dialout.listener import DialOutListener, published_address
 from moorage.proxy.metrics import Metrics
 from moorage.proxy.planes.asyncio import AsyncioPlane
 from moorage.proxy.planes.base import DataPlane
@@ -89,8 +91,11 @@ class Proxy:
         tls = server_tls("proxy", settings.tls_certificate, settings.tls_key, common.tls, self._home)
         self.scheme = "https" if tls else "http"
         context = tls.context if tls else None
+        self._connector = Connector()
         plane = AsyncioPlane if settings.plane == "asyncio" else SimplePlane
-        self._plane: DataPlane = plane(self._router, settings, clock, self._timeouts, context)
+        self._plane: DataPlane = plane(
+            self._router, settings, clock, self._timeouts, context, self._connector
+        )
         self._accounting = Accounting(
             self._router, clock, self._directory, self.id, metering=settings.metering, slot=slot
         )
@@ -136,6 +141,7 @@ class Proxy:
         async with AsyncExitStack() as stack:
             self.internal_address = await self._listen_health(stack, feed)
             await stack.enter_async_context(self._accounting)
+            await self._listen_dialout(stack, dialer)
             self.address = await self._listen()
             if ssh is not None:
                 await self._listen_ssh(stack, ssh)
@@ -196,6 +202,22 @@ class Proxy:
             self.ssh_address = (await stack.enter_async_context(ssh)).address
         except OSError as error:
             raise _cannot_listen("proxy.ssh_listen", *ssh.address, error) from error
+
+    async def _listen_dialout(self, stack: AsyncExitStack, dialer: Dialer) -> None:
+        if self._settings.dialout_listen is None:
+            return
+        host, port = split_address(self._settings.dialout_listen)
+        number = self._slot.number if self._slot is not None else 0
+        port += number if port else 0
+        listener = DialOutListener(host, port, dialer, self._clock)
+        try:
+            await stack.enter_async_context(listener)
+        except OSError as error:
+            raise _cannot_listen("proxy.dialout_listen", host, port, error) from error
+        self._connector.listener = listener
+        self._accounting.reports.dialout = published_address(
+            self._settings.dialout_address, listener.address, dialer.target, number
+        )
 
     async def _listen_health(self, stack: AsyncExitStack, feed: RouteFeedClient) -> tuple[str, int]:
         host, port = self.internal_address

@@ -62,7 +62,8 @@ class LinkClient:
     report, or what may have changed since its last call. ``apply_orders`` returns False for orders that it
     refuses; deltas follow full orders. ``on_connect`` is called when the first orders of a stream have been
     applied, and ``on_disconnect`` when that stream has ended. ``leases`` ask for contact, and are renewed by
-    it. ``stub``: of the current connection.
+    it. ``stub``: of the current connection. ``on_proxies``: gets
+    the proxies to dial out to.
     """
 
     def __init__(
@@ -80,7 +81,9 @@ class LinkClient:
         on_connect: Callable[[], None] = lambda: None,
         on_disconnect: Callable[[], None] = lambda: None,
         leases: KernelLeases | None = None,
+        on_proxies: Callable[[tuple[str, ...]], None] = lambda _: None,
     ) -> None:
+        self._on_proxies = on_proxies
         self._dialer, self._clock, self._interval_s = dialer, clock, interval_s
         self._make_report, self._apply_orders, self._open_log = make_report, apply_orders, open_log
         self._run_command, self._handle_workspace_request = run_command, handle_workspace_request
@@ -143,6 +146,8 @@ class LinkClient:
         kept: silence is three missing heartbeats."""
         if wire.managers:
             self._dialer.learn(wire.managers)
+        if wire.HasField("dialout"):
+            self._on_proxies(tuple(wire.dialout.addresses))
         if wire.HasField("orders"):
             self._requested_pause_s = min(wire.report_pause_ms / 1000, _MAX_REQUESTED_PAUSE_S)
         if wire.HasField("heartbeat_ms"):

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from moorage.common.config.console_settings import ConsoleSettings
 from moorage.common.config.database_settings import DatabaseSettings
+from moorage.common.config.dialout_settings import DialOutSettings, ReachSettings
 from moorage.common.config.etcd_settings import EtcdSettings
 from moorage.common.config.fields import Address
 from moorage.common.config.site_settings import CelerySettings, HeappeSettings, SlurmSettings
@@ -197,7 +198,7 @@ class ManagerSettings(DatabaseSettings, ConsoleSettings, FileServerSettings, Sec
     """Maximum size of the decision log; the oldest entries are deleted first."""
 
 
-class AgentSettings(SlurmSettings, HeappeSettings, CelerySettings, Section):
+class AgentSettings(ReachSettings, SlurmSettings, HeappeSettings, CelerySettings, Section):
     id: str | None = None
     """Unique name of this agent. None: the host name."""
     manager: Addresses = "127.0.0.1:8701"
@@ -326,7 +327,7 @@ class AgentSettings(SlurmSettings, HeappeSettings, CelerySettings, Section):
     heappe_ and slurm_; what it does not say is as in the section agent. Empty: one agent, without sites."""
 
 
-class ProxySettings(SshSettings, Section):
+class ProxySettings(DialOutSettings, SshSettings, Section):
     listen: Address = "127.0.0.1:8800"
     """OpenAI-compatible address."""
     allowed_hosts: tuple[HostName, ...] = ()

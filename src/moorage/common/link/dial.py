@@ -66,6 +66,22 @@ class Dialer:
         return self._identity is not None
 
     @property
+    def token(self) -> str:
+        """The link token, for connections without TLS."""
+        return self._token
+
+    def identity(self) -> Identity | None:
+        """The current identity; None without TLS. Raises ``ConfigError`` if its certificate is not valid
+        now."""
+        if self._identity is None:
+            return None
+        identity = self._load(self._identity)
+        if problem := identity.find_problem(self._clock.now()):
+            next_step = f"remove {self._identity.path}, and run `moorage {identity.kind} join URL`"
+            raise ConfigError(problem, next_step=next_step)
+        return identity
+
+    @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
         return () if self._identity is not None else (("authorization", f"Bearer {self._token}"),)
 
@@ -73,12 +89,9 @@ class Dialer:
         """Open a channel to ``target``, by default the current manager. Raises ``ConfigError`` if the
         certificate is not valid now."""
         target = target or self.target
-        if self._identity is None:
+        identity = self.identity()
+        if identity is None:
             return grpc.aio.insecure_channel(target, options=options)
-        identity = self._load(self._identity)
-        if problem := identity.find_problem(self._clock.now()):
-            next_step = f"remove {self._identity.path}, and run `moorage {identity.kind} join URL`"
-            raise ConfigError(problem, next_step=next_step)
         credentials = grpc.ssl_channel_credentials(
             identity.authority.encode(), identity.key.encode(), identity.certificate.encode()
         )

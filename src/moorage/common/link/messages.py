@@ -59,7 +59,7 @@ class AgentInfo:
     ``report_interval_s``: the longest pause between two reports; 0: unknown. ``runtime_states``: of every
     runtime that the agent knows, offered or not; empty for an agent of an earlier release, which counts as if
     it had listed all kernels. ``doubtful_jobs``: of its batch runtimes. ``site_nodes``: of their site, as it
-    said of late.
+    said of late. ``reach``: as of the setting.
     """
 
     agent_id: AgentId
@@ -80,6 +80,7 @@ class AgentInfo:
     lease_runtimes: tuple[str, ...] = ()
     doubtful_jobs: tuple[DoubtfulJob, ...] = ()
     site_nodes: tuple[SiteNodes, ...] = ()
+    reach: str = ""
 
     def lists(self, runtime: str) -> bool:
         """Whether a kernel of ``runtime`` that a report lacks does not exist."""

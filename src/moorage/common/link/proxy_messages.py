@@ -112,12 +112,13 @@ class LimitShare:
 
 @dataclass(frozen=True, slots=True)
 class ProxyReport:
-    """Proxy → manager."""
+    """Proxy → manager. ``dialout``: where agents reach it that only dial out; empty: nowhere."""
 
     proxy_id: str = ""
     load: LoadReport | None = None
     usage: tuple[UsageBatch, ...] = ()
     needs: tuple[LimitNeed, ...] = ()
+    dialout: str = ""
 
 
 @dataclass(frozen=True, slots=True)

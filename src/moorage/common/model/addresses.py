@@ -41,6 +41,20 @@ def split_addresses(value: str) -> tuple[str, ...]:
     return addresses
 
 
+# In place of the address of an agent that only dials out: no name server knows this domain (RFC 6761).
+_DIAL_OUT = ".agent.invalid"
+
+
+def dial_out_host(agent_id: str, peer_id: str) -> str:
+    """The host at which proxies find the kernels of an agent that only dials out. ``peer_id``: of its
+    certificate, "" without; an agent that joins again with the same name is another host."""
+    return f"{agent_id}{'.' if peer_id else ''}{peer_id}{_DIAL_OUT}".lower()
+
+
+def is_dial_out_host(host: str) -> bool:
+    return host.endswith(_DIAL_OUT)
+
+
 @dataclass(frozen=True, slots=True)
 class AddressRule:
     """Addresses that an agent may report: those of a network, or one name. ``agent``: the only agent that may

@@ -52,8 +52,10 @@ class Presence:
     """``link``: the address at which agents, proxies and other managers reach this one, to be set before
     entering. ``proxies``: how often each proxy is connected to it, by name.
 
-    ``managers``: the addresses of all managers. ``has_database``: whether the last beat was written recently.
-    ``on_change`` callbacks run when either of the two has changed. ``links``: how many agents and proxies are
+    ``managers``: the addresses of all managers. ``dialout``: where the proxies that are connected to this
+    manager take connections of agents that only dial out; ``dialout_addresses``: those of all.
+    ``has_database``: whether the last beat was written recently.
+    ``on_change`` callbacks run when one of these has changed. ``links``: how many agents and proxies are
     connected to this manager. ``on_beat`` callbacks get the other managers after each beat.
     """
 
@@ -66,6 +68,8 @@ class Presence:
         self.has_database = True
         self.on_change: list[Callable[[], None]] = []
         self.links: Callable[[], tuple[int, int]] = lambda: (0, 0)
+        self.dialout: Callable[[], list[str]] = list
+        self.dialout_addresses: tuple[str, ...] = ()
         self.on_beat: list[Callable[[Sequence[ManagerBeat]], None]] = []
         self.loop = Loop("presence", self._tick, interval_s=BEAT_S, clock=clock)
 
@@ -76,25 +80,30 @@ class Presence:
         except (StoreUnavailable, TimeoutError) as error:
             if self._clock.monotonic() - self._written_at >= DATABASE_LOST_AFTER_S and self.has_database:
                 log.warning("the database is away: agents may go to another manager", error=str(error))
-                self._set(self.managers, has_database=False)
+                self._set(self.managers, self.dialout_addresses, has_database=False)
 
     async def run_once(self) -> None:
         proxies = [name for name, calls in self.proxies.items() if calls]
-        found = await self._store.managers.beat(self.link, proxies, *self.links(), self._clock.now())
+        found = await self._store.managers.beat(
+            self.link, proxies, self.dialout(), *self.links(), self._clock.now()
+        )
         self._written_at = now = self._clock.monotonic()
         others = [row for row in found if row.id != self._store.managers.own_id]
         away = self._watch.away({row.id: row.beat for row in others}, now)
         others = [row for row in others if row.id not in away]
-        self._set(tuple(sorted({row.link for row in others} | {self.link})), has_database=True)
+        dialout = tuple(sorted({a for row in others for a in row.dialout}.union(self.dialout())))
+        managers = tuple(sorted({row.link for row in others} | {self.link}))
+        self._set(managers, dialout, has_database=True)
         for callback in self.on_beat:
             callback(others)
         if away:
             agents = await self._store.managers.remove(away)
             log.warning("a manager is away", managers=away, agents=len(agents))
 
-    def _set(self, managers: tuple[str, ...], *, has_database: bool) -> None:
-        if (managers, has_database) != (self.managers, self.has_database):
-            self.managers, self.has_database = managers, has_database
+    def _set(self, managers: tuple[str, ...], dialout: tuple[str, ...], *, has_database: bool) -> None:
+        before = self.managers, self.dialout_addresses, self.has_database
+        if (managers, dialout, has_database) != before:
+            self.managers, self.dialout_addresses, self.has_database = managers, dialout, has_database
             for callback in self.on_change:
                 callback()
 

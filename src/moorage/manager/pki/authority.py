@@ -91,9 +91,13 @@ class CertificateAuthority:
     def sign_peer_certificate(
         self, request: SigningRequest, kind: str, name: str, peer_id: str, now: datetime, lifetime: timedelta
     ) -> str:
-        """A client certificate in PEM that binds the requested key to a peer."""
+        """A client certificate in PEM that binds the requested key to a peer. Proxies may serve, too: agents
+        that they cannot reach connect to them."""
+        usage = [ExtendedKeyUsageOID.CLIENT_AUTH]
+        if kind == "proxy":
+            usage.append(ExtendedKeyUsageOID.SERVER_AUTH)
         uri = x509.UniformResourceIdentifier(peer_uri(kind, name, peer_id))
-        return self._sign(request.key, name, [uri], (ExtendedKeyUsageOID.CLIENT_AUTH,), now, lifetime)
+        return self._sign(request.key, name, [uri], usage, now, lifetime)
 
     def issue_manager_certificate(self, now: datetime) -> tuple[str, str, datetime]:
         """A manager's key and certificate, in PEM, and the time at which to renew them. It is a server to its

@@ -17,7 +17,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.aio.tasks import cancel_and_wait, raise_failure, spawn
 from moorage.common.link import codec, usage_codec
-from moorage.common.link.messages import Contact, FullReportRequest, Orders, OrdersDelta, Report, ReportDelta
+from moorage.common.link.messages import Contact, FullReportRequest, Report, ReportDelta
 from moorage.common.link.pb import agent_pb2
 from moorage.common.model.errors import StoreUnavailable
 from moorage.common.model.ids import AgentId, KernelId
@@ -26,8 +26,9 @@ from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.metrics import Metrics
 from moorage.manager.rpc import orders_polling
 from moorage.manager.rpc.agent_addresses import AgentAddresses, source_of
-from moorage.manager.rpc.agent_stream import AgentStream, StreamRefused, decode_report
+from moorage.manager.rpc.agent_stream import AgentStream, StreamRefused
 from moorage.manager.rpc.authentication import Caller
+from moorage.manager.rpc.large_messages import decode, encode
 from moorage.manager.rpc.orders_polling import OrdersPolling
 from moorage.manager.rpc.refusal_log import RefusalLog
 from moorage.manager.rpc.report_interval import ReportInterval
@@ -38,8 +39,6 @@ log = structlog.get_logger("moorage.link")
 
 # More agents are read in several runs: a thousand at once would block everything else.
 READ_AT_ONCE = 500
-# The messages of an agent with more kernels are encoded and decoded in a thread, for the same reason.
-IN_A_THREAD = 500
 # Kernels that were reported as ended are removed with the next orders, or after this many seconds.
 PRUNE_DELAY_S = 0.5
 # A report that was being applied when its stream ended may attach its agent again, so the end is written
@@ -72,6 +71,7 @@ class AgentLinks:
         self._store, self._metrics, self._clock, self._usage = store, metrics, clock, usage
         self._addresses = addresses or AgentAddresses()
         self._report_interval, self._managers = ReportInterval(), tuple[str, ...]()
+        self._proxies: tuple[str, ...] = ()  # where agents reach them that only dial out
         self._streams: dict[AgentId, AgentStream] = {}
         # Agents whose orders are to be read: for these kernels, or None for all.
         self._changed: dict[AgentId, set[KernelId] | None] = {}
@@ -155,9 +155,10 @@ class AgentLinks:
             for stream in streams.values():
                 stream.loading_orders = False
 
-    def set_managers(self, managers: tuple[str, ...]) -> None:
-        """The managers at these addresses share the agents, which are told them with their orders."""
-        self._managers = managers
+    def set_managers(self, managers: tuple[str, ...], proxies: tuple[str, ...] = ()) -> None:
+        """The managers at these addresses share the agents, which are told them with their orders, and where
+        ``proxies`` take the connections of those that only dial out."""
+        self._managers, self._proxies = managers, proxies
         for stream in self._streams.values():
             stream.wake.set()
 
@@ -224,7 +225,7 @@ class AgentLinks:
         except StopAsyncIteration:
             return
         try:
-            stream = AgentStream(wire, caller, await _decode(wire))
+            stream = AgentStream(wire, caller, await decode(wire))
             await self._bind(stream, context.peer())
             try:
                 await self._serve(stream, reports, context)
@@ -238,7 +239,12 @@ class AgentLinks:
 
     async def _bind(self, stream: AgentStream, peer: str) -> None:
         """Raises ``StreamRefused`` for an agent that may not report its address."""
-        host = await self._addresses.bind(stream.agent_id, stream.address, peer)
+        reach = stream.first.info.reach
+        host = None
+        if reach != "dial-out":
+            host = await self._addresses.bind(stream.agent_id, stream.address, peer)
+        if host is None and (reach == "dial-out" or (reach == "auto" and self._proxies)):
+            host = stream.dial_out_host
         if host is None:
             raise StreamRefused(
                 grpc.StatusCode.PERMISSION_DENIED,
@@ -340,7 +346,7 @@ class AgentLinks:
     async def _read(self, stream: AgentStream, reports: AsyncIterator[agent_pb2.Report]) -> None:
         try:
             async for wire in reports:
-                message = stream.receive(wire, self._clock.monotonic(), await _decode(wire))
+                message = stream.receive(wire, self._clock.monotonic(), await decode(wire))
                 if wire.HasField("usage") and wire.usage.agent_id == stream.agent_id:
                     self._usage.take(usage_codec.usage_from_wire(wire.usage))
                 if stream.holds_usage != self._usage.is_full:
@@ -360,34 +366,29 @@ class AgentLinks:
             requests, stream.requests = stream.requests, []
             message, interval = stream.next_message(self._clock.monotonic()), self._report_interval
             told, full = (stream.heartbeat_s, stream.managers, stream.holds_usage), self._usage.is_full
+            proxies = self._proxies if stream.dials_out else ()
             if message is not None or (
-                stream.heartbeat_s is not None and told != (interval.heartbeat_s, self._managers, full)
+                stream.heartbeat_s is not None
+                and (*told, stream.proxies) != (interval.heartbeat_s, self._managers, full, proxies)
             ):
                 wire = agent_pb2.ManagerMessage()
                 if message is not None:
-                    wire = await _encode(message)
+                    wire = await encode(message)
                     wire.report_pause_ms = round(1000 * interval.pause_s)
                     wire.report_deltas = True
                 if stream.managers != self._managers:
                     wire.managers.extend(self._managers)
+                if stream.proxies != proxies:
+                    wire.dialout.addresses[:] = proxies
+                    wire.dialout.SetInParent()
                 stream.heartbeat_s, stream.managers = interval.heartbeat_s, self._managers
+                stream.proxies = proxies
                 stream.holds_usage = wire.hold_usage = full
                 wire.heartbeat_ms = round(1000 * stream.heartbeat_s)
                 await context.write(wire)
             for request in requests:
                 await context.write(codec.manager_message_to_wire(request))
             await stream.wake.wait()
-
-
-async def _decode(wire: agent_pb2.Report) -> Report | ReportDelta:
-    many = len(wire.kernels) > IN_A_THREAD
-    return await asyncio.to_thread(decode_report, wire) if many else decode_report(wire)
-
-
-async def _encode(orders: Orders | OrdersDelta) -> agent_pb2.ManagerMessage:
-    if isinstance(orders, Orders) and len(orders.kernels) > IN_A_THREAD:
-        return await asyncio.to_thread(codec.manager_message_to_wire, orders)
-    return codec.manager_message_to_wire(orders)
 
 
 def _refusal(refused: ReportRefused) -> StreamRefused:

@@ -24,6 +24,7 @@ from moorage.common.link.messages import (
 )
 from moorage.common.link.pb import agent_pb2
 from moorage.common.link.sync import OrdersSender, ReportReceiver
+from moorage.common.model.addresses import dial_out_host, is_dial_out_host
 from moorage.common.model.ids import KernelId
 from moorage.common.model.kernel import KernelSpec
 from moorage.manager.lifecycle.kernels import AgentUpdate
@@ -72,6 +73,7 @@ class AgentStream:
         # The longest pause between reports, and the managers, that it was told last; None: no orders yet.
         self.heartbeat_s: float | None = None
         self.managers: tuple[str, ...] = ()
+        self.proxies: tuple[str, ...] = ()  # that take connections of agents that only dial out
         self.holds_usage = False
         self.asked_at = -inf  # when it was asked to go to another manager, in monotonic seconds
         self.loading_orders = False  # its orders are being read, and their kernels are not known yet
@@ -98,6 +100,15 @@ class AgentStream:
     def bind(self, host: str) -> None:
         """Its kernels are reached at ``host``, where the agent says ``address``."""
         self._host = host
+
+    @property
+    def dial_out_host(self) -> str:
+        """Where its kernels are reached if it only dials out."""
+        return dial_out_host(self.agent_id, self._caller.peer_id)
+
+    @property
+    def dials_out(self) -> bool:
+        return is_dial_out_host(self._host)
 
     @property
     def ordered_kernels(self) -> int:

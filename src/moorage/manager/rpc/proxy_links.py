@@ -32,6 +32,7 @@ class ReportLink:
     def __init__(self) -> None:
         self.asked_at, self.manager = -inf, ""
         self._told: tuple[str, ...] = ()
+        self.dialout = ""
 
     def take_managers(self, managers: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
         """The managers if they are news, and the one to go to, for the next reply."""
@@ -72,6 +73,7 @@ class ProxyLinks:
                 report = report_from_wire(message)
                 if wrong := caller.refusal_to_act_as(report.proxy_id):
                     await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
+                link.dialout = report.dialout
                 if not name:
                     name = report.proxy_id
                     self._links[name] = self._links.get(name, 0) + 1
@@ -91,6 +93,11 @@ class ProxyLinks:
                     del self._links[name]
             if load_name:
                 self._proxy_gone(load_name)
+
+    @property
+    def dialout(self) -> list[str]:
+        """Where the proxies that are connected here take the connections of agents that only dial out."""
+        return sorted({link.dialout for link in self._reports if link.dialout})
 
     @property
     def count(self) -> int:

@@ -21,6 +21,7 @@ managers = table(
         "agent_links": [Integer()],
         "proxy_links": [Integer()],
         "clock_ahead_s": [Float()],
+        "dialout": ARRAY(Text()),
     },
 )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -25,13 +25,15 @@ class ManagerRow:
 
 @dataclass(frozen=True, slots=True)
 class ManagerBeat:
-    """A manager as its last beat shows it. The counts of links are its own; None: of the release before."""
+    """A manager as its last beat shows it. The counts of links are its own; None: of the release before.
+    ``dialout``: where its proxies take connections of agents that only dial out."""
 
     id: str
     link: str
     beat: int
     agent_links: int | None = None
     proxy_links: int | None = None
+    dialout: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +55,18 @@ class ManagerStore:
         self._connection = db.dedicated_connection(durable=False)
 
     async def beat(
-        self, link: str, proxies: Collection[str], agent_links: int, proxy_links: int, now: datetime
+        self,
+        link: str,
+        proxies: Collection[str],
+        dialout: Sequence[str],
+        agent_links: int,
+        proxy_links: int,
+        now: datetime,
     ) -> list[ManagerBeat]:
         """A sign of life of this manager, by its clock ``now``. Returns all managers with their previous
         beats."""
         own = self.own_id, link, __version__, sorted(proxies), agent_links, proxy_links, now.timestamp()
-        rows = await self._connection.fetch(SQL["manager_beat"], *own)
+        rows = await self._connection.fetch(SQL["manager_beat"], *own, dialout)
         return [ManagerBeat(**row) for row in rows]
 
     async def remove(self, ids: Collection[str]) -> list[AgentId]:

@@ -15,7 +15,6 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.sockets import keep_alive, keep_alive_socket, limit_unread
 from moorage.common.config.settings import ProxySettings
 from moorage.common.http.client_address import TrustedProxies
-from moorage.common.http.exclusive import ExclusiveConnector
 from moorage.common.http.server import Limits, read_in_time
 from moorage.proxy.apps import error_response, headers
 from moorage.proxy.apps.address import (
@@ -38,6 +37,7 @@ from moorage.proxy.core.error_response import ErrorResponse, body_timeout, no_ta
 from moorage.proxy.core.headers import printable_reason
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.routes import IndexedTable
+from moorage.proxy.dialout.connector import Connector, DialOutConnector
 
 log = structlog.get_logger("moorage.proxy.apps")
 # Programs close idle connections after 5 s or later. Close ours before they do.
@@ -55,7 +55,9 @@ class AppHandler:
         clock: Clock,
         table_watch: TableWatch,
         limits: Limits,
+        connector: Connector | None = None,
     ) -> None:
+        self._connector = connector or Connector()
         self._router, self._clock, self._table_watch = router, clock, table_watch
         self._limits, self._trusted = limits, TrustedProxies(settings.trusted_proxies)
         self._domain = settings.apps_domain.lower()
@@ -65,8 +67,12 @@ class AppHandler:
 
     async def __aenter__(self) -> AppHandler:
         self._session = aiohttp.ClientSession(
-            connector=ExclusiveConnector(
-                allow_upgrade=True, limit=0, keepalive_timeout=_KEEPALIVE_S, socket_factory=keep_alive_socket
+            connector=DialOutConnector(
+                self._connector,
+                allow_upgrade=True,
+                limit=0,
+                keepalive_timeout=_KEEPALIVE_S,
+                socket_factory=keep_alive_socket,
             ),
             # No total timeout: only the user knows how long a program may take.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout_s),
@@ -232,7 +238,7 @@ class AppHandler:
         route = grant.route
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                reader, writer = await asyncio.open_connection(route.host, route.port)
+                reader, writer = await self._connector.open_streams(route.host, route.port)
         except (OSError, TimeoutError) as error:
             log.info("app does not respond", session=address.session_id, app=address.app, error=str(error))
             return self._error(context, error_response.unreachable(address))

@@ -59,6 +59,7 @@ class ReportStream:
         self._spooled_at = clock.monotonic()
         self._is_open = False
         self._waiting: frozenset[str] = frozenset()
+        self.dialout = ""  # where agents reach this worker that only dial out
         self._drained: frozenset[str] = frozenset()
         self._load_at = self._heartbeat_at = 0.0
 
@@ -106,7 +107,7 @@ class ReportStream:
         if load is None and not needs and not usage and now - self._heartbeat_at < HEARTBEAT_S:
             return None
         self._heartbeat_at = now
-        return ProxyReport(self._proxy_id, load or self._load.heartbeat(), usage, needs)
+        return ProxyReport(self._proxy_id, load or self._load.heartbeat(), usage, needs, self.dialout)
 
     def _read_load(self, now: float, *, whole: bool) -> LoadReport | None:
         waiting, drained = self._load.waiting, self._load.drained

@@ -31,7 +31,7 @@ class SlotOffer(_message.Message):
     def __init__(self, slot: _Optional[str] = ..., device_id: _Optional[str] = ..., capacity: _Optional[int] = ..., model: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., healthy: _Optional[bool] = ..., numa: _Optional[int] = ..., nvlink_domain: _Optional[str] = ..., parent: _Optional[str] = ..., unhealthy_reason: _Optional[str] = ...) -> None: ...
 
 class AgentInfo(_message.Message):
-    __slots__ = ("agent_id", "resource_group", "address", "version", "arch", "runtimes", "engines", "offers", "labels", "identity", "max_kernels", "share_quantum", "share_minimum", "report_interval_s", "runtime_states", "lease_runtimes", "doubtful_jobs", "site_nodes")
+    __slots__ = ("agent_id", "resource_group", "address", "version", "arch", "runtimes", "engines", "offers", "labels", "identity", "max_kernels", "share_quantum", "share_minimum", "report_interval_s", "runtime_states", "lease_runtimes", "doubtful_jobs", "site_nodes", "reach")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -57,6 +57,7 @@ class AgentInfo(_message.Message):
     LEASE_RUNTIMES_FIELD_NUMBER: _ClassVar[int]
     DOUBTFUL_JOBS_FIELD_NUMBER: _ClassVar[int]
     SITE_NODES_FIELD_NUMBER: _ClassVar[int]
+    REACH_FIELD_NUMBER: _ClassVar[int]
     agent_id: str
     resource_group: str
     address: str
@@ -75,7 +76,8 @@ class AgentInfo(_message.Message):
     lease_runtimes: _containers.RepeatedScalarFieldContainer[str]
     doubtful_jobs: _containers.RepeatedCompositeFieldContainer[DoubtfulJob]
     site_nodes: _containers.RepeatedCompositeFieldContainer[SiteNodes]
-    def __init__(self, agent_id: _Optional[str] = ..., resource_group: _Optional[str] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., arch: _Optional[str] = ..., runtimes: _Optional[_Iterable[str]] = ..., engines: _Optional[_Iterable[str]] = ..., offers: _Optional[_Iterable[_Union[SlotOffer, _Mapping]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., identity: _Optional[str] = ..., max_kernels: _Optional[int] = ..., share_quantum: _Optional[int] = ..., share_minimum: _Optional[int] = ..., report_interval_s: _Optional[float] = ..., runtime_states: _Optional[_Iterable[_Union[RuntimeState, _Mapping]]] = ..., lease_runtimes: _Optional[_Iterable[str]] = ..., doubtful_jobs: _Optional[_Iterable[_Union[DoubtfulJob, _Mapping]]] = ..., site_nodes: _Optional[_Iterable[_Union[SiteNodes, _Mapping]]] = ...) -> None: ...
+    reach: str
+    def __init__(self, agent_id: _Optional[str] = ..., resource_group: _Optional[str] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., arch: _Optional[str] = ..., runtimes: _Optional[_Iterable[str]] = ..., engines: _Optional[_Iterable[str]] = ..., offers: _Optional[_Iterable[_Union[SlotOffer, _Mapping]]] = ..., labels: _Optional[_Mapping[str, str]] = ..., identity: _Optional[str] = ..., max_kernels: _Optional[int] = ..., share_quantum: _Optional[int] = ..., share_minimum: _Optional[int] = ..., report_interval_s: _Optional[float] = ..., runtime_states: _Optional[_Iterable[_Union[RuntimeState, _Mapping]]] = ..., lease_runtimes: _Optional[_Iterable[str]] = ..., doubtful_jobs: _Optional[_Iterable[_Union[DoubtfulJob, _Mapping]]] = ..., site_nodes: _Optional[_Iterable[_Union[SiteNodes, _Mapping]]] = ..., reach: _Optional[str] = ...) -> None: ...
 
 class SiteNodes(_message.Message):
     __slots__ = ("name", "used", "total")
@@ -504,7 +506,7 @@ class ExecRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., tty: _Optional[bool] = ..., stdin: _Optional[bool] = ..., rows: _Optional[int] = ..., cols: _Optional[int] = ..., env: _Optional[_Mapping[str, str]] = ..., code: _Optional[str] = ..., files: _Optional[str] = ..., path: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
 class ManagerMessage(_message.Message):
-    __slots__ = ("orders", "logs", "full_report", "exec", "workspaces", "contact", "report_pause_ms", "report_deltas", "heartbeat_ms", "hold_usage", "managers")
+    __slots__ = ("orders", "logs", "full_report", "exec", "workspaces", "contact", "report_pause_ms", "report_deltas", "heartbeat_ms", "hold_usage", "managers", "dialout")
     ORDERS_FIELD_NUMBER: _ClassVar[int]
     LOGS_FIELD_NUMBER: _ClassVar[int]
     FULL_REPORT_FIELD_NUMBER: _ClassVar[int]
@@ -516,6 +518,7 @@ class ManagerMessage(_message.Message):
     HEARTBEAT_MS_FIELD_NUMBER: _ClassVar[int]
     HOLD_USAGE_FIELD_NUMBER: _ClassVar[int]
     MANAGERS_FIELD_NUMBER: _ClassVar[int]
+    DIALOUT_FIELD_NUMBER: _ClassVar[int]
     orders: Orders
     logs: LogRequest
     full_report: FullReportRequest
@@ -527,7 +530,14 @@ class ManagerMessage(_message.Message):
     heartbeat_ms: int
     hold_usage: bool
     managers: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, orders: _Optional[_Union[Orders, _Mapping]] = ..., logs: _Optional[_Union[LogRequest, _Mapping]] = ..., full_report: _Optional[_Union[FullReportRequest, _Mapping]] = ..., exec: _Optional[_Union[ExecRequest, _Mapping]] = ..., workspaces: _Optional[_Union[WorkspaceRequest, _Mapping]] = ..., contact: _Optional[_Union[Contact, _Mapping]] = ..., report_pause_ms: _Optional[int] = ..., report_deltas: _Optional[bool] = ..., heartbeat_ms: _Optional[int] = ..., hold_usage: _Optional[bool] = ..., managers: _Optional[_Iterable[str]] = ...) -> None: ...
+    dialout: ProxyAddresses
+    def __init__(self, orders: _Optional[_Union[Orders, _Mapping]] = ..., logs: _Optional[_Union[LogRequest, _Mapping]] = ..., full_report: _Optional[_Union[FullReportRequest, _Mapping]] = ..., exec: _Optional[_Union[ExecRequest, _Mapping]] = ..., workspaces: _Optional[_Union[WorkspaceRequest, _Mapping]] = ..., contact: _Optional[_Union[Contact, _Mapping]] = ..., report_pause_ms: _Optional[int] = ..., report_deltas: _Optional[bool] = ..., heartbeat_ms: _Optional[int] = ..., hold_usage: _Optional[bool] = ..., managers: _Optional[_Iterable[str]] = ..., dialout: _Optional[_Union[ProxyAddresses, _Mapping]] = ...) -> None: ...
+
+class ProxyAddresses(_message.Message):
+    __slots__ = ("addresses",)
+    ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    addresses: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, addresses: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class LogChunk(_message.Message):
     __slots__ = ("request_id", "data", "error", "end", "marks_end")

@@ -345,16 +345,18 @@ class LimitShare(_message.Message):
     def __init__(self, subject: _Optional[str] = ..., requests: _Optional[int] = ..., tokens: _Optional[int] = ..., concurrent: _Optional[int] = ...) -> None: ...
 
 class ProxyReport(_message.Message):
-    __slots__ = ("proxy_id", "load", "usage", "needs")
+    __slots__ = ("proxy_id", "load", "usage", "needs", "dialout")
     PROXY_ID_FIELD_NUMBER: _ClassVar[int]
     LOAD_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
     NEEDS_FIELD_NUMBER: _ClassVar[int]
+    DIALOUT_FIELD_NUMBER: _ClassVar[int]
     proxy_id: str
     load: LoadReport
     usage: _containers.RepeatedCompositeFieldContainer[UsageBatch]
     needs: _containers.RepeatedCompositeFieldContainer[LimitNeed]
-    def __init__(self, proxy_id: _Optional[str] = ..., load: _Optional[_Union[LoadReport, _Mapping]] = ..., usage: _Optional[_Iterable[_Union[UsageBatch, _Mapping]]] = ..., needs: _Optional[_Iterable[_Union[LimitNeed, _Mapping]]] = ...) -> None: ...
+    dialout: str
+    def __init__(self, proxy_id: _Optional[str] = ..., load: _Optional[_Union[LoadReport, _Mapping]] = ..., usage: _Optional[_Iterable[_Union[UsageBatch, _Mapping]]] = ..., needs: _Optional[_Iterable[_Union[LimitNeed, _Mapping]]] = ..., dialout: _Optional[str] = ...) -> None: ...
 
 class ProxyReply(_message.Message):
     __slots__ = ("acks", "shares", "proxies", "managers", "manager")

@@ -19,6 +19,7 @@ from moorage.proxy.core.apis import is_realtime
 from moorage.proxy.core.flow import resume_held
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.routes import IndexedTable
+from moorage.proxy.dialout.connector import Connector
 from moorage.proxy.planes.asyncio.client import ClientConnection
 from moorage.proxy.planes.asyncio.heads import RequestHead
 from moorage.proxy.planes.asyncio.messages import KnownHeads
@@ -43,11 +44,12 @@ class AsyncioPlane:
         clock: Clock,
         timeouts: Timeouts,
         tls: ssl.SSLContext | None = None,
+        connector: Connector | None = None,
     ) -> None:
         self.router, self.clock, self.timeouts = router, clock, timeouts
         self.monotonic = clock.monotonic
         self.max_body = settings.max_body_bytes
-        self.upstreams = UpstreamPool(settings.connect_timeout_s, Providers(settings))
+        self.upstreams = UpstreamPool(settings.connect_timeout_s, Providers(settings), connector)
         self.heads = KnownHeads()
         self.clients: set[ClientConnection] = set()
         self.is_stopping = self.is_retiring = (
@@ -55,7 +57,7 @@ class AsyncioPlane:
         )
         self._settings, self._tls = settings, tls
         self._credentials = 0  # revision of those by which all running requests are admitted
-        self._apps = SimplePlane(router, settings, clock, timeouts, tls)
+        self._apps = SimplePlane(router, settings, clock, timeouts, tls, connector)
         router.on_table = self._table_changed
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None

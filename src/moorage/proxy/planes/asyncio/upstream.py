@@ -11,6 +11,7 @@ from typing import Final, Protocol, cast
 from moorage.common.aio.sockets import keep_alive
 from moorage.common.link.messages import Target
 from moorage.proxy.core.retry import Failure
+from moorage.proxy.dialout.connector import Connector
 from moorage.proxy.planes.asyncio.chunks import BadChunks, ChunkDecoder
 from moorage.proxy.planes.asyncio.heads import MAX_HEAD, BadHead, Pattern, ResponseHead, ResponseHeads
 from moorage.proxy.planes.providers import Providers, pool_address
@@ -237,8 +238,11 @@ class UpstreamConnection:
 class UpstreamPool:
     """Connections to all replicas and providers. ``heads``: what is known about heads of responses."""
 
-    def __init__(self, connect_timeout_s: float, providers: Providers) -> None:
+    def __init__(
+        self, connect_timeout_s: float, providers: Providers, connector: Connector | None = None
+    ) -> None:
         self._connect_timeout_s, self._providers = connect_timeout_s, providers
+        self._connector = connector or Connector()
         self._idle: dict[Address, list[UpstreamConnection]] = {}
         self.connections: set[UpstreamConnection] = set()
         self.heads = ResponseHeads()
@@ -288,9 +292,12 @@ class UpstreamPool:
     ) -> None:
         loop, protocol = asyncio.get_running_loop(), cast(asyncio.Protocol, connection)
         try:
-            await loop.create_connection(
-                lambda: protocol, host, port, ssl=ssl, server_hostname=server_hostname
-            )
+            if ssl is None:
+                await self._connector.open(lambda: protocol, host, port)
+            else:
+                await loop.create_connection(
+                    lambda: protocol, host, port, ssl=ssl, server_hostname=server_hostname
+                )
         except BaseException:
             # Cancelled or too late. uvloop closes a connection that is already made, without connection_lost.
             connection.close()

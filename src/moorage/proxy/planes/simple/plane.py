@@ -31,6 +31,7 @@ from moorage.proxy.core.flow import CLIENT_CLOSED_REQUEST, RequestFlow, resume_h
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.routes import IndexedTable
 from moorage.proxy.core.websocket import Farewell
+from moorage.proxy.dialout.connector import Connector
 from moorage.proxy.planes.simple.relay import break_off, join, relay
 from moorage.proxy.planes.simple.upstream import Attempt, Failed, UpstreamClient
 from moorage.proxy.timeouts import Timeouts
@@ -52,6 +53,7 @@ class SimplePlane:
         clock: Clock,
         timeouts: Timeouts,
         tls: ssl.SSLContext | None = None,
+        connector: Connector | None = None,
     ) -> None:
         self._router, self._settings, self._clock = router, settings, clock
         self._limits = limits = Limits(
@@ -66,9 +68,9 @@ class SimplePlane:
         )
         self._listener = Listener(_malformed, limits, tls, {"auto_decompress": False})
         self._guard: HeadGuard | None = None
-        self._upstream = UpstreamClient(settings)
+        self._upstream = UpstreamClient(settings, connector)
         self._table_watch = TableWatch(clock, timeouts.table_update_s)
-        self._apps = AppHandler(router, settings, clock, self._table_watch, limits)
+        self._apps = AppHandler(router, settings, clock, self._table_watch, limits, connector)
         router.on_table = self._table_changed
         self._runner: web.ServerRunner | None = None
         self._running: set[asyncio.Task[object]] = set()

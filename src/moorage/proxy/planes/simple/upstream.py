@@ -17,11 +17,11 @@ from yarl import URL
 
 from moorage.common.aio.sockets import keep_alive_socket
 from moorage.common.config.settings import ProxySettings
-from moorage.common.http.exclusive import ExclusiveConnector
 from moorage.common.link.messages import Target
 from moorage.proxy.core import headers
 from moorage.proxy.core.flow import RequestFlow
 from moorage.proxy.core.retry import Failure
+from moorage.proxy.dialout.connector import Connector, DialOutConnector
 from moorage.proxy.planes.failure_log import log_failure
 from moorage.proxy.planes.providers import Providers
 
@@ -57,7 +57,8 @@ class Failed:
 class UpstreamClient:
     """Connections to replicas. An async context manager."""
 
-    def __init__(self, settings: ProxySettings) -> None:
+    def __init__(self, settings: ProxySettings, connector: Connector | None = None) -> None:
+        self._connector = connector or Connector()
         self._settings, self._providers = settings, Providers(settings)
         self._session: aiohttp.ClientSession | None = None
         self._anew: aiohttp.ClientSession | None = None
@@ -82,7 +83,7 @@ class UpstreamClient:
     def _open(self, **options: Any) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
             # aiohttp's default limit of 100 connections would stall every stream beyond the hundredth.
-            connector=ExclusiveConnector(limit=0, socket_factory=keep_alive_socket, **options),
+            connector=DialOutConnector(self._connector, limit=0, socket_factory=keep_alive_socket, **options),
             timeout=aiohttp.ClientTimeout(
                 total=None,
                 sock_connect=self._settings.connect_timeout_s,

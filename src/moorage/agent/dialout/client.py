@@ -1,0 +1,191 @@
+"""Dial-out client: a connection to each proxy, which opens streams over it to ports of the agent's kernels.
+
+A proxy may reach these ports and no others: whoever takes over a proxy gets nothing else of the node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Never
+
+import structlog
+
+from moorage.agent.dialout.splice import Half
+from moorage.agent.kernel.reconcile import ENDED
+from moorage.common.aio.clock import Clock
+from moorage.common.aio.supervisor import SupervisedTask
+from moorage.common.aio.tasks import cancel_and_wait, spawn
+from moorage.common.dialout.connection import TICK_S, Connection
+from moorage.common.link.dial import Dialer
+from moorage.common.link.messages import Observation
+from moorage.common.link.tls import client_context, peer_names
+from moorage.common.model.addresses import split_address
+from moorage.common.model.errors import ConfigError
+
+log = structlog.get_logger("moorage.agent.dialout")
+
+_CONNECT_S = 5.0
+FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.2, 5.0
+# A connection that lasted so long was no failed attempt.
+_STEADY_S = 10.0
+
+
+def is_open(kernels: Callable[[], Iterable[Observation]], port: int) -> bool:
+    """Whether ``port`` is of one of these kernels, and it has not ended."""
+    return any(
+        kernel.state not in ENDED and (kernel.port == port or any(app.port == port for app in kernel.apps))
+        for kernel in kernels()
+        if kernel.host
+    )
+
+
+class DialOut:
+    """``host``: where the kernels listen. ``may_open``: whether a port is one of theirs. ``dialer`` has the
+    identity of the agent. Nothing is dialed before ``set_proxies``."""
+
+    def __init__(
+        self, agent_id: str, host: str, may_open: Callable[[int], bool], dialer: Dialer, clock: Clock
+    ) -> None:
+        self._agent_id, self._host, self._may_open = agent_id, host, may_open
+        self._dialer, self._clock = dialer, clock
+        self._links: dict[str, ProxyLink] = {}
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    @property
+    def connected(self) -> tuple[str, ...]:
+        """The addresses of the proxies that have a connection."""
+        return tuple(address for address, link in self._links.items() if link.is_connected)
+
+    def why(self, address: str) -> str:
+        """Why there is no connection to this proxy; "" if there was no failure yet."""
+        return self._links[address].why
+
+    def set_proxies(self, addresses: Collection[str]) -> None:
+        """Keep a connection to each of these, and to no other."""
+        for address in self._links.keys() - set(addresses):
+            task = spawn("agent.dialout.leave", self._links.pop(address).close())
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
+        for address in addresses:
+            if address not in self._links:
+                self._links[address] = ProxyLink(
+                    address, self._agent_id, self._host, self._may_open, self._dialer, self._clock
+                )
+
+    async def close(self) -> None:
+        links, self._links = self._links, {}
+        await asyncio.gather(*(link.close() for link in links.values()), *self._leaving)
+
+
+class ProxyLink:
+    """The connection to one proxy, dialed again whenever it ends."""
+
+    def __init__(
+        self,
+        address: str,
+        agent_id: str,
+        host: str,
+        may_open: Callable[[int], bool],
+        dialer: Dialer,
+        clock: Clock,
+    ) -> None:
+        self._address, self._agent_id, self._host = address, agent_id, host
+        self._may_open, self._dialer, self._clock = may_open, dialer, clock
+        self._opening: dict[int, asyncio.Task[None]] = {}
+        self._greeted, self._ended = asyncio.Event(), asyncio.Event()
+        self.why = self._logged = ""
+        self.is_connected = False
+        self._task = SupervisedTask("agent.dialout", self._run, key=address)
+
+    async def close(self) -> None:
+        await self._task.close()
+
+    async def _run(self) -> Never:
+        backoff_s = FIRST_BACKOFF_S
+        while True:
+            began_at = self._clock.monotonic()
+            try:
+                await self._connect()
+            except (OSError, TimeoutError, ConfigError, ValueError) as error:
+                self.why = str(error) or "no answer in time"
+            if self._clock.monotonic() - began_at > _STEADY_S:
+                backoff_s = FIRST_BACKOFF_S
+            if self.why != self._logged:
+                self._logged = self.why
+                log.warning("no dial-out connection to a proxy", proxy=self._address, why=self.why)
+            await asyncio.sleep(backoff_s * self._clock.jitter(0.25))
+            backoff_s = min(2 * backoff_s, LONGEST_BACKOFF_S)
+
+    async def _connect(self) -> None:
+        """One connection, until it ends. Raises what a connection raises that is not made."""
+        loop, identity = asyncio.get_running_loop(), self._dialer.identity()
+        self._greeted, self._ended = asyncio.Event(), asyncio.Event()
+        host, port = split_address(self._address)
+        connection = Connection(
+            on_hello=self._on_hello, on_open=self._on_open, on_cancel=self._cancel, on_lost=self._on_lost
+        )
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                context = client_context(identity) if identity else None
+                # The name of a proxy is in its certificate, not in its address.
+                server_hostname = "" if context else None
+                transport, _ = await loop.create_connection(
+                    lambda: connection, host, port, ssl=context, server_hostname=server_hostname
+                )
+                if identity is not None:
+                    certificate = transport.get_extra_info("ssl_object").getpeercert()
+                    if peer_names(certificate)[0] != "proxy":
+                        raise ConfigError(
+                            f"{self._address} is no proxy of this installation",
+                            next_step="check proxy.dialout_address",
+                        )
+                connection.peer = self._address
+                token = {} if identity else {"token": self._dialer.token}
+                connection.say_hello({"version": 1, "agent": self._agent_id, **token})
+                await self._greeted.wait()
+            self.is_connected, self._logged = True, ""
+            log.info("dial-out connection to a proxy", proxy=self._address)
+            while not self._ended.is_set():
+                try:
+                    async with asyncio.timeout(TICK_S):
+                        await self._ended.wait()
+                except TimeoutError:
+                    connection.tick()
+        finally:
+            self.is_connected = False
+            connection.end("the agent ends it")
+            await cancel_and_wait(*self._opening.values())
+
+    def _on_hello(self, connection: Connection, hello: Mapping[str, Any]) -> None:
+        self._greeted.set()
+
+    def _on_lost(self, connection: Connection, why: str) -> None:
+        self.why = why
+        self._ended.set()
+        self._greeted.set()
+
+    def _on_open(self, connection: Connection, number: int, port: int) -> None:
+        if not self._may_open(port):
+            connection.refuse(number, f"no kernel of this agent has port {port}")
+            return
+        task = self._opening[number] = spawn("agent.dialout.open", self._open(connection, number, port))
+        task.add_done_callback(lambda _: self._opening.pop(number, None))
+
+    def _cancel(self, number: int) -> None:
+        if (task := self._opening.get(number)) is not None:
+            task.cancel()
+
+    async def _open(self, connection: Connection, number: int, port: int) -> None:
+        kernel, stream = Half(), Half()
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                await loop.create_connection(lambda: kernel, self._host, port)
+        except (OSError, TimeoutError) as error:
+            connection.refuse(number, str(error) or "the kernel does not answer")
+            return
+        if connection.accept(number, stream) is not None:
+            stream.join(kernel)
+        elif kernel.transport is not None:
+            kernel.transport.abort()

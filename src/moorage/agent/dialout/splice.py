@@ -1,0 +1,58 @@
+"""Splice of two transports: each writes what the other receives, and follows its pauses, end and reset."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+from moorage.common.aio.sockets import reset
+
+
+class Half(asyncio.Protocol):
+    """One side of a splice. It reads nothing before ``join``."""
+
+    def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        self._other: Half | None = None
+        self._has_ended = False
+
+    def join(self, other: Half) -> None:
+        """Both are connected."""
+        self._other, other._other = other, self
+        for half in (self, other):
+            if half.transport is not None:
+                half.transport.resume_reading()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.pause_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.transport, other = None, self._other
+        if other is None or other.transport is None:
+            return
+        if exc is None and self._has_ended and other._has_ended:
+            other.transport.close()
+        else:
+            reset(other.transport)  # or its peer would take what it has for all
+
+    def data_received(self, data: bytes) -> None:
+        if (other := self._other) is not None and other.transport is not None:
+            other.transport.write(data)
+
+    def eof_received(self) -> bool:
+        self._has_ended, other = True, self._other
+        if other is None or other.transport is None:
+            return False
+        other.transport.write_eof()
+        if other._has_ended:
+            other.transport.close()
+        return not other._has_ended
+
+    def pause_writing(self) -> None:
+        if (other := self._other) is not None and other.transport is not None:
+            other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if (other := self._other) is not None and other.transport is not None:
+            other.transport.resume_reading()

@@ -1,0 +1,211 @@
+"""Streams of a dial-out connection: each is an asyncio transport, for protocols that are made for TCP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Any, Protocol
+
+from moorage.common.dialout import frames
+
+# What a stream holds back before its writer is told to pause, and when it may go on.
+_HIGH, _LOW = 64 * 1024, 16 * 1024
+
+
+class Carrier(Protocol):
+    """The connection that a stream belongs to."""
+
+    is_writable: bool
+
+    def send(self, *parts: bytes | memoryview) -> None: ...
+
+    def wait_to_write(self, stream: StreamTransport) -> None:
+        """Call ``send_queued`` when the connection takes data again."""
+        ...
+
+    def release(self, number: int, *, lingers: bool) -> None:
+        """The stream has ended here. ``lingers``: the peer may not know."""
+        ...
+
+
+class StreamTransport(asyncio.Transport):
+    """``close`` sends what was written and ends the stream, ``abort`` resets it: its peer gets
+    ``ConnectionResetError``. A protocol that pauses reading stops its peer after ``frames.WINDOW`` bytes."""
+
+    def __init__(self, carrier: Carrier, number: int, protocol: asyncio.Protocol, peer: str) -> None:
+        super().__init__({"peername": (peer, number)})
+        self.number = number
+        self._carrier, self._protocol = carrier, protocol
+        self._loop = asyncio.get_running_loop()
+        self._credit, self._queue, self._queued = frames.WINDOW, deque[bytes | memoryview](), 0
+        self._window, self._consumed, self._inbox = frames.WINDOW, 0, deque[bytes]()
+        self._is_reading, self._pauses_writer = True, False
+        # END follows the queue; it is sent; the peer's has arrived; its protocol knows.
+        self._ends = self._end_sent = self._peer_ended = self._eof_told = False
+        self._is_closing = self._is_over = False
+
+    # asyncio.Transport
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._ends or self._is_over or not data:
+            return
+        if not isinstance(data, bytes):
+            data = bytes(data)
+        if self._queue:
+            self._queue.append(data)
+            self._queued += len(data)
+        elif len(data) <= frames.MAX_DATA and len(data) <= self._credit and self._carrier.is_writable:
+            self._credit -= len(data)
+            self._carrier.send(frames.header(frames.DATA, self.number, len(data)), data)
+            return
+        else:
+            self._queue.append(data)
+            self._queued = len(data)
+            self.send_all()
+        if self._queued > _HIGH and not self._pauses_writer:
+            self._pauses_writer = True
+            self._protocol.pause_writing()
+
+    def writelines(self, list_of_data: Any) -> None:
+        self.write(b"".join(list_of_data))
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        if not self._ends and not self._is_over:
+            self._ends = True
+            self.send_all()
+
+    def pause_reading(self) -> None:
+        self._is_reading = False
+
+    def resume_reading(self) -> None:
+        if not self._is_reading:
+            self._is_reading = True
+            if self._inbox or self._peer_ended:
+                self._loop.call_soon(self._deliver)
+
+    def is_reading(self) -> bool:
+        return self._is_reading and not self._is_closing
+
+    def is_closing(self) -> bool:
+        return self._is_closing or self._is_over
+
+    def close(self) -> None:
+        if not self.is_closing():
+            self._is_closing = self._ends = True
+            self._inbox.clear()
+            self.send_all()
+
+    def abort(self) -> None:
+        if not self._is_over:
+            self._carrier.send(frames.frame(frames.RESET, self.number))
+            self.lose(None)
+
+    def get_write_buffer_size(self) -> int:
+        return self._queued
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        return _LOW, _HIGH
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """The limits are fixed: the window bounds what is on its way."""
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self._protocol
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol  # type: ignore[assignment]
+
+    # Called by the connection
+
+    def send_all(self) -> None:
+        """Send as much as credit and connection allow."""
+        while self.send_queued():
+            pass
+
+    def send_queued(self) -> bool:
+        """Send one frame of what waits. Returns whether there is more that may be sent now."""
+        if self._is_over:
+            return False
+        if self._queue:
+            if not self._carrier.is_writable:
+                self._carrier.wait_to_write(self)
+                return False
+            if not self._credit:
+                return False
+            first = memoryview(self._queue[0])
+            size = min(len(first), self._credit, frames.MAX_DATA)
+            self._carrier.send(frames.header(frames.DATA, self.number, size), first[:size])
+            self._credit -= size
+            self._queued -= size
+            if size == len(first):
+                self._queue.popleft()
+            else:
+                self._queue[0] = first[size:]
+            if self._pauses_writer and self._queued <= _LOW:
+                self._pauses_writer = False
+                self._protocol.resume_writing()
+            if self._queue:
+                return self._credit > 0
+        if self._ends and not self._end_sent and not self._queue:
+            self._end_sent = True
+            self._carrier.send(frames.frame(frames.END, self.number))
+            if self._is_closing or self._eof_told:
+                self.lose(None, lingers=not self._peer_ended)
+        return False
+
+    def grant(self, count: int) -> None:
+        self._credit += count
+        if self._queue:
+            self.send_all()
+
+    def receive(self, data: bytes) -> None:
+        """Raises ``BadFrame`` for more than was allowed."""
+        self._window -= len(data)
+        if self._window < 0 or self._peer_ended:
+            raise frames.BadFrame("data that was not allowed")
+        if self._is_closing:
+            self.abort()
+        elif self._is_reading and not self._inbox:
+            self._pass_on(data)
+        else:
+            self._inbox.append(data)
+
+    def receive_end(self) -> None:
+        self._peer_ended = True
+        if self._is_reading and not self._inbox:
+            self._deliver()
+
+    def lose(self, error: Exception | None, *, lingers: bool = False) -> None:
+        """The stream is over, and its protocol gets to know."""
+        if self._is_over:
+            return
+        self._is_over = self._is_closing = True
+        self._queue.clear()
+        self._inbox.clear()
+        self._queued = 0
+        self._carrier.release(self.number, lingers=lingers)
+        self._loop.call_soon(self._protocol.connection_lost, error)
+
+    def _pass_on(self, data: bytes) -> None:
+        self._protocol.data_received(data)
+        self._consumed += len(data)
+        if self._consumed >= frames.WINDOW // 2 and not self._is_over:
+            self._carrier.send(frames.credit(self.number, self._consumed))
+            self._window += self._consumed
+            self._consumed = 0
+
+    def _deliver(self) -> None:
+        while self._inbox and self._is_reading and not self._is_closing:
+            self._pass_on(self._inbox.popleft())
+        if self._peer_ended and not self._inbox and self._is_reading and not self._eof_told:
+            self._eof_told = True
+            if self._is_closing:
+                return
+            keeps_open = self._protocol.eof_received()
+            if self._end_sent:
+                self.lose(None)
+            elif not keeps_open:
+                self.close()

@@ -1,0 +1,66 @@
+"""Connector: opens the connections to replicas and apps, by TCP or as streams of dial-out connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+from aiohttp.client_exceptions import ClientConnectorError
+from aiohttp.client_proto import ResponseHandler
+
+from moorage.common.http.exclusive import ExclusiveConnector
+from moorage.common.model.addresses import is_dial_out_host
+from moorage.proxy.dialout.listener import DialOutListener, Opened
+
+_READ_LIMIT = 64 * 1024
+
+
+class Connector:
+    """``listener``: None: no agent can dial out to this proxy."""
+
+    def __init__(self) -> None:
+        self.listener: DialOutListener | None = None
+
+    async def open(self, factory: Callable[[], asyncio.Protocol], host: str, port: int) -> Opened:
+        """Connect a protocol to a port of an agent. Raises ``OSError``."""
+        if not is_dial_out_host(host):
+            return await asyncio.get_running_loop().create_connection(factory, host, port)
+        if self.listener is None:
+            raise ConnectionRefusedError(
+                "its agent only dials out, and proxy.dialout_listen is not set at this proxy"
+            )
+        return await self.listener.open(factory, host, port)
+
+    async def open_streams(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """As ``asyncio.open_connection``."""
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=_READ_LIMIT, loop=loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        transport, _ = await self.open(lambda: protocol, host, port)
+        return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+
+class DialOutConnector(ExclusiveConnector):
+    """The same for aiohttp."""
+
+    def __init__(self, connector: Connector, **options: Any) -> None:
+        super().__init__(**options)
+        self._connector = connector
+
+    async def _create_connection(
+        self, req: aiohttp.ClientRequest, traces: Any, timeout: aiohttp.ClientTimeout
+    ) -> ResponseHandler:
+        host, port = req.url.raw_host or "", req.url.port or 80
+        if not is_dial_out_host(host):
+            return await super()._create_connection(req, traces, timeout)
+        try:
+            async with asyncio.timeout(timeout.sock_connect):
+                _, protocol = await self._connector.open(self._factory, host, port)
+        except TimeoutError as error:
+            raise aiohttp.ConnectionTimeoutError(f"Connection timeout to host {req.url}") from error
+        except OSError as error:
+            raise ClientConnectorError(req.connection_key, error) from error
+        assert isinstance(protocol, ResponseHandler)
+        return protocol

@@ -1,0 +1,61 @@
+"""Managers and agents that only dial out: whose address is believed, and who is told where to dial."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import grpc
+import pytest
+from manager_harness import INFO
+from peer_harness import Site, site
+
+from moorage.common.link import codec
+from moorage.common.link.messages import Report
+from moorage.common.link.pb import agent_pb2, agent_pb2_grpc, routes_pb2, routes_pb2_grpc
+
+__all__ = ["site"]  # fixture
+ELSEWHERE = replace(INFO, address="192.0.2.7")
+
+
+@asynccontextmanager
+async def attached(site: Site, reach: str) -> AsyncIterator[agent_pb2.ManagerMessage]:
+    """A stream of node-1, and the first message that it gets. Raises ``AioRpcError`` if it is refused."""
+    async with site.dialer("node-1").channel(()) as channel:
+        call = agent_pb2_grpc.AgentLinkStub(channel).Attach()  # type: ignore[no-untyped-call]
+        report = Report(replace(ELSEWHERE, reach=reach), "1", 0, (), stream=1)
+        await call.write(codec.report_to_wire(report))
+        async with asyncio.timeout(20):
+            message = await call.read()
+        if message is grpc.aio.EOF:
+            raise grpc.aio.AioRpcError(await call.code(), (), (), details=await call.details())  # type: ignore[arg-type]
+        yield message
+
+
+async def test_agent_is_sent_to_the_proxies_that_take_its_connections(site: Site) -> None:
+    identity = await site.join("node-1")
+    await site.join("edge", kind="proxy")
+    host = f"node-1.{identity.id}.agent.invalid"
+    with pytest.raises(grpc.aio.AioRpcError, match="is not where this connection comes from"):
+        async with attached(site, "auto"):
+            pass
+    async with attached(site, "dial-out") as message:
+        assert not message.HasField("dialout")
+        assert [agent.address for agent in await site.client.list_agents()] == [host]
+    async with site.dialer("edge", kind="proxy").channel(()) as channel:
+        call = routes_pb2_grpc.RouteFeedStub(channel).Report()  # type: ignore[no-untyped-call]
+        await call.write(routes_pb2.ProxyReport(proxy_id="edge", dialout="edge.example:8802"))
+        await call.read()
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    async with attached(site, "auto") as message:
+                        break
+                except grpc.aio.AioRpcError:
+                    await asyncio.sleep(0.1)
+        assert list(message.dialout.addresses) == ["edge.example:8802"]
+        with pytest.raises(grpc.aio.AioRpcError, match="is not where this connection comes from"):
+            async with attached(site, "direct"):
+                pass
