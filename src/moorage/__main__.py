@@ -43,6 +43,7 @@ COMMANDS = {
         "Run Postgres, manager, agent and proxy in one process on this machine, until Ctrl-C.",
         "moorage.server.commands.daemons",
     ),
+    "upgrade": ("Upgrade an installation, one part after the other.", "moorage.server.commands.upgrade"),
 }
 add_commands(COMMANDS)
 

@@ -30,6 +30,7 @@ SINGULAR = {
     "config": {"show", "set", "unset", "history", "rollback"},
     "db": {"upgrade", "check", "backup", "restore", "verify", "recover", "rotate-secrets-key"},
     "scheduler": {"simulate", "log", "replay"},
+    "upgrade": {"plan"},
     "rollout": {"status", "history", "undo", "promote", "canary"},
 }
 NOUNS = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +13,7 @@ import structlog
 from moorage.common.aio.clock import Clock
 from moorage.common.etcd.access import EtcdAccess, EtcdError
 from moorage.common.etcd.client import EtcdClient
+from moorage.common.etcd.registration import MemberKind
 from moorage.common.etcd.wire import Entry
 from moorage.common.link.redial import Redial
 from moorage.common.model.addresses import split_address
@@ -34,6 +36,21 @@ def links_of(values: Iterable[Entry]) -> tuple[str, ...]:
             continue
         found.add(link)
     return tuple(sorted(found))
+
+
+async def member_versions(access: EtcdAccess, kind: MemberKind) -> dict[str, str]:
+    """The versions of the registered members by name; none while etcd does not answer."""
+    found: dict[str, str] = {}
+    try:
+        async with EtcdClient(access) as client:
+            entries = (await client.read(f"{access.prefix}{kind}/", stale=True)).entries
+    except EtcdError as error:
+        log.warning("etcd does not answer: versions are unknown", kind=kind, why=str(error))
+        return found
+    for key, entry in entries.items():
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            found[key.rpartition("/")[2]] = str(json.loads(entry.value)["version"])
+    return found
 
 
 async def find_managers(access: EtcdAccess) -> tuple[str, ...]:

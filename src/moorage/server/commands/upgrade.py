@@ -1,0 +1,80 @@
+"""Commands about upgrades: ``moorage upgrade``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import typer
+
+import moorage
+from moorage.cli import app
+from moorage.common.etcd.access import etcd_access
+from moorage.server.bootstrap import Bootstrap, bootstrap
+from moorage.server.commands.options import (
+    ConfigFile,
+    HomeDir,
+    OutputFormat,
+    Overrides,
+    check_output_format,
+    load_settings,
+    run_and_exit,
+)
+from moorage.server.process import needs_extra
+
+upgrade = typer.Typer(help="Upgrade an installation, one part after the other.", no_args_is_help=True)
+app.add_typer(upgrade, name="upgrade")
+
+
+@upgrade.command("plan")
+def upgrade_plan(
+    config: ConfigFile = None, home: HomeDir = None, sets: Overrides = None, output: OutputFormat = "table"
+) -> None:
+    """Show what a rolling upgrade to this release does, in which order, and what is not safe.
+
+    Run it from the new release, where a manager runs: it reads the database of manager.dsn, and changes
+    nothing. Managers come first and the leader last among them, then proxies, then agents. Migrations are
+    listed with the tables that they lock. Versions of proxies are known where etcd.address is set. Exits
+    with 1 if something must be resolved first.
+
+    \b
+    Examples:
+      moorage upgrade plan
+      moorage upgrade plan -o json
+    """
+    check_output_format(output)
+    run_and_exit(_plan(bootstrap(load_settings(config, home, sets)), output))
+
+
+async def _plan(boot: Bootstrap, output: str) -> int:
+    with needs_extra("manager"):
+        from moorage.manager.store.migrate import newest_revision
+        from moorage.manager.store.pending_migrations import pending_migrations
+        from moorage.manager.store.upgrade_facts import upgrade_facts
+        from moorage.server.commands.database import database_of
+        from moorage.server.upgrade_plan import plan_lines, plan_upgrade
+    async with database_of(boot) as url:
+        facts = await upgrade_facts(url)
+    revision = facts["revision"]
+    plan = plan_upgrade(
+        facts,
+        pending_migrations(revision) if revision and revision.isdigit() else [],
+        version=moorage.__version__,
+        newest_revision=newest_revision(),
+        proxy_versions=await _proxy_versions(boot),
+    )
+    if output == "json":
+        print(json.dumps(asdict(plan), indent=2))
+    else:
+        print("\n".join(plan_lines(plan)))
+    return 1 if any(problem.status == "fail" for problem in plan.problems) else 0
+
+
+async def _proxy_versions(boot: Bootstrap) -> dict[str, str]:
+    """By name, of those that are registered in etcd; empty without it."""
+    access = etcd_access(boot.loaded.settings.etcd)
+    if access is None:
+        return {}
+    from moorage.common.etcd.discovery import member_versions
+
+    return await member_versions(access, "proxies")

@@ -1,0 +1,283 @@
+"""Plan of a rolling upgrade: what is restarted in which order, and what is not safe. Pure.
+
+``facts`` is what ``manager/store/upgrade_facts.py`` reads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from moorage.common.model.addresses import split_address
+from moorage.common.model.versions import incompatibility
+from moorage.manager.store.migration_locks import Migration
+from moorage.server.doctor.checks import CheckResult
+
+Part = Literal["database", "manager", "proxy", "agent"]
+UNKNOWN = "unknown"
+_DAY_S = 86_400
+# From so many rows on, building an index or changing every row takes long enough to plan for.
+_MANY_ROWS = 1_000_000
+_NAMED = 5
+_MANAGER_EFFECT = "agents and proxies go to another manager; programs run and models serve meanwhile"
+_ALONE_EFFECT = "nothing new starts and the API is away until it is back; programs run and models serve"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """``subjects``: the managers, proxies or agents. ``where``: the host, or what to do it for. ``versions``:
+    what they run now. ``effect``: what is noticed meanwhile."""
+
+    part: Part
+    subjects: tuple[str, ...]
+    action: str
+    where: str
+    versions: tuple[str, ...]
+    commands: tuple[str, ...]
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpgradePlan:
+    """``problems``: fail must be resolved before the first step, warn is a risk. ``oldest_beside``: the
+    oldest release whose managers go on beside this one."""
+
+    version: str
+    oldest_beside: str
+    revision: str | None
+    newest_revision: str
+    migrations: tuple[Migration, ...]
+    problems: tuple[CheckResult, ...]
+    steps: tuple[Step, ...]
+
+
+def plan_upgrade(
+    facts: Mapping[str, Any],
+    migrations: Sequence[Migration],
+    *,
+    version: str,
+    newest_revision: str,
+    proxy_versions: Mapping[str, str],
+) -> UpgradePlan:
+    """``migrations``: those that the database needs. ``version`` and ``newest_revision``: of this release and
+    its schema. ``proxy_versions``: those that are known, by name."""
+    problems = [*_schema_problems(facts, newest_revision)]
+    steps: list[Step] = []
+    if not problems:
+        problems = [*_problems(facts, migrations, version, proxy_versions)]
+        steps = [
+            *_database_steps(facts, migrations, version),
+            *_manager_steps(facts["managers"], version, pending=bool(migrations)),
+            *_proxy_steps(facts["managers"], version, proxy_versions),
+            *_agent_steps(facts["agents"], version),
+        ]
+    return UpgradePlan(
+        version,
+        oldest_beside(version),
+        facts["revision"],
+        newest_revision,
+        tuple(migrations),
+        tuple(problems),
+        tuple(steps),
+    )
+
+
+def oldest_beside(version: str) -> str:
+    """The oldest release of which a manager, proxy or agent works with managers of ``version``."""
+    match = re.match(r"(\d+)\.(\d+)", version)
+    return f"{match[1]}.{max(int(match[2]) - 1, 0)}" if match else version
+
+
+def _schema_problems(facts: Mapping[str, Any], newest: str) -> Iterator[CheckResult]:
+    revision = facts["revision"]
+    if revision is None:
+        next_step = "start a manager: `moorage manager`; check manager.dsn if there should be one"
+        yield CheckResult("fail", "schema", "the database is empty: there is nothing to upgrade", next_step)
+    elif not revision.isdigit():
+        next_step = "run `moorage db restore FILE --overwrite` again, or `moorage db recover`"
+        yield CheckResult("fail", "schema", "the restore of this database was not finished", next_step)
+    elif revision > newest:
+        detail = f"{revision} is newer than {newest} of this release, which does not start on it"
+        next_step = "run `moorage upgrade plan` of the release that made it, or a newer one"
+        yield CheckResult("fail", "schema", detail, next_step)
+    elif facts["managers"] is None:
+        detail = f"{revision} is of a release that does not record its managers: none works beside this one"
+        next_step = "stop every manager, run `moorage db backup FILE`, and start those of this release"
+        yield CheckResult("fail", "schema", detail, next_step)
+
+
+def _problems(
+    facts: Mapping[str, Any],
+    migrations: Sequence[Migration],
+    version: str,
+    proxy_versions: Mapping[str, str],
+) -> Iterator[CheckResult]:
+    managers, agents = facts["managers"], facts["agents"]
+    yield from _version_problems("managers", {m["link"]: m["version"] for m in managers}, version, migrations)
+    yield from _version_problems("proxies", proxy_versions, version, ())
+    yield from _version_problems("agents", {a["id"]: a["version"] for a in agents}, version, ())
+    if len(managers) == 1 and (migrations or managers[0]["version"] != version):
+        next_step = "start a second manager first, on the same manager.dsn"
+        yield CheckResult("warn", "managers", "there is one: nothing new starts while it restarts", next_step)
+    proxies = _proxies(managers)
+    if len(proxies) == 1 and proxy_versions.get(proxies[0]) != version:
+        next_step = "set proxy.workers and reload it, or start a second proxy"
+        yield CheckResult("warn", "proxies", "there is one: requests fail while it restarts", next_step)
+    if migrations:
+        yield from _migration_problems(facts, migrations)
+    away = [agent["id"] for agent in agents if not agent["connected"]]
+    if away:
+        next_step = "upgrade each before it starts again; see `moorage agents`"
+        yield CheckResult("warn", "agents", f"not connected: {_names(away)}", next_step)
+
+
+def _version_problems(
+    what: str, found: Mapping[str, str], version: str, migrations: Sequence[Migration]
+) -> Iterator[CheckResult]:
+    """Of parts that are not of this release or the one before it."""
+    odd = {name: now for name, now in found.items() if now != UNKNOWN and incompatibility(version, now)}
+    newer = [name for name, now in odd.items() if "newer" in incompatibility(version, now)]
+    older = [name for name in odd if name not in newer]
+    kind: Literal["fail", "warn"] = "fail" if what == "managers" else "warn"
+    if newer:
+        next_step = "run `moorage upgrade plan` of the newest release among them"
+        yield CheckResult(kind, what, f"newer than {version}: {_names(newer)}", next_step)
+    if older:
+        detail = f"more than one minor version behind {version}: {_names(older)}"
+        if contracts := [one.revision for one in migrations if one.kind == "contract"]:
+            detail += f"; migration {', '.join(contracts)} removes what they use"
+        next_step = f"upgrade them to {oldest_beside(version)} first"
+        if what == "managers":
+            next_step += ", or stop all managers before the migration"
+        yield CheckResult(kind, what, detail, next_step)
+
+
+def _migration_problems(facts: Mapping[str, Any], migrations: Sequence[Migration]) -> Iterator[CheckResult]:
+    taken_at = facts["backup_at"]
+    if taken_at is None or facts["now"] - taken_at > _DAY_S:
+        age = (
+            "none was recorded" if taken_at is None else f"{(facts['now'] - taken_at) / _DAY_S:.0f} days old"
+        )
+        yield CheckResult("warn", "backup", f"the last one: {age}", "take one now: step 1")
+    detail = "after the migration, no manager of an earlier release starts on this database"
+    next_step = "the way back is `moorage db restore FILE --overwrite` with that release"
+    yield CheckResult("warn", "way back", detail, next_step)
+    locked = {lock.table for one in migrations for lock in one.locks}
+    large = [f"{table} ({rows:,} rows)" for table, rows in facts["rows"].items() if rows >= _MANY_ROWS
+             and table in locked]  # fmt: skip
+    if large:
+        detail = f"{_names(large)}: the lock is held while an index is built or every row is changed"
+        next_step = "choose a quiet hour; try it on a copy: `moorage db restore` with another --dsn"
+        yield CheckResult("warn", "locks", detail, next_step)
+    for one in facts["transactions"]:
+        detail = (
+            f"a transaction of {one['user']} has been open for {one['age_s']:.0f} s: a migration waits for it"
+        )
+        next_step = f"let it end, or in psql: SELECT pg_terminate_backend({one['pid']})"
+        yield CheckResult("warn", "locks", detail, next_step)
+
+
+def _database_steps(
+    facts: Mapping[str, Any], migrations: Sequence[Migration], version: str
+) -> Iterator[Step]:
+    if not migrations:
+        return
+    file = f"/backups/moorage-before-{version}.dump"
+    yield Step(
+        "database", (), "back up", "where a manager runs", (),
+        (f"moorage db backup {file}", f"moorage db verify {file}"), "none",
+    )  # fmt: skip
+    effect = "each lock is waited for 3 s at most, 20 times; statements on that table wait meanwhile"
+    yield Step(
+        "database", (), f"migrate the schema {facts['revision']} → {migrations[-1].revision}",
+        "where this release is installed", (), ("moorage db upgrade",), effect,
+    )  # fmt: skip
+
+
+def _manager_steps(managers: Sequence[Mapping[str, Any]], version: str, *, pending: bool) -> Iterator[Step]:
+    """Standbys first: the leader then hands over to one of this release, and leads no more."""
+    old = [one for one in managers if pending or one["version"] != version]
+    effect = _MANAGER_EFFECT if len(managers) > 1 else _ALONE_EFFECT
+    for one in sorted(old, key=lambda manager: bool(manager["leads"])):
+        action = "install and restart a standby"
+        if one["leads"]:
+            action = "install and restart the leader" + (": it resigns first" if len(managers) > 1 else "")
+        commands = ("systemctl restart moorage-manager", "moorage managers")
+        host = split_address(one["link"])[0]
+        yield Step("manager", (one["link"],), action, host, (one["version"],), commands, effect)
+
+
+def _proxy_steps(
+    managers: Sequence[Mapping[str, Any]], version: str, proxy_versions: Mapping[str, str]
+) -> Iterator[Step]:
+    names = _proxies(managers)
+    for name in names:
+        if (now := proxy_versions.get(name, UNKNOWN)) == version:
+            continue
+        effect = "it takes no new connections, and finishes requests for up to proxy.drain_timeout_s"
+        if len(names) == 1:
+            effect += "; with proxy.workers use `systemctl reload moorage-proxy`: no request fails"
+        commands = ("systemctl restart moorage-proxy", "moorage peers")
+        yield Step(
+            "proxy", (name,), "install, drain and restart", f"host of {name}", (now,), commands, effect
+        )
+
+
+def _agent_steps(agents: Sequence[Mapping[str, Any]], version: str) -> Iterator[Step]:
+    """Together, however many: each is restarted in the same way, one at a time or a few at once."""
+    old = [agent for agent in agents if agent["version"] != version]
+    if not old:
+        return
+    kernels = sum(agent["kernels"] for agent in old)
+    effect = (
+        f"{kernels} kernels run on and are adopted, unless agent.stop_kernels_on_exit is set; "
+        "nothing is placed on an agent while it is away"
+    )
+    commands = ("moorage agent doctor", "systemctl restart moorage-agent", "moorage agents -o wide")
+    yield Step(
+        "agent", tuple(agent["id"] for agent in old), "install and restart, a few at a time", "each node",
+        tuple(sorted({agent["version"] for agent in old})), commands, effect,
+    )  # fmt: skip
+
+
+def _proxies(managers: Iterable[Mapping[str, Any]]) -> list[str]:
+    return sorted({name for manager in managers for name in manager["proxies"]})
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def plan_lines(plan: UpgradePlan) -> Iterator[str]:
+    """The plan as text."""
+    schema = plan.newest_revision
+    if plan.revision != schema:
+        schema = f"{plan.revision} → {schema}"
+    yield f"upgrade to {plan.version}, schema {schema}"
+    yield f"managers, proxies and agents of {plan.oldest_beside} and later work beside it"
+    for problem in plan.problems:
+        yield f"{problem.status:<7} {problem.name}: {problem.detail}"
+        if problem.next_step:
+            yield f"{'':8}→ {problem.next_step}"
+    if any(problem.status == "fail" for problem in plan.problems):
+        yield "not safe: resolve what failed first"
+    elif not plan.steps:
+        yield "nothing to do: everything that is known runs this release"
+    for number, step in enumerate(plan.steps, 1):
+        versions = f", {' and '.join(step.versions)} → {plan.version}" if step.versions else ""
+        subjects = f" {_names(step.subjects)}" if step.subjects else ""
+        yield f"{number:>3}. {step.part}{subjects}{versions}: {step.action}"
+        yield f"     on {step.where}:" if step.part == "manager" else f"     {step.where}:"
+        yield from (f"       {command}" for command in step.commands)
+        if step.commands == ("moorage db upgrade",):
+            yield from _migration_lines(plan.migrations)
+        yield f"     meanwhile: {step.effect}"
+
+
+def _migration_lines(migrations: Sequence[Migration]) -> Iterator[str]:
+    for one in migrations:
+        locks = ", ".join(f"{lock.table} ({lock.blocks})" for lock in one.locks) or "no table that exists"
+        yield f"       {one.revision} {one.kind:<8} {one.title}; locks: {locks}"
