@@ -57,6 +57,7 @@ async def test_cluster_meets_and_ends_with_its_main_kernel(one_node: Platform) -
     assert "main1, sub1, sub2" in none.stderr
     description = (await asyncio.to_thread(platform.run, "describe", "meet")).stdout
     assert "3 kernels, single-node" in description
+    assert "do not resolve outside a sandbox; MOORAGE_CLUSTER_ADDRESSES" in " ".join(description.split())
     assert "completed" in description
     assert "SUCCESS" in description
 

@@ -13,7 +13,7 @@ from zlib import crc32
 
 import pytest
 
-from moorage.agent.runtimes import ProcessRuntime, RuntimeFailed, procfs
+from moorage.agent.runtimes import CreateFailed, ProcessRuntime, RuntimeFailed, procfs
 from moorage.agent.runtimes.execution import Command, ExecFailed
 from moorage.agent.runtimes.process.isolation import IsolationRules, KernelIsolation
 from moorage.agent.runtimes.process.sandbox import Sandbox
@@ -26,13 +26,13 @@ EAT = "x = bytearray(1 << 30); x[::4096] = b'1' * len(x[::4096])"
 IPC_CREAT, IPC_RMID = 0o1000, 0
 
 
-async def output_of(runtime: ProcessRuntime, how: str, program: str, *arguments: str) -> str:
+async def output_of(runtime: ProcessRuntime, how: str, program: str, *arguments: str, **fields: Any) -> str:
     """What a Python program prints as the main program of a kernel, or as a command in one."""
     if how == "kernel":
-        handle = await runtime.create(python(program, *arguments))
+        handle = await runtime.create(python(program, *arguments, **fields))
         await until_exited(runtime, handle)
         return await runtime.log_tail(handle, 100_000)
-    handle = await runtime.create(launch("sleep", "600"))
+    handle = await runtime.create(launch("sleep", "600", **fields))
     return await output_of_command(runtime, handle, (sys.executable, "-c", program, *arguments), {})
 
 
@@ -80,6 +80,37 @@ async def test_mounts(node: Node, how: str) -> None:
     assert "nodev" in writable.pop(work)[1]
     assert {"/tmp", "/var/tmp", "/dev/shm", "/run"} <= writable.keys()
     assert all("nodev" in options for _, options in writable.values())
+
+
+@pytest.mark.parametrize("how", ["kernel", "command"])
+async def test_host_names_of_a_cluster_resolve(node: Node, how: str) -> None:
+    runtime = await node.start()
+    program = (
+        "import socket\n"
+        "for name in ('main1', 'sub1', 'localhost'):\n"
+        "    print(name, socket.gethostbyname(name))\n"
+        "for line in open('/proc/self/mountinfo'):\n"
+        "    if line.split()[4] == '/etc/hosts': options = line.split()[5].split(',')\n"
+        "print('ro' in options, 'nosuid' in options)"
+    )
+    hosts = {"main1": "192.0.2.1", "sub1": "localhost"}
+    before = Path("/etc/hosts").read_bytes()
+    text = await output_of(runtime, how, program, hosts=hosts)
+    assert text.splitlines() == [
+        "main1 192.0.2.1",
+        "sub1 127.0.0.1",
+        "localhost 127.0.0.1",
+        "True True",
+    ]
+    assert Path("/etc/hosts").read_bytes() == before
+
+
+async def test_cluster_with_an_address_that_does_not_resolve_is_refused(node: Node) -> None:
+    runtime = await node.start()
+    with pytest.raises(CreateFailed, match="address of sub1") as refused:
+        await runtime.create(launch("true", hosts={"sub1": "no-such-node.invalid"}))
+    assert refused.value.clean
+    assert await runtime.find() == {}
 
 
 @pytest.mark.parametrize("how", ["kernel", "command"])

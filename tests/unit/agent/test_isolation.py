@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import marshal
 import os
 import struct
 from pathlib import Path
@@ -10,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from moorage.agent.runtimes import CreateFailed, Launch, ProcessRuntime
+from moorage.agent.runtimes.host_names import hosts_file, resolve_hosts
 from moorage.agent.runtimes.process.control_groups import Hierarchy, limits, parse_mounts
 from moorage.agent.runtimes.process.isolation import mount_plan
 from moorage.agent.runtimes.process.loopback import rules
+from moorage.agent.runtimes.process.sandbox import Sandbox
 from moorage.agent.runtimes.process.system_calls import deny_filter
 from moorage.agent.runtimes.process.uids import KernelUids
 from moorage.agent.state.logs import LogStore
@@ -39,6 +42,25 @@ def verdict(machine: str, number: int, first: int = 0, arch: int | None = None) 
             continue
         holds = {0x15: register == value, 0x35: register >= value, 0x45: bool(register & value)}[code]
         at += if_true if holds else if_false
+
+
+def test_hosts_of_a_cluster_come_before_those_of_the_node() -> None:
+    addresses = resolve_hosts({"main1": "192.0.2.1", "sub1": "2001:db8::1"})
+    text = hosts_file(addresses, "127.0.0.1 localhost\n192.0.2.9 main1\n")
+    assert [line for line in text.splitlines() if not line.startswith("#")] == [
+        "192.0.2.1 main1",
+        "2001:db8::1 sub1",
+        "127.0.0.1 localhost",
+        "192.0.2.9 main1",
+    ]
+
+
+@pytest.mark.parametrize(("hosts", "fields"), [("", 8), ("/var/lib/moorage/kernels/k/hosts", 9)])
+def test_agent_of_the_previous_release_reads_a_sandbox_without_hosts(hosts: str, fields: int) -> None:
+    sandbox = Sandbox("one", 1, ("g",), "m", ("/tmp",), ("/usr",), ("/w", "/w"), b"filter", hosts)
+    encoded = sandbox.encode()
+    assert vars(Sandbox.decode(encoded)) == vars(sandbox)
+    assert len(marshal.loads(bytes.fromhex(encoded))) == fields
 
 
 @pytest.mark.parametrize(

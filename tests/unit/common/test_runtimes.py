@@ -16,6 +16,7 @@ from moorage.common.model.runtimes import (
     IMAGE_RUNTIME,
     RUNTIMES,
     RuntimeName,
+    hostnames_resolve,
     is_custom,
     isolated_name,
     offered_runtimes,
@@ -39,6 +40,20 @@ def choices(annotation: Any) -> frozenset[Any]:
 def test_names_are_those_of_the_table() -> None:
     assert set(get_args(RuntimeName)) == set(RUNTIMES)
     assert AgentSettings(runtimes=tuple(RUNTIMES)).runtimes == tuple(RUNTIMES)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "isolated", "expected"),
+    [
+        ("docker", False, True),
+        ("docker", True, True),
+        ("process", False, False),
+        ("process", True, True),
+        ("custom:pods", True, False),
+    ],
+)
+def test_where_host_names_of_clusters_resolve(runtime: str, isolated: bool, expected: bool) -> None:
+    assert hostnames_resolve(runtime, isolated) is expected
 
 
 def test_fields_of_jobs_are_known_to_a_runtime_for_sites() -> None:

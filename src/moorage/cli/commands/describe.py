@@ -44,7 +44,7 @@ _DECISIONS = 10
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from moorage.common.model.spec import EndpointSpec, SessionSpec, Workload
+    from moorage.common.model.spec import EndpointSpec, Workload
     from moorage.common.views.idle import IdleView
     from moorage.common.views.usage import SessionStats
     from moorage.sdk import Client
@@ -147,7 +147,7 @@ def print_session(
         ("retries", f"{view.requeues} of {view.spec.retries}" if view.spec.retries else ""),
         ("owner", f"{view.user}, project {view.project}" if view.project else ""),
         ("slots", format_slots(view.slots)),
-        ("cluster", _cluster(view.spec)),
+        *_cluster(view),
         ("after", ", ".join(f"{d.session} ({d.on})" for d in view.spec.depends_on)),
         ("starts at", f"{view.spec.starts_at:%Y-%m-%d %H:%M:%S %Z}" if view.spec.starts_at else ""),
         *_workload(view.spec),
@@ -322,11 +322,18 @@ def _usage(stats: SessionStats | None) -> list[tuple[str, str]]:
     ]
 
 
-def _cluster(spec: SessionSpec) -> str:
-    if spec.cluster is None:
-        return ""
-    on_loss = "ends" if spec.cluster.on_kernel_loss == "end" else "continues"
-    return f"{spec.size} kernels, {spec.cluster.mode}; {on_loss} when a sub kernel is lost"
+_NO_NAMES = (
+    "main1, sub1, … do not resolve outside a sandbox; MOORAGE_CLUSTER_ADDRESSES has the addresses, in the "
+    "order of MOORAGE_CLUSTER_HOSTS"
+)
+
+
+def _cluster(view: SessionView) -> list[tuple[str, str]]:
+    if (cluster := view.spec.cluster) is None:
+        return []
+    on_loss = "ends" if cluster.on_kernel_loss == "end" else "continues"
+    text = f"{view.spec.size} kernels, {cluster.mode}; {on_loss} when a sub kernel is lost"
+    return [("cluster", text), ("", "" if view.hostnames_resolve is not False else _NO_NAMES)]
 
 
 def _workload(spec: Workload) -> list[tuple[str, str]]:

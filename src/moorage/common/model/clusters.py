@@ -9,6 +9,12 @@ from pydantic import Field
 from moorage.common.model.base import Model, Name
 from moorage.common.model.spec_fields import Env, Image, NoNul, Resources
 
+HOSTNAMES_RESOLVE = (
+    "Whether main1, sub1, … of a cluster resolve in its kernels. false: not in kernels that run outside a "
+    "sandbox; MOORAGE_CLUSTER_ADDRESSES has the addresses, in the order of MOORAGE_CLUSTER_HOSTS. "
+    "null: no cluster."
+)
+
 
 class Dependency(Model):
     """Dependency on another session of the same project, which must end first."""

@@ -27,7 +27,8 @@ class RuntimeTraits:
     ``service_ports``: the proxy reaches more ports of a kernel than the one that serves requests.
     ``job_fields``: those of ``SiteJob`` that the runtime knows, beside ``options``. ``simulated``: nothing
     runs, for tests and demonstrations. ``outputs``: agents find what a kernel leaves in its working
-    directory. ``signals``: it can send a program a signal that does not end it."""
+    directory. ``signals``: it can send a program a signal that does not end it. ``hostnames``: where main1,
+    sub1, … of clusters resolve; None: nowhere, or nothing is known."""
 
     images: bool = False
     own_network: bool = False
@@ -39,12 +40,17 @@ class RuntimeTraits:
     simulated: bool = False
     outputs: bool = False
     signals: bool = False
+    hostnames: Literal["everywhere", "sandbox"] | None = None
 
 
 RUNTIMES: Mapping[RuntimeName, RuntimeTraits] = MappingProxyType(
     {
-        "process": RuntimeTraits(isolated_as="isolated-process", outputs=True, signals=True),
-        "docker": RuntimeTraits(images=True, own_network=True, outputs=True, signals=True),
+        "process": RuntimeTraits(
+            isolated_as="isolated-process", outputs=True, signals=True, hostnames="sandbox"
+        ),
+        "docker": RuntimeTraits(
+            images=True, own_network=True, outputs=True, signals=True, hostnames="everywhere"
+        ),
         "slurm": RuntimeTraits(site_jobs=True, settings="slurm_", job_fields=("partition", "qos", "account")),
         "heappe": RuntimeTraits(
             site_jobs=True,
@@ -102,6 +108,12 @@ def required_runtime(runtime: str, isolated: bool) -> str:
 def isolated_name(runtime: str) -> str:
     """What an agent offers beside the runtime if it isolates its kernels; "" if it need not say so."""
     return traits_of(runtime).isolated_as if is_runtime(runtime) else ""
+
+
+def hostnames_resolve(runtime: str, isolated: bool) -> bool:
+    """Whether the names main1, sub1, … of a cluster resolve in its kernels, whichever agents run them."""
+    hostnames = traits_of(runtime).hostnames
+    return hostnames == "everywhere" or (hostnames == "sandbox" and isolated)
 
 
 def unisolated(offered: str) -> str:

@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from moorage.common.model.clusters import HOSTNAMES_RESOLVE
 from moorage.common.model.group_options import GroupOptions as GroupOptions
 from moorage.common.model.group_options import QuotaScope
 from moorage.common.model.labels import LabelChanges
@@ -156,6 +157,7 @@ class SessionView(View):
         None, description="The equal session whose run it shares; its status and result are shown."
     )
     kernels: list[KernelView] = []
+    hostnames_resolve: bool | None = Field(None, description=HOSTNAMES_RESOLVE)
     hold: Hold | None = None
     warnings: list[str] = Field([], description="Set in the answer to its creation only.")
 

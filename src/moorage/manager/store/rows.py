@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from moorage.common.model.reasons import REASONS, Reason
+from moorage.common.model.runtimes import hostnames_resolve
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import LIVE, TERMINAL, ObservedState, Result, Status
 from moorage.common.views import resources
@@ -31,7 +32,13 @@ def mirrored(row: Row) -> dict[str, Any]:
     return {}
 
 
+def cluster_names(spec: SessionSpec, isolated: bool) -> bool | None:
+    """``SessionView.hostnames_resolve``"""
+    return None if spec.cluster is None else hostnames_resolve(spec.runtime, isolated)
+
+
 def session_view(row: Row, kernels: Iterable[Row], endpoint: str | None) -> resources.SessionView:
+    spec = stored_spec(row["spec_text"])
     return resources.SessionView(
         id=row["id"],
         name=row["name"],
@@ -54,10 +61,11 @@ def session_view(row: Row, kernels: Iterable[Row], endpoint: str | None) -> reso
         requeues=row["requeues"],
         not_before=row["not_before"],
         slots=row["slots"],
-        spec=stored_spec(row["spec_text"]),
+        spec=spec,
         template=row["template"],
         user_labels=row["user_labels"],
         kernels=[kernel_view(k) for k in kernels],
+        hostnames_resolve=cluster_names(spec, row["isolated"]),
         warnings=[],  # pydantic would copy the default
         hold=_hold(row) if row["status"] == Status.PENDING and row["adopted_from"] is None else None,
     )

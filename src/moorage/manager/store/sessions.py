@@ -209,6 +209,7 @@ class SessionStore:
             template=new.template,
             user_labels=dict(new.user_labels),
             kernels=[first, *subs],
+            hostnames_resolve=rows.cluster_names(new.spec, new.owner.isolated),
         )
         if row["adopted_from"] is None:
             return view

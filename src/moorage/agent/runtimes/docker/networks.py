@@ -9,9 +9,8 @@ over several nodes are on the shared network, and have an interface of their own
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
@@ -31,23 +30,6 @@ _CLUSTER = "moorage-net-"
 _ICC = "com.docker.network.bridge.enable_icc"
 _EXISTS = "already exists"
 _AMBIGUOUS = "is ambiguous"
-
-
-def resolve_hosts(hosts: Mapping[str, str]) -> dict[str, str]:
-    """Resolves the addresses of ``hosts`` to IP addresses. Blocks. Raises ``CreateFailed``."""
-    resolved = {}
-    for hostname, address in hosts.items():
-        try:
-            addresses = socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)
-        except OSError as error:
-            raise CreateFailed(
-                f"this node cannot resolve {address!r}, the address of {hostname} of its cluster: {error}",
-                reason=Reason.NO_NETWORK,
-                clean=True,
-                next_step="set agent.address of that agent to an IP address",
-            ) from None
-        resolved[hostname] = str(addresses[0][4][0])
-    return resolved
 
 
 def cluster_network(names: Collection[str]) -> str:

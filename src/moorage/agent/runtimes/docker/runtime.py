@@ -50,11 +50,12 @@ from moorage.agent.runtimes.docker.files import copy_into_container
 from moorage.agent.runtimes.docker.image_gc import ImageGarbageCollector
 from moorage.agent.runtimes.docker.images import ImageStore
 from moorage.agent.runtimes.docker.labels import OWNER, ContainerIdentity, LabelSigner
-from moorage.agent.runtimes.docker.networks import Networks, cluster_network, resolve_hosts
+from moorage.agent.runtimes.docker.networks import Networks, cluster_network
 from moorage.agent.runtimes.docker.signals import deliver
 from moorage.agent.runtimes.docker.usage import ContainerMeter
 from moorage.agent.runtimes.docker.validation import validate
 from moorage.agent.runtimes.execution import Command, Execution
+from moorage.agent.runtimes.host_names import resolve_hosts
 from moorage.agent.state.logs import LogStore, tail_text
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.ids import KernelId

@@ -19,7 +19,7 @@ from itertools import count
 from pathlib import Path
 
 from moorage.agent.runtimes.base import OVERLAY_INTERFACE, CreateFailed, Launch, Overlay
-from moorage.agent.runtimes.docker.networks import resolve_hosts
+from moorage.agent.runtimes.host_names import resolve_hosts
 from moorage.common.model.reasons import Reason
 
 _TIMEOUT_S = 10.0

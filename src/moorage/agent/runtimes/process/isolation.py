@@ -24,9 +24,10 @@ from zlib import crc32
 import structlog
 
 from moorage.agent.runtimes.base import Launch, RuntimeFailed
+from moorage.agent.runtimes.host_names import hosts_file, resolve_hosts
 from moorage.agent.runtimes.process.control_groups import ControlGroups
 from moorage.agent.runtimes.process.loopback import LoopbackRules
-from moorage.agent.runtimes.process.sandbox import Sandbox
+from moorage.agent.runtimes.process.sandbox import HOSTS, Sandbox
 from moorage.agent.runtimes.process.system_calls import deny_filter
 from moorage.agent.runtimes.process.uids import KernelUids
 from moorage.common.model.ids import KernelId
@@ -166,13 +167,14 @@ class KernelIsolation:
     def create(self, launch: Launch, folder: Path, groups: tuple[str, ...]) -> Sandbox:
         """The sandbox of a kernel with this directory, whose ``work`` exists. ``groups``: from
         ``new_groups``. Raises ``CreateFailed`` or ``OSError``."""
+        hosts = _write_hosts(folder, launch.hosts)
         uid = self.uids.acquire(launch.kernel_id, launch.session_id)
         # Files of the node that only root may read are for administrators, who could read them anyway.
         needed = () if launch.isolated else launch.paths
         needed = (*needed, *launch.inputs.values())
         work = folder / "work"
         limits = groups or self._groups.create(), launch.slots
-        sandbox = self._sandbox(launch.session_id, uid, work, limits, needed)
+        sandbox = self._sandbox(launch.session_id, uid, work, limits, needed, hosts)
         _write_private(folder / _FILE, sandbox.encode())
         _give(os.path.realpath(work), uid)
         return sandbox
@@ -205,6 +207,7 @@ class KernelIsolation:
         work: Path,
         limits: tuple[tuple[str, ...], Mapping[str, int]],
         needed: tuple[str, ...],
+        hosts: str = "",
     ) -> Sandbox:
         """``limits``: the groups, and the slots that bound them."""
         groups, memory = limits[0], self._groups.limit(*limits)
@@ -212,7 +215,7 @@ class KernelIsolation:
         empty, visible = mount_plan(hidden, (*runtime_paths(), *self._rules.needed, *needed), _is_closed)
         inside = os.path.join(os.path.realpath(work.parent), "work")
         writable = os.path.realpath(work), inside
-        return Sandbox(session, uid, groups, memory, empty, visible, writable, self._filter)
+        return Sandbox(session, uid, groups, memory, empty, visible, writable, self._filter, hosts)
 
     def _existing(self) -> dict[KernelId, Sandbox]:
         found = {}
@@ -279,6 +282,23 @@ def user_name() -> str:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
         return f"uid {os.geteuid()}"
+
+
+def _write_hosts(folder: Path, hosts: Mapping[str, str]) -> str:
+    """Write the hosts file of a kernel of a cluster into its directory, and return its path; "" for one that
+    needs none, and on a node without a hosts file, where there is nothing to mount it on. Raises
+    ``CreateFailed``."""
+    if not hosts:
+        return ""
+    try:
+        of_node = Path(HOSTS).read_text(errors="surrogateescape")
+    except FileNotFoundError:
+        log.warning("the host names of a cluster do not resolve: this node has no /etc/hosts")
+        return ""
+    path = folder / "hosts"
+    path.write_text(hosts_file(resolve_hosts(hosts), of_node), errors="surrogateescape")
+    path.chmod(0o644)
+    return os.path.realpath(path)
 
 
 def _write_private(path: Path, text: str) -> None:

@@ -28,6 +28,7 @@ _SYS_MOUNT_SETATTR, _AT_RECURSIVE, _AT_FDCWD = 442, 0x8000, -100
 _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 22, 24, 38
 _SECCOMP_MODE_FILTER = 2
 _CAPABILITY_VERSION_3 = 0x20080522
+HOSTS = "/etc/hosts"
 
 
 class _Int(_ctypes._SimpleCData):  # type: ignore[type-arg]
@@ -92,7 +93,7 @@ class Sandbox:
     """``session``: owner of ``uid``. ``groups``: the ``cgroup.procs`` files to join. ``memory``: the file
     that counts OOM kills. ``empty`` and ``visible``: absolute paths without symbolic links, parents first.
     ``writable``: path on the node and path inside. ``system_calls``: the filter, a program for
-    seccomp(2)."""
+    seccomp(2). ``hosts``: file on the node that replaces /etc/hosts; "" for none."""
 
     def __init__(
         self,
@@ -104,13 +105,16 @@ class Sandbox:
         visible: tuple[str, ...],
         writable: tuple[str, str],
         system_calls: bytes,
+        hosts: str = "",
     ) -> None:
         self.session, self.uid, self.groups, self.memory = session, uid, groups, memory
         self.empty, self.visible, self.writable, self.system_calls = empty, visible, writable, system_calls
+        self.hosts = hosts
 
     def encode(self) -> str:
         fields = (self.session, self.uid, self.groups, self.memory, self.empty, self.visible, self.writable)
-        return marshal.dumps((*fields, self.system_calls)).hex()
+        # Without hosts as an agent of the previous release reads it.
+        return marshal.dumps((*fields, self.system_calls, *filter(None, [self.hosts]))).hex()
 
     @classmethod
     def decode(cls, text: str) -> Sandbox:
@@ -136,6 +140,7 @@ class Sandbox:
     def _mount(self) -> None:
         writable = os.open(self.writable[0], os.O_PATH)
         visible = [(path, os.open(path, os.O_PATH)) for path in self.visible]
+        hosts = os.open(self.hosts, os.O_PATH) if self.hosts else -1
         _set_attributes("/", _ATTR_RDONLY | _ATTR_NOSUID, recursive=True)
         for path in self.empty:
             # Shared memory and /tmp are for everybody; the others only lead to what is mounted below.
@@ -143,6 +148,9 @@ class Sandbox:
             _mount("tmpfs", path, "tmpfs", _MS_NOSUID | _MS_NODEV, f"mode={mode}")
         for path, fd in visible:
             _bind(fd, path)
+        if self.hosts:
+            _mount(f"/proc/self/fd/{hosts}", HOSTS, "none", _MS_BIND)
+            os.close(hosts)
         target = self.writable[1]
         _bind(writable, target)
         _set_attributes(target, _ATTR_NOSUID | _ATTR_NODEV, _ATTR_RDONLY)
