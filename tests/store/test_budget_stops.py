@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from moorage.common.aio.clock import SystemClock
@@ -16,6 +18,7 @@ from moorage.manager.store import Store, Topic
 from moorage.manager.termination import SessionTerminator
 
 from .conftest import LOST_GRACE_S, FakeAgent
+from .tenancy_harness import serve
 from .test_budgets import count, measure, put
 from .test_ledger import SYSTEM, move_back, run
 from .test_rollouts import Platform, complete, spec
@@ -97,6 +100,28 @@ async def test_stop_ends_with_its_period_whatever_the_clock_did(platform: Platfo
         store.notifier.notify([Topic.KEYS])
         assert ((await platform.run()).suspended_until is not None) == stops
     assert (await measure(store))["user requests"].resets_at == today
+
+
+async def test_endpoint_can_be_scaled_down_while_a_budget_is_exhausted(store: Store) -> None:
+    async with serve(store) as api:
+        body = {"name": "m", "engine": "llamacpp", "model": "/m.gguf", "replicas": 3}
+        assert (await api.call("ann", "POST", "/v1/endpoints", body))[0] == 201
+        await put(store, "project", "vision", "requests", hard=0)
+
+        async def change(method: str, path: str, replicas: int) -> tuple[int, int | str]:
+            status, text = await api.call("ann", method, path, {"replicas": replicas})
+            answer = json.loads(text)
+            return status, answer["replicas"] if status == 200 else answer["code"]
+
+        for method, path in (("PATCH", "/v1/endpoints/m"), ("POST", "/v1/endpoints/m/scale")):
+            await store.database.fetch("UPDATE endpoints SET replicas = 3")
+            assert await change(method, path, 4) == (403, "budget-exhausted")
+            assert await change(method, path, 2) == (200, 2)
+            assert await change(method, path, 0) == (200, 0)
+            assert await change(method, path, 1) == (403, "budget-exhausted")
+        limits = {"limits": {"requests_per_minute": 1}}
+        status, text = await api.call("ann", "PATCH", "/v1/endpoints/m", limits)
+        assert status == 200, text
 
 
 async def test_budget_is_summed_up_when_it_will_be_exhausted(store: Store) -> None:

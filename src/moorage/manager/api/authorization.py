@@ -56,10 +56,11 @@ def check_access(route: Route, scope: Scope) -> None:
         )
 
 
-async def check_limits(call: AnyCall, spec: Workload) -> None:
+async def check_limits(call: AnyCall, spec: Workload, *, new_work: bool = True) -> None:
     """Raises ``Forbidden`` or ``NotFound`` for a workload that the caller's key, its project or the resource
-    group does not allow, and ``BudgetExhausted``."""
-    await call.deps.store.budgets.check(call.scope)
+    group does not allow, and ``BudgetExhausted`` if it is new work."""
+    if new_work:
+        await call.deps.store.budgets.check(call.scope)
     error = limits.check_key(call.scope, spec)
     names_sub_image = isinstance(spec, SessionSpec) and spec.cluster is not None
     if error is None:

@@ -73,11 +73,11 @@ async def update_endpoint(call: Call[EndpointPatch, NoQuery]) -> EndpointView:
     """Secrets and limits are checked for what the endpoint would run."""
     name, if_match = await _controlled(call), read_if_match(call.request, "an endpoint")
 
-    async def check(spec: EndpointSpec) -> None:
+    async def check(spec: EndpointSpec, new_work: bool) -> None:
         if call.body.env or call.body.secret_env or call.body.routing:
             await check_secrets(call, spec)
         for one in spec.in_groups():
-            await authorization.check_limits(call, one)
+            await authorization.check_limits(call, one, new_work=new_work)
 
     try:
         view, repeated = await call.deps.endpoints.update(
@@ -98,8 +98,10 @@ async def delete_endpoint(call: Call[None, NoQuery]) -> EndpointView:
 
 
 async def scale_endpoint(call: Call[Scale, NoQuery]) -> EndpointView:
-    view = await call.deps.endpoints.scale(call.scope, await _controlled(call), call.body.replicas)
-    return _answer(call, view)
+    view = await _controlled_view(call)
+    if call.body.replicas > view.replicas:
+        await call.deps.store.budgets.check(call.scope)
+    return _answer(call, await call.deps.endpoints.scale(call.scope, view.name, call.body.replicas))
 
 
 async def get_rollout(call: Call[None, NoQuery]) -> RolloutView:
@@ -129,9 +131,13 @@ async def promote_rollout(call: Call[None, NoQuery]) -> EndpointView:
 
 async def _controlled(call: authorization.AnyCall) -> str:
     """The name in the path, if the caller may change that endpoint. Raises ``NotFound`` or ``Forbidden``."""
+    return (await _controlled_view(call)).name
+
+
+async def _controlled_view(call: authorization.AnyCall) -> EndpointView:
     view = await call.deps.endpoints.get(call.scope, call.path("name"))
     authorization.check_control(call, f"endpoint {view.name!r}", view.user, view.project)
-    return view.name
+    return view
 
 
 def _answer(call: authorization.AnyCall, view: EndpointView, repeated: bool = False) -> EndpointView:

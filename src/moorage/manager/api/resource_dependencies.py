@@ -145,7 +145,7 @@ class Endpoints(Protocol):
         *,
         if_match: frozenset[int] | None = None,
         idempotency_key: IdempotencyKey | None = None,
-        check: Callable[[EndpointSpec], Awaitable[None]],
+        check: Callable[[EndpointSpec, bool], Awaitable[None]],
     ) -> tuple[EndpointView, bool]: ...
 
     async def get(self, scope: Scope, name: str) -> EndpointView: ...

@@ -30,6 +30,7 @@ from moorage.manager.identity.keys import IdempotencyKey
 from moorage.manager.identity.scope import Scope
 from moorage.manager.serving.canary import plan_endpoint
 from moorage.manager.serving.lifetime import holds_next, late_successor, next_ready_at
+from moorage.manager.serving.new_work import is_new_work
 from moorage.manager.serving.replicas import consecutive_failures
 from moorage.manager.serving.snapshots import EndpointSnapshot, ReplicaSnapshot
 from moorage.manager.serving.status import endpoint_status, replica_state, rollout_state
@@ -91,17 +92,17 @@ class EndpointService:
         *,
         if_match: frozenset[int] | None = None,
         idempotency_key: IdempotencyKey | None = None,
-        check: Callable[[EndpointSpec], Awaitable[None]],
+        check: Callable[[EndpointSpec, bool], Awaitable[None]],
     ) -> tuple[EndpointView, bool]:
         """Apply a patch. ``if_match``: the versions that it may be applied to; None: any. ``check`` raises
-        for
-        a spec that the caller may not run. Returns as ``create`` does. Raises ``PreconditionFailed``, and
-        ``ValidationError`` for a patch that makes an invalid spec."""
+        for a spec that the caller may not run; it is told whether that is new work. Returns as ``create``
+        does. Raises ``PreconditionFailed``, and ``ValidationError`` for a patch that makes an invalid
+        spec."""
         request = f"patch {name} {patch.model_dump_json(exclude_unset=True)}"
         for _ in range(_ATTEMPTS):
             before = await self._store.get(scope, name)
             spec = patch.merged(before.snapshot.spec, before.snapshot.wanted)
-            await check(spec)
+            await check(spec, is_new_work(before.snapshot.spec, before.snapshot.wanted, spec))
             shared_with = before.shared_with if patch.shared_with is None else patch.shared_with
             matches = if_match is None or before.version in if_match
             if not matches and idempotency_key is None:

@@ -1,0 +1,20 @@
+"""New work of an endpoint: whether a change of its specification lets it use more than before. Pure."""
+
+from __future__ import annotations
+
+from moorage.common.model.spec import EndpointSpec
+
+
+def is_new_work(before: EndpointSpec, replicas: int, after: EndpointSpec) -> bool:
+    """Whether ``after`` may run more replicas than ``before``, of which ``replicas`` are wanted now, or other
+    ones. A budget that is exhausted refuses only that: it hinders nobody from using less."""
+    if most_replicas(after, after.replicas) > most_replicas(before, replicas):
+        return True
+    if after.replicas > replicas:
+        return True
+    return most_replicas(after, after.replicas) > 0 and after.template() != before.template()
+
+
+def most_replicas(spec: EndpointSpec, replicas: int) -> int:
+    """The most that may run without another change. ``replicas``: wanted now."""
+    return replicas if spec.autoscale is None else spec.autoscale.max
