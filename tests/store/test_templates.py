@@ -40,6 +40,23 @@ async def test_versions_are_numbered_immutable_and_never_used_again(store: Store
     assert (await templates.put(VISION, "train", template("two"), [], for_all=False)).ref == "train@3"
 
 
+async def test_other_order_of_keys_makes_no_version(store: Store) -> None:
+    async def put(text: str) -> tuple[int, list[str]]:
+        given = TemplateSpec.model_validate_json(text)
+        view = await store.templates.put(VISION, "train", given, [], for_all=False)
+        return view.version, list(view.template.parameters)
+
+    first = (
+        '{"parameters": {"zone": {"default": "a"}, "a": {"type": "integer"}}, "spec": {"x": [1, 2], "y": 1}}'
+    )
+    again = (
+        '{"spec": {"y": 1, "x": [1, 2]}, "parameters": {"a": {"type": "integer"}, "zone": {"default": "a"}}}'
+    )
+    assert await put(first) == (1, ["zone", "a"])
+    assert await put(again) == (1, ["zone", "a"]), "shown as it was written first"
+    assert await put(again.replace("[1, 2]", "[2, 1]")) == (2, ["a", "zone"])
+
+
 async def test_a_project_sees_its_own_templates_and_those_for_all(store: Store) -> None:
     templates = store.templates
     await templates.put(VISION, "shared", template("all"), [], for_all=True)
