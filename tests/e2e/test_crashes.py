@@ -1,4 +1,7 @@
-"""Crashes: SIGKILL of each component while a stream is open. Nothing is lost, doubled or left behind."""
+"""Crashes: SIGKILL of each component while a stream is open and a step of a pipeline ends.
+
+Nothing is lost, doubled or left behind, and the ledger has all of it.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,17 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
 
+from moorage.common.model.pipelines import PipelineSpec
 from moorage.common.model.spec import EndpointSpec, Probe
 from moorage.sdk import Unreachable, chat
 
 from .harness import Platform, kernels_below, processes, until
+from .ledger_account import LedgerAccount
 
 # One platform at a time, also with pytest -n and --dist loadgroup.
 SLOW = EndpointSpec(
@@ -26,6 +32,28 @@ SLOW = EndpointSpec(
     stop_grace_s=2,
 )
 WORDS = 100  # 5 seconds
+COMPONENTS = ("manager", "agent", "postgres", "proxy")
+
+
+def chain(home: Path) -> PipelineSpec:
+    """A step for each component, which ends when its gate is opened: it adds its name to the output of the
+    step before, and to a file of all runs."""
+    steps: list[dict[str, Any]] = []
+    for name in COMPONENTS:
+        before = f"cat inputs/{steps[-1]['name']}/out/names" if steps else "true"
+        wait = f"until test -e {home}/gate-{name}; do sleep 0.05; done"
+        program = f"{wait}; echo {name} >> {home}/runs; mkdir out; {{ {before}; echo {name}; }} > out/names"
+        resources = {"cpu": "0.1", "mem": "16MiB"}
+        step = {
+            "name": name,
+            "outputs": ["out"],
+            "spec": {"command": ["sh", "-c", program], "resources": resources},
+        }
+        steps.append(step | ({"inputs": [f"{steps[-1]['name']}/out"]} if steps else {}))
+    last = steps[-1]["name"]
+    show = {"command": ["cat", f"inputs/{last}/out/names"], "resources": {"cpu": "0.1", "mem": "16MiB"}}
+    steps.append({"name": "show", "inputs": [f"{last}/out"], "spec": show})
+    return PipelineSpec.model_validate({"name": "chain", "steps": steps})
 
 
 def tiny(model: Path) -> EndpointSpec:
@@ -84,31 +112,52 @@ async def kill_component(platform: Platform, component: str) -> None:
         platform.start(component)
 
 
-@pytest.mark.timeout(240)
-async def test_killing_each_component_in_turn(platform: Platform, tiny_model: Path) -> None:
+async def start_all(platform: Platform, ledger: LedgerAccount, model: Path) -> None:
     for component in ("manager", "agent", "proxy"):
         platform.start(component)
         if component == "manager":
             await until(
                 "the admin key exists", lambda: asyncio.to_thread((platform.home / "admin-key").exists)
             )
+            await ledger.begin()
 
     async def create_endpoints() -> bool:
         async with platform.client() as client:
-            for spec in (tiny(tiny_model), SLOW):
+            for spec in (tiny(model), SLOW):
                 await client.create_endpoint(spec)
         return True
 
     await until("the manager answers", create_endpoints)
     await until("both models are ready", lambda: is_healthy(platform))
+
+
+async def check_chain(platform: Platform) -> None:
+    async def has_succeeded() -> bool:
+        async with platform.client() as client:
+            return (await client.get_pipeline("chain")).state == "succeeded"
+
+    await until("the pipeline has succeeded", has_succeeded)
+    async with platform.client() as client:
+        show = (await client.get_pipeline("chain")).steps[-1].session_id
+        shown = b"".join([piece async for piece in client.logs(show)])
+    assert shown.decode().split() == list(COMPONENTS), "each step read the output of the one before"
+    assert (platform.home / "runs").read_text().split() == list(COMPONENTS), "each step ran once"
+
+
+@pytest.mark.timeout(240)
+async def test_killing_each_component_in_turn(platform: Platform, tiny_model: Path) -> None:
+    ledger = LedgerAccount(platform.home)
+    await start_all(platform, ledger, tiny_model)
     engines = kernels_below(platform.home)
     assert len(set(engines.values())) == 2
     async with platform.client() as client:
+        await client.submit_pipeline(chain(platform.home))
         sessions = {s.id for s in (await client.list_sessions()).items}
 
-    for component in ("manager", "agent", "postgres", "proxy"):
+    for component in COMPONENTS:
         streaming = asyncio.create_task(stream(platform))
         await until("the stream has started", lambda: has_request_in_flight(platform))
+        (platform.home / f"gate-{component}").touch()
         await kill_component(platform, component)
         if component == "proxy":
             with pytest.raises(Unreachable, match=r"cut off|nothing answers|silent"):
@@ -122,20 +171,24 @@ async def test_killing_each_component_in_turn(platform: Platform, tiny_model: Pa
             await until(
                 f"{model} answers after the {component} was killed", lambda m=model: answers(platform, m)
             )
-        assert kernels_below(platform.home) == engines, (
+        kernels = kernels_below(platform.home)
+        assert {pid: kernel for pid, kernel in kernels.items() if kernel in engines.values()} == engines, (
             f"an engine was restarted after the {component} was killed"
         )
+        await ledger.check()
         async with platform.client() as client:
             assert {s.id for s in (await client.list_sessions()).items} == sessions, (
                 "no session was created or lost"
             )
 
+    await check_chain(platform)
     for name in ("tiny", "slow"):
         stopped = await asyncio.to_thread(platform.run, "stop", name)
         assert stopped.returncode == 0, stopped.stderr
     await until("no engine is left", lambda: asyncio.to_thread(lambda: not kernels_below(platform.home)))
     async with platform.client() as client:
         agent = await client.get_agent("node-1")
+        assert await ledger.check() >= 2, "both models are charged, and each step that was seen to run"
         assert {o.slot: o.used for o in agent.offers if o.used} == {}, "no slot is leaked"
         for session in (await client.list_sessions()).items:
             assert session.status == "TERMINATED"
