@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from moorage.common.model.spec import EndpointSpec, Probe
-from tests.e2e.harness import Platform, until
+from tests.e2e.harness import EXAMPLES, Platform, until
 
 pytestmark = pytest.mark.coding
 PROGRAMS = Path(__file__).parent / "node_modules" / ".bin"
@@ -39,11 +39,16 @@ async def served(platform: Platform) -> None:
 
 
 def moorage(platform: Platform, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command whose programs are those of npm. Nothing of theirs leaves this machine."""
+    """A command whose programs are those of npm."""
+    return run(platform, home, sys.executable, "-m", "moorage", *arguments)
+
+
+def run(platform: Platform, home: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """A program that finds those of npm, and our own. Nothing of theirs leaves this machine."""
     env = {name: value for name, value in platform.env.items() if not name.lower().endswith("_proxy")}
     env |= {"HTTPS_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1", "HOME": str(home)}
-    env |= {"PATH": f"{PROGRAMS}:{env['PATH']}", "CODEX_HOME": str(home)}
-    command = [sys.executable, "-m", "moorage", *arguments]
+    programs = f"{PROGRAMS}:{Path(sys.executable).parent}"
+    env |= {"PATH": f"{programs}:{env['PATH']}", "CODEX_HOME": str(home)}
     return subprocess.run(
         command, env=env, cwd=home, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
         check=False,
@@ -51,7 +56,7 @@ def moorage(platform: Platform, home: Path, *arguments: str) -> subprocess.Compl
 
 
 def asked(output: str) -> dict[str, Any]:
-    """What the engine was asked."""
+    """What the engine was asked first."""
     found: dict[str, Any] = json.JSONDecoder().raw_decode(output[output.index("pong ") + 5 :])[0]
     return found
 
@@ -109,3 +114,16 @@ async def test_printed_key_is_for_this_model_only(one_node: Platform, tmp_path: 
     assert listing.returncode == 4, "it may use models, and nothing else"
     async with one_node.client() as client:
         await client.revoke_key(shown["key"])
+
+
+@pytest.mark.timeout(300)
+async def test_example(one_node: Platform, tmp_path: Path) -> None:
+    await served(one_node)
+    before = await keys(one_node)
+    done = await asyncio.to_thread(run, one_node, tmp_path, "sh", str(EXAMPLES / "coding_agents.sh"), "coder")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count('pong {"model": "coder"') == 2, done.stdout
+    assert "ANTHROPIC_AUTH_TOKEN" in done.stdout
+    [key] = set(await keys(one_node)) - set(before)
+    async with one_node.client() as client:
+        await client.revoke_key(key)

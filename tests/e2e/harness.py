@@ -18,6 +18,7 @@ from moorage.sdk import Client
 from tests.free_ports import free_port
 
 TIMEOUT_S = 60.0
+EXAMPLES = Path(__file__).parents[2] / "examples"
 # What no component may write, whatever happens to it: faults of ours that only a log shows.
 _FAULTS = re.compile(
     r"Traceback \(most recent call last\)|Exception in callback|never retrieved|was never awaited"
@@ -181,3 +182,13 @@ async def until(
             last = repr(error)
         await asyncio.sleep(0.05)
     raise AssertionError(f"not within {timeout_s:g} s: {description} ({last})")
+
+
+def example(platform: Platform, name: str, *arguments: str) -> str:
+    """The output of an example."""
+    command = [sys.executable, str(EXAMPLES / name), platform.url, platform.key, *arguments]
+    ran = subprocess.run(
+        command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=platform.env
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout

@@ -7,7 +7,7 @@ import stat
 
 import pytest
 
-from .harness import Platform, until
+from .harness import Platform, example, until
 
 # One platform at a time, also with pytest -n and --dist loadgroup.
 SMALL = ("--resources", "cpu=0.1", "--resources", "mem=32MiB")
@@ -97,16 +97,16 @@ async def test_lost_kernel_degrades_the_cluster_and_its_ssh_key_is_private(one_n
 
 
 @pytest.mark.timeout(180)
-async def test_multi_node_cluster_uses_one_agent_per_kernel(one_node: Platform) -> None:
+async def test_examples_with_a_second_agent_that_has_cpu_slots(one_node: Platform) -> None:
     platform = one_node
     await platform.wait_until_ready()
-    arguments = ("run", "--name", "apart", "--cluster", "2", "--cluster-mode", "multi-node", *SMALL)
-    planned = await asyncio.to_thread(platform.run, "plan", *arguments[3:], "--", "true")
+    arguments = ("--cluster", "2", "--cluster-mode", "multi-node", *SMALL)
+    planned = await asyncio.to_thread(platform.run, "plan", *arguments, "--", "true")
     assert "no" in planned.stdout
     before = dict(platform.env)
     first, last = (int(port) + 40 for port in before["MOORAGE_AGENT__PORT_RANGE"].split("-"))
     platform.env |= {"MOORAGE_AGENT__ID": "node-2", "MOORAGE_AGENT__PORT_RANGE": f"{first}-{last}"}
-    platform.start("agent")
+    platform.start("agent", env={"MOORAGE_AGENT__INVENTORY": "auto+cpu-slots:2"})
     try:
         async with platform.client() as client:
 
@@ -114,12 +114,20 @@ async def test_multi_node_cluster_uses_one_agent_per_kernel(one_node: Platform) 
                 return len(await client.list_agents()) == 2
 
             await until("the second agent is connected", has_two_agents)
-        result = await asyncio.to_thread(platform.run, *arguments, "--", "python3", "-c", RENDEZVOUS)
-        assert result.returncode == 0, result.stderr
-        assert "main1 | main1 received sub1" in result.stdout.splitlines()
-        async with platform.client() as client:
-            view = await client.get_session("apart")
-        assert {kernel.agent_id for kernel in view.kernels} == {"node-1", "node-2"}
+        shown = (await asyncio.to_thread(example, platform, "clusters.py")).splitlines()
+        ran_on, log = shown[:2], shown[2:]
+        assert {line.split()[-1] for line in ran_on} == {"node-1", "node-2"}
+        assert [line.split()[0] for line in ran_on] == ["main1", "sub1"]
+        assert log == [
+            "main1 received 2500 from sub1",
+            "main1 has the sum 4950",
+            "SUCCESS names resolve: False",
+        ]
+        assert (await asyncio.to_thread(example, platform, "cpu_slots.py")).splitlines() == [
+            "got cpu-slot-0 of model CPU",
+            "got cpu-slot-1 of model CPU",
+            "computes on the CPU",
+        ]
     finally:
         platform.env = before
         platform.stop("agent")

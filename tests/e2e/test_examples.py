@@ -4,22 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
 import time
 from pathlib import Path
 
-from .harness import Platform
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-def example(platform: Platform, name: str, *arguments: str) -> str:
-    """The output of an example."""
-    command = [sys.executable, str(EXAMPLES / name), platform.url, platform.key, *arguments]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=platform.env)
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
+from .harness import EXAMPLES, Platform, example
 
 
 async def test_templates(one_node: Platform) -> None:
@@ -121,6 +110,16 @@ async def test_usage(one_node: Platform) -> None:
     ]
     listed = one_node.run("usage", "--by", "session", "--csv").stdout.splitlines()
     assert listed[0].startswith("session_id,requests,")
+
+
+async def test_budgets(one_node: Platform) -> None:
+    await one_node.wait_until_ready()
+    shown = await asyncio.to_thread(example, one_node, "budgets.py")
+    assert shown.splitlines() == [
+        "served: ready, 1 of 1 ready, no reason",
+        "exhausted: not_loaded, 0 of 1 ready, budget-exhausted",
+        "raised: ready, 1 of 1 ready, no reason",
+    ]
 
 
 async def test_pipelines(one_node: Platform) -> None:

@@ -12,8 +12,7 @@ import pytest
 
 from tests.local_hub import LocalHub
 
-from .harness import Platform, until
-from .test_examples import example
+from .harness import Platform, example, until
 
 MODEL, FILE = "org/tiny-GGUF:F16", "tiny-F16.gguf"
 MIB = 1024 * 1024
