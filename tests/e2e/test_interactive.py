@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import hashlib
 import os
 import pty
 import select
@@ -188,6 +189,17 @@ async def test_commands_in_a_session(one_node: Platform) -> None:
     missing = await asyncio.to_thread(platform.run, "exec", "nobody", "--", "true")
     assert missing.returncode == 3
     assert "command started" in platform.output("up")
+    await _pipe_into_a_program(platform)
+
+
+async def _pipe_into_a_program(platform: Platform) -> None:
+    """Its record is removed at its end."""
+    data = "text\n" * 200_000
+    command = ("run", "-i", "--rm", "--name", "piped", *SMALL, "--", "sha256sum")
+    done = await asyncio.to_thread(platform.run, *command, stdin=data)
+    assert done.returncode == 0, done
+    assert done.stdout.split()[0] == hashlib.sha256(data.encode()).hexdigest()
+    assert "piped" not in platform.run("ps", "--all", "-o", "name").stdout.split()
 
 
 async def _cp(platform: Platform, *arguments: str, code: int = 0, error: str = "") -> None:

@@ -117,7 +117,7 @@ async def test_a_watcher_follows_one_session_or_one_endpoint(store: Store) -> No
             replica = await store.sessions.create(
                 ANN, job("replica"), endpoint_id=endpoint.snapshot.endpoint_id
             )
-            await store.sessions.change_labels(ANN, mine.id, {"a": "b"})
+            await store.session_records.change_labels(ANN, mine.id, {"a": "b"})
             assert (await session.next())[1]["id"] == mine.id
             assert (await ann.next())[1]["id"] == replica.id
             with pytest.raises(TimeoutError):

@@ -89,6 +89,15 @@ class SessionCalls(Transport):
         body = SessionPatch(user_labels=dict(labels))
         return await self.call(SessionView, "PATCH", f"/v1/sessions/{segment(ref)}", body=body)
 
+    async def rename_session(self, ref: str, name: str) -> SessionView:
+        """Its program keeps the former name in ``MOORAGE_SESSION_NAME``. Models are not renamed (409)."""
+        body = SessionPatch(name=name)
+        return await self.call(SessionView, "PATCH", f"/v1/sessions/{segment(ref)}", body=body)
+
+    async def remove_session(self, ref: str) -> SessionView:
+        """Remove the record of an ended session: no listing shows it. Its usage stays in the ledger."""
+        return await self.call(SessionView, "DELETE", f"/v1/sessions/{segment(ref)}")
+
     async def stop_session(self, ref: str) -> SessionView:
         return await self.call(SessionView, "POST", f"/v1/sessions/{segment(ref)}/stop")
 

@@ -20,7 +20,8 @@ ROOT_VERBS = {
     "apply", "audit", "bench", "chat", "claude", "codex", "cp", "demo", "describe", "doctor", 
     "events", "exec", "extend", "label", "logs",
     "open", "plan",
-    "port-forward", "ps", "reload", "run", "scale", "serve", "simulate", "ssh", "start", "stop", "top", "up",
+    "port-forward", "ps", "reload",
+    "rename", "run", "scale", "serve", "simulate", "ssh", "start", "stop", "top", "up",
     "usage", "version", "why",
 }  # fmt: skip
 # Daemons, and what sets them up on their node.

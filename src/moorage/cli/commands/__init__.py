@@ -93,6 +93,7 @@ COMMANDS = {
         "Ask the programs of sessions to read their settings again.",
         "moorage.cli.commands.reload",
     ),
+    "rename": ("Rename a session.", "moorage.cli.commands.rename"),
     "rollout": (
         "Revisions of an endpoint: the state of a rolling update, history, undo.",
         "moorage.cli.commands.rollout",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,6 +17,7 @@ from moorage.cli.completion import session_names
 from moorage.cli.context import Cli, command, duration_option
 from moorage.cli.errors import FAILURE, INTERRUPTED
 from moorage.cli.output import printable
+from moorage.cli.piped_input import send_input
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.commands import ExecEnd, ExecSpec, Size, exit_code
 from moorage.common.model.errors import InvalidInput
@@ -113,7 +114,7 @@ async def _interact(client: Client, name: str, spec: ExecSpec) -> ExecEnd:
         async with client.exec(name, spec) as command:
             if spec.tty and spec.stdin:
                 undo.enter_context(terminal.raw())
-            side_tasks = [spawn("exec.stdin", _send_input(command))] if spec.stdin else []
+            side_tasks = [spawn("exec.stdin", send_input(command))] if spec.stdin else []
             if spec.tty:
                 side_tasks.append(spawn("exec.size", _send_sizes(command)))
             try:
@@ -123,13 +124,6 @@ async def _interact(client: Client, name: str, spec: ExecSpec) -> ExecEnd:
                 await cancel_and_wait(*side_tasks)
     assert command.end is not None
     return command.end
-
-
-async def _send_input(command: RunningCommand) -> None:
-    with suppress(OSError):
-        async for data in terminal.input_pieces():
-            await command.send(data)
-        await command.end_input()
 
 
 async def _send_sizes(command: RunningCommand) -> None:

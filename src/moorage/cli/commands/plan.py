@@ -65,7 +65,7 @@ def plan(cli: Cli, **given: Any) -> None:
 def _copy_options_of_run() -> None:
     """Give ``plan`` the options of ``run``, except those about what follows the creation."""
     hints = get_type_hints(run, include_extras=True) | {"command": _Command}
-    excluded = ("strict", "force", "wait", "detach", "stop_on_interrupt")
+    excluded = ("strict", "force", "wait", "detach", "stop_on_interrupt", "stdin", "remove")
     parameters = [
         parameter.replace(default=None) if name == "command" else parameter
         for name, parameter in inspect.signature(run).parameters.items()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,6 +20,7 @@ from moorage.cli.context import Cli, Output, command, duration_option
 from moorage.cli.errors import FAILURE, NO_PROGRAM, TIMEOUT
 from moorage.cli.interrupts import terminated_like_ctrl_c
 from moorage.cli.output import LogWriter, current_kernel, printable
+from moorage.cli.piped_input import feed, reading_from_pipe
 from moorage.cli.progress import Progress
 from moorage.cli.session_options import (
     AgentLabels,
@@ -61,10 +64,17 @@ if TYPE_CHECKING:
     from moorage.common.views.resources import SessionView
     from moorage.sdk import Client
 
-_NOT_OF_THE_SPEC = ("cli", "wait", "strict", "force", "detach", "stop_on_interrupt")
+_NOT_OF_THE_SPEC = ("cli", "wait", "strict", "force", "detach", "stop_on_interrupt", "stdin", "remove")
 _BEFORE_RUNNING = frozenset({Status.PENDING, *STARTING})
 
-
+_Command = Annotated[
+    list[str] | None,
+    typer.Argument(help="After --: program and arguments. With --template, its own by default."),
+]
+_Timeout = Annotated[float | None, duration_option("Longest run; after it, the session is stopped.")]
+_StartsAt = Annotated[
+    str | None, typer.Option(help="Start no earlier: a duration from now (2h) or 2026-12-24T18:00:00Z.")
+]
 _Retries = Annotated[int | None, typer.Option(min=0, max=20, help="How often to run it again when it fails.")]
 _After = Annotated[
     list[str] | None,
@@ -75,15 +85,29 @@ _Detach = Annotated[bool, typer.Option("--detach", "-d", help="The same as --no-
 _StopOnInterrupt = Annotated[
     bool, typer.Option("--stop-on-interrupt", help="Ctrl-C and SIGTERM stop the session, too.")
 ]
+_Stdin = Annotated[
+    bool,
+    typer.Option("--stdin", "-i", help="Pass standard input to the program. Needs a shell in the session."),
+]
+_Remove = Annotated[bool, typer.Option("--rm", help="Remove its record when it has ended.")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Following:
+    """What to do with a session beside creating it."""
+
+    wait: bool
+    strict: bool
+    force: bool
+    stop_on_interrupt: bool
+    stdin: bool
+    remove: bool
 
 
 @command(app)
 def run(
     cli: Cli,
-    command: Annotated[
-        list[str] | None,
-        typer.Argument(help="After --: program and arguments. With --template, its own by default."),
-    ] = None,
+    command: _Command = None,
     name: Name = None,
     resources: Resources = None,
     gpus: Gpus = None,
@@ -93,15 +117,11 @@ def run(
     port: Ports = None,
     reload: Reload = None,
     group: Group = None,
-    timeout: Annotated[
-        float | None, duration_option("Longest run; after it, the session is stopped.")
-    ] = None,
+    timeout: _Timeout = None,
     retries: _Retries = None,
     after: _After = None,
     if_failed: _IfFailed = None,
-    starts_at: Annotated[
-        str | None, typer.Option(help="Start no earlier: a duration from now (2h) or 2026-12-24T18:00:00Z.")
-    ] = None,
+    starts_at: _StartsAt = None,
     reuse: Reuse = None,
     cluster: ClusterSize = None,
     cluster_mode: ClusterMode = None,
@@ -121,6 +141,8 @@ def run(
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow it until it ends.")] = True,
     detach: _Detach = False,
     stop_on_interrupt: _StopOnInterrupt = False,
+    stdin: _Stdin = False,
+    remove: _Remove = False,
 ) -> None:
     """Run a program as a batch session, print its log, and exit with its exit code.
 
@@ -132,12 +154,40 @@ def run(
       moorage run --cluster 4 --cluster-mode multi-node --gpus 8 -- ./torchrun.sh
       moorage run --template train --set epochs=3
       moorage run --name eval --after train --no-wait -- python eval.py
+      moorage run -i --rm -- python -m json.tool <data.json
     """
     given = {name: value for name, value in locals().items() if name not in _NOT_OF_THE_SPEC}
     if not command and template is None:
         raise InvalidInput("there is no program", next_step="moorage run -- PROGRAM ARGUMENTS")
-    spec = batch_spec(given, cli.clock.now())
-    _run(cli, spec, wait and not detach, strict, stop_on_interrupt, force)
+    how = _Following(wait and not detach, strict, force, stop_on_interrupt or stdin, stdin, remove)
+    given = _checked(given, how)
+    _run(cli, batch_spec(given, cli.clock.now()), how)
+
+
+def _checked(given: dict[str, Any], how: _Following) -> dict[str, Any]:
+    """Options of the session for this way to follow it. Raises ``InvalidInput``."""
+    if not how.wait and (how.stdin or how.remove):
+        raise InvalidInput(
+            f"{'--stdin' if how.stdin else '--rm'} is done by this command, so it cannot go with --detach",
+            next_step="drop one of them",
+        )
+    return given | _with_input(given) if how.stdin else given
+
+
+def _with_input(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as a session with standard input has them. Raises ``InvalidInput`` for what it cannot have."""
+    named = {
+        "a program on the command line": not given["command"],
+        "no --retries": given["retries"],
+        "no --cluster": (given["cluster"] or 1) > 1,
+        "no --reuse": given["reuse"] not in (None, "never"),
+    }
+    for needs, missing in named.items():
+        if missing:
+            raise InvalidInput(
+                f"--stdin needs {needs}: the input exists once, for one program", next_step="drop --stdin"
+            )
+    return {"command": reading_from_pipe(given["command"]), "reuse": "never"}
 
 
 def batch_spec(given: Mapping[str, Any], now: datetime) -> SessionSpec | TemplateStart:
@@ -154,32 +204,53 @@ def batch_spec(given: Mapping[str, Any], now: datetime) -> SessionSpec | Templat
     return session_request(SessionType.BATCH, given, own)
 
 
-def _run(
-    cli: Cli,
-    spec: SessionSpec | TemplateStart,
-    wait: bool,
-    strict: bool,
-    stop_on_interrupt: bool,
-    force: bool,
-) -> None:
+def _run(cli: Cli, spec: SessionSpec | TemplateStart, how: _Following) -> None:
     created: list[SessionView] = []
 
     async def work(client: Client) -> SessionView:
-        created.append(await create_session(cli, client, spec, strict=strict, force=force))
-        return await _follow(cli, client, created[0]) if wait else created[0]
+        created.append(await create_session(cli, client, spec, strict=how.strict, force=how.force))
+        if not how.wait:
+            return created[0]
+        async with _input_of(cli, client, created[0], how.stdin):
+            view = await _follow(cli, client, created[0])
+        if how.remove:
+            await _remove(cli, client, view)
+        return view
 
     try:
         with terminated_like_ctrl_c() as interrupted:
             view = cli.run(work)
     except KeyboardInterrupt:
-        _say_what_remains(cli, created, stop_on_interrupt)
+        _say_what_remains(cli, created, how.stop_on_interrupt)
         raise typer.Exit(interrupted.exit_code) from None
     if cli.json:
         cli.print_json(view)
-    elif cli.output is Output.NAME or not wait:
+    elif cli.output is Output.NAME or not how.wait:
         print(view.name)
     if has_ended(view):
         raise typer.Exit(_exit_code(cli, view))
+
+
+@asynccontextmanager
+async def _input_of(cli: Cli, client: Client, session: SessionView, wanted: bool) -> AsyncIterator[None]:
+    """Passes standard input on meanwhile, if ``wanted``."""
+    if not wanted:
+        yield
+        return
+    from moorage.common.aio.tasks import cancel_and_wait, spawn
+
+    feeding = spawn("run.feed", feed(cli, client, session))
+    try:
+        yield
+    finally:
+        await cancel_and_wait(feeding)
+
+
+async def _remove(cli: Cli, client: Client, view: SessionView) -> None:
+    try:
+        await client.remove_session(view.id)
+    except (ApiError, Unreachable) as error:
+        cli.note(f"moorage: {view.name} was not removed: {printable(str(error), one_line=True)}")
 
 
 def _say_what_remains(cli: Cli, created: list[SessionView], stop: bool) -> None:

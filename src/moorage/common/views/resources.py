@@ -165,7 +165,8 @@ class SessionView(View):
 class SessionPatch(Model):
     """The body of ``PATCH /v1/sessions/{ref}``."""
 
-    user_labels: LabelChanges
+    user_labels: LabelChanges = Field(default_factory=dict)
+    name: Name | None = Field(None, description="The new name. Its program keeps the former one.")
 
 
 class WorkspaceView(View):

@@ -28,6 +28,8 @@ REQUEST_ID = web.RequestKey("moorage.request_id", str)
 
 # What is noted in histories of its own: the work of tenants.
 _WORK = frozenset({"sessions", "endpoints", "workspaces"})
+# After these nobody is shown that history.
+_ENDS_HISTORIES = frozenset({("DELETE", "/v1/sessions/{ref:.+}")})
 _HIDDEN = frozenset({"secret", "csrf_token", "password", "certificate", "value", "key"})
 _MAX_BYTES = 64 * 1024
 
@@ -44,6 +46,8 @@ class AuditQuery(PageQuery):
 
 
 def is_audited(row: Route) -> bool:
+    if (row.method, row.path) in _ENDS_HISTORIES:
+        return True
     return row.method != "GET" and row.tag not in _WORK
 
 

@@ -50,6 +50,7 @@ from moorage.manager.api.resource_dependencies import (
     GroupAliases,
     Groups,
     Quotas,
+    SessionRecords,
     Sessions,
     Templates,
 )
@@ -104,6 +105,8 @@ class ApiStore(Protocol):
     def idle(self) -> Idle: ...
     @property
     def reloads(self) -> Reloads: ...
+    @property
+    def session_records(self) -> SessionRecords: ...
     @property
     def usage(self) -> Usage: ...
     @property

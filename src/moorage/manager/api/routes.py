@@ -20,7 +20,6 @@ from moorage.common.views.resources import (
     HistoryEntry,
     Page,
     QuotaView,
-    SessionPatch,
     SessionView,
     WorkspaceList,
 )
@@ -47,6 +46,7 @@ from moorage.manager.api.metering_routes import METERING_ROUTES
 from moorage.manager.api.pipeline_routes import PIPELINE_ROUTES
 from moorage.manager.api.reload import RELOAD_ROUTES
 from moorage.manager.api.route import Items, Route, route
+from moorage.manager.api.session_records import RECORD_ROUTES
 from moorage.manager.api.template_routes import TEMPLATE_ROUTES
 from moorage.manager.api.watching_routes import WATCHING_ROUTES
 
@@ -171,15 +171,7 @@ ROUTES: tuple[Route, ...] = (
         AccessTokenView,
         access="owner",
     ),
-    route(
-        "PATCH",
-        _SESSION,
-        sessions.update_session,
-        "Change the labels of a session",
-        SessionView,
-        body=SessionPatch,
-        access="owner",
-    ),
+    *RECORD_ROUTES,
     route("GET", _SESSION, sessions.get_session, "Get a session by id or name", SessionView, access="viewer"),
     *ENDPOINT_ROUTES,
     route(

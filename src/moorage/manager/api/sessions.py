@@ -18,7 +18,7 @@ from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.spec import Model, NoNul, SessionSpec
 from moorage.common.model.status import SessionType, Status
 from moorage.common.views.pending import PlanView
-from moorage.common.views.resources import HistoryEntry, Page, SessionPatch, SessionView
+from moorage.common.views.resources import HistoryEntry, Page, SessionView
 from moorage.manager.api import authorization
 from moorage.manager.api.idle import check_choice
 from moorage.manager.api.listing import PageQuery, SelectorText, WholeQuery, order, paging, split_list
@@ -150,11 +150,6 @@ async def get_session(call: Call[None, NoQuery]) -> SessionView:
 async def stop_session(call: Call[None, NoQuery]) -> SessionView:
     session = await authorization.controlled_session(call)
     return await call.deps.terminator.stop(call.scope, session.id)
-
-
-async def update_session(call: Call[SessionPatch, NoQuery]) -> SessionView:
-    session = await authorization.controlled_session(call)
-    return await call.deps.store.sessions.change_labels(call.scope, session.id, call.body.user_labels)
 
 
 async def get_history(call: Call[None, HistoryQuery]) -> Page[HistoryEntry]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, Unpack
 
@@ -12,9 +12,8 @@ import asyncpg
 from sqlalchemy import Integer, Text, cast, select, text
 
 from moorage.common.aio.clock import Clock
-from moorage.common.model.errors import InvalidInput
 from moorage.common.model.ids import EndpointId, SessionId
-from moorage.common.model.labels import MAX_LABELS, Selector
+from moorage.common.model.labels import Selector
 from moorage.common.model.paging import FIRST, Paging, SessionMatch
 from moorage.common.model.reasons import Reason
 from moorage.common.model.reuse import request_hash
@@ -318,6 +317,7 @@ class SessionStore:
         self, scope: Scope, paging: Paging, *conditions: Any
     ) -> resources.Page[resources.SessionView]:
         s, e = tables.sessions, tables.endpoints
+        conditions = (*conditions, s.c.removed_at.is_(None))
         if scope.projects is not None:
             conditions = (*conditions, s.c.project.in_(scope.projects))
         o = s.alias("shared")
@@ -347,20 +347,6 @@ class SessionStore:
         return resources.Page[resources.HistoryEntry](
             items=await self._concealed(scope, entries), next=following
         )
-
-    async def change_labels(
-        self, scope: Scope, session_id: str, changes: Mapping[str, str | None]
-    ) -> resources.SessionView:
-        """Set labels, and remove those that are None. Raises ``InvalidInput`` for too many of them."""
-        kept = {key: value for key, value in changes.items() if value is not None}
-        removed = sorted(changes.keys() - kept.keys())
-        args = session_id, kept, removed, MAX_LABELS, scope.projects
-        if not await self._db.fetch(SQL["session_labels"], *args):
-            raise InvalidInput(
-                f"the session would have more than {MAX_LABELS} labels", next_step="remove some first"
-            )
-        self._notifier.notify_sessions([SessionId(session_id)])
-        return await self.get(scope, session_id)
 
     async def _concealed(self, scope: Scope, views: list[V]) -> list[V]:
         """Without the ids of sessions that the caller may not see, and without the output of those that it

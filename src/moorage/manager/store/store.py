@@ -49,6 +49,7 @@ from moorage.manager.store.retention import RetentionStore
 from moorage.manager.store.routes import RouteStore
 from moorage.manager.store.scheduling import SchedulingStore
 from moorage.manager.store.secrets import SecretStore
+from moorage.manager.store.session_records import SessionRecordStore
 from moorage.manager.store.sessions import SessionStore
 from moorage.manager.store.ssh_keys import SshKeyStore
 from moorage.manager.store.templates import TemplateStore
@@ -84,8 +85,7 @@ class Store:
         self.sessions = SessionStore(db, notifier, clock, lost_grace_s)
         self.lifecycle = LifecycleStore(db, notifier, clock)
         self.console_sessions = ConsoleSessionStore(db, notifier, clock)
-        self.oidc = OidcStore(db, notifier)
-        self.audit = AuditStore(db)
+        self.oidc, self.audit = OidcStore(db, notifier), AuditStore(db)
         self.groups = GroupStore(db, notifier, clock)
         self.group_aliases = GroupAliases(db, notifier, clock, self.groups)
         self.overviews = OverviewStore(db, clock)
@@ -113,6 +113,7 @@ class Store:
         self.leases, self.deadlines = LeaseStore(db), DeadlineStore(db)
         self.kernel_leases = KernelLeaseStore(db, notifier)
         self.idle, self.reloads = IdleStore(db), ReloadStore(db, notifier)
+        self.session_records = SessionRecordStore(db, notifier)
         self.templates, self.outputs = TemplateStore(db), OutputStore(db)
         self.pipelines = PipelineStore(db, notifier, self.sessions, clock, lost_grace_s, outputs_kept_s)
         self.usage, self.progress = UsageStore(db, self.sessions), ProgressStore(db, notifier)

@@ -177,6 +177,7 @@ sessions = table(
         "request_hash": [Text()],
         "adopted_from": [ID],
         "files": [JSONB()],
+        "removed_at": [TIME],
     },
 )
 

@@ -37,6 +37,7 @@ class MemorySessions:
     def __init__(self, check: Callable[[], None], clock: Clock) -> None:
         self._check, self._clock = check, clock
         self.scripted: list[ScriptedSession] = []
+        self.removable = True
         self.next: dict[str, Any] = {}
         self.created_once: dict[IdempotencyKey, ScriptedSession] = {}
 
@@ -128,14 +129,21 @@ class MemorySessions:
         ]
         return page(kept, paging)
 
-    async def change_labels(
-        self, scope: Scope, session_id: str, changes: Mapping[str, str | None]
-    ) -> SessionView:
+    async def change_labels(self, scope: Scope, session_id: str, changes: Mapping[str, str | None]) -> None:
         session = self.one(session_id, scope)
         labels = {**session.spec.user_labels, **changes}
         kept = {key: value for key, value in labels.items() if value is not None}
         session.spec = session.spec.model_copy(update={"user_labels": kept})
-        return session.view()
+
+    async def rename(self, scope: Scope, session_id: str, name: str) -> bool:
+        self.one(session_id, scope).name = name
+        return True
+
+    async def remove(self, scope: Scope, session_id: str) -> bool:
+        if not self.removable:
+            return False
+        self.scripted.remove(self.one(session_id, scope))
+        return True
 
     async def stop(self, scope: Scope, ref: str) -> SessionView:
         session = self.one(ref, scope)

@@ -253,6 +253,7 @@ class MemoryStore:
     def __init__(self, clock: Clock) -> None:
         self.database = Database()
         self.sessions = MemorySessions(self.database.check, clock)
+        self.session_records = self.sessions
         self.endpoints = MemoryEndpoints(self.sessions, self.database.check, clock)
         self.usage = MemoryUsage(self.sessions)
         self.usage_records, self.limit_shares = MemoryUsageRecords(), MemoryLimits()

@@ -47,8 +47,8 @@ JSON = {"Content-Type": "application/json"}
             {**BATCH, "name": "a b"},
             "name",
             '"a b"',
-            "a name has 1 to 128 letters, digits or characters of . _ - / : "
-            "and starts and ends with a letter or digit",
+            "a name has 1 to 128 letters a to z, digits or characters of . _ - / : "
+            "and starts and ends with a letter or digit, for example 'a-b'",
         ),
         ({**BATCH, "pending_timeout_s": 1e300}, "pending_timeout_s", "1e+300", None),
         ({**BATCH, "resources": {"cpu": 1e30}}, "resources", '{"cpu": 1e+30}', None),
@@ -276,7 +276,7 @@ async def test_unknown_path_suggests_the_nearest_one(api: Api) -> None:
     ("method", "path", "allowed"),
     [
         ("PUT", "/v1/sessions", "GET, POST"),
-        ("DELETE", "/v1/sessions/a", "GET, PATCH"),
+        ("PUT", "/v1/sessions/a", "DELETE, GET, PATCH"),
         ("GET", "/v1/sessions/a/stop/stop", None),
         ("POST", "/livez", "GET, HEAD"),
         ("PUT", "/v1/endpoints/a/b", "DELETE, GET, PATCH"),

@@ -18,7 +18,7 @@ DOCUMENT: dict[str, Any] = describe(ROUTES, "1.2.3")
 
 EXPECTED = {
     "/v1/sessions": {"get", "post"},
-    "/v1/sessions/{ref}": {"get", "patch"},
+    "/v1/sessions/{ref}": {"get", "patch", "delete"},
     "/v1/sessions/{ref}/stop": {"post"},
     "/v1/sessions/{ref}/code-kernels": {"get"},
     "/v1/sessions/{ref}/code-kernels/{language}/restart": {"post"},
