@@ -102,6 +102,7 @@ soak: $(STAMP) ## Many more property examples, seeds and faults, and the mutatio
 	$(MAKE) --no-print-directory test-compiled
 	$(MAKE) --no-print-directory sim SEEDS=5000
 	$(MAKE) --no-print-directory test-faults
+	$(MAKE) --no-print-directory test-cluster-faults
 	$(MAKE) --no-print-directory test-cgroup2
 	$(MAKE) --no-print-directory mutations
 
@@ -124,6 +125,11 @@ mutations: $(STAMP) ## Break the code in known ways; every mutation must fail a 
 .PHONY: test-faults
 test-faults: $(STAMP) ## Kill, stop and disconnect real processes under load for 5 minutes; check invariants
 	$(BIN)/python -m tests.faults.run --seconds 300 $(FAULTS_ARGS)
+
+.PHONY: test-cluster-faults
+test-cluster-faults: $(STAMP) ## Partitions, promotions, kills and upgrades of a whole cluster in network namespaces for 5 minutes (needs root, installs Debian packages)
+	@if why=$$($(BIN)/python -m tests.packages cluster); then exec $(BIN)/python -m tests.cluster.run --seconds 300 $(FAULTS_ARGS); \
+	else printf '%s\n' "" "*** THE CLUSTER TEST DID NOT RUN: $$why" "" >&2; fi
 
 SEEDS ?= 1000
 .PHONY: sim

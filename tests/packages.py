@@ -13,7 +13,14 @@ from tests.containers.prepare import install
 # By marker, each package with a program of it.
 PACKAGES = {
     "celery": {"redis-server": "redis-server"},
-    "cluster": {"pgbouncer": "/usr/sbin/pgbouncer"},
+    "cluster": {
+        "etcd-server": "etcd",
+        "etcd-client": "etcdctl",
+        "iproute2": "ip",
+        "nftables": "/usr/sbin/nft",
+        "pgbouncer": "/usr/sbin/pgbouncer",
+        "postgresql": "pg_basebackup",
+    },
     "coding": {},  # from npm
     "etcd": {"etcd-server": "etcd", "etcd-client": "etcdctl"},
     "monitoring": {"prometheus": "promtool"},

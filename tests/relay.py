@@ -11,12 +11,13 @@ from moorage.common.aio.tasks import cancel_and_wait, spawn
 
 
 class Relay:
-    """``address``: where it listens. ``passing``: whether bytes get through; until then they wait."""
+    """``address``: where it listens. ``passing``: whether bytes get through; until then they wait.
+    ``delay_s``: how late they are, each way."""
 
     def __init__(self, target: str) -> None:
         self._host, _, port = target.rpartition(":")
         self._port = int(port)
-        self.address = ""
+        self.address, self.delay_s = "", 0.0
         self.passing = asyncio.Event()
         self.passing.set()
         self._connections: set[asyncio.Task[None]] = set()
@@ -47,6 +48,8 @@ class Relay:
         try:
             while data := await reader.read(65_536):
                 await self.passing.wait()
+                if self.delay_s:
+                    await asyncio.sleep(self.delay_s)
                 writer.write(data)
                 await writer.drain()
         except OSError:

@@ -1,15 +1,11 @@
 """The previous release beside this one: its agent and proxy with this manager, and the other way round.
 
-The previous release is the commit in ``tests/PREVIOUS_RELEASE``, run from this repository's history with
-the installed dependencies. A relay between the ends counts what they send each other.
+A relay between the ends counts what they send each other.
 """
 
 from __future__ import annotations
 
 import asyncio
-import io
-import subprocess
-import tarfile
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -23,27 +19,16 @@ from moorage.common.link.pb import agent_pb2, routes_pb2
 from moorage.common.model.spec import SessionSpec
 from moorage.sdk.errors import ApiError
 from tests.free_ports import free_port
+from tests.previous_release import unpack_previous_release
 
 from .harness import Platform, until
 from .test_crashes import SLOW, answers
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def previous_release(reachable_dir: Path) -> Path:
     """The sources of the previous release."""
-    commit = (ROOT / "tests/PREVIOUS_RELEASE").read_text().split()[0]
-    archived = subprocess.run(["git", "archive", commit, "src"], cwd=ROOT, capture_output=True, check=False)
-    if archived.returncode:
-        pytest.skip(
-            f"NOT TESTED: compatibility with the previous release {commit}, which is not in this clone: "
-            f"git fetch --unshallow ({archived.stderr.decode().strip()})"
-        )
-    directory = reachable_dir / "previous-release"
-    with tarfile.open(fileobj=io.BytesIO(archived.stdout)) as files:
-        files.extractall(directory, filter="data")
-    return directory / "src"
+    return unpack_previous_release(reachable_dir / "previous-release")
 
 
 class Relay(grpc.GenericRpcHandler):  # type: ignore[misc]

@@ -27,7 +27,9 @@ _PORTS_PER_AGENT = 40
 
 class Cluster:
     """``network``: the link to agent-3, if there is one. ``urls`` and ``openai_urls``: of each manager and of
-    each proxy. ``key`` is the administrator's."""
+    each proxy. ``key`` is the administrator's. ``agents``: their names."""
+
+    agents: tuple[str, ...] = AGENTS
 
     def __init__(self, home: Path, postgres: EmbeddedPostgres, network: NetworkLink | None) -> None:
         self.home, self.network, self._postgres = home, network, postgres

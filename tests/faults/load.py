@@ -43,11 +43,12 @@ class Request:
 class Load:
     """``requests`` by session name. ``acknowledged``: ids from 201 responses, with names. ``uncertain``:
     names of requests whose response was lost. ``pipelines``: names of the acknowledged ones, by id. ``calls``
-    and ``chats``: number of API calls and streams by result."""
+    and ``chats``: number of API calls and streams by result. ``engine_gpus``: of each replica."""
 
     cluster: Cluster
     seed: int
     per_s: float
+    engine_gpus: int = 1
     requests: dict[str, Request] = field(default_factory=dict)
     acknowledged: dict[str, str] = field(default_factory=dict)
     uncertain: set[str] = field(default_factory=set)
@@ -63,7 +64,7 @@ class Load:
         self.ended_kernels = self.cluster.home / "ended-kernels"
         self._record_start = RECORD_START.format(file=self.started_kernels)
         self._record_end = RECORD_END.format(file=self.ended_kernels)
-        self._submitted = 0
+        self._submitted, self.stop_at = 0, 0.0
 
     async def create_endpoint(self) -> None:
         program = self._record_start + 'exec "$0" "$@"'
@@ -71,7 +72,7 @@ class Load:
             name="chat",
             command=["/bin/sh", "-c", program, sys.executable, str(ENGINE), "{port}", "{host}"],
             probe=Probe(path="/health"),
-            resources={"cpu": 0.1, "mem": "64MiB", "cuda.device": 1},
+            resources={"cpu": 0.1, "mem": "64MiB", "cuda.device": self.engine_gpus},
             replicas=2,
             stop_grace_s=1,
         )
@@ -84,20 +85,23 @@ class Load:
         """Create and stop sessions and stream responses until the time is up. A component that is down fails
         only the calls that need it."""
         loop = asyncio.get_running_loop()
-        end = loop.time() + seconds
-        chats = [asyncio.create_task(self._chat(url, end)) for url in self.cluster.openai_urls]
+        self.stop_at = loop.time() + seconds
+        chats = [asyncio.create_task(self._chat(url)) for url in self.cluster.openai_urls]
         async with AsyncExitStack() as stack:
             self._clients = [
                 await stack.enter_async_context(self.cluster.client(manager=manager))
                 for manager in range(len(self.cluster.urls))
             ]
-            while loop.time() < end:
+            while loop.time() < self.stop_at:
                 rare = self._rng.random() < 0.08
                 self._spawn(self._submit_pipeline() if rare else self._create_session())
                 await asyncio.sleep(self._rng.expovariate(self.per_s))
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, *chats, return_exceptions=True)
+
+    def stop(self) -> None:
+        self.stop_at = 0.0
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.create_task(work)
@@ -198,11 +202,11 @@ class Load:
         spec = SessionSpec(name=name, command=["/bin/sh", "-c", program, *told], **options)
         return Request(name, kind, code if scripted else None, options.get("retries", 0)), spec, stop_after_s
 
-    async def _chat(self, url: str, end: float) -> None:
+    async def _chat(self, url: str) -> None:
         """Stream responses. An aborted response is counted but is no violation: its replica may be gone."""
         loop = asyncio.get_running_loop()
         message: Any = [{"role": "user", "content": "go on"}]
-        while loop.time() < end:
+        while loop.time() < self.stop_at:
             try:
                 async with asyncio.timeout(20):
                     pieces = [

@@ -23,7 +23,7 @@ from moorage.manager.postgres import EmbeddedPostgres
 from tests.e2e.harness import kernels_below, until
 
 from . import account
-from .cluster import AGENTS, COMPONENTS, Cluster
+from .cluster import COMPONENTS, Cluster
 from .excuses import InjectedFault
 from .findings import Invariant
 from .invariants import all_sessions, check_invariants
@@ -79,7 +79,7 @@ async def converge(cluster: Cluster, load: Load) -> None:
 
     async def all_alive() -> bool:
         async with cluster.client() as client:
-            return [a.status for a in await client.list_agents()] == ["ALIVE"] * len(AGENTS)
+            return [a.status for a in await client.list_agents()] == ["ALIVE"] * len(cluster.agents)
 
     async def all_ended() -> bool:
         async with cluster.client(30) as client:
@@ -141,7 +141,7 @@ async def _run(
     invariants, ends = await check_invariants(cluster, load, injected)
     invariants.append(Invariant("the platform converges after the faults", 1, not_converged))
     invariants.append(Invariant("no component exits on its own", len(COMPONENTS), cluster.exited()))
-    _print_report(load, seconds, converged_s, injected, ends, invariants)
+    print_report(load, seconds, converged_s, injected, ends, invariants)
     return invariants
 
 
@@ -163,7 +163,7 @@ def _open_network() -> Iterator[tuple[NetworkLink | None, frozenset[str]]]:
         network.close()
 
 
-def _print_report(
+def print_report(
     load: Load,
     seconds: float,
     converged_s: float,

@@ -1,0 +1,159 @@
+"""A whole installation on hosts of its own: three managers beside three members of etcd, a primary and a
+standby, two proxies and two agents."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.e2e.harness import until
+from tests.faults.cluster import LOST_GRACE_S, SUSPECT_AFTER_S, Cluster
+
+from .namespaces import Namespaces
+from .postgres_pair import HOSTS, PostgresPair
+
+MANAGERS = ("manager-1", "manager-2", "manager-3")
+AGENTS = ("agent-1", "agent-2")
+PROXIES = ("proxy-1", "proxy-2")
+ETCD = ("etcd-1", "etcd-2", "etcd-3")
+COMPONENTS = (*MANAGERS, *AGENTS, *PROXIES)
+API, LINK, OPENAI, INTERNAL, CLIENTS, PEERS = 8700, 8701, 8800, 8801, 2379, 2380
+# The previous release knows one manager, and no etcd.
+_SINCE = "MOORAGE_ETCD__"
+
+
+class Installation(Cluster):
+    """``previous``: sources of the previous release; None: not at hand. Each member of etcd is on the host of
+    the manager with its number."""
+
+    agents = AGENTS
+
+    def __init__(self, home: Path, previous: Path | None) -> None:
+        self.home, self.previous = home, previous
+        self.network = None
+        self.hosts = Namespaces([*COMPONENTS, *HOSTS])
+        address = self.hosts.addresses
+        self.postgres = PostgresPair(home, self.hosts)
+        self.urls = [f"http://{address[name]}:{API}" for name in MANAGERS]
+        self.openai_urls = [f"http://{address[name]}:{OPENAI}/v1" for name in PROXIES]
+        self._link = f"{address[MANAGERS[-1]]}:{LINK}"
+        etcd = "etcd://" + ",".join(f"{address[name]}:{CLIENTS}" for name in MANAGERS)
+        self.env = os.environ | {
+            "MOORAGE_HOME": str(home),
+            # Not loopback, but a network that nobody else is on.
+            "MOORAGE_COMMON__LINK_TLS": "off",
+            "MOORAGE_ETCD__ADDRESS": etcd,
+            "MOORAGE_MANAGER__DSN": self.postgres.dsn,
+            "MOORAGE_MANAGER__SUSPECT_AFTER_S": str(SUSPECT_AFTER_S),
+            "MOORAGE_MANAGER__LOST_GRACE_S": str(LOST_GRACE_S),
+            "MOORAGE_AGENT__MANAGER": etcd,
+            "MOORAGE_AGENT__INVENTORY": "fake:8xH100",
+            "MOORAGE_AGENT__REPORT_INTERVAL_S": "1",
+            "MOORAGE_PROXY__MANAGER": etcd,
+        }
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    async def start_everything(self, previous: tuple[str, ...] = ()) -> None:
+        """``previous``: the components that begin as the previous release."""
+        self.hosts.open()
+        for member in ETCD:
+            self.start(member)
+        await self.postgres.start()
+        self.start(MANAGERS[0])
+        key_exists = (self.home / "admin-key").exists
+        await until("the first key exists", lambda: asyncio.to_thread(key_exists))
+        for component in COMPONENTS[1:]:
+            self.start(component, previous=component in previous)
+
+        async def all_alive() -> bool:
+            if exited := self.exited():
+                name = exited[0].split()[0]
+                raise AssertionError(f"exited at startup: {', '.join(exited)}\n{self.output(name)}")
+            async with self.client() as client:
+                agents = [agent.status for agent in await client.list_agents()]
+                return agents == ["ALIVE"] * len(AGENTS) and len(await client.list_managers()) == 3
+
+        await until("all managers and agents are there", all_alive, 120)
+
+    def start(self, component: str, *, previous: bool = False) -> None:
+        if component in ETCD:
+            command, host, env = self._etcd(component), MANAGERS[ETCD.index(component)], dict(self.env)
+        else:
+            kind, host = component.partition("-")[0], component
+            command = [sys.executable, "-m", "moorage", kind]
+            env = self.env | self._environment(component)
+            if previous:
+                env = {name: value for name, value in env.items() if not name.startswith(_SINCE)}
+                env |= {"PYTHONPATH": str(self.previous)}
+                env |= {f"MOORAGE_{kind.upper()}__MANAGER": self._link} if kind != "manager" else {}
+        with (self.home / f"{component}.out").open("ab") as log:
+            self._running[component] = subprocess.Popen(
+                [*self.hosts.prefix(host), *command], env=env, cwd=self.home, stdout=log, stderr=log
+            )
+
+    def _environment(self, component: str) -> dict[str, str]:
+        address = self.hosts.addresses[component]
+        if component in MANAGERS:
+            return {
+                "MOORAGE_MANAGER__LISTEN": f"{address}:{API}",
+                "MOORAGE_MANAGER__LINK_LISTEN": f"{address}:{LINK}",
+            }
+        if component in PROXIES:
+            return {
+                "MOORAGE_PROXY__LISTEN": f"{address}:{OPENAI}",
+                "MOORAGE_PROXY__ID": component,
+                "MOORAGE_PROXY__INTERNAL_LISTEN": f"127.0.0.1:{INTERNAL}",
+            }
+        return {
+            "MOORAGE_AGENT__ID": component,
+            "MOORAGE_AGENT__ADDRESS": address,
+            "MOORAGE_AGENT__PORT_RANGE": "24000-24099",
+        }
+
+    def _etcd(self, member: str) -> list[str]:
+        def url(name: str, port: int) -> str:
+            return f"http://{self.hosts.addresses[MANAGERS[ETCD.index(name)]]}:{port}"
+
+        return [
+            *("etcd", "--name", member, "--data-dir", str(self.home / member)),
+            *("--listen-client-urls", url(member, CLIENTS), "--advertise-client-urls", url(member, CLIENTS)),
+            *("--listen-peer-urls", url(member, PEERS)),
+            *("--initial-advertise-peer-urls", url(member, PEERS), "--initial-cluster-token", "tests"),
+            *("--initial-cluster", ",".join(f"{name}={url(name, PEERS)}" for name in ETCD)),
+            *("--logger", "zap", "--log-level", "error"),
+        ]
+
+    async def leader(self) -> str:
+        """The manager that leads, as any of them says."""
+        hosts = {f"{self.hosts.addresses[name]}:{LINK}": name for name in MANAGERS}
+
+        async def ask() -> str:
+            for number in range(len(MANAGERS)):
+                try:
+                    async with self.client(5, number) as client:
+                        for manager in await client.list_managers():
+                            if manager.leader:
+                                return hosts[manager.link]
+                except Exception:  # noqa: BLE001 - it may be down
+                    continue
+            return ""
+
+        return str(await until("a manager leads", ask))
+
+    def upgrade(self, component: str, *, previous: bool = False) -> None:
+        """Stop it as a service manager does, and start this release, or the previous one."""
+        process = self._running.pop(component)
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+        self.start(component, previous=previous)
+
+    async def finish(self) -> None:
+        for name in self.hosts.addresses:
+            self.hosts.heal(name)
+        await asyncio.to_thread(self.close)
+        await self.postgres.close()
+        self.hosts.close()

@@ -1,0 +1,73 @@
+"""Network namespaces on one bridge, each a host of its own. Packets of one can be dropped.
+
+Nothing outside of them and their bridge is changed. Needs root, ``ip`` and ``nft``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+
+
+class Namespaces:
+    """``names``: of the hosts. The tests have an address on the same network: ``own``."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        number = os.getpid() % 60_000
+        self._bridge, self._prefix = f"mgb{number}", f"mg{number}"
+        network = f"10.232.{number % 250}"
+        self.network, self.own = f"{network}.0/24", f"{network}.254"
+        self.addresses = {name: f"{network}.{index}" for index, name in enumerate(names, 1)}
+        self._cut: set[str] = set()
+
+    def open(self) -> None:
+        """Raises ``OSError`` where namespaces cannot be made."""
+        try:
+            _run("ip", "link", "add", self._bridge, "type", "bridge")
+            _run("ip", "addr", "add", f"{self.own}/24", "dev", self._bridge)
+            _run("ip", "link", "set", self._bridge, "up")
+            for index, (name, address) in enumerate(self.addresses.items(), 1):
+                space, outer = self._space(name), f"{self._prefix}v{index}"
+                _run("ip", "netns", "add", space)
+                _run("ip", "link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", space)
+                _run("ip", "link", "set", outer, "master", self._bridge, "up")
+                _run("ip", "-n", space, "addr", "add", f"{address}/24", "dev", "eth0")
+                _run("ip", "-n", space, "link", "set", "eth0", "up")
+                _run("ip", "-n", space, "link", "set", "lo", "up")
+        except OSError:
+            self.close()
+            raise
+
+    def prefix(self, name: str) -> tuple[str, ...]:
+        """What runs a command in the namespace; it replaces itself by the command."""
+        return ("ip", "netns", "exec", self._space(name))
+
+    def cut(self, name: str) -> None:
+        """Drop every packet from and to other hosts. Nothing is closed."""
+        nft = (*self.prefix(name), "nft")
+        _run(*nft, "add", "table", "inet", "cut")
+        self._cut.add(name)
+        for chain, direction in (("input", "iif"), ("output", "oif")):
+            hook = f"{{ type filter hook {chain} priority 0 ; policy drop ; }}"
+            _run(*nft, "add", "chain", "inet", "cut", chain, hook)
+            _run(*nft, "add", "rule", "inet", "cut", chain, direction, "lo", "accept")
+
+    def heal(self, name: str) -> None:
+        if name in self._cut:
+            _run(*self.prefix(name), "nft", "delete", "table", "inet", "cut")
+            self._cut.discard(name)
+
+    def close(self) -> None:
+        for name in self.addresses:
+            subprocess.run(("ip", "netns", "del", self._space(name)), capture_output=True, check=False)
+        subprocess.run(("ip", "link", "del", self._bridge), capture_output=True, check=False)
+
+    def _space(self, name: str) -> str:
+        return f"{self._prefix}-{name}"
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
+    if done.returncode != 0:
+        raise OSError(f"`{' '.join(command)}`: {done.stderr.strip() or done.stdout.strip()}")
