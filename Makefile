@@ -12,6 +12,7 @@ STAMP := .venv/.installed
 VLLM_STAMP := .venv-vllm/.installed
 BROWSER_STAMP := .venv-browser/.installed
 PROVIDER_STAMP := tests/browser/oidc/node_modules/.installed
+RELEASE_STAMP := .venv-release/.installed
 CODING_STAMP := tests/coding/node_modules/.installed
 PY4HEAPPE_STAMP := .venv-py4heappe/.installed
 CONSOLE_STAMP := console/node_modules/.installed
@@ -58,9 +59,9 @@ FAST := tests/unit tests/tidy
 LONGEST := $(addprefix tests/unit/,manager cli simulator common) tests/tidy
 UNITS := $(LONGEST) $(filter-out $(LONGEST) %/__pycache__,$(patsubst %/,%,$(wildcard tests/unit/*/)))
 CHECKS := check-types $(addprefix check-,$(UNITS)) check-contracts check-style
-PLATFORMS := tests/e2e
+PLATFORMS := tests/e2e tests/install
 SERIAL := tests/faults
-ANYWHERE := -m "not isolation and not docker and not vllm and not gpu and not browser and not hpc and not monitoring and not celery and not cluster and not ssh and not coding and not etcd"
+ANYWHERE := -m "not isolation and not docker and not vllm and not gpu and not browser and not hpc and not monitoring and not celery and not cluster and not ssh and not coding and not etcd and not install"
 
 # Its parts run side by side; each prints its output when it ends. Tests wait for timeouts of the product: one job more
 # than there are cores uses that time.
@@ -104,6 +105,7 @@ soak: $(STAMP) ## Many more property examples, seeds and faults, and the mutatio
 	$(MAKE) --no-print-directory test-faults
 	$(MAKE) --no-print-directory test-cluster-faults
 	$(MAKE) --no-print-directory test-cgroup2
+	$(MAKE) --no-print-directory test-install
 	$(MAKE) --no-print-directory mutations
 
 # From the source distribution, in a copy: an extension module in src would be loaded instead of its source.
@@ -130,6 +132,26 @@ test-faults: $(STAMP) ## Kill, stop and disconnect real processes under load for
 test-cluster-faults: $(STAMP) ## Partitions, promotions, kills and upgrades of a whole cluster in network namespaces for 5 minutes (needs root, installs Debian packages)
 	@if why=$$($(BIN)/python -m tests.packages cluster); then exec $(BIN)/python -m tests.cluster.run --seconds 300 $(FAULTS_ARGS); \
 	else printf '%s\n' "" "*** THE CLUSTER TEST DID NOT RUN: $$why" "" >&2; fi
+
+.PHONY: test-install
+test-install: $(STAMP) ## The wheel in fresh environments outside the checkout: client, demo, upgrades, each Python here (minutes)
+	$(PYTEST) -vv tests/install
+
+# Publishing is a person's decision, so this only prints how.
+.PHONY: release
+release: $(RELEASE_STAMP) ## Build the wheel and the source distribution into dist/, check both, and print how to publish them
+	rm -rf dist
+	.venv-release/bin/python -m build --quiet --outdir dist .
+	.venv-release/bin/twine check --strict dist/*
+	@ls -l dist
+	@grep -q '^\[project.urls\]' pyproject.toml || echo "Before the first release: pyproject.toml has no [project.urls]; add the addresses of the repository and of its issues."
+	@printf '%s\n' "Try it: make test-install, and pipx run --spec '$(CURDIR)/$$(ls dist/*.whl)[all]' moorage demo" \
+	  "Publish: git tag v$$(ls dist/*.whl | cut -d- -f2) && .venv-release/bin/twine upload dist/*"
+
+$(RELEASE_STAMP): deploy/release/requirements.txt
+	test -x .venv-release/bin/pip || $(PYTHON) -m venv --clear .venv-release
+	.venv-release/bin/pip install --quiet --disable-pip-version-check --require-hashes -r deploy/release/requirements.txt
+	@touch $@
 
 SEEDS ?= 1000
 .PHONY: sim
@@ -338,5 +360,5 @@ clean: ## Remove .venv and its siblings, caches, and the demo's state with its d
 	  place=$$(cat .moorage/postgres/place); \
 	  case "$$place" in /var/lib/moorage-postgres/data-*) rm -rf "$$place";; esac; \
 	fi
-	rm -rf .venv .venv-vllm .venv-browser .venv-console console/node_modules tests/browser/oidc/node_modules .venv-py4heappe .venv-peers .moorage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	rm -rf .venv .venv-vllm .venv-browser .venv-console .venv-release console/node_modules tests/browser/oidc/node_modules .venv-py4heappe .venv-peers .moorage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
 	find $(wildcard src tests benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -21,12 +21,12 @@ from moorage.common.aio.sockets import source_address
 from moorage.common.aio.supervisor import SupervisedTask
 from moorage.common.etcd.access import EtcdAccess, etcd_access
 from moorage.common.etcd.address import is_etcd
-from moorage.common.link.dial import Dialer
 
 if TYPE_CHECKING:
     from moorage.common.config.etcd_settings import EtcdSettings
     from moorage.common.config.settings import AgentSettings, ProxySettings
     from moorage.common.etcd.registration import MemberKind
+    from moorage.common.link.dial import Dialer
 
 T = TypeVar("T")
 S = TypeVar("S", "AgentSettings", "ProxySettings")

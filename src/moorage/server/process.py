@@ -81,7 +81,7 @@ def needs_extra(extra: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise StartupError(
-            f"`moorage {extra}` needs a package that is not installed: {error.name or error}",
+            f"this needs a package that is not installed: {error.name or error}",
             next_step=f"pip install 'moorage[{extra}]'",
         ) from error
 
