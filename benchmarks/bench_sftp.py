@@ -3,7 +3,7 @@
     python benchmarks/bench_sftp.py [--mib 256] [--rounds 3]
 
 Starts `moorage up` with SSH at its proxy and an interactive session, and beside it a bare SFTP server of
-asyncssh in a process of its own. OpenSSH's `sftp` gets and puts the same file at both, in turns.
+asyncssh in a process of its own. OpenSSH's `sftp` gets and puts the same file at both, in shuffled turns.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import json
 import os
+import random
 import socket
 import statistics
 import subprocess
@@ -93,15 +94,14 @@ async def measure(mib: int, rounds: int) -> dict[str, Any]:
             await start_session(platform.client, key)
             seconds: dict[tuple[str, str, str], list[float]] = {}
             for _ in range(rounds):
-                for cipher in CIPHERS:
-                    for server, at, login, there in (
-                        ("asyncssh", bare, "admin", "/"),
-                        ("moorage", port, "admin", "/default/files/"),
-                    ):
+                for cipher, way in ((cipher, way) for cipher in CIPHERS for way in ("put", "get")):
+                    turns = [("asyncssh", bare, "/"), ("moorage", port, "/default/files/")]
+                    random.shuffle(turns)
+                    for server, at, there in turns:
                         put, get = f"put {source} {there}file", f"get {there}file {folder}/back"
-                        for way, line in (("put", put), ("get", get)):
-                            took = await asyncio.to_thread(transfer, at, key, login, cipher, line)
-                            seconds.setdefault((cipher, way, server), []).append(took)
+                        line = put if way == "put" else get
+                        took = await asyncio.to_thread(transfer, at, key, "admin", cipher, line)
+                        seconds.setdefault((cipher, way, server), []).append(took)
             await platform.client.stop_session("files")
             while (await platform.client.get_session("files")).status is not Status.TERMINATED:
                 await asyncio.sleep(0.05)

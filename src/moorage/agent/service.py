@@ -30,6 +30,7 @@ from moorage.agent.devices.usage import UsageSampler
 from moorage.agent.dialout.client import DialOut, is_open
 from moorage.agent.execution.code.service import CodeService
 from moorage.agent.execution.commands import Commands, code_place
+from moorage.agent.execution.file_server import FilePorts
 from moorage.agent.execution.workspaces import WorkspaceRequestHandler
 from moorage.agent.kernel import preflight
 from moorage.agent.kernel.context import AgentContext
@@ -245,7 +246,9 @@ class Agent:
         may_open = partial(is_open, kernels.observations)
         dialout = DialOut(self.id, settings.address, may_open, dialer, clock)
         stack.push_async_callback(dialout.close)
-        link = self._link = self._make_link(dialer, kernels, code, start, leases, outputs, dialout)
+        files = FilePorts(ports, None if settings.reach == "dial-out" else settings.address)
+        commands = Commands(kernels.running, code, Workspaces(self.state).kept, files)
+        link = self._link = self._make_link(dialer, kernels, commands, start, leases, outputs, dialout)
         stack.push_async_callback(kernels.close)
         stack.push_async_callback(code.close)
         await kernels.recover()
@@ -292,7 +295,7 @@ class Agent:
         self,
         dialer: Dialer,
         kernels: KernelManager,
-        code: CodeService,
+        commands: Commands,
         start: AgentStart,
         leases: KernelLeases,
         outputs: OutputService,
@@ -306,7 +309,7 @@ class Agent:
             make_report=self.report,
             apply_orders=kernels.apply_orders,
             open_log=outputs.opener(kernels.open_log),
-            run_command=Commands(kernels.running, code, Workspaces(self.state).kept).run,
+            run_command=commands.run,
             handle_workspace_request=WorkspaceRequestHandler(Workspaces(self.state), kernels.sessions).handle,
             on_connect=self._ready,
             leases=leases,

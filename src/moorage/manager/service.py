@@ -268,7 +268,7 @@ class Manager:
             usage.take,
             store.managers.identity,
             OutputBroker(store, logs, self._settings.outputs_kept_days * 86_400),
-            SshBroker(store, execs, file_servers=self._settings.file_servers_per_user),
+            SshBroker(store, execs, self._clock, file_servers=self._settings.file_servers_per_user),
         )
         self.link_address = (await enter(server)).address
         if not (certificate or is_loopback(split_address(self.link_address)[0])):

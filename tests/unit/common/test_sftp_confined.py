@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from moorage.common.sftp import wire
 from moorage.common.sftp.confined import Root, leads_out
+from moorage.common.sftp.framing import Packets
 from moorage.common.sftp.server import Server
-from moorage.common.sftp.wire import Attributes, Kind, Malformed, Packets, Reader, Status
+from moorage.common.sftp.wire import Attributes, Kind, Malformed, Reader, Status
 
 SECRET = b"secret"
 READ, WRITE, CREATE, TRUNCATE = 1, 2, 8, 16

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.common.model.commands import Channel, ExecEnd
 from moorage.common.model.errors import Forbidden, NotFound
 from moorage.common.sftp import wire
 from moorage.common.sftp.confined import Root
+from moorage.common.sftp.framing import Packets, Piece
 from moorage.common.sftp.server import Server
-from moorage.common.sftp.wire import Attributes, Kind, Malformed, Packets, Reader, Status
+from moorage.common.sftp.wire import Attributes, Kind, Malformed, Reader, Status
 from moorage.proxy.ssh.router import SftpRouter
 
 
@@ -24,22 +24,17 @@ class InProcess:
     """A server of files, as a command."""
 
     def __init__(self, folder: Path) -> None:
-        self.end: ExecEnd | None = None
         self._server, self._packets = Server(Root(str(folder))), Packets()
         self.output: asyncio.Queue[bytes | None] = asyncio.Queue()
         self.silent = False
 
-    async def send(self, data: bytes) -> None:
-        for packet in self._packets.feed(data):
+    async def send(self, pieces: Sequence[Piece]) -> None:
+        for packet in self._packets.feed(b"".join(pieces)):
             if not self.silent:
-                self.output.put_nowait(self._server.answer(packet))
+                self.output.put_nowait(bytes(self._server.answer(packet)))
 
-    async def end_input(self) -> None: ...
-    async def resize(self, rows: int, cols: int) -> None: ...
-
-    async def read(self) -> tuple[Channel, bytes] | None:
-        data = await self.output.get()
-        return None if data is None else (Channel.STDOUT, data)
+    async def read(self) -> bytes | None:
+        return await self.output.get()
 
 
 class Tree:
@@ -52,14 +47,16 @@ class Tree:
         return sessions[project]
 
     @asynccontextmanager
-    async def open(self, session: str) -> AsyncIterator[InProcess]:
+    async def open(self, session: str, hello: bytes) -> AsyncIterator[InProcess]:
         if session == "vision/theirs":
             raise Forbidden("it belongs to another user")
         if session not in ("vision/one", "vision/two"):
             raise NotFound("there is no such session")
         folder = self._folder / session.replace("/", "-")
         folder.mkdir(exist_ok=True)
-        self.opened[session] = InProcess(folder)
+        made = self.opened[session] = InProcess(folder)
+        await made.send([hello])
+        await made.read()
         yield self.opened[session]
 
 

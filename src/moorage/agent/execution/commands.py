@@ -17,7 +17,7 @@ import structlog
 
 from moorage.agent.execution.code.kernel import Place
 from moorage.agent.execution.code.service import CodeService
-from moorage.agent.execution.file_server import serve_files
+from moorage.agent.execution.file_server import FilePorts, serve_files
 from moorage.agent.runtimes import Handle, Runtime
 from moorage.agent.runtimes.base import BatchRuntime
 from moorage.agent.runtimes.execution import STDERR, Command, Copy, ExecFailed, Execution
@@ -37,10 +37,11 @@ _ExecCall = grpc.aio.StreamStreamCall[agent_pb2.ExecOutput, agent_pb2.ExecInput]
 @dataclass(frozen=True, slots=True)
 class RunningCommand:
     """``session_end``: called after the command has ended. Returns a message for the user if the session has
-    ended too, else ""."""
+    ended too, else "". ``address``: where it listens, if it is a server of files that does."""
 
     execution: Execution
     session_end: Callable[[], Awaitable[str]]
+    address: str = ""
 
 
 RunCommand = Callable[[ExecRequest], Awaitable[RunningCommand]]
@@ -66,13 +67,15 @@ class Commands:
         find: Callable[[KernelId], LiveKernel],
         code: CodeService,
         kept: Callable[[SessionId], Path | None],
+        ports: FilePorts,
     ) -> None:
-        self._find, self._code, self._kept = find, code, kept
+        self._find, self._code, self._kept, self._ports = find, code, kept, ports
 
     async def run(self, request: ExecRequest) -> RunningCommand:
         """Raises as ``find`` and ``Runtime.exec``."""
         if request.files == SFTP:
-            return RunningCommand(await serve_files(self._folder(request)), _goes_on)
+            server = await serve_files(self._folder(request), request.credential, self._ports)
+            return RunningCommand(server, _goes_on, server.address)
         kernel = self._find(request.kernel_id)
         if request.code:
             return RunningCommand(await self._code.answer(request.kernel_id, request.code), _goes_on)
@@ -148,6 +151,9 @@ async def serve_exec(
         await call.write(agent_pb2.ExecOutput(request_id=request.request_id))
         try:
             command = await run_command(request)
+            if command.address:
+                direct = agent_pb2.DirectFiles(address=command.address)
+                await call.write(agent_pb2.ExecOutput(direct=direct))
             forwarding = spawn(
                 f"exec.input.{request.request_id}", _forward_input(call, command.execution, current)
             )

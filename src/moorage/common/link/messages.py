@@ -215,9 +215,8 @@ class ExecRequest:
     """Manager → agent: run a command in a kernel, and relay its streams through ``Exec`` under this id.
 
     ``rows`` and ``cols``: size of its terminal (``tty``), 0: unknown. ``env`` adds to the kernel's own.
-    ``code``: not a command, but a request about runs of code, as JSON; the agent's answer is the output.
-    ``files`` (in, out), ``path`` and ``name``: what the command copies, for kernels that run none; see
-    ``CopySpec``.
+    ``code``: a request about runs of code instead, as JSON, whose answer is the output. ``files``, ``path``
+    and ``name``: what is copied instead; see ``CopySpec``. ``credential``: of a server of files that listens.
     """
 
     request_id: str
@@ -232,6 +231,7 @@ class ExecRequest:
     files: str = ""
     path: str = ""
     name: str = ""
+    credential: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

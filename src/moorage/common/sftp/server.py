@@ -1,20 +1,16 @@
-"""SFTP server for one directory tree, on standard input and output: ``server.py DIR [UID GID]``.
+"""SFTP server for one directory tree: the answer to each packet.
 
-The agent starts one for each connection to the files of a session, as the user who owns them. It has no other
-way to the files than ``Root``, so nothing that a client or the session does leads out of the tree.
+It has no other way to the files than ``Root``, so nothing that a client or the session does leads out of the
+tree.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import fcntl
 import os
 import stat
-import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import BinaryIO
 
 from moorage.common.sftp import wire
 from moorage.common.sftp.confined import Root, leads_out, reopen
@@ -23,7 +19,7 @@ from moorage.common.sftp.wire import Attributes, Kind, Malformed, Reader, Status
 MAX_HANDLES = 256
 _LAST_TIME = 4_102_444_800  # the year 2100
 _NAMES_AT_ONCE = 100
-_PIPE_BYTES = 1024 * 1024
+_DATA_AT = 13  # in a packet of data, after its length, type, id and the length of the data
 _READ, _WRITE, _APPEND, _CREATE, _TRUNCATE, _EXCLUSIVE = 1, 2, 4, 8, 16, 32
 _EXTENSIONS = (
     (b"posix-rename@openssh.com", b"1"),
@@ -58,7 +54,7 @@ class Server:
         self._root, self._prefix = root, b""
         self._handles: dict[bytes, int | Listing] = {}
         self._made = 0
-        self._requests: dict[int, Callable[[bytes, Reader], bytes]] = {
+        self._requests: dict[int, Callable[[bytes, Reader], bytes | bytearray]] = {
             Kind.OPEN: self._open,
             Kind.CLOSE: self._close,
             Kind.READ: self._read,
@@ -80,7 +76,7 @@ class Server:
             Kind.EXTENDED: self._extended,
         }
 
-    def answer(self, packet: bytes) -> bytes:
+    def answer(self, packet: bytes) -> bytes | bytearray:
         """The answer to a packet without its length. Raises ``Malformed`` for one without an id."""
         reader = Reader(packet)
         kind = reader.byte()
@@ -113,6 +109,10 @@ class Server:
             name, value = r.text(), r.text()
             if name == wire.HANDLE_PREFIX:
                 self._prefix = value[:16]
+        return self.hello()
+
+    def hello(self) -> bytes:
+        """The answer to the first packet."""
         pairs = [wire.text(name) + wire.text(value) for name, value in _EXTENSIONS]
         return wire.packet(Kind.VERSION, wire.number(wire.VERSION), *pairs)
 
@@ -157,12 +157,18 @@ class Server:
         os.close(handle if isinstance(handle, int) else handle.fd)
         return wire.status(request, Status.OK)
 
-    def _read(self, request: bytes, r: Reader) -> bytes:
-        fd, offset, size = self._file(r), r.long(), r.number()
-        data = os.pread(fd, min(size, wire.MAX_DATA), offset)
-        if not data:
+    def _read(self, request: bytes, r: Reader) -> bytes | bytearray:
+        fd, offset, size = self._file(r), r.long(), min(r.number(), wire.MAX_DATA)
+        # As `wire.packet`, without copies.
+        packet = bytearray(_DATA_AT + size)
+        with memoryview(packet) as view:
+            found = os.preadv(fd, [view[_DATA_AT:]], offset)
+        if not found:
             return wire.status(request, Status.EOF)
-        return wire.packet(Kind.DATA, request, wire.number(len(data)), data)
+        del packet[_DATA_AT + found :]
+        head = wire.number(_DATA_AT - 4 + found), bytes((Kind.DATA,)), request, wire.number(found)
+        packet[:_DATA_AT] = b"".join(head)
+        return packet
 
     def _write(self, request: bytes, r: Reader) -> bytes:
         fd, offset = self._file(r), r.long()
@@ -313,48 +319,3 @@ def _exists(fd: int, name: bytes) -> bool:
     except FileNotFoundError:
         return False
     return True
-
-
-def serve(root: Root, source: BinaryIO, sink: BinaryIO) -> None:
-    """Answer packets until the end of the input. Raises ``Malformed``."""
-    server = Server(root)
-    try:
-        while len(head := source.read(4)) == 4:
-            size = int.from_bytes(head)
-            if not 1 <= size <= wire.MAX_PACKET:
-                raise Malformed(f"a packet of {size} bytes")
-            packet = source.read(size)
-            if len(packet) < size:
-                return
-            sink.write(server.answer(packet))
-            sink.flush()
-    finally:
-        server.close()
-
-
-def main() -> None:
-    """The first argument is the directory: a path, or the number of a descriptor. Others are the user and
-    group that the process becomes, once it has loaded what they may not read."""
-    os.umask(0o022)
-    given = sys.argv[1]
-    # A pipe has room for a quarter of a request by default, so that both ends would wake up several times.
-    with contextlib.suppress(OSError):
-        fcntl.fcntl(1, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
-    if len(sys.argv) > 2:
-        os.setgroups(())
-        os.setgid(int(sys.argv[3]))
-        os.setuid(int(sys.argv[2]))
-    try:
-        root = Root(f"/proc/self/fd/{given}" if given.isdigit() else given)
-    except OSError as error:
-        print(f"moorage: the session's files cannot be opened: {error.strerror}", file=sys.stderr)
-        sys.exit(1)
-    try:
-        with os.fdopen(1, "wb", buffering=0, closefd=False) as sink:
-            serve(root, sys.stdin.buffer, sink)
-    except (Malformed, BrokenPipeError):
-        sys.exit(1)
-
-
-if __name__ == "__main__":
-    main()

@@ -154,41 +154,6 @@ def names(request: bytes, entries: list[tuple[bytes, bytes, Attributes]]) -> byt
     return packet(Kind.NAME, request, number(len(entries)), *parts)
 
 
-class Packets:
-    """Splits a stream of bytes into packets, without their lengths."""
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-        self._size = 0
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """The packets that are complete with ``data``. Raises ``Malformed`` for a length out of bounds."""
-        if not data:
-            return []
-        self._size += len(data)
-        if self._pieces and len(self._pieces[0]) < 4:
-            data, self._pieces = b"".join(self._pieces) + data, []
-        self._pieces.append(data)
-        if self._size < 4 or self._size < 4 + _length(self._pieces[0]):
-            return []
-        whole, found, at = b"".join(self._pieces), [], 0
-        while len(whole) - at >= 4:
-            size = _length(whole[at : at + 4])
-            if len(whole) - at < 4 + size:
-                break
-            found.append(whole[at + 4 : at + 4 + size])
-            at += 4 + size
-        self._pieces, self._size = [whole[at:]] if at < len(whole) else [], len(whole) - at
-        return found
-
-
-def _length(head: bytes) -> int:
-    size = int.from_bytes(head[:4])
-    if not 1 <= size <= MAX_PACKET:
-        raise Malformed(f"a packet of {size} bytes")
-    return size
-
-
 def normalized(path: bytes) -> bytes:
     """Absolute, without ``.``, ``..`` and empty parts. ``..`` of the root is the root."""
     parts: list[bytes] = []

@@ -109,9 +109,11 @@ class CommandBroker:
             took_s = round(self._clock.monotonic() - started_at, 3)
             audit_log.info("command ended", exit_code=code, took_s=took_s)
 
-    def open_files(self, session: SessionView) -> AbstractAsyncContextManager[RunningCommand]:
-        """A server of the session's files on the node of its first kernel, which speaks SFTP. Raises
-        ``Conflict``."""
+    def open_files(
+        self, session: SessionView, credential: str = ""
+    ) -> AbstractAsyncContextManager[RunningCommand]:
+        """A server of the session's files on the node of its first kernel, which speaks SFTP. With a
+        ``credential`` it also listens, where it can. Raises ``Conflict``."""
         kernel = _kernel_of(session, FIRST_KERNEL)
         if session.type not in ALLOWED or not has_files(session) or kernel.agent_id is None:
             raise Conflict(
@@ -119,8 +121,9 @@ class CommandBroker:
                 next_step="start it with `--workspace keep`",
             )
         request = ExecRequest(
-            self._clock.new_id(), KernelId(kernel.id), _TOO_OLD, stdin=True, files=SFTP, path=session.id
-        )
+            *(self._clock.new_id(), KernelId(kernel.id), _TOO_OLD),
+            stdin=True, files=SFTP, path=session.id, credential=credential,
+        )  # fmt: skip
         return self._run(session.id, kernel.agent_id, request)
 
     def ask(

@@ -16,6 +16,7 @@ from typing import Any
 import structlog
 from pydantic import ValidationError
 
+from moorage.common.aio.clock import Clock
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.link.dial import BROKEN
 from moorage.common.link.pb import agent_pb2, ssh_pb2
@@ -33,6 +34,7 @@ from moorage.common.ssh.logins import candidates, decoded, encoded, named
 from moorage.common.views.resources import SessionView
 from moorage.manager.identity.inside import refusal_inside
 from moorage.manager.identity.scope import Scope
+from moorage.manager.pki.file_credentials import create_credential
 from moorage.manager.pki.ssh_keys import derive_key_pair
 from moorage.manager.rpc.commands import CommandBroker, has_files
 from moorage.manager.rpc.running_command import RunningCommand
@@ -50,8 +52,8 @@ _UNKNOWN = "the key is not registered, or its user may not log in"
 class SshBroker:
     """``file_servers``: how many a user may have open."""
 
-    def __init__(self, store: Store, execs: CommandBroker, *, file_servers: int = 32) -> None:
-        self._store, self._execs, self._file_servers = store, execs, file_servers
+    def __init__(self, store: Store, execs: CommandBroker, clock: Clock, *, file_servers: int = 32) -> None:
+        self._store, self._execs, self._clock, self._file_servers = store, execs, clock, file_servers
         self._open_files: Counter[str] = Counter()
         self._channels: set[asyncio.Event] = set()
         store.ssh_keys.on_change(self._recheck)
@@ -158,8 +160,9 @@ class SshBroker:
             self._channels.add(changed)
             stack.callback(self._channels.discard, changed)
             session, scope = await authorize()
+            credential = create_credential(self._clock.now()) if is_files and start.direct else ""
             command = await stack.enter_async_context(
-                self._files(session, scope)
+                self._files(session, scope, credential)
                 if is_files
                 else self._execs.open(session, _parse(start.spec), actor=scope.actor)
             )
@@ -168,6 +171,8 @@ class SshBroker:
             try:
                 await context.write(agent_pb2.ExecOutput())  # it runs
                 while (output := await command.read_message()) is not None:
+                    if output.HasField("direct"):
+                        output.direct.credential = credential
                     await context.write(output)
             finally:
                 await cancel_and_wait(inputs, watcher)
@@ -182,7 +187,9 @@ class SshBroker:
             )
 
     @asynccontextmanager
-    async def _files(self, session: SessionView, scope: Scope) -> AsyncIterator[RunningCommand]:
+    async def _files(
+        self, session: SessionView, scope: Scope, credential: str
+    ) -> AsyncIterator[RunningCommand]:
         """Raises ``Conflict`` beyond what one user may have open at this manager."""
         user = scope.owner.user
         if self._open_files[user] >= self._file_servers:
@@ -194,7 +201,7 @@ class SshBroker:
         bound = log.bind(session=session.name, session_id=session.id, actor=scope.actor)
         bound.info("files opened")
         try:
-            async with self._execs.open_files(session) as command:
+            async with self._execs.open_files(session, credential) as command:
                 yield command
         finally:
             self._open_files[user] -= 1

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable
 
 import asyncssh
 
 from moorage.common.aio.clock import Clock
 from moorage.common.sftp.wire import Malformed
-from moorage.common.ssh.channels import PipedChannel, Run, RunningCommand
+from moorage.common.ssh.channels import PipedChannel, Run
 from moorage.common.ssh.requests import SFTP
 from moorage.proxy.control.ssh_access import Login, SshAccess
+from moorage.proxy.ssh.backends import Greeted, greeted
 from moorage.proxy.ssh.router import SftpRouter
 
 _LISTED_S = 2.0
@@ -19,8 +20,8 @@ _LISTED_S = 2.0
 class UserTree:
     """What a login may reach, as the manager says; a listing is used for ``_LISTED_S`` seconds."""
 
-    def __init__(self, access: SshAccess, login: Login, clock: Clock) -> None:
-        self._access, self._login, self._clock = access, login, clock
+    def __init__(self, access: SshAccess, login: Login, clock: Clock, count: Callable[[str], None]) -> None:
+        self._access, self._login, self._clock, self._count = access, login, clock, count
         self._listed: dict[str, tuple[float, list[str]]] = {}
 
     async def list(self, project: str) -> list[str]:
@@ -31,8 +32,8 @@ class UserTree:
             self._listed[project] = now, names
         return names
 
-    def open(self, session: str) -> AbstractAsyncContextManager[RunningCommand]:
-        return self._access.open(self._login, None, session)
+    def open(self, session: str, hello: bytes) -> Greeted:
+        return greeted(self._access.open(self._login, None, session), hello, self._count)
 
 
 class FilesChannel(PipedChannel, asyncssh.SSHServerSession[bytes]):

@@ -13,6 +13,12 @@ class SshMetrics:
             ["outcome"],
             registry=registry,
         )
+        self.files = Counter(
+            "moorage_proxy_sftp_files",
+            "Sessions whose files were opened, by the path of the bytes: direct or link.",
+            ["path"],
+            registry=registry,
+        )
         self.connections = Gauge(
             "moorage_proxy_ssh_connections", "SSH connections that are open.", registry=registry
         )

@@ -2,22 +2,23 @@
 
 A packet that is about files goes to the server of that session's files, at its agent, with the path from
 there on; its answer comes back unchanged. Handles begin with two bytes that say whose they are, so reads and
-writes pass without being looked into. Only the two upper levels are made here.
+writes pass without being looked into, in the pieces in which they came. Only the two upper levels are made
+here.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AsyncExitStack
 from typing import Protocol
 
 from moorage.common.aio.tasks import cancel_and_wait, spawn
-from moorage.common.model.commands import Channel
 from moorage.common.model.errors import MoorageError
 from moorage.common.sftp import wire
-from moorage.common.sftp.wire import Attributes, Kind, Malformed, Packets, Reader, Status
-from moorage.common.ssh.channels import RunningCommand
+from moorage.common.sftp.framing import HEAD, Piece, Pieces, whole
+from moorage.common.sftp.wire import Attributes, Kind, Malformed, Reader, Status
+from moorage.proxy.ssh.backends import FileServer, Greeted
 
 MAX_SESSIONS = 64
 _DIRECTORY = Attributes(mode=0o040555)
@@ -41,16 +42,16 @@ class Tree(Protocol):
         """Projects, or the sessions of one. Raises ``MoorageError``."""
         ...
 
-    def open(self, session: str) -> AbstractAsyncContextManager[RunningCommand]:
-        """The server of the files of ``PROJECT/SESSION``. Raises ``MoorageError``."""
+    def open(self, session: str, hello: bytes) -> Greeted:
+        """The server of the files of ``PROJECT/SESSION``, greeted with ``hello``. Raises ``MoorageError``."""
         ...
 
 
 class Backend:
     """The server of one session's files. ``prefix``: of its handles."""
 
-    def __init__(self, command: RunningCommand, prefix: bytes) -> None:
-        self.command, self.prefix, self.gone = command, prefix, False
+    def __init__(self, server: FileServer) -> None:
+        self.server, self.gone = server, False
         self.waiting: set[bytes] = set()  # requests without an answer
 
 
@@ -59,7 +60,7 @@ class SftpRouter:
 
     def __init__(self, tree: Tree, write: Callable[[bytes], None], room: asyncio.Event) -> None:
         self._tree, self._send, self._room = tree, write, room
-        self._packets, self._stack = Packets(), AsyncExitStack()
+        self._packets, self._stack = Pieces(), AsyncExitStack()
         self._backends: dict[str, Backend] = {}
         self._by_prefix: dict[bytes, Backend] = {}
         self._listings: dict[bytes, list[str]] = {}
@@ -68,12 +69,24 @@ class SftpRouter:
 
     async def feed(self, data: bytes) -> None:
         """Bytes of the client. Raises ``Malformed``."""
-        for packet in self._packets.feed(data):
-            await self._route(packet)
+        for pieces in self._packets.feed(data):
+            backend = self._owner(pieces[0])
+            if backend is not None:
+                await self._pass(backend, pieces)
+            else:
+                await self._route(whole(pieces)[4:])
 
     async def close(self) -> None:
         await cancel_and_wait(*self._readers)
         await self._stack.aclose()
+
+    def _owner(self, head: Piece) -> Backend | None:
+        """The server that a read or write is for."""
+        if head[4] not in (Kind.READ, Kind.WRITE) or len(head) < HEAD:
+            return None
+        backend = self._by_prefix.get(bytes(head[13:HEAD]))
+        has_prefix = int.from_bytes(head[9:13]) >= _PREFIX_BYTES
+        return backend if has_prefix and backend is not None and not backend.gone else None
 
     async def _route(self, packet: bytes) -> None:
         kind = packet[0]
@@ -190,8 +203,11 @@ class SftpRouter:
     async def _forward(self, backend: Backend, packet: bytes) -> None:
         if backend.gone:
             raise _Answer(Status.FAILURE, _LOST)
-        backend.waiting.add(packet[1:5])
-        await backend.command.send(len(packet).to_bytes(4) + packet)
+        await self._pass(backend, [len(packet).to_bytes(4) + packet])
+
+    async def _pass(self, backend: Backend, pieces: list[Piece]) -> None:
+        backend.waiting.add(bytes(pieces[0][5:9]))
+        await backend.server.send(pieces)
 
     async def _backend(self, session: str) -> Backend:
         backend = self._backends.get(session)
@@ -199,33 +215,29 @@ class SftpRouter:
             return backend
         if len(self._readers) >= MAX_SESSIONS:
             raise _Answer(Status.FAILURE, f"one connection reaches at most {MAX_SESSIONS} sessions")
-        try:
-            command = await self._stack.enter_async_context(self._tree.open(session))
-        except MoorageError as error:
-            code = Status.NO_SUCH_FILE if error.code == "not-found" else Status.PERMISSION_DENIED
-            raise _Answer(code, error.message) from None
         prefix = len(self._readers).to_bytes(_PREFIX_BYTES)
-        backend = self._backends[session] = self._by_prefix[prefix] = Backend(command, prefix)
         hello = wire.packet(
             Kind.INIT, wire.number(wire.VERSION), wire.text(wire.HANDLE_PREFIX), wire.text(prefix)
         )
-        await command.send(hello)
+        try:
+            server = await self._stack.enter_async_context(self._tree.open(session, hello))
+        except MoorageError as error:
+            code = Status.NO_SUCH_FILE if error.code == "not-found" else Status.PERMISSION_DENIED
+            raise _Answer(code, error.message) from None
+        backend = self._backends[session] = self._by_prefix[prefix] = Backend(server)
         self._readers.append(spawn("ssh.sftp.backend", self._relay(backend)))
         return backend
 
     async def _relay(self, backend: Backend) -> None:
         """Pass the answers of a server on to the client."""
-        packets, waiting = Packets(), backend.waiting
+        packets, waiting = Pieces(), backend.waiting
         try:
-            while (output := await backend.command.read()) is not None:
-                channel, data = output
-                if channel is not Channel.STDOUT:
+            while (data := await backend.server.read()) is not None:
+                if not (answers := packets.feed(data)):
                     continue
-                whole = [one for one in packets.feed(data) if one[0] != Kind.VERSION]
-                waiting.difference_update(one[1:5] for one in whole)
+                waiting.difference_update(bytes(one[0][5:9]) for one in answers)
                 await self._room.wait()
-                if whole:
-                    self._send(b"".join(len(one).to_bytes(4) + one for one in whole))
+                self._send(whole([piece for one in answers for piece in one]))
         except (MoorageError, Malformed):
             pass
         finally:

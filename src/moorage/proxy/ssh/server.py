@@ -20,6 +20,7 @@ from moorage.common.link.pb import ssh_pb2
 from moorage.common.model.addresses import split_address
 from moorage.common.model.errors import MoorageError
 from moorage.common.model.public_keys import fingerprint_of
+from moorage.common.sftp.memory import keep_freed_blocks
 from moorage.common.ssh.channels import MAX_CHANNELS, Channels, Start
 from moorage.proxy.control.ssh_access import Login, SshAccess
 from moorage.proxy.ssh.files import FilesChannel, UserTree
@@ -60,6 +61,7 @@ class SshFrontend:
         metrics.connections.set_function(lambda: len(self._connections))
 
     async def __aenter__(self) -> SshFrontend:
+        keep_freed_blocks()
         host, port = self.address
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server(
@@ -138,7 +140,7 @@ class SshFrontend:
         self._metrics.logins.labels(outcome).inc()
 
     def tree(self, login: Login) -> UserTree:
-        return UserTree(self._access, login, self._clock)
+        return UserTree(self._access, login, self._clock, lambda path: self._metrics.files.labels(path).inc())
 
     def start(self, login: Login) -> Start:
         return lambda spec: self._access.open(login, spec)

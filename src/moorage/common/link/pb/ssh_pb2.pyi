@@ -42,14 +42,16 @@ class SshTarget(_message.Message):
     def __init__(self, refusal: _Optional[str] = ..., session_id: _Optional[str] = ..., user: _Optional[str] = ...) -> None: ...
 
 class SshStart(_message.Message):
-    __slots__ = ("login", "session", "spec")
+    __slots__ = ("login", "session", "spec", "direct")
     LOGIN_FIELD_NUMBER: _ClassVar[int]
     SESSION_FIELD_NUMBER: _ClassVar[int]
     SPEC_FIELD_NUMBER: _ClassVar[int]
+    DIRECT_FIELD_NUMBER: _ClassVar[int]
     login: SshLogin
     session: str
     spec: str
-    def __init__(self, login: _Optional[_Union[SshLogin, _Mapping]] = ..., session: _Optional[str] = ..., spec: _Optional[str] = ...) -> None: ...
+    direct: bool
+    def __init__(self, login: _Optional[_Union[SshLogin, _Mapping]] = ..., session: _Optional[str] = ..., spec: _Optional[str] = ..., direct: _Optional[bool] = ...) -> None: ...
 
 class SshInput(_message.Message):
     __slots__ = ("start", "input")

@@ -1,0 +1,66 @@
+"""Packets of SFTP in a stream of bytes. Large ones are passed on as the pieces in which they came. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from moorage.common.sftp.wire import MAX_PACKET, Malformed
+
+# The first piece of a packet has so much of it, or all: its length, type and id, the length of the handle,
+# and two bytes of that.
+HEAD = 15
+
+Piece = bytes | memoryview
+
+
+class Pieces:
+    """Splits a stream of bytes into packets with their lengths, each a list of pieces."""
+
+    def __init__(self) -> None:
+        self._pieces: list[Piece] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> list[list[Piece]]:
+        """The packets that are complete with ``data``. Raises ``Malformed`` for a length out of bounds."""
+        if self._size < HEAD and self._pieces:
+            data = b"".join((*self._pieces, data))
+            self._pieces, self._size = [], 0
+        rest, found = memoryview(data), []
+        while rest:
+            if not self._pieces and len(rest) < 4:
+                self._keep(rest)
+                break
+            missing = 4 + _length(self._pieces[0] if self._pieces else rest) - self._size
+            if len(rest) < missing:
+                self._keep(rest)
+                break
+            found.append([*self._pieces, rest[:missing]])
+            self._pieces, self._size = [], 0
+            rest = rest[missing:]
+        return found
+
+    def _keep(self, rest: memoryview) -> None:
+        self._pieces.append(rest)
+        self._size += len(rest)
+
+
+class Packets:
+    """Splits a stream of bytes into packets, without their lengths."""
+
+    def __init__(self) -> None:
+        self._pieces = Pieces()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """As ``Pieces.feed``."""
+        return [whole(packet)[4:] for packet in self._pieces.feed(data)]
+
+
+def whole(pieces: Sequence[Piece]) -> bytes:
+    return b"".join(pieces)
+
+
+def _length(head: Piece) -> int:
+    size = int.from_bytes(head[:4])
+    if not 1 <= size <= MAX_PACKET:
+        raise Malformed(f"a packet of {size} bytes")
+    return size

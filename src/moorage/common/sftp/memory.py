@@ -1,0 +1,22 @@
+"""Heap of a process that moves blocks of some 100 KB: glibc keeps the memory of freed ones.
+
+By default it gives it back to the system at once, and each block costs page faults, which take longer than
+its encryption.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD = -1, -2, -3
+_MIB = 1024 * 1024
+
+
+def keep_freed_blocks() -> None:
+    """Up to 16 MiB stay with the process. Another C library goes on as before."""
+    with contextlib.suppress(AttributeError, OSError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_TRIM_THRESHOLD, 16 * _MIB)
+        mallopt(_TOP_PAD, 2 * _MIB)
+        mallopt(_MMAP_THRESHOLD, 4 * _MIB)
