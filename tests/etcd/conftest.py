@@ -13,16 +13,16 @@ from tests.etcd.servers import EtcdServers, is_installed
 @pytest.fixture
 def one(home: Path) -> Iterator[EtcdServers]:
     """A server without TLS and users."""
-    yield from _running(EtcdServers(home / "etcd"))
+    yield from running(EtcdServers(home / "etcd"))
 
 
 @pytest.fixture
 def three(home: Path) -> Iterator[EtcdServers]:
     """Three servers with TLS and a user."""
-    yield from _running(EtcdServers(home / "etcd", count=3, tls=True, users=True))
+    yield from running(EtcdServers(home / "etcd", count=3, tls=True, users=True))
 
 
-def _running(servers: EtcdServers) -> Iterator[EtcdServers]:
+def running(servers: EtcdServers) -> Iterator[EtcdServers]:
     if not is_installed():
         pytest.skip("etcd is not installed: make test-etcd installs it")
     try:

@@ -40,6 +40,7 @@ class EtcdServers:
     count: int = 1
     tls: bool = False
     users: bool = False
+    flags: tuple[str, ...] = ()
     members: list[Member] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -54,7 +55,7 @@ class EtcdServers:
         if self.tls:
             write_certificates(self.home)
         for member in self.members:
-            self.start_member(member)
+            self.start_member(member, *self.flags)
         self.wait_until_healthy()
         if self.users:
             for command in (
