@@ -6,6 +6,9 @@ A relay between the ends counts what they send each other.
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -16,7 +19,8 @@ import grpc
 import pytest
 
 from moorage.common.link.pb import agent_pb2, routes_pb2
-from moorage.common.model.spec import SessionSpec
+from moorage.common.model.spec import Cluster, Port, SessionSpec
+from moorage.manager.store.new_sessions import stored_json
 from moorage.sdk.errors import ApiError
 from tests.free_ports import free_port
 from tests.previous_release import unpack_previous_release
@@ -119,6 +123,29 @@ async def run_a_session(platform: Platform) -> None:
     await until("the model answers through the proxy", lambda: answers(platform, SLOW.name))
     async with platform.client() as client:
         await client.delete_endpoint(SLOW.name)
+
+
+def test_sessions_that_use_nothing_new_are_readable_to_the_previous_release(previous_release: Path) -> None:
+    """Its managers refuse fields that they do not know, also with their defaults."""
+    specs = [
+        SessionSpec(command=["true"], resources={"cpu": 1}),
+        SessionSpec(type="interactive", command=["sh"], ports=[Port(name="a")]),
+        SessionSpec(type="inference", engine="llamacpp", model="m.gguf", resources={"cuda.device": 1}),
+        SessionSpec(command=["x"], cluster=Cluster(size=2), retries=2),
+    ]
+    read = (
+        "import sys; from moorage.common.model.spec import Cluster, Port, SessionSpec\n"
+        "for line in sys.stdin: SessionSpec.model_validate_json(line)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", read],
+        input="\n".join(stored_json(spec) for spec in specs),
+        env=os.environ | {"PYTHONPATH": str(previous_release)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("older", ["agent and proxy", "manager"])

@@ -22,8 +22,8 @@ ATTEMPT_S, CALL_S = 2.0, 8.0
 # time the prefix is read again.
 WATCH_S = 60.0
 _RETRY_PAUSE_S = 0.1
-# Codes of gRPC for what another endpoint, or a later attempt, may answer: deadline exceeded, aborted, internal,
-# unavailable. A database that is full stays so until somebody acts.
+# Codes of gRPC for what another endpoint, or a later attempt, may answer: deadline exceeded, aborted,
+# internal, unavailable. A database that is full stays so until somebody acts.
 _TRANSIENT = frozenset({4, 10, 13, 14})
 
 
@@ -207,7 +207,7 @@ def _explain(message: str) -> str:
         return "grant the role of etcd.user readwrite access to the prefix etcd.prefix"
     if "database space exceeded" in message:
         return (
-            "etcd is full, and takes no writes: `etcdctl compact REVISION`, `etcdctl defrag` at each member, then "
-            "`etcdctl alarm disarm`; set --auto-compaction-retention"
+            "etcd is full, and takes no writes: `etcdctl compact REVISION`, `etcdctl defrag` at each member, "
+            "then `etcdctl alarm disarm`; set --auto-compaction-retention"
         )
     return ""

@@ -17,6 +17,9 @@ from moorage.manager.pki.ssh_keys import SshKeyPair
 from moorage.manager.store import spec_kernels
 from moorage.manager.store.rows import as_uuid
 
+# Fields whose default is not null, and which the previous release does not know: it refuses a spec with them.
+_NEW = ("secret_env", "user_labels")
+
 
 @dataclass(frozen=True, slots=True)
 class NewSession:
@@ -54,7 +57,7 @@ def columns(items: Sequence[NewSession], lost_grace_s: float) -> tuple[list[Any]
         [i.spec.type for i in items],
         [i.spec.resource_group for i in items],
         [i.spec.priority for i in items],
-        [i.spec.model_dump_json(exclude_none=True) for i in items],
+        [stored_json(i.spec) for i in items],
         [json.dumps(i.slots) for i in items],
         [i.endpoint_id for i in items],
         [i.actor for i in items],
@@ -94,6 +97,12 @@ def cluster_columns(items: Sequence[NewSession]) -> tuple[list[Any], ...]:
         [pair.private_key for _, pair in keys],
         [pair.public_key for _, pair in keys],
     )
+
+
+def stored_json(spec: SessionSpec) -> str:
+    """As the database has it. One that uses nothing new is readable to a manager of the previous release,
+    which may have its agent during an upgrade."""
+    return spec.model_dump_json(exclude_none=True, exclude={name for name in _NEW if not getattr(spec, name)})
 
 
 def digest(spec: SessionSpec) -> str:
