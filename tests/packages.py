@@ -16,6 +16,7 @@ PACKAGES = {
     "cluster": {
         "etcd-server": "etcd",
         "etcd-client": "etcdctl",
+        "faketime": "faketime",
         "iproute2": "ip",
         "nftables": "/usr/sbin/nft",
         "pgbouncer": "/usr/sbin/pgbouncer",
