@@ -1,0 +1,107 @@
+"""Stand-in for systemctl on machines without systemd: it runs the units in /etc/systemd/system.
+
+Understands what docs/cluster.md says: ``start``, ``stop``, ``restart``, ``reload``, ``enable [--now]``,
+``disable``, and units of Debian's Postgres. Output of a unit goes to /var/log/units.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+UNITS, RUNNING, LOGS = Path("/etc/systemd/system"), Path("/run/units"), Path("/var/log/units")
+
+
+def values(unit: Path, key: str) -> list[str]:
+    return re.findall(rf"^{key}=(.*)$", unit.read_text(), re.MULTILINE)
+
+
+def environment(unit: Path) -> dict[str, str]:
+    env = {"PATH": os.environ["PATH"], "INVOCATION_ID": os.urandom(8).hex(), "HOME": "/root"}
+    lines = [word for line in values(unit, "Environment") for word in shlex.split(line)]
+    for file in values(unit, "EnvironmentFile"):
+        path = Path(file.removeprefix("-"))
+        if path.exists() or not file.startswith("-"):
+            lines += [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
+    return env | dict(line.split("=", 1) for line in lines)
+
+
+def start(name: str) -> int:
+    if match := re.fullmatch(r"postgresql@(\d+)-(\w+)", name):
+        return subprocess.call(["pg_ctlcluster", match[1], match[2], "start"])
+    if name.endswith(".timer"):
+        return 0
+    unit = UNITS / f"{name}.service"
+    env = environment(unit)
+    for directory in values(unit, "StateDirectory"):
+        Path("/var/lib", directory).mkdir(mode=0o700, exist_ok=True)
+    [command] = values(unit, "ExecStart")
+    words = [re.sub(r"\$\{(\w+)\}", lambda match: env[match[1]], word) for word in shlex.split(command)]
+    LOGS.mkdir(parents=True, exist_ok=True)
+    with (LOGS / f"{name}.log").open("ab") as log:
+        if values(unit, "Type") == ["oneshot"]:
+            return subprocess.call(words, env=env, cwd="/", stdout=log, stderr=log)
+        process = subprocess.Popen(words, env=env, cwd="/", stdout=log, stderr=log, start_new_session=True)
+    (RUNNING / name).write_text(str(process.pid))
+    return 0
+
+
+def stop(name: str) -> int:
+    if match := re.fullmatch(r"postgresql@(\d+)-(\w+)", name):
+        return subprocess.call(["pg_ctlcluster", match[1], match[2], "stop"])
+    file = RUNNING / name
+    if file.exists():
+        pid = int(file.read_text())
+        end(pid, signal.SIGTERM)
+        file.unlink()
+    return 0
+
+
+def end(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+        deadline = time.monotonic() + 60
+        while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+            if time.monotonic() > deadline:
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
+    except (ProcessLookupError, FileNotFoundError):
+        pass
+
+
+def stop_everything() -> int:
+    """Also what daemons leave behind: every process whose files are this machine's."""
+    own = os.stat("/proc/self/ns/mnt").st_ino
+    if own == os.stat("/proc/1/ns/mnt").st_ino:
+        sys.exit("this is no machine of tests.cluster.machines")
+    for name in sorted(file.name for file in RUNNING.iterdir()):
+        stop(name)
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.stat(process / "ns/mnt").st_ino != own or int(process.name) == os.getpid():
+                continue
+            if (process / "cmdline").read_bytes() != b"sleep\0infinity\0":
+                os.kill(int(process.name), signal.SIGKILL)
+        except (ProcessLookupError, FileNotFoundError, PermissionError):
+            continue
+    return 0
+
+
+def main(verb: str, *words: str) -> int:
+    names = [word.removesuffix(".service") for word in words if not word.startswith("-")]
+    if verb == "stop-everything":
+        return stop_everything()
+    if verb in ("disable", "daemon-reload") or (verb == "enable" and "--now" not in words):
+        return 0
+    actions = {"start": [start], "enable": [start], "stop": [stop], "restart": [stop, start]}
+    return max(action(name) for name in names for action in actions[verb])
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

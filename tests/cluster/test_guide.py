@@ -1,0 +1,69 @@
+"""``docs/cluster.md``, followed word by word on four machines, with real etcd and Postgres.
+
+Of its commands only the installation by pip is replaced: the tree under test is there instead.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.machines import Machines
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
+GUIDE = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text()
+NEEDED = ("etcd", "etcdctl", "pg_createcluster", "nsenter", "ip", "openssl", "systemd-sysusers", "curl")
+INSTALLED = re.compile(r"python3 -m venv .*|/opt/moorage/bin/pip install .*")
+
+
+def steps() -> Iterator[tuple[list[str], str]]:
+    """Each indented block after ``On one, two and three:``, with the machines that it is for."""
+    machines: list[str] = []
+    block: list[str] = []
+    for line in [*GUIDE.splitlines(), ""]:
+        if line.startswith("    "):
+            block.append(line[4:])
+            continue
+        if block:
+            yield machines, "\n".join(block)
+            block = []
+        if match := re.fullmatch(r"On (.*):", line):
+            machines = re.split(r", | and ", match[1])
+
+
+def addresses() -> dict[str, str]:
+    return dict(re.findall(r"^\| `(\w+)` \| ([\d.]+) \|", GUIDE, re.MULTILINE))
+
+
+def test_each_step_names_its_machines() -> None:
+    known = set(addresses())
+    assert len(known) == 4
+    assert all(machines and set(machines) <= known for machines, _ in steps())
+
+
+def test_the_guide_works(home: Path) -> None:
+    if os.geteuid() != 0 or not all(map(shutil.which, NEEDED)):
+        pytest.skip(f"needs root and {', '.join(NEEDED)}: make test-cluster installs what is missing")
+    said: dict[str, str] = {}
+    with Machines(home, addresses()) as machines:
+        for names, block in steps():
+            commands = "\n".join(line for line in block.splitlines() if not INSTALLED.fullmatch(line))
+            for name in names:
+                if commands != block:
+                    machines.install(name)
+                said[block] = machines.run(name, commands)
+        everything = "".join(said.values())
+        for expected in ("the cluster works", "one manager less", "two is the primary"):
+            assert expected in everything, everything[-3000:]
+        listed = machines.run("two", "moorage managers -o json")
+        assert listed.count('"link": ') == 3, listed
+        plan = machines.run("two", "moorage upgrade plan")
+        assert "nothing to do" in plan, plan
+        found = machines.run("three", "moorage doctor --cluster || true")
+        assert "ok      managers" in found, found
+        assert "ok      proxies" in found, found
