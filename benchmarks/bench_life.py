@@ -61,7 +61,7 @@ class Load:
     async def create_at_rate(self, rate: float, seconds: float) -> None:
         """Arrivals at a fixed rate, however long the responses take."""
         free: asyncio.Queue[Caller] = asyncio.Queue()
-        callers = [self.cluster.caller() for _ in range(64)]
+        callers = [self.cluster.caller(number) for number in range(64)]
         for caller in callers:
             free.put_nowait(caller)
 

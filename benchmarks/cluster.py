@@ -29,7 +29,8 @@ STARTUP_S = 60.0
 
 @dataclass
 class Cluster:
-    """``pids``: of the manager, of Postgres' parent process, and of the fleet simulator."""
+    """``pids``: of the managers (``manager``, ``manager 2``…), of Postgres' parent process, and of the fleet
+    simulator. ``ports``: of the API of each manager; ``port`` is the first."""
 
     dsn: str
     host: str
@@ -37,9 +38,12 @@ class Cluster:
     link: int
     key: str
     pids: dict[str, int]
+    ports: tuple[int, ...] = ()
 
-    def caller(self) -> Caller:
-        return Caller(self.host, self.port, self.key)
+    def caller(self, number: int = 0) -> Caller:
+        """To one of the managers in turn."""
+        ports = self.ports or (self.port,)
+        return Caller(self.host, ports[number % len(ports)], self.key)
 
     def cpu(self) -> dict[str, float]:
         """CPU seconds used so far by the manager, Postgres (all live processes) and the agents."""
@@ -71,18 +75,18 @@ def process(*command: str, env: dict[str, str], log: Path) -> Iterator[subproces
 
 @asynccontextmanager
 async def start_cluster(
-    agents: int, *options: str, settings: dict[str, str] | None = None
+    agents: int, *options: str, settings: dict[str, str] | None = None, managers: int = 1
 ) -> AsyncIterator[Cluster]:
-    """Durable Postgres, a manager and ``agents`` simulated agents; everything is stopped and removed at
+    """Durable Postgres, ``managers`` and ``agents`` simulated agents; everything is stopped and removed at
     exit."""
     home = Path(tempfile.mkdtemp(prefix="moorage-bench-"))
     home.chmod(0o711)
-    api, link = free_port(), free_port()
+    apis, links = ([free_port() for _ in range(managers)] for _ in range(2))
     env = {name: value for name, value in os.environ.items() if not name.startswith("MOORAGE_")}
     env |= {
         "MOORAGE_COMMON__LOG_LEVEL": "warning",
         "MOORAGE_COMMON__LINK_TOKEN": "bench",
-        "MOORAGE_AGENT__MANAGER": f"127.0.0.1:{link}",
+        "MOORAGE_AGENT__MANAGER": ",".join(f"127.0.0.1:{link}" for link in links),
     }
     try:
         async with AsyncExitStack() as stack:
@@ -90,13 +94,16 @@ async def start_cluster(
                 EmbeddedPostgres(home / "pg", clock=SystemClock(), extra=settings)
             )
             env["MOORAGE_MANAGER__DSN"] = postgres.dsn
-            listen = ("--listen", f"127.0.0.1:{api}", "--link-listen", f"127.0.0.1:{link}")
-            command = ("manager", "--home", str(home / "manager"), *listen)
-            manager = stack.enter_context(process(*command, env=env, log=home / "manager.log"))
-            key = await _key(home, manager)
-            pids = {"manager": manager.pid, "postgres": postgres.pid or 0}
-            started = Cluster(postgres.dsn, "127.0.0.1", api, link, key, pids)
-            await _wait_until_ready(started)
+            pids = {"postgres": postgres.pid or 0}
+            started = Cluster(postgres.dsn, "127.0.0.1", apis[0], links[0], "", pids, tuple(apis))
+            for number, (api, link) in enumerate(zip(apis, links, strict=True), 1):
+                name = "manager" if number == 1 else f"manager {number}"
+                listen = ("--listen", f"127.0.0.1:{api}", "--link-listen", f"127.0.0.1:{link}")
+                command = ("manager", "--home", str(home / name), *listen)
+                manager = stack.enter_context(process(*command, env=env, log=home / f"{name}.log"))
+                started.key = started.key or await _key(home, manager)
+                pids[name] = manager.pid
+                await _wait_until_ready(started, number - 1)
             if agents:
                 arguments = ("simulate", "--agents", str(agents), "--home", str(home / "agents"), *options)
                 simulator = stack.enter_context(process(*arguments, env=env, log=home / "agents.log"))
@@ -124,11 +131,11 @@ async def _key(home: Path, manager: subprocess.Popen[bytes]) -> str:
     raise SystemExit(f"the manager did not start:\n{(home / 'manager.log').read_text()[-2000:]}")
 
 
-async def _wait_until_ready(cluster: Cluster) -> None:
+async def _wait_until_ready(cluster: Cluster, number: int) -> None:
     async with asyncio.timeout(STARTUP_S):
         while True:
             try:
-                status, _ = await cluster.caller().call("GET", "/readyz")
+                status, _ = await cluster.caller(number).call("GET", "/readyz")
             except OSError:
                 status = 0
             if status == 200:
