@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -131,8 +132,12 @@ async def test_kernel_that_dies_is_told_and_replaced(session: CodeSession) -> No
     assert items_of(await session.execute("x"), "error")[0]["name"] == "NameError"
 
 
-async def test_runs_wait_in_order_and_languages_beside_each_other(session: CodeSession) -> None:
-    slow = await session.ask("execute", code="import time; time.sleep(2)", language="python", wait_s=0)
+async def test_runs_wait_in_order_and_languages_beside_each_other(
+    session: CodeSession, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    wait = f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.02)"
+    slow = await session.ask("execute", code=wait, language="python", wait_s=0)
     second = await session.ask("execute", code="order = [1]", language="python", run_id="second", wait_s=0)
     third = await session.ask("execute", code="order.append(2); order", language="python", wait_s=0)
     assert (second["status"], third["waiting_for"] > second["waiting_for"] >= 0) == ("continued", True)
@@ -142,6 +147,7 @@ async def test_runs_wait_in_order_and_languages_beside_each_other(session: CodeS
     bash = await session.execute("x=from-bash; echo $x", "bash")
     assert text_of(bash) == "from-bash\n"
     assert text_of(await session.execute("echo $x again", "bash")) == "from-bash again\n"
+    gate.touch()
     assert (await session.finish(slow))["status"] == "finished"
     assert items_of(await session.finish(third), "result")[0]["data"]["text/plain"] == "[1, 2]"
     kernels = {one["name"]: one for one in (await session.ask("kernels"))["items"]}

@@ -25,6 +25,7 @@ from tests.conformance.planes.replica import LAST_CHUNK, OK, SSE, Visit, chunk, 
 from moorage.proxy.core.flow import RequestFlow
 
 CLIENTS, REQUESTS = 8, 12
+LIMIT_S = 60.0
 STREAM = post(b'{"model":"tiny","stream":true}')
 
 
@@ -84,6 +85,11 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
+def flows() -> list[RequestFlow]:
+    gc.collect()
+    return [found for found in gc.get_objects() if isinstance(found, RequestFlow)]
+
+
 async def test_nothing_is_left(plane: MakePlane) -> None:
     async with replica(Fickle(1)) as one, replica(Fickle(2)) as two:
         routes = table(target("one", one.port), target("two", two.port))
@@ -92,9 +98,9 @@ async def test_nothing_is_left(plane: MakePlane) -> None:
             served.close_clients()
             before = descriptors()
             await asyncio.gather(*(churn(served, random.Random(seed)) for seed in range(CLIENTS)))
-            await until(lambda: not served.router.in_flight)
+            await until(lambda: not served.router.in_flight, LIMIT_S)
             assert not served.router.held
-            # Idle connections to replicas are closed after some seconds.
-            await until(lambda: descriptors() <= before)
-            gc.collect()
-            assert not [found for found in gc.get_objects() if isinstance(found, RequestFlow)]
+            # Idle connections to replicas are closed after up to twice their time, with aiohttp 8 s.
+            await until(lambda: descriptors() <= before, LIMIT_S)
+            # What serves a client that has left may end after its sockets are closed.
+            await until(lambda: not flows(), LIMIT_S)
