@@ -123,6 +123,54 @@ def check_requests(manager: Platform, name: str) -> None:
     assert copied.returncode == 0, copied.stderr
 
 
+RELOADS = """
+import json, os, signal, sys, time
+
+def report(**line):
+    with open(os.environ["MOORAGE_PROGRESS"], "a") as file:
+        print(json.dumps(line), file=file)
+
+def load(*_):
+    with open(sys.argv[1] + "/asked", "a") as file:
+        print("asked", file=file)
+    while not os.path.exists(sys.argv[1] + "/gate"):
+        time.sleep(0.05)
+    report(reloaded=True)
+
+signal.signal(signal.SIGHUP, load)
+report(message="serving")
+while True:
+    signal.pause()
+"""
+
+
+async def start_daemon(site: Site, manager: Platform) -> None:
+    """A session whose program acknowledges a reload when the gate is opened."""
+    spec = SessionSpec.model_validate(
+        {
+            "name": "daemon", "type": "interactive", "agents": [NODES[0]], "resources": {"cpu": 0.1},
+            "command": [sys.executable, "-c", RELOADS, str(site.home)],
+            "reload": {"signal": "HUP", "acknowledge": "progress", "timeout_s": 300},
+        }
+    )  # fmt: skip
+    async with manager.client() as client:
+        await client.create_session(spec)
+        await client.wait_session("daemon", lambda view: view.kernels[0].progress is not None, timeout_s=60)
+
+
+async def check_reload(site: Site, asked: SessionView, manager: Platform) -> None:
+    """What the lost manager was asked ends through the other one, and was asked of the program once."""
+    (site.home / "gate").touch()
+    async with manager.client() as client:
+        view = await client.wait_reloaded(asked, timeout_s=60)
+    before, after = asked.kernels[0].reload, view.kernels[0].reload
+    assert before is not None
+    assert after is not None
+    assert (before.state, after.state) == ("requested", "reloaded")
+    assert after.ended == before.generation
+    assert (site.home / "asked").read_text() == "asked\n"
+
+
 async def test_managers_take_over_from_each_other(site: Site) -> None:
     await site.up()
     a, b = site.a, site.b
@@ -138,9 +186,14 @@ async def test_managers_take_over_from_each_other(site: Site) -> None:
         listed = await asyncio.to_thread(manager.run, "workspaces", "-o", "json")
         assert all(node in listed.stdout for node in NODES), "the workspaces of both nodes, by either manager"
 
+    await start_daemon(site, a)
+    async with a.client() as client:
+        reload = await client.reload_session("daemon")
+    await until("the program is asked", lambda: asyncio.to_thread((site.home / "asked").exists))
     a.kill("manager")
     assert await site.chat_once(b)
     await until("both agents are connected to the other manager", lambda: site.connected_to(b))
+    await check_reload(site, reload, b)
     await site.run_on(b, "after-kill", NODES[0])
     await asyncio.to_thread(check_requests, b, "after-kill")
 

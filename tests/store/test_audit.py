@@ -71,6 +71,20 @@ async def test_an_entry_shows_what_changed_and_who_did_it(api: Api) -> None:
     assert (await entries(api, "?resource=groups&limit=1"))[0]["id"] == changed["id"], "nothing was written"
 
 
+async def test_an_entry_shows_the_reuse_that_a_project_had_and_has(api: Api) -> None:
+    for reuse in ("both", "never", None):
+        status, text = await api.call("admin", "PATCH", "/v1/projects/vision", {"reuse": reuse})
+        assert (status, json.loads(text)["reuse"]) == (200, reuse)
+    found = await entries(api, "?resource=projects&name=vision")
+    assert [(one["before"]["reuse"], one["after"]["reuse"]) for one in reversed(found)] == [
+        (None, "both"),
+        ("both", "never"),
+        ("never", None),
+    ]
+    assert (await api.call("ann", "PATCH", "/v1/projects/vision", {"reuse": "both"}))[0] == 403
+    assert len(await entries(api, "?resource=projects&name=vision")) == 3, "nothing was written"
+
+
 async def test_an_entry_of_a_refused_write_has_its_code_and_no_secret_is_kept(api: Api) -> None:
     await api.call("admin", "POST", "/v1/projects", {"name": "vision"})
     [refused] = await entries(api, "?resource=projects")
