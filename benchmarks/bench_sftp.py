@@ -51,7 +51,8 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def bare_server(folder: Path, key: Path) -> AsyncIterator[int]:
+async def bare_server(folder: Path, key: Path) -> AsyncIterator[tuple[int, int]]:
+    """Its port and process."""
     root, port = folder / "bare", free_port()
     root.mkdir()
     command = [sys.executable, "-c", BARE, str(port), f"{key}.pub", str(root)]
@@ -59,7 +60,7 @@ async def bare_server(folder: Path, key: Path) -> AsyncIterator[int]:
     try:
         assert process.stdout is not None
         await asyncio.to_thread(process.stdout.readline)
-        yield port
+        yield port, process.pid
     finally:
         process.kill()
         process.wait()
@@ -76,6 +77,35 @@ def transfer(port: int, key: Path, login: str, cipher: str, line: str) -> float:
     return time.perf_counter() - began
 
 
+def read(pid: int, name: str) -> str:
+    """A file of a process; "" if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/{name}").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def descendants(pid: int) -> list[int]:
+    threads = [path.name for path in Path(f"/proc/{pid}/task").glob("*")]
+    children = [int(one) for thread in threads for one in read(pid, f"task/{thread}/children").split()]
+    return [pid, *(below for child in children for below in descendants(child))]
+
+
+def cpu_s(pids: list[int]) -> float:
+    """Of these processes, and of their children that have ended."""
+    ticks = 0
+    for pid in pids:
+        ticks += sum(map(int, read(pid, "stat").rpartition(")")[2].split()[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+async def cpu_of(server: int) -> float:
+    """Of a server with its children, once no server of files is left."""
+    while any("common.sftp" in read(pid, "cmdline") for pid in descendants(server)):
+        await asyncio.sleep(0.02)
+    return cpu_s(descendants(server))
+
+
 async def start_session(client: Client, key: Path) -> None:
     await client.add_ssh_key(SshKeySpec(public_key=Path(f"{key}.pub").read_text(), name="bench"))
     await client.create_session(SessionSpec(name="files", type=SessionType.INTERACTIVE))
@@ -90,9 +120,15 @@ async def measure(mib: int, rounds: int) -> dict[str, Any]:
         source.write_bytes(os.urandom(1024 * 1024) * mib)
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
         settings = {"MOORAGE_PROXY__SSH_LISTEN": f"127.0.0.1:{port}"}
-        async with all_in_one(folder / "home", settings) as platform, bare_server(folder, key) as bare:
+        async with (
+            all_in_one(folder / "home", settings) as platform,
+            bare_server(folder, key) as (bare, of_bare),
+        ):
             await start_session(platform.client, key)
+            pids = {"asyncssh": of_bare}
+            pids["moorage"] = next(one for one in descendants(os.getpid())[1:] if one != of_bare)
             seconds: dict[tuple[str, str, str], list[float]] = {}
+            cpu: dict[tuple[str, str, str], list[float]] = {}
             for _ in range(rounds):
                 for cipher, way in ((cipher, way) for cipher in CIPHERS for way in ("put", "get")):
                     turns = [("asyncssh", bare, "/"), ("moorage", port, "/default/files/")]
@@ -100,15 +136,20 @@ async def measure(mib: int, rounds: int) -> dict[str, Any]:
                     for server, at, there in turns:
                         put, get = f"put {source} {there}file", f"get {there}file {folder}/back"
                         line = put if way == "put" else get
+                        before = await cpu_of(pids[server])
                         took = await asyncio.to_thread(transfer, at, key, "admin", cipher, line)
+                        used = await cpu_of(pids[server]) - before
                         seconds.setdefault((cipher, way, server), []).append(took)
+                        cpu.setdefault((cipher, way, server), []).append(used)
             await platform.client.stop_session("files")
             while (await platform.client.get_session("files")).status is not Status.TERMINATED:
                 await asyncio.sleep(0.05)
-    return {
-        f"{cipher.partition('@')[0]} {way} {server}": mib / statistics.median(values)
-        for (cipher, way, server), values in seconds.items()
-    }
+    result = {}
+    for (cipher, way, server), values in seconds.items():
+        name = f"{cipher.partition('@')[0]} {way} {server}"
+        result[name] = mib / statistics.median(values)
+        result[f"{name} cpu"] = statistics.median(cpu[cipher, way, server])
+    return result
 
 
 def main() -> None:
@@ -122,10 +163,13 @@ def main() -> None:
     found = machine()
     result = asyncio.run(measure(options.mib, options.rounds))
     print(machine_line(found))
-    print(f"{'':26} asyncssh   moorage   ratio (goal {GOAL:g})   MiB/s")
-    for name in dict.fromkeys(key.rpartition(" ")[0] for key in result):
+    print(
+        f"{'MiB/s; CPU s of the server':26} asyncssh   moorage   ratio (goal {GOAL:g})   asyncssh   moorage"
+    )
+    for name in dict.fromkeys(" ".join(key.split()[:2]) for key in result):
         bare, ours = result[f"{name} asyncssh"], result[f"{name} moorage"]
-        print(f"{name:26} {bare:8.0f} {ours:9.0f} {ours / bare:7.2f}")
+        used = "".join(f"{result[f'{name} {server} cpu']:11.2f}" for server in ("asyncssh", "moorage"))
+        print(f"{name:26} {bare:8.0f} {ours:9.0f} {ours / bare:7.2f}            {used}")
     if options.json:
         options.json.write_text(json.dumps({"machine": found, **result}))
 

@@ -75,6 +75,11 @@ PLANNED_TYPES: Mapping[str, frozenset[Feature]] = {
     "system": _ALL | {Feature.START_AFTER, Feature.IDLE_CRITERIA},
 }
 
+# What to use meanwhile.
+PLANNED_TYPES_INSTEAD: Mapping[str, str] = {
+    "system": "SFTP needs no session: the agents serve the files of sessions (docs/ssh.md)",
+}
+
 # Features of the table that this release does not have, with what to use meanwhile.
 PLANNED: Mapping[Feature, str] = {}
 
@@ -125,7 +130,8 @@ def refuse_planned(given: Any) -> Any:
     kind = given.get("type")
     if isinstance(kind, str) and kind in PLANNED_TYPES:
         types = ", ".join(FEATURES)
-        raise ValueError(f"type {kind!r} is not available in this release: allowed is {types}")
+        instead = PLANNED_TYPES_INSTEAD[kind]
+        raise ValueError(f"type {kind!r} is not available in this release: allowed is {types}; {instead}")
     for field, instead in _PLANNED_FIELDS.items():
         if field in given:
             raise ValueError(f"`{field}` is not available in this release; {instead}")
@@ -151,5 +157,7 @@ def _lines() -> Iterator[str]:
         cells += ["planned" if feature in features else "–" for features in PLANNED_TYPES.values()]
         yield f"| {feature} | {' | '.join(cells)} | {TEXTS[feature]} |"
     yield ""
+    for kind, instead in PLANNED_TYPES_INSTEAD.items():
+        yield f"* Type {kind} is planned, not built: {instead}."
     for feature, instead in PLANNED.items():
         yield f"* {feature} is planned, not built: {instead}."
