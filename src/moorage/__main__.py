@@ -13,6 +13,7 @@ COMMANDS = {
         "Run an agent on this node.",
         "moorage.server.commands.daemons",
         "moorage.server.commands.doctor",
+        "moorage.server.commands.engines",
         "moorage.server.commands.join",
     ),
     "config": (

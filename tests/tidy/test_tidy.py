@@ -210,7 +210,7 @@ def test_decision_records_are_numbered_once_and_by_their_title() -> None:
 
 
 # Requirement files whose packages no index has with a hash that can be trusted.
-WITHOUT_HASHES = {"deploy/vllm-cpu/torch.txt": ["torch==2.13.0+cpu"]}
+WITHOUT_HASHES = {"src/moorage/agent/environments/vllm_cpu/torch.txt": ["torch==2.13.0+cpu"]}
 
 
 def test_everything_is_installed_by_its_hash(texts: dict[str, str]) -> None:

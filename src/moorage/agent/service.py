@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger("moorage.agent")
 KERNEL_SCAN_S = 60.0
-_INVENTORY_S, _DEVICE_HEALTH_S = 30.0, 5.0
+_INVENTORY_S, _DEVICE_HEALTH_S, _ENGINES_S = 30.0, 5.0, 5.0
 # Name, tick, interval in seconds.
 _LoopSpec = tuple[str, Callable[[], Awaitable[None]], float]
 
@@ -282,6 +282,7 @@ class Agent:
             ("agent.code", code.collect, KERNEL_SCAN_S),
             ("agent.outputs", outputs.remove_unneeded, KERNEL_SCAN_S),
             ("agent.certificate", dialer.maintain, MAINTENANCE_S),
+            ("agent.engines", lambda: self._look_for_engines(inventory_loop.nudge), _ENGINES_S),
             *await self._start_statistics(stack, kernels, link, progress),
         ]
         if self._device_health is not None:
@@ -378,6 +379,12 @@ class Agent:
             return (SlotOffer(JOBS, jobs),), ENGINES
         offers = await asyncio.to_thread(self._inventory.offers)
         return offers, await asyncio.to_thread(preflight.installed_engines, self._node)
+
+    async def _look_for_engines(self, nudge: Callable[[], None]) -> None:
+        if self._runtimes.max_jobs is None:
+            found = await asyncio.to_thread(preflight.installed_engines, self._node)
+            if found != self._engines:
+                nudge()
 
     async def _update_inventory(self) -> None:
         """Query devices, engines and runtimes again, and report changes at once."""

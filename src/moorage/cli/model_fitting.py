@@ -55,8 +55,9 @@ def nodes_of(agents: Sequence[AgentView]) -> list[Node]:
     ]
 
 
-def eligible(spec: EndpointSpec, agents: Sequence[AgentView]) -> list[AgentView]:
-    """The agents that may run its replicas now, whatever they have free."""
+def eligible(spec: EndpointSpec, agents: Sequence[AgentView], *, any_engine: bool = False) -> list[AgentView]:
+    """The agents that may run its replicas now, whatever they have free. ``any_engine``: also without its
+    engine."""
     return [
         agent
         for agent in agents
@@ -66,7 +67,7 @@ def eligible(spec: EndpointSpec, agents: Sequence[AgentView]) -> list[AgentView]
         and spec.arch in (None, agent.arch)
         and spec.labels.items() <= agent.labels.items()
         and spec.runtime in agent.runtimes
-        and (spec.engine in agent.engines or traits_of(spec.runtime).images)
+        and (any_engine or spec.engine in agent.engines or traits_of(spec.runtime).images)
     ]
 
 

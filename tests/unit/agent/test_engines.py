@@ -198,6 +198,7 @@ def test_environment_withholds_agent_secrets_and_fixes_visible_devices() -> None
         "VLLM_API_KEY": "hush",
         "HOME": "/work",
         "PWD": "/work",
+        "MOORAGE_PYTHON": "/py",
         "CUDA_VISIBLE_DEVICES": "GPU-1",
         "MOORAGE_KERNEL_ID": "k1",
         "MOORAGE_SESSION_ID": "s1",

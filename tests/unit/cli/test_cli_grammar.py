@@ -25,7 +25,7 @@ ROOT_VERBS = {
     "usage", "version", "why",
 }  # fmt: skip
 # Daemons, and what sets them up on their node.
-DAEMONS = {"manager": set[str](), "agent": {"join", "doctor"}, "proxy": {"join"}}
+DAEMONS = {"manager": set[str](), "agent": {"join", "doctor", "install-engine"}, "proxy": {"join"}}
 # Subjects of one installation, of which there is only one.
 SINGULAR = {
     "config": {"show", "set", "unset", "history", "rollback"},

@@ -127,7 +127,8 @@ def environment(
         inherited.setdefault("HF_HOME", f"{inherited['XDG_CACHE_HOME']}/huggingface")
         if node.user_base:
             inherited.setdefault("PYTHONUSERBASE", node.user_base)
-    ours = {"HOME": work_dir, "PWD": work_dir}
+    # The agent's own interpreter, with which a session can run `moorage` on its node.
+    ours = {"HOME": work_dir, "PWD": work_dir, "MOORAGE_PYTHON": node.python}
     return inherited | invocation.defaults | spec.env | invocation.env | ours | _kernel_variables(spec)
 
 

@@ -262,7 +262,7 @@ def _launch_context(context: AgentContext, spec: KernelSpec) -> LaunchContext:
     return LaunchContext(
         contained=capabilities.contained,
         host=context.host,
-        node=context.node,
+        node=preflight.with_prepared(context.node) if spec.engine == "vllm" else context.node,
         work_dir=str(context.work_dir(spec)),
         agent_env=os.environ,
         workspace=str(context.workspaces.path(spec, capabilities.contained) or ""),

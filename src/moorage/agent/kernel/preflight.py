@@ -8,14 +8,18 @@ import shlex
 import shutil
 import site as python_site
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from moorage.agent import models
 from moorage.agent.engines.base import NodeInfo, is_path
+from moorage.agent.environments.layout import prepared_program
 from moorage.agent.runtimes.base import Capabilities
 from moorage.common.hub.selection import is_gguf_id
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.reasons import Reason
+
+_DEFAULT_VLLM = "vllm"
 
 
 def describe_node(vllm_command: str, vllm_image: str, inherited: tuple[str, ...] = ()) -> NodeInfo:
@@ -29,6 +33,14 @@ def describe_node(vllm_command: str, vllm_image: str, inherited: tuple[str, ...]
         home=os.environ.get("HOME") or str(Path.home()),
         user_base=python_site.getuserbase() or "",
     )
+
+
+def with_prepared(node: NodeInfo) -> NodeInfo:
+    """The node with the engines that it has installed for itself, where nothing else was named or found."""
+    prepared = prepared_program(os.environ, "vllm")
+    if node.vllm_command != _DEFAULT_VLLM or shutil.which(_DEFAULT_VLLM) or not prepared.exists():
+        return node
+    return replace(node, vllm_command=shlex.quote(str(prepared)))
 
 
 def installed_engines(node: NodeInfo) -> tuple[str, ...]:
@@ -77,8 +89,11 @@ def _find_vllm_problem(node: NodeInfo) -> str:
     argv = shlex.split(node.vllm_command)
     if argv and shutil.which(argv[0]) is not None:
         return ""
+    if with_prepared(node) is not node:
+        return ""
     return (
-        f"engine vllm: no program {node.vllm_command!r} on this node; install vLLM, or set agent.vllm_command"
+        f"engine vllm: no program {node.vllm_command!r} on this node; "
+        "run `moorage agent install-engine vllm` there, or set agent.vllm_command"
     )
 
 

@@ -83,6 +83,9 @@ Fallbacks = Annotated[
 Replicas = Annotated[int | None, typer.Option(help="Number of replicas. Default: 1.")]
 Least = Annotated[int | None, typer.Option("--min", help="Least replicas; 0: stop when idle.")]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it is ready.")]
+Yes = Annotated[
+    bool, typer.Option("--yes", "-y", help="Install vLLM on a node if none has it, without asking.")
+]
 Share = Annotated[
     list[str] | None,
     typer.Option(metavar="PROJECT", help="Another project that may use it; repeatable. `*`: all."),
@@ -123,6 +126,7 @@ def serve(
     wait: Wait = True,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the endpoint when its start fails.")] = False,
     share: Share = None,
+    yes: Yes = False,
 ) -> None:
     """Serve a model behind one stable OpenAI-compatible address. Each replica gets the given resources.
 
@@ -141,20 +145,26 @@ def serve(
         "autoscale": _autoscale(least, most, scale_on or [], idle_timeout),
         **_serving(max_surge, fallback or [], adapter or [], share),
         "resources": parse.resources(resources or [], gpus),
-        "resource_group": group,
-        "args": arg,
+        **{"resource_group": group, "args": arg},
         "env": parse.pairs(env, "--env", "HF_HOME=/models") if env else None,
         **{"secret_env": parse.secret_env(secret), "reload": parse.reload(reload)},
         "user_labels": user_labels(label),
         **placement_fields(arch, agent_label, on, priority, image, runtime),
     }
     spec = _spec(model, name, engine, command or [], probe, fields)
-    _run(cli, spec, timeout, wait and spec.replicas > 0, keep)
+    _run(cli, spec, timeout, wait and spec.replicas > 0, keep, yes)
 
 
-def _run(cli: Cli, spec: EndpointSpec, timeout_s: float | None, wait: bool, keep: bool) -> None:
+def _run(cli: Cli, spec: EndpointSpec, timeout_s: float | None, wait: bool, keep: bool, yes: bool) -> None:
+    async def serve(client: Client) -> EndpointView | ReplicaView:
+        if spec.engine == "vllm" and not spec.image:
+            from moorage.cli.engine_setup import offer_engine
+
+            await offer_engine(cli, client, spec, yes)
+        return await _serve(cli, client, spec, timeout_s, wait, keep)
+
     try:
-        outcome = cli.run(lambda client: _serve(cli, client, spec, timeout_s, wait, keep))
+        outcome = cli.run(serve)
     except KeyboardInterrupt:
         cli.note(f"moorage: {spec.name} keeps starting; `moorage stop {spec.name}` ends it")
         raise typer.Exit(INTERRUPTED) from None

@@ -228,7 +228,7 @@ REASONS: dict[Reason, ReasonInfo] = _Reasons(
         ),
         Reason.ENGINE_MISSING: ReasonInfo(
             "the engine is not installed on the agent's node",
-            "install it on that node; `moorage doctor` checks it",
+            "install it there: vLLM with `moorage agent install-engine vllm`; `moorage doctor` checks it",
             failure=True,
             retryable=True,
         ),

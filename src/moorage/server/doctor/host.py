@@ -96,7 +96,7 @@ def _vllm(settings: Settings) -> CheckResult:
             "absent",
             "engine vllm",
             f"{program!r} is not on PATH",
-            "install vLLM; if it has its own environment, set agent.vllm_command",
+            "`moorage agent install-engine vllm`; if it has its own environment, set agent.vllm_command",
         )
     return CheckResult("ok", "engine vllm", path)
 

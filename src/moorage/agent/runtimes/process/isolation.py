@@ -23,6 +23,7 @@ from zlib import crc32
 
 import structlog
 
+from moorage.agent.environments.layout import engines_folder
 from moorage.agent.runtimes.base import Launch, RuntimeFailed
 from moorage.agent.runtimes.host_names import hosts_file, resolve_hosts
 from moorage.agent.runtimes.process.control_groups import ControlGroups
@@ -71,7 +72,7 @@ def rules_of(settings: AgentSettings, home: Path) -> IsolationRules:
         settings.process_pids,
         max(0, total - parse_size(settings.reserved_mem)),
         (str(home),),
-        (os.path.dirname(os.path.dirname(vllm)),) if vllm else (),
+        (*((os.path.dirname(os.path.dirname(vllm)),) if vllm else ()), str(engines_folder(os.environ))),
     )
 
 

@@ -1,0 +1,187 @@
+"""Making an environment for an engine: a venv of this Python, pip, and a check that the engine starts.
+
+It is made in a folder of its own, and ``current`` is turned to it when it is complete. A run that was killed
+leaves a folder without its mark, which the next run removes; what pip had downloaded is in pip's cache. One
+run at a time per engine: another one waits, and finds the environment.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from moorage.agent.environments.layout import CURRENT
+from moorage.agent.environments.recipes import Recipe, Step
+from moorage.common.model.errors import StartupError
+
+_MARK = "complete"
+_NO_SPACE = "No space left on device"
+# Lines of pip that tell how far it is.
+_TELLING = ("Collecting ", "Downloading ", "Using cached ", "Installing collected packages")
+
+# What it does, and how many packages pip has looked at.
+Report = Callable[[str, int], None]
+
+
+class InstallFailed(StartupError):
+    """The engine could not be installed."""
+
+
+def install(folder: Path, recipe: Recipe, report: Report, env: Mapping[str, str]) -> Path:
+    """Make the environment of ``recipe`` below ``folder``, unless it is there; return its directory.
+
+    ``env``: that of pip. Raises ``InstallFailed``; then nothing is left, and what was used before still is.
+    """
+    home = folder / recipe.engine
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        with _locked(home, report):
+            if (found := _current(home, recipe)) is not None:
+                return found
+            _sweep(home)
+            _check_disk(home, recipe.size)
+            made = Path(tempfile.mkdtemp(prefix=f"{recipe.key}-", dir=home))
+            try:
+                _make(made, recipe, report, env)
+                _use(home, made, recipe.key)
+            except BaseException:
+                shutil.rmtree(made, ignore_errors=True)
+                raise
+            return made
+    except OSError as error:
+        raise InstallFailed(f"cannot write to {home}: {error.strerror}") from None
+
+
+@contextmanager
+def _locked(home: Path, report: Report) -> Iterator[None]:
+    with (home / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            report("waiting for another installation on this node", 0)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _current(home: Path, recipe: Recipe) -> Path | None:
+    target = (home / CURRENT).resolve()
+    try:
+        same = (target / _MARK).read_text() == recipe.key
+    except OSError:
+        return None
+    # An interpreter that was removed or replaced leaves links to nothing.
+    whole = (target / "bin" / recipe.engine).exists() and (target / "bin" / "python").exists()
+    return target if same and whole else None
+
+
+def _sweep(home: Path) -> None:
+    """Remove what runs that were killed have left. Complete ones may have kernels."""
+    for path in home.iterdir():
+        if path.is_dir() and not path.is_symlink() and not (path / _MARK).exists():
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _check_disk(home: Path, size: int) -> None:
+    free = shutil.disk_usage(home).free
+    if size > free:
+        raise InstallFailed(
+            f"the environment takes {_gib(size)} while it is made, and {home} has {_gib(free)} free",
+            next_step="make room, or set XDG_CACHE_HOME of the agent to a larger disk",
+        )
+
+
+def _gib(size: int) -> str:
+    return f"{size / 1024**3:.1f} GiB"
+
+
+def _make(made: Path, recipe: Recipe, report: Report, env: Mapping[str, str]) -> None:
+    report("making a virtual environment", 0)
+    venv = _run([sys.executable, "-m", "venv", str(made)], env)
+    if venv is not None:
+        raise InstallFailed(
+            f"{sys.executable} makes no virtual environment: {venv[-1] if venv else 'no message'}",
+            next_step="apt install python3-venv on this node",
+        )
+    looked_at = 0
+
+    def follow(line: str) -> None:
+        nonlocal looked_at
+        looked_at += line.startswith("Collecting ")
+        if line.startswith(_TELLING):
+            report(line[:100], looked_at)
+
+    for step in recipe.steps:
+        _run_step(made, step, env, follow)
+    report("checking that it starts", recipe.packages)
+    failed = _run([str(made / "bin" / recipe.engine), "--version"], env)
+    if failed is not None:
+        raise InstallFailed(f"{recipe.engine} was installed and does not start: {_reason(failed)}")
+
+
+def _run_step(made: Path, step: Step, env: Mapping[str, str], follow: Callable[[str], None]) -> None:
+    python = str(made / "bin" / "python")
+    failed = _run([python, *step.arguments], env, follow)
+    if failed is not None and step.instead and not _is_full(failed):
+        failed = _run([python, *step.instead], env, follow)
+    if failed is None:
+        return
+    if _is_full(failed):
+        raise InstallFailed(f"the disk of {made} is full", next_step="make room, and run it again")
+    raise InstallFailed(
+        f"pip failed: {_reason(failed)}",
+        next_step="check the network and pip's index (pip config list) on this node, and run it again",
+    )
+
+
+def _run(
+    command: Sequence[str], env: Mapping[str, str], follow: Callable[[str], None] = lambda _: None
+) -> list[str] | None:
+    """None if it succeeded, else the last lines of its output."""
+    last: deque[str] = deque(maxlen=40)
+    process = subprocess.Popen(
+        command,
+        env={**env, "PYTHONUNBUFFERED": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    assert process.stdout is not None
+    try:
+        with process.stdout as lines:
+            for line in map(str.strip, lines):
+                if line:
+                    last.append(line)
+                    follow(line)
+        return None if process.wait() == 0 else list(last)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def _is_full(lines: Sequence[str]) -> bool:
+    return any(_NO_SPACE in line for line in lines)
+
+
+def _reason(lines: Sequence[str]) -> str:
+    """pip's last error, else its last line."""
+    errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")]
+    return (errors or list(lines) or ["no message"])[-1][:300]
+
+
+def _use(home: Path, made: Path, key: str) -> None:
+    (made / _MARK).write_text(key)
+    link = home / f"{CURRENT}.new"
+    link.unlink(missing_ok=True)
+    link.symlink_to(made.name)
+    os.replace(link, home / CURRENT)

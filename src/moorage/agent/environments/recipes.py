@@ -1,0 +1,59 @@
+"""Recipes: what the environment of an engine is made of. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+_CPU = Path(__file__).with_name("vllm_cpu")
+_CUDA_PACKAGE = "vllm>=0.32,<1"
+_GIB = 1024**3
+BUILDS = ("cpu", "cuda")
+# The index that has the builds of PyTorch for processors; PyPI has none.
+_TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Arguments of the environment's Python. ``instead``: those to try if they fail."""
+
+    arguments: tuple[str, ...]
+    instead: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """``key``: names what it makes; the same key needs no second environment. ``size``: bytes on the disk
+    while it is made. ``packages``: how many there are, 0 if that is not known before."""
+
+    engine: str
+    key: str
+    steps: tuple[Step, ...]
+    size: int
+    packages: int = 0
+
+
+def vllm_recipe(build: str, python: str, package: str = "") -> Recipe:
+    """``build``: cpu or cuda. ``python``: its version. ``package``: what pip installs instead of the default
+    of the build."""
+    if package or build == "cuda":
+        steps: tuple[Step, ...] = (Step(_pip("install", package or _CUDA_PACKAGE)),)
+        return Recipe("vllm", _key(python, package or _CUDA_PACKAGE), steps, 16 * _GIB)
+    pinned = ("install", "--no-deps")
+    requirements, torch = _CPU / "requirements.txt", _pip(*pinned, "-r", str(_CPU / "torch.txt"))
+    steps = (
+        Step(_pip(*pinned, "--require-hashes", "-r", str(requirements))),
+        Step(torch, (*torch, "--extra-index-url", _TORCH_INDEX)),
+        Step((str(_CPU / "name_vllm.py"),)),
+    )
+    text = requirements.read_text()
+    return Recipe("vllm", _key(python, text), steps, 5 * _GIB, packages=text.count("==") + 1)
+
+
+def _pip(*arguments: str) -> tuple[str, ...]:
+    return ("-m", "pip", "--disable-pip-version-check", "--no-input", *arguments)
+
+
+def _key(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
