@@ -149,6 +149,20 @@ async def test_changed_dependency_is_found_by_comparison(
     assert [p.dependencies for p in (await seen(store)).values()] == ["met"]
 
 
+async def test_session_that_waits_for_another_is_read_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of steps of a pipeline may wait for one that runs."""
+    monkeypatch.setattr(pending_cache, "REREAD_S", 0.0)
+    await add(store, "first")
+    await add(store, "after", depends_on=[{"session": "first", "on": "any"}])
+    assert len(await seen(store)) == 2
+    for _ in range(2):
+        changes = (await store.scheduling.snapshot("default")).changes
+        assert changes is not None
+        assert changes.changed == ()
+
+
 class Away(Database):
     """The same database, unavailable while ``away`` is set."""
 

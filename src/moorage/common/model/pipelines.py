@@ -7,7 +7,16 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
 from moorage.common.model.base import Model, Name
 from moorage.common.model.outputs import MAX_OUTPUTS, Folder, Input, expand_input, overlap
@@ -98,6 +107,11 @@ def conditions(after: list[After], inputs: list[Input]) -> list[After]:
     return [*after, *(After(step=step, on="success") for step in wanted)]
 
 
+def _unless_valid(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    """Pydantic takes a valid model as it is, but calls its validators again."""
+    return value if isinstance(value, SessionSpec) else validate(value)
+
+
 class Step(Model):
     """Step of a pipeline: a session of its own, or one for each element of its array."""
 
@@ -110,7 +124,9 @@ class Step(Model):
         description="FIRST-LAST%AT_ONCE: one session for each number, which it finds in the variable "
         "JOB_COMPLETION_INDEX.",
     )
-    spec: SessionSpec | None = Field(None, description="What the step runs, unless `template` says it.")
+    spec: Annotated[SessionSpec, WrapValidator(_unless_valid)] | None = Field(
+        None, description="What the step runs, unless `template` says it."
+    )
     template: NoNul | None = Field(None, description="NAME or NAME@VERSION, in place of `spec`.")
     outputs: Annotated[list[Folder], Field(max_length=MAX_OUTPUTS)] = Field(
         [],

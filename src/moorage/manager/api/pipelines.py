@@ -13,7 +13,7 @@ from aiohttp import web
 from pydantic import Field
 
 from moorage.common.model.errors import Conflict, Infeasible, InvalidInput, MoorageError, StoreUnavailable
-from moorage.common.model.pipelines import PipelineSpec, Step, StepState
+from moorage.common.model.pipelines import After, PipelineSpec, Step, StepState
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.secret_names import MASK
 from moorage.common.model.spec import Model, NoNul, SessionSpec
@@ -73,7 +73,8 @@ async def submit(call: Call[PipelineSpec, SubmitQuery]) -> PipelineView | Planne
     forced = call.query.force
     new = step_reuse.with_meanings(new, call.scope.owner.project, forced=forced)
     made = await deps.store.pipelines.create(call.scope, pipeline, new, once=once, forced=forced)
-    return _shown(call, made.pipeline, made.steps)
+    after = {step.name: step.conditions for step in pipeline.steps}
+    return _shown(call, made.pipeline, made.steps, after)
 
 
 async def list_pipelines(call: Call[None, PipelineQuery]) -> Page[PipelineView]:
@@ -176,8 +177,13 @@ async def _resolved(call: Call[Any, Any], steps: Sequence[Step]) -> Mapping[str,
             specs[step.name] = await _of_step(call, step)
     pipelines.check_specs(steps, {name: spec for name, (spec, _) in specs.items()})
     checked: dict[str, SessionSpec] = {}
+    # By the identity of a specification, with it: equal ones of a request are mostly one object.
+    stored: dict[int, tuple[SessionSpec, SessionSpec]] = {}
     for step in steps:
         spec, template = specs[step.name]
+        if id(spec) in stored:
+            specs[step.name] = stored[id(spec)][1], template
+            continue
         masked = [name for name, value in spec.env.items() if value == MASK]
         shape = spec.model_dump_json(exclude=_PROGRAM) + repr(masked)
         if shape not in checked:
@@ -187,7 +193,8 @@ async def _resolved(call: Call[Any, Any], steps: Sequence[Step]) -> Mapping[str,
         if spec.type is SessionType.BATCH and spec.reuse is None:
             reuse = await call.deps.store.groups.reuse(spec.resource_group, call.scope.owner.project)
             job["reuse"] = None if reuse == "never" else reuse
-        specs[step.name] = spec.model_copy(update=job), template
+        stored[id(spec)] = spec, spec.model_copy(update=job)
+        specs[step.name] = stored[id(spec)][1], template
     step_outputs.check_runtimes(steps, {name: spec for name, (spec, _) in specs.items()})
     return specs
 
@@ -256,11 +263,15 @@ def _state(row: StepRow) -> StepState:
 
 
 async def _view(call: Call[Any, Any], found: StoredPipeline) -> PipelineView:
-    return _shown(call, found, await call.deps.store.pipelines.steps(found.id))
+    return _shown(call, found, await call.deps.store.pipelines.steps(found.id), found.conditions)
 
 
-def _shown(call: Call[Any, Any], found: StoredPipeline, rows: Sequence[StepRow]) -> PipelineView:
-    after = found.conditions
+def _shown(
+    call: Call[Any, Any],
+    found: StoredPipeline,
+    rows: Sequence[StepRow],
+    after: Mapping[str, Sequence[After]],
+) -> PipelineView:
     controls = call.scope.controls(found.owner, found.project)
     steps = [
         StepView.model_construct(  # of values that are what they say: large pipelines have many

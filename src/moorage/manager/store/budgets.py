@@ -121,7 +121,7 @@ class BudgetStore:
         """Sum up what counts against each budget, as the leader of ``term``. Returns those that have changed
         their level, those that are exhausted and stop what runs, and those that will be exhausted within
         ``soon_s`` seconds."""
-        if not await self._db.fetch(SQL["budget_list"], None, ""):
+        if not await self._db.fetch(SQL["budgets_any"]):
             return []
         rows = await self._connection.fetch(SQL["budgets_measure"], term, soon_s)
         if changed := {(row["scope"], row["name"]) for row in rows if row["level"] != row["old"]}:

@@ -51,13 +51,15 @@ class NewSession:
 
 def columns(items: Sequence[NewSession], lost_grace_s: float) -> tuple[list[Any], ...]:
     """What both statements take first."""
+    specs = {id(i.spec): i.spec for i in items}  # the steps of a pipeline share many
+    texts = {one: stored_json(spec) for one, spec in specs.items()}
     return (
         [i.id for i in items],
         [i.name for i in items],
         [i.spec.type for i in items],
         [i.spec.resource_group for i in items],
         [i.spec.priority for i in items],
-        [stored_json(i.spec) for i in items],
+        [texts[id(i.spec)] for i in items],
         [json.dumps(i.slots) for i in items],
         [i.endpoint_id for i in items],
         [i.actor for i in items],

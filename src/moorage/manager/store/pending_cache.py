@@ -157,10 +157,7 @@ class PendingCache:
         for row in rows:
             queue.unseen.discard(row["id"])
             cached = queue.sessions.get(row["id"])
-            if cached is None:
-                is_stale = row["begun"]
-            else:  # its dependencies change without a change of the session
-                is_stale = row["dependent"] or not row["begun"] or _differs(cached, row)
+            is_stale = row["begun"] if cached is None else not row["begun"] or _differs(cached, row)
             if is_stale:
                 self._stale.add(SessionId(row["id"]))
         last = (rows[-1]["created_at"], SessionId(rows[-1]["id"])) if len(rows) == COMPARED else None
@@ -191,8 +188,8 @@ class PendingCache:
 
 
 def _differs(cached: Pending, row: Row) -> bool:
-    return (cached.revision, cached.retries, cached.bypassed) != (
-        row["revision"],
-        row["retries"],
-        row["bypassed"],
-    )
+    known = cached.revision, cached.retries, cached.bypassed
+    if known != (row["revision"], row["retries"], row["bypassed"]):
+        return True
+    # Its dependencies change without a change of the session.
+    return (cached.dependencies, cached.waits_on) != planner_rows.unmet(row)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
 from math import ceil
+from typing import Literal
 
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
 from moorage.common.model.runtimes import required_runtime
@@ -23,8 +24,7 @@ def _micros(at: datetime) -> int:
 def pending(row: Row) -> Pending:
     """From a row of ``pending_sessions.sql``, which returns only sessions whose backoff and begin time have
     passed."""
-    dependencies = row["unmet_dependencies"] or ()
-    failed = tuple(SessionId(other) for other, state in dependencies if state == "failed")
+    dependencies, waits_on = unmet(row)
     cluster = parse_spec(row["cluster_spec"]) if row["cluster_spec"] else None
     return Pending(
         session_id=SessionId(row["id"]),
@@ -47,14 +47,24 @@ def pending(row: Row) -> Pending:
         designated=frozenset(AgentId(a) for a in row["agents"] or ()),
         # The time that the start takes is unknown, and short compared to the run, so it is left out.
         time_limit=None if row["runs_s"] is None else round((row["runs_s"] + row["stop_s"]) * 1_000_000),
-        dependencies="failed" if failed else "unmet" if dependencies else "met",
-        waits_on=failed or tuple(SessionId(other) for other, _ in dependencies),
+        dependencies=dependencies,
+        waits_on=waits_on,
         endpoint_id=EndpointId(row["endpoint_id"]) if row["endpoint_id"] else None,
         earlier_agents=tuple(AgentId(agent) for agent in row["earlier_agents"] or ()),
         bypassed=row["bypassed"],
         waiting_since=_micros(row["status_since"]),
         node_seconds=ceil(row["job_s"] or 0),  # a job is one node
     )
+
+
+def unmet(row: Row) -> tuple[Literal["met", "unmet", "failed"], tuple[SessionId, ...]]:
+    """``dependencies`` and ``waits_on`` of a pending session."""
+    dependencies = row["unmet_dependencies"]
+    if not dependencies:
+        return "met", ()
+    if failed := tuple(SessionId(other) for other, state in dependencies if state == "failed"):
+        return "failed", failed
+    return "unmet", tuple(SessionId(other) for other, _ in dependencies)
 
 
 @lru_cache(maxsize=65_536)

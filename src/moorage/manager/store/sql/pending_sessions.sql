@@ -1,8 +1,7 @@
 -- The sessions among these ($1) that are pending, of any group, with their main kernel. Sessions in backoff, or with a begin
 -- time in the future, are left out.
 -- `avoid`: the agents on which this run could not be started (of a cluster: those on which a kernel failed). `subs`: the
--- sub kernels of a cluster. `unmet_dependencies`: the dependencies that are not met, each with whether it still can be.
--- `earlier_agents`: agents on which a kernel of an earlier attempt may still run, unless the spec allows overlap; after the
+-- sub kernels of a cluster. -- `earlier_agents`: agents on which a kernel of an earlier attempt may still run, unless the spec allows overlap; after the
 -- restore of a backup also those that may run the session without the database's knowledge (index agents_not_ready).
 SELECT s.id, s.resource_group, s.revision, s.priority, s.created_at, s.status_since, s.retries, s.bypassed, s.type, s.endpoint_id, s.spec ->> 'runtime' AS runtime,
        s.spec ->> 'engine' AS engine, s.slots, k.id AS kernel_id,
@@ -25,10 +24,7 @@ SELECT s.id, s.resource_group, s.revision, s.priority, s.created_at, s.status_si
        CASE WHEN s.spec ? 'cluster' THEN (
            SELECT array_agg(o.id ORDER BY o.cluster_index) FROM kernels o
            WHERE o.session_id = s.id AND o.attempt = s.attempt AND o.cluster_role = 'sub') END AS subs,
-       CASE WHEN s.dependencies > 0 THEN (
-           SELECT jsonb_agg(jsonb_build_array(u.id, dependency_state(d.condition, u.status, u.result)) ORDER BY u.id)
-           FROM session_dependencies d JOIN sessions u ON u.id = d.depends_on
-           WHERE d.session_id = s.id AND dependency_state(d.condition, u.status, u.result) <> 'met') END AS unmet_dependencies
+-- include: unmet_dependencies
 FROM sessions s JOIN kernels k ON k.session_id = s.id AND k.attempt = s.attempt AND k.hostname = 'main1'
 WHERE s.id = ANY ($1::uuid[]) AND s.status = 'PENDING' AND (s.not_before IS NULL OR s.not_before <= now())
   AND (s.starts_at IS NULL OR s.starts_at <= now())

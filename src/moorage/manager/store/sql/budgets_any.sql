@@ -1,0 +1,2 @@
+-- A row if there is a budget.
+SELECT true AS there FROM budgets LIMIT 1
