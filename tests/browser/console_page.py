@@ -7,6 +7,9 @@ from playwright.sync_api import Browser, Page, expect
 
 CHROMIUM = "/usr/bin/chromium"
 SECONDS = 1000  # playwright takes milliseconds
+# Of each wait for a condition: on a machine with other work a page may need as long.
+LIMIT = 60 * SECONDS
+expect.set_options(timeout=LIMIT)
 WIDTHS = {"wide": (1280, 800), "narrow": (360, 780)}
 WATCH = """addEventListener('securitypolicyviolation',
   (event) => console.error('security policy', event.violatedDirective, event.blockedURI))"""
@@ -27,7 +30,7 @@ class Console:
         )
         context.add_init_script(WATCH)
         page = context.new_page()
-        page.set_default_timeout(20 * SECONDS)
+        page.set_default_timeout(LIMIT)
         page.on("console", lambda m: self.complaints.append(m.text) if m.type == "error" else None)
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         return page

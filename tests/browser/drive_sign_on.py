@@ -13,7 +13,8 @@ with sync_playwright() as playwright:
         executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-dev-shm-usage"]
     )
     page = browser.new_page()
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(60_000)
+    expect.set_options(timeout=60_000)
     page.goto(f"{url}/console/")
     button = page.get_by_role("link", name="Single sign-on")
     button.wait_for()

@@ -70,13 +70,13 @@ async def furnish(platform: Platform) -> None:
         await until("the endpoint is ready", ready)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1000)
 async def test_day_of_an_administrator(platform: Platform, tmp_path: Path) -> None:
     await platform.wait_until_ready()
     await furnish(platform)
     script = Path(__file__).with_name("drive_console.py")
     command = [str(TOOLS / "python"), str(script), platform.url, platform.key, str(tmp_path)]
-    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=360)
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=900)
     if os.environ.get("MOORAGE_KEEP_PICTURES"):
         for file in tmp_path.glob("*.png"):
             if file.name.partition("-")[0] in PUBLISHED or file.name == "failed.png":

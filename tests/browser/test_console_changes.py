@@ -76,7 +76,7 @@ def answer(process: subprocess.Popen[str], platform: Platform) -> str:
     return ""
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1000)
 async def test_what_changes_under_a_page(platform: Platform, tmp_path: Path) -> None:
     await platform.wait_until_ready()
     await furnish(platform)

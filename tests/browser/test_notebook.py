@@ -52,7 +52,7 @@ async def answers(url: str, headers: dict[str, str] | None = None) -> bool:
         return answer.status == 200
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("platform", [{"MOORAGE_PROXY__APPS_DOMAIN": "localhost"}], indirect=True)
 async def test_app_has_its_own_origin_with_a_domain(platform: Platform) -> None:
     await until("the platform is up", lambda: asyncio.to_thread((platform.home / "connection.json").exists))
@@ -63,7 +63,7 @@ async def test_app_has_its_own_origin_with_a_domain(platform: Platform) -> None:
     bearer = {"Authorization": f"Bearer {url.partition('access_token=')[2]}"}
     await until("it answers", lambda: answers(url.partition("?")[0], bearer))
     command = [str(TOOLS / "python"), str(Path(__file__).with_name("open_page.py")), url]
-    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     page = json.loads(done.stdout)
     session, port = url.split("/")[4], url.split("/")[2].partition(":")[2]
@@ -73,7 +73,7 @@ async def test_app_has_its_own_origin_with_a_domain(platform: Platform) -> None:
     assert page["cookies"] == [[host, "/", True]]
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 async def test_notebook_cell_and_terminal_through_the_proxy(platform: Platform, tmp_path: Path) -> None:
     await until("the platform is up", lambda: asyncio.to_thread((platform.home / "connection.json").exists))
     started = await asyncio.to_thread(platform.run, *example())
@@ -82,7 +82,7 @@ async def test_notebook_cell_and_terminal_through_the_proxy(platform: Platform, 
     url = opened.stdout.strip()
     await until("Jupyter answers", lambda: answers(url))
     command = [str(TOOLS / "python"), str(Path(__file__).with_name("drive.py")), url, str(tmp_path)]
-    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=150)
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=300)
     log = platform.run("logs", "notebook", "--tail", "50").stdout
     assert done.returncode == 0, f"{done.stderr}\n{log}"
     page = json.loads(done.stdout)

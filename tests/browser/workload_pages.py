@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from console_page import SECONDS, Console, confirm
+from console_page import Console, confirm
 from playwright.sync_api import Locator, Page, expect
 
 Call = Callable[..., Any]
@@ -12,7 +12,6 @@ SMALL = {"cpu": 0.1, "mem": "16MiB"}
 SERVE = """trap 'echo again' HUP; echo '{"message": "serving"}' > $MOORAGE_PROGRESS
 while :; do sleep 0.1; done"""
 TRAIN = """echo '{"fraction": 0.4, "step": 2, "of": 5}' > $MOORAGE_PROGRESS; exec sleep 1d"""
-SLOW = 40 * SECONDS  # for what agents do and report
 
 
 def pipelines(console: Console, page: Page, call: Call) -> None:
@@ -44,8 +43,8 @@ def pipelines(console: Console, page: Page, call: Call) -> None:
     page.get_by_role("link", name="digits").press("Enter")
     expect(page.get_by_role("heading", name="digits", level=1)).to_be_focused()
     train = step(page, "train")
-    expect(train.get_by_text("Running")).to_be_visible(timeout=SLOW)
-    expect(train.get_by_text("40 % · 2 of 5")).to_be_visible(timeout=SLOW)
+    expect(train.get_by_text("Running")).to_be_visible()
+    expect(train.get_by_text("40 % · 2 of 5")).to_be_visible()
     picture(page)
     console.check(page, "pipeline")
     page.screenshot(path=console.pictures / "pipeline.png")
@@ -56,7 +55,7 @@ def pipelines(console: Console, page: Page, call: Call) -> None:
     expect(dialog.get_by_text("4 pending steps are cancelled.")).to_be_visible()
     console.check(page, "stop of a pipeline")
     confirm(page, "Stop")
-    expect(page.locator(".lead").get_by_text("Stopped")).to_be_visible(timeout=SLOW)
+    expect(page.locator(".lead").get_by_text("Stopped")).to_be_visible()
     expect(page.get_by_role("button", name="Stop", exact=True)).to_have_count(0)
     page.get_by_label("Status").first.click()
     page.get_by_role("option", name="Succeeded (1)").click()
@@ -68,11 +67,11 @@ def pipelines(console: Console, page: Page, call: Call) -> None:
     expect(dialog.get_by_text("1 step that succeeded is kept")).to_be_visible()
     confirm(page, "Resume")
     console.go(page, "pipelines/digits", "digits")
-    expect(train.get_by_text("Running")).to_be_visible(timeout=SLOW)
+    expect(train.get_by_text("Running")).to_be_visible()
     expect(step(page, "prepare").get_by_text("Succeeded")).to_be_visible()
     train.get_by_role("link").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("train-")
-    expect(page.get_by_text("40 % · 2 of 5")).to_be_visible(timeout=SLOW)
+    expect(page.get_by_text("40 % · 2 of 5")).to_be_visible()
 
 
 def step(page: Page, name: str) -> Locator:
@@ -102,10 +101,10 @@ def reloads(console: Console, page: Page, call: Call) -> None:
         call(console, "POST", "/v1/sessions", spec)
     for name, answer in (("daemon", "Reloaded"), ("deaf", "no handler for SIGUSR1")):
         console.go(page, f"sessions/{name}", name)
-        expect(page.get_by_text("serving")).to_be_visible(timeout=SLOW)
+        expect(page.get_by_text("serving")).to_be_visible()
         page.get_by_role("button", name="Reload").click()
         expect(page.get_by_text(f"{name} is asked to read its settings again")).to_be_visible()
         acknowledgement = page.get_by_role("region", name="Reload")
-        expect(acknowledgement.get_by_text(answer)).to_be_visible(timeout=SLOW)
+        expect(acknowledgement.get_by_text(answer)).to_be_visible()
         console.check(page, f"reload of {name}")
     page.screenshot(path=console.pictures / "reload.png")

@@ -446,12 +446,16 @@ export interface paths {
         get: operations["get_session"];
         put?: never;
         post?: never;
-        delete?: never;
+        /**
+         * Remove the record of a session that has ended. Its usage stays in the ledger.
+         * @description Remove the record of a session that has ended. Its usage stays in the ledger. For members, about what is their own; for project admins, about the project's. A key with scopes needs `sessions:write`.
+         */
+        delete: operations["remove_session"];
         options?: never;
         head?: never;
         /**
-         * Change the labels of a session
-         * @description Change the labels of a session. For members, about what is their own; for project admins, about the project's. A key with scopes needs `sessions:write`.
+         * Change the labels or the name of a session
+         * @description Change the labels or the name of a session. For members, about what is their own; for project admins, about the project's. A key with scopes needs `sessions:write`.
          */
         patch: operations["update_session"];
         trace?: never;
@@ -7576,9 +7580,15 @@ export interface components {
              * User Labels
              * @description Labels to set; null removes one; others stay.
              */
-            user_labels: {
+            user_labels?: {
                 [key: string]: string | null;
             };
+            /**
+             * Name
+             * @description The new name. Its program keeps the former one.
+             * @default null
+             */
+            name?: string | null;
         };
         /**
          * SessionSpec
@@ -7991,6 +8001,12 @@ export interface components {
              * @default []
              */
             kernels?: components["schemas"]["KernelView"][];
+            /**
+             * Hostnames Resolve
+             * @description Whether main1, sub1, … of a cluster resolve in its kernels. false: not in kernels that run outside a sandbox; MOORAGE_CLUSTER_ADDRESSES has the addresses, in the order of MOORAGE_CLUSTER_HOSTS. null: no cluster.
+             * @default null
+             */
+            hostnames_resolve?: boolean | null;
             /** @default null */
             hold?: components["schemas"]["Hold"] | null;
             /**
@@ -10008,6 +10024,42 @@ export interface operations {
         };
     };
     get_session: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                ref: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    /** @description Limits of budgets of the caller's project, user or key that are reached; absent: none is. */
+                    "X-Moorage-Budget-Warning"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SessionView"];
+                };
+            };
+            400: components["responses"]["problem"];
+            401: components["responses"]["problem"];
+            403: components["responses"]["problem"];
+            404: components["responses"]["problem"];
+            405: components["responses"]["problem"];
+            409: components["responses"]["problem"];
+            414: components["responses"]["problem"];
+            421: components["responses"]["problem"];
+            422: components["responses"]["problem"];
+            431: components["responses"]["problem"];
+            503: components["responses"]["problem"];
+            505: components["responses"]["problem"];
+        };
+    };
+    remove_session: {
         parameters: {
             query?: never;
             header?: never;

@@ -1,9 +1,9 @@
-import { Checkbox, Group, NumberInput, Select, TextInput } from "@mantine/core";
+import { Autocomplete, Checkbox, Group, NumberInput, Select } from "@mantine/core";
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { usePlatformRole } from "@/api/auth";
 import { api, type Budget, unwrap } from "@/api/client";
-import { budgetsQuery } from "@/api/queries";
+import { budgetsQuery, keysQuery, projectsQuery, usersQuery } from "@/api/queries";
 import { Confirm, Opener } from "@/parts/actions";
 import { DataTable } from "@/parts/DataTable";
 import { FormDialog } from "@/parts/FormDialog";
@@ -24,7 +24,7 @@ type Period = (typeof PERIODS)[number];
 const STATES = { ok: "within", soft: "soft", hard: "exhausted" } as const;
 
 const nameOf = ({ scope, name }: Budget) => `${t(`ledger.${scope}`)} ${visible(name)}`;
-const unitOf = ({ unit, period }: Budget) =>
+const unitOf = ({ unit, period }: Pick<Budget, "unit" | "period">) =>
   t("budgets.of", { unit: t(`budgets.${unit}`), period: t(`budgets.per_${period}`) });
 
 export function Budgets() {
@@ -139,6 +139,19 @@ function Remove({ budget }: { budget: Budget }) {
   );
 }
 
+/** What the caller sees of that kind: others can be typed. A key that is revoked has no budget. */
+function useNames(scope: Scope, asked: boolean): string[] {
+  const projects = useQuery({ ...projectsQuery, enabled: asked && scope === "project" });
+  const users = useQuery({ ...usersQuery, enabled: asked && scope === "user" });
+  const keys = useQuery({ ...keysQuery, enabled: asked && scope === "key" });
+  const found: { name: string; revoked_at?: string | null }[] | undefined = {
+    project: projects.data,
+    user: users.data,
+    key: keys.data,
+  }[scope];
+  return [...new Set((found ?? []).filter((one) => !one.revoked_at).map((one) => one.name))];
+}
+
 function BudgetForm({ base, close }: { base?: Budget; close: () => void }) {
   const [scope, setScope] = useState<Scope>(base?.scope ?? "project");
   const [name, setName] = useState(base?.name ?? "");
@@ -149,6 +162,8 @@ function BudgetForm({ base, close }: { base?: Budget; close: () => void }) {
   const [soft, setSoft] = useState<number | string>(start(base?.soft));
   const [hard, setHard] = useState<number | string>(start(base?.hard));
   const [stops, setStops] = useState(base?.policy === "stop");
+  const names = useNames(scope, base === undefined);
+  const amount = ` ${unitOf({ unit, period })}`;
   const limit = (value: number | string) => (value === "" ? null : toLedger(unit, Number(value)));
   const save = () =>
     unwrap(
@@ -175,12 +190,15 @@ function BudgetForm({ base, close }: { base?: Budget; close: () => void }) {
             value={scope}
             onChange={(value) => setScope(value as Scope)}
           />
-          <TextInput
+          <Autocomplete
             label={t("field.name")}
+            description={t("budgets.nameHelp")}
             required
             data-autofocus
+            data={names}
+            limit={50}
             value={name}
-            onChange={(event) => setName(event.currentTarget.value)}
+            onChange={setName}
           />
           <Select
             label={t("budgets.unit")}
@@ -202,6 +220,7 @@ function BudgetForm({ base, close }: { base?: Budget; close: () => void }) {
         label={t("budgets.softLimit")}
         description={t("budgets.softHelp")}
         min={0}
+        suffix={amount}
         value={soft}
         onChange={setSoft}
       />
@@ -209,6 +228,7 @@ function BudgetForm({ base, close }: { base?: Budget; close: () => void }) {
         label={t("budgets.hardLimit")}
         description={t("budgets.hardHelp")}
         min={0}
+        suffix={amount}
         value={hard}
         onChange={setHard}
       />
