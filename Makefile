@@ -318,6 +318,15 @@ docs: $(STAMP) ## Generate docs/state-machine.md, session-types.md, problems.md 
 	$(GENERATE) problems > docs/problems.md
 	$(GENERATE) glossary > docs/glossary.new && mv docs/glossary.new docs/glossary.md
 
+# MkDocs has an environment of its own: nothing else needs it.
+.PHONY: site
+site: $(STAMP) ## Build the documents as a site with search, into build/site/html
+	test -x .venv-site/bin/pip || $(PYTHON) -m venv --clear .venv-site
+	.venv-site/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r docs/requirements.txt
+	$(BIN)/python docs/site_pages.py build/site
+	.venv-site/bin/mkdocs build --strict -f build/site/mkdocs.yml
+	@echo "open build/site/html/index.html"
+
 .PHONY: lock
 lock: ## Resolve dependencies into uv.lock and requirements.lock (needs uv)
 	@test -n "$(UV)" || { echo "make lock needs uv: pip install uv" >&2; exit 1; }
@@ -360,5 +369,5 @@ clean: ## Remove .venv and its siblings, caches, and the demo's state with its d
 	  place=$$(cat .moorage/postgres/place); \
 	  case "$$place" in /var/lib/moorage-postgres/data-*) rm -rf "$$place";; esac; \
 	fi
-	rm -rf .venv .venv-vllm .venv-browser .venv-console .venv-release console/node_modules tests/browser/oidc/node_modules .venv-py4heappe .venv-peers .moorage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	rm -rf .venv .venv-vllm .venv-browser .venv-console .venv-release .venv-site console/node_modules tests/browser/oidc/node_modules .venv-py4heappe .venv-peers .moorage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
 	find $(wildcard src tests benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +
