@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import asyncpg
 
 from moorage.common.aio.clock import SystemClock
-from moorage.common.model.ids import AgentId, KernelId
+from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.spec import SessionSpec
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store import Store, Topic
@@ -88,6 +88,36 @@ async def test_many_kernels_are_named_by_several_payloads(store: Store, migrated
         kernels = [(AgentId("node"), KernelId(f"{n:036d}")) for n in range(500)]
         store.notifier.notify_orders(kernels)
         await elsewhere.until(*("/".join(pair) for pair in kernels))
+
+
+async def test_ids_of_several_topics_are_not_too_long_together(store: Store, migrated_database: str) -> None:
+    """Each alone fits into a payload; three of them do not."""
+    ids = [SessionId(f"{n:036d}") for n in range(70)]
+    async with open_store(migrated_database) as other:
+        told: dict[str, Collection[str] | None] = {}
+        all_told = asyncio.Event()
+
+        def listen(topic: str) -> Callable[[Collection[str] | None], None]:
+            def callback(changed: Collection[str] | None) -> None:
+                if changed is not None:
+                    told[topic] = changed
+                if len(told) == 4:
+                    all_told.set()
+
+            return callback
+
+        other.notifier.on_sessions(listen("sessions"))
+        other.notifier.on_pending(listen("pending"))
+        other.notifier.on_quotas(listen("quotas"))
+        other.notifier.on_routes(listen("routes"))
+        async with asyncio.timeout(30):
+            while not all_told.is_set():
+                store.notifier.notify_sessions(ids)
+                store.notifier.notify_pending(ids)
+                store.notifier.notify_quotas(ids)
+                store.notifier.notify_routes(ids)
+                await asyncio.sleep(0.2)
+    assert {topic: sorted(changed or ()) for topic, changed in told.items()} == dict.fromkeys(told, ids)
 
 
 async def test_too_many_kernels_for_the_payloads_mean_any_kernel(

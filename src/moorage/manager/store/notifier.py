@@ -28,8 +28,8 @@ from moorage.manager.store.database import fetch_writable, open_connection, tran
 log = structlog.get_logger("moorage.store.notifier")
 _CHANNEL = "moorage"
 # The payload of a NOTIFY is limited to 8,000 bytes: the ids of a topic are sent in parts of so many bytes, or
-# not at all if there are more parts.
-_IDS_BYTES, _PARTS = 3_000, 20
+# not at all if there are more parts. A payload has at most so many parts, of several topics.
+_IDS_BYTES, _PARTS, _PARTS_OF_PAYLOAD = 3_000, 20, 2
 _NOTIFY = "SELECT pg_notify($1, message) FROM unnest($2::text[]) AS message"
 _COMMAND_TIMEOUT_S = 10.0
 
@@ -215,13 +215,19 @@ class Notifier:
     def _messages(self) -> list[str]:
         """The payloads for other managers: all notifications since the last time."""
         queued, self._outbox = self._outbox, {}
-        first: dict[Topic, list[str] | None] = {}
-        more: list[dict[Topic, list[str] | None]] = []
+        whole: dict[Topic, list[str] | None] = {}
+        payloads = [whole]
         for topic, ids in queued.items():
             parts = _in_parts(sorted(ids)) if ids is not None else []
-            first[topic] = parts[0] if 0 < len(parts) <= _PARTS else None
-            more += [{topic: part} for part in parts[1:] if first[topic] is not None]
-        return [json.dumps(changes) for changes in (first, *more)]
+            if not 0 < len(parts) <= _PARTS:
+                whole[topic] = None
+                continue
+            for part in parts:
+                last = payloads[-1]
+                if topic in last or sum(one is not None for one in last.values()) == _PARTS_OF_PAYLOAD:
+                    payloads.append(last := {})
+                last[topic] = part
+        return [json.dumps(changes) for changes in payloads if changes]
 
     async def _tick(self) -> None:
         """Raises ``StoreUnavailable`` while Postgres is away."""
