@@ -7,12 +7,15 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from moorage.agent.runtimes.docker import wireguard
+from moorage.common.model.pipelines import PipelineSpec
 from moorage.common.model.spec import EndpointSpec, Probe
 from moorage.sdk import chat
+from moorage.sdk.pipelines import has_ended
 from tests.e2e.harness import Platform, until
 
 from .engine import PrivateEngine
@@ -201,6 +204,74 @@ async def test_batch_session_and_served_engine(platform: Platform, docker_engine
     await until("no container is left", none_left)
     _, logs, _ = await run(platform, "logs", "job")
     assert logs == "hello False\n"
+
+
+def boxed_steps() -> PipelineSpec:
+    box = {"runtime": "docker", "image": PYTHON_IMAGE, "resources": {"cpu": 0.1, "mem": "64MiB"}}
+
+    def step(name: str, program: str, **more: Any) -> dict[str, Any]:
+        return {"name": name, "spec": box | {"command": ["python3", "-c", program]}} | more
+
+    write = (
+        "import os\nos.makedirs('data/deep')\nopen('data/deep/answer', 'w').write('42')\n"
+        "os.symlink('deep/answer', 'data/link')\nos.chmod('data/deep', 0o700)"
+    )
+    read = (
+        "print(open('inputs/make/data/link').read())\n"
+        "try: open('inputs/make/data/deep/answer', 'w')\n"
+        "except OSError as error: print(error.strerror)\n"
+        "raise SystemExit(3)"
+    )
+    steps = (
+        step("make", write, outputs=["data"]),
+        step("none", "", outputs=["data"]),
+        step("take", read, inputs=["make"], outputs=["data"]),
+        step("pass", "print(open('here/link').read())", inputs=[{"step": "make", "path": "here"}]),
+    )
+    return PipelineSpec.model_validate({"name": "boxed", "steps": steps})
+
+
+async def test_steps_pass_outputs_on_and_a_signal_reloads_a_program(platform: Platform) -> None:
+    await until_up(platform)
+    async with platform.client() as client:
+        await client.submit_pipeline(boxed_steps())
+
+        async def ended() -> bool:
+            return has_ended(await client.get_pipeline("boxed"))
+
+        await until("the pipeline has ended", ended)
+        found = {one.name: one for one in (await client.get_pipeline("boxed")).steps}
+        assert {name: one.state for name, one in found.items()} == {
+            "make": "succeeded", "none": "failed", "take": "failed", "pass": "succeeded",
+        }  # fmt: skip
+        assert (found["none"].reason, found["take"].reason) == ("output-failed", "exit-nonzero")
+        logs = [
+            b"".join([piece async for piece in client.logs(found[name].session_id)])
+            for name in ("take", "pass")
+        ]
+    assert logs == [b"42\nRead-only file system\n", b"42\n"]
+
+    program = (
+        "import os, signal\n"
+        "signal.signal(signal.SIGHUP, lambda *_: print('reloaded by', os.getpid(), flush=True))\n"
+        "print('serving', flush=True)\n"
+        "while True: signal.pause()"
+    )
+    arguments = ("--image", PYTHON_IMAGE, *SMALL, "--", "python3", "-c", program)
+    for name, how in (("daemon", "HUP"), ("deaf", "USR1")):
+        code, _, err = await run(platform, "start", "--name", name, "--reload", how, *arguments)
+        assert code == 0, err
+
+        async def logged(name: str = name, line: str = "serving") -> bool:
+            return line in (await run(platform, "logs", name))[1]
+
+        await until("the program serves", logged)
+    code, out, err = await run(platform, "reload", "daemon", "deaf")
+    assert (code, out) == (1, "daemon\n"), err
+    assert "has no handler for SIGUSR1" in err
+    await until("the handler has run", lambda: logged("daemon", "reloaded by"))
+    assert (await run(platform, "ps"))[1].count("RUNNING") == 2, "the signal without a handler ended nothing"
+    assert (await run(platform, "stop", "daemon", "deaf"))[0] == 0
 
 
 async def test_interactive_work_in_a_container(platform: Platform, tmp_path: Path) -> None:
