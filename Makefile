@@ -191,10 +191,13 @@ test-gpu: $(STAMP) ## Agents with a real NVIDIA GPU: inventory, health, memory, 
 	@if why=$$($(BIN)/python -m tests.gpu.prepare); then exec $(BIN)/pytest -s -m gpu tests/gpu; \
 	else printf '%s\n' "" "*** THE TESTS WITH A GPU DID NOT RUN: $$why" "" >&2; fi
 
-# Each needs a package of Debian, which it installs (needs root).
+# Each needs a package of Debian, which it installs (needs root). Two at a time: most of their time passes in timeouts of
+# the product.
 PACKAGED := $(addprefix test-,celery cluster coding etcd monitoring ssh)
 .PHONY: test-packaged $(PACKAGED)
-test-packaged: $(PACKAGED) ## Celery with Redis, PgBouncer, etcd, Prometheus, OpenSSH (installs Debian packages), Claude Code and Codex (from npm)
+test-packaged: $(STAMP) ## Celery with Redis, PgBouncer, etcd, Prometheus, OpenSSH (installs Debian packages), Claude Code and Codex (from npm)
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target --keep-going $(PACKAGED)
+
 $(PACKAGED): test-%: $(STAMP)
 	@if why=$$($(BIN)/python -m tests.packages $*); then exec $(PYTEST) -n 2 --dist loadfile -m $* tests/$*; \
 	else printf '%s\n' "" "*** THE TESTS $* DID NOT RUN: $$why" "" >&2; fi

@@ -6,10 +6,12 @@ run a private Docker Engine.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 
 from tests.containers.engine import missing_requirement
@@ -25,7 +27,13 @@ _PACKAGES = {
 
 def install(packages: Mapping[str, str]) -> str:
     """Install what is missing of ``packages``, each with a program that shows that it is installed. Returns
-    the reason for a failed installation; "" on success."""
+    the reason for a failed installation; "" on success. One caller at a time installs; the others wait."""
+    with open(os.path.join(tempfile.gettempdir(), f"moorage-test-packages-{os.geteuid()}.lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return _install_missing(packages)
+
+
+def _install_missing(packages: Mapping[str, str]) -> str:
     missing = [name for name, program in packages.items() if not shutil.which(program)]
     if os.geteuid() != 0 or not missing:
         return ""
