@@ -17,8 +17,20 @@ GOOD: dict[str, Any] = {
     "standbys": 2,
     "synchronous": True,
     "managers": [
-        {"link": "198.51.100.1:8701", "version": "0.4.0", "clock_ahead_s": 0.2, "proxies": ["edge-1"]},
-        {"link": "198.51.100.2:8701", "version": "0.4.0", "clock_ahead_s": -0.1, "proxies": ["edge-2"]},
+        {
+            "link": "198.51.100.1:8701",
+            "version": "0.4.0",
+            "clock_ahead_s": 0.2,
+            "proxies": ["edge-1"],
+            "dialout": [],
+        },
+        {
+            "link": "198.51.100.2:8701",
+            "version": "0.4.0",
+            "clock_ahead_s": -0.1,
+            "proxies": ["edge-2"],
+            "dialout": [],
+        },
     ],
     "agents": [
         {"id": "node-1", "address": "203.0.113.1", "version": "0.4.0", "connected": True},
@@ -100,6 +112,15 @@ def test_an_embedded_postgres_is_a_single_point_of_failure() -> None:
 def test_a_standby_that_the_settings_do_not_name_helps_nobody() -> None:
     (found,) = [one for one in check(GOOD, hosts=1) if one.name == "Postgres"]
     assert (found.status, "manager.dsn" in found.next_step) == ("warn", True)
+
+
+def test_agents_that_only_dial_out_need_a_proxy_that_listens() -> None:
+    facts = changed("agents.0.address", "node-1.agent.invalid")
+    (found,) = [one for one in check(facts) if one.status != "ok"]
+    assert (found.status, "no proxy listens: node-1" in found.detail) == ("fail", True)
+    assert "proxy.dialout_listen" in found.next_step
+    facts["managers"][1]["dialout"] = ["edge-2:8802"]
+    assert all(one.status == "ok" for one in check(facts))
 
 
 def test_a_manager_of_the_release_before_tells_no_clock() -> None:

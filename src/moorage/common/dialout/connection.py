@@ -14,8 +14,6 @@ from moorage.common.dialout.streams import StreamTransport
 # A connection on which nothing arrives for so many ticks is broken; each tick asks for a sign of life.
 TICK_S, SILENT_TICKS = 5.0, 3
 MAX_STREAMS = 4096
-# The TLS records of one frame are written together up to here, in bytes.
-_JOINED = 4096
 
 Factory = Callable[[], asyncio.Protocol]
 
@@ -118,10 +116,9 @@ class Connection(asyncio.Protocol):
             return
         if len(parts) == 1:
             self.transport.write(parts[0])
-        elif len(parts[-1]) < _JOINED:
-            self.transport.write(b"".join(parts))
         else:
-            self.transport.writelines(parts)
+            # A header that is written by itself is a TLS record by itself, which costs more than this copy.
+            self.transport.write(b"".join(parts))
 
     def wait_to_write(self, stream: StreamTransport) -> None:
         self._waiting[stream] = None

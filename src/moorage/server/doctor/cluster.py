@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from moorage.common.model.addresses import is_loopback, split_address
+from moorage.common.model.addresses import is_dial_out_host, is_loopback, split_address
 from moorage.common.model.versions import incompatibility
 from moorage.server.doctor.checks import CheckResult, Status
 
@@ -161,10 +161,18 @@ def _agents(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
     if away:
         next_step = "see their logs, and `moorage agents`; nothing is placed there"
         yield CheckResult("warn", "agents", f"connected to no manager: {_names(away)}", next_step)
+    dialing = [agent["id"] for agent in agents if is_dial_out_host(agent["address"])]
+    if dialing and not any(manager["dialout"] for manager in facts["managers"]):
+        next_step = "set proxy.dialout_listen, see docs/operating.md, Nodes that only dial out"
+        detail = f"reached by no proxy: they only dial out, and no proxy listens: {_names(dialing)}"
+        yield CheckResult("fail", "agents", detail, next_step)
+        away = away or dialing
     hosts = {split_address(manager["link"])[0] for manager in facts["managers"]}
     local = [agent["id"] for agent in agents if is_loopback(agent["address"])]
     if local and (len(hosts) > 1 or len(local) < len(agents)):
-        next_step = "set agent.address there to an address that every proxy reaches"
+        next_step = (
+            "set agent.address there to an address that every proxy reaches, or agent.reach to dial-out"
+        )
         detail = f"reached only by a proxy on their own machine: {_names(local)}"
         yield CheckResult("warn", "agents", detail, next_step)
     if len(agents) == 1:

@@ -5,7 +5,8 @@ SELECT json_build_object(
     'standbys', (SELECT count(*) FROM pg_stat_replication WHERE coalesce(state, 'streaming') = 'streaming'),
     'synchronous', current_setting('synchronous_standby_names') <> '',
     'managers', coalesce((SELECT json_agg(json_build_object(
-        'link', link, 'version', version, 'clock_ahead_s', clock_ahead_s, 'proxies', proxies) ORDER BY started_at, id)
+        'link', link, 'version', version, 'clock_ahead_s', clock_ahead_s, 'proxies', proxies,
+        'dialout', dialout) ORDER BY started_at, id)
         FROM managers), '[]'),
     'agents', coalesce((SELECT json_agg(json_build_object(
         'id', id, 'address', address, 'version', version,
