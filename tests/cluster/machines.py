@@ -90,7 +90,7 @@ class Machines:
         """Stop everything that runs on a machine, and remove the machines."""
         for name in reversed(self.names):
             if (self.home / name / "pid").exists():
-                subprocess.run([*self._on(name), "systemctl", "stop-everything"], check=False, timeout=120)
+                subprocess.run([*self._on(name), "systemctl", "stop-everything"], check=True, timeout=120)
         for holder in self._holders:
             holder.kill()
             holder.wait()

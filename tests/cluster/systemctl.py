@@ -78,7 +78,7 @@ def end(pid: int, number: int) -> None:
 def stop_everything() -> int:
     """Also what daemons leave behind: every process whose files are this machine's."""
     own = os.stat("/proc/self/ns/mnt").st_ino
-    if own == os.stat("/proc/1/ns/mnt").st_ino:
+    if not RUNNING.is_dir():
         sys.exit("this is no machine of tests.cluster.machines")
     for name in sorted(file.name for file in RUNNING.iterdir()):
         stop(name)
