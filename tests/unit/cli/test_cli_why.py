@@ -102,7 +102,7 @@ def test_plan_takes_the_options_of_run(moorage: Run) -> None:
         return set(found)
 
     assert options("run") - options("plan") == {
-        "--strict", "--wait", "--no-wait", "--detach", "--stop-on-interrupt", "--force",
+        "--strict", "--wait", "--no-wait", "--detach", "--stop-on-interrupt", "--force", "--rm", "--stdin",
     }  # fmt: skip
 
 

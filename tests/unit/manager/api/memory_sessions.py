@@ -27,6 +27,7 @@ from moorage.common.views.endpoints import (
 from moorage.common.views.resources import HistoryEntry, Page, SessionView
 from moorage.manager.identity.keys import IdempotencyKey, Owner
 from moorage.manager.identity.scope import Scope
+from moorage.manager.serving.new_work import is_new_work
 
 SYSTEM = Scope.system()
 
@@ -238,14 +239,14 @@ class MemoryEndpoints:
         *,
         if_match: frozenset[int] | None = None,
         idempotency_key: IdempotencyKey | None = None,
-        check: Callable[[EndpointSpec], Awaitable[None]],
+        check: Callable[[EndpointSpec, bool], Awaitable[None]],
     ) -> tuple[EndpointView, bool]:
         view = await self.get(scope, name)
         if if_match is not None and view.version not in if_match:
             raise PreconditionFailed(f"endpoint {name!r} has changed", next_step="read it again")
         endpoint = self._endpoints[name]
         spec = patch.merged(endpoint.spec, endpoint.spec.replicas)
-        await check(spec)
+        await check(spec, is_new_work(endpoint.spec, endpoint.spec.replicas, spec))
         if spec.template() != endpoint.spec.template():
             endpoint.revisions.append(spec)
             endpoint.revision = len(endpoint.revisions)
