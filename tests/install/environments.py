@@ -73,8 +73,9 @@ class Environment:
         return set(self.run("python", "-c", listing).stdout.split())
 
     def size(self) -> int:
-        """Bytes below the environment."""
-        return sum(f.stat().st_size for f in self.folder.rglob("*") if f.is_file() and not f.is_symlink())
+        """Bytes below the environment, without the installers that ``venv`` puts there, and uv does not."""
+        files = (f for f in self.folder.rglob("*") if f.is_file() and not f.is_symlink())
+        return sum(f.stat().st_size for f in files if not {"pip", "setuptools"} & {*f.parts})
 
     def run(
         self, program: str, *arguments: str, env: Mapping[str, str] | None = None

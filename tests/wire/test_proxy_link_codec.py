@@ -145,6 +145,7 @@ PROXY_REPORTS = st.builds(
     load=st.none() | LOADS,
     usage=st.lists(BATCHES, max_size=3).map(tuple),
     needs=st.lists(NEEDS, max_size=3).map(tuple),
+    dialout=TEXT,
 )
 PROXY_REPLIES = st.builds(
     p.ProxyReply,

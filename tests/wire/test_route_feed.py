@@ -173,6 +173,35 @@ async def test_proxy_that_accepts_changes_gets_only_these(
     assert {route.name for route in (await manager.watch()).models} == {"n", "o"}
 
 
+async def test_change_that_was_read_before_the_newest_table_is_sent(
+    managers: tuple[FeedingManager, FeedingManager],
+) -> None:
+    """Routes and credentials are read apart, and the older read may end last."""
+    manager, _ = managers
+    if manager.apart:
+        pytest.skip("a proxy gets each from a feed of its own")
+    system = Scope.system("t")
+    await serve(manager, "m")
+    messages = manager.feed.watch(routes_pb2.WatchRequest())
+    async with asyncio.timeout(30):
+        while not (first := decode(await anext(messages))).models:
+            pass
+        for _ in range(2):  # what the creation has changed later is read as well
+            await manager.feed.routes.loop.ticked()
+        manager.running.clear()
+        manager.has_read.clear()
+        await manager.store.endpoints.delete(system, "m")
+        await manager.has_read.wait()
+        await manager.store.keys.create(system, KeySpec(name="a", user="ann"))
+        while not (newer := decode(await anext(messages))).keys:
+            pass
+        manager.running.set()
+        while (last := decode(await anext(messages))).models:
+            pass
+    assert first.generation < newer.generation < last.generation
+    assert (len(newer.models), last.keys) == (1, newer.keys)
+
+
 async def test_credentials_are_read_for_each_proxy_and_told_as_changes(
     managers: tuple[FeedingManager, FeedingManager],
 ) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import agent_harness as h
 import asyncpg
+import dialout_harness
 import proxy_harness as p
 import pytest
 from hypothesis import example, given
@@ -28,6 +29,7 @@ import moorage
 from moorage.agent import Sites
 from moorage.agent import service as agent_service
 from moorage.agent import sites as agent_sites
+from moorage.agent.dialout import client as dialout_client
 from moorage.agent.kernel import manager as kernel_manager
 from moorage.agent.kernel import probing as kernel_probing
 from moorage.agent.runtimes.docker import events as docker_events
@@ -51,6 +53,7 @@ COVERED = {
     "kernel.probe": "test_readiness_probe",
     "kernels.save-generation": "test_kernel",
     "agent.link": "test_agent_link",
+    "agent.dialout": "test_dialout",
     "agent.site": "test_agent_of_a_site",
     "simulate.link": "test_agent_link",  # the same client
     "proxy.feed": "test_proxy_feed",
@@ -80,8 +83,8 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> Iterator[TaskFaults]:
     monkeypatch.setattr(supervisor, "FIRST_PAUSE_S", 0.001)
     installed = TaskFaults()
     for module in (
-        agent_service, agent_sites, docker_events, kernel_manager, kernel_probing, loop_module,
-        postgres_server, proxy_feed,
+        agent_service, agent_sites, dialout_client, docker_events, kernel_manager, kernel_probing,
+        loop_module, postgres_server, proxy_feed,
     ):  # fmt: skip
         installed.install(monkeypatch, module)
     installed.install_spawn(monkeypatch, proxy_feed)
@@ -274,6 +277,24 @@ def test_proxy_feed(faults: TaskFaults, runner: asyncio.Runner, tmp_path: Path, 
     assert faults.thrown
     faults.disarm()
     runner.run(stack.aclose())
+
+
+def test_dialout(faults: TaskFaults, runner: asyncio.Runner, tmp_path: Path) -> None:
+    async def connects() -> None:
+        async with dialout_harness.site(tmp_path, connected=False) as site:
+            await site.listen()
+            agent = site.dial()
+            while agent.connected != (site.address,):
+                await asyncio.sleep(0.01)
+
+    @given(chosen=faults_at(6))
+    @examples(12)
+    def check(chosen: list[tuple[int, type[BaseException]]]) -> None:
+        arm(faults, "agent.dialout", chosen)
+        runner.run(within(60, connects()))
+
+    check()
+    assert faults.thrown
 
 
 async def answers(dsn: str) -> bool:

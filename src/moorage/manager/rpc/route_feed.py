@@ -59,13 +59,13 @@ class RouteFeed:
 
     async def _watch_both(self, request: routes_pb2.WatchRequest) -> AsyncIterator[bytes]:
         """For a proxy of the release before: routes and credentials in one table, whole each time."""
-        held, sent, feeds = request.have_generation, 0, (self.routes, self.credentials)
+        held, sent, feeds = request.have_generation, (0, 0), (self.routes, self.credentials)
 
-        def newest() -> int:
-            return max(feed.generation for feed in feeds)
+        def newest() -> tuple[int, int]:
+            return self.routes.generation, self.credentials.generation
 
         with self.routes.watching(), self.credentials.watching():
-            needed = [feed.require(0 if held == newest() else held) for feed in feeds]
+            needed = [feed.require(0 if held == max(newest()) else held) for feed in feeds]
             while True:
                 async with self._changed:
                     await self._changed.wait_for(
@@ -79,8 +79,15 @@ class RouteFeed:
                     )
                     if not self.routes.has_database:
                         raise StoreUnavailable
-                    generation = newest()
-                    is_held, held, sent = held == generation and request.accepts_unchanged, 0, generation
+                    last, sent = sent, newest()
+                    generation = max(sent)
+                    if generation == max(last):
+                        # Read before what was sent, and ready after it: the proxy takes only greater ones.
+                        for feed, now, before in zip(feeds, sent, last, strict=True):
+                            if now != before:
+                                feed.outnumber(generation)
+                        continue
+                    is_held, held = held == generation and request.accepts_unchanged, 0
                     head = routes_pb2.RouteTable(generation=generation, unchanged=is_held).SerializeToString()
                     parts = b"" if is_held else b"".join(feed.encoded() for feed in feeds)
                 yield head + parts
@@ -150,10 +157,15 @@ class TableFeed:
             needed = self._begun + 1
             self.loop.nudge()
         if held and held != self.generation:
-            self._newest_held = max(self._newest_held, held)
+            self.outnumber(held)
             # The database may be behind it, as after the restore of a backup.
             self._store.orders.note_generation(min(held, HIGHEST_GENERATION))
         return needed
+
+    def outnumber(self, held: int) -> None:
+        """Give the table a greater generation than the one that a proxy has, if it has none."""
+        self._newest_held = max(self._newest_held, held)
+        self.loop.nudge()
 
     def encoded(self) -> bytes:
         return self._parts.encoded()
