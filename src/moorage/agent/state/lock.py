@@ -50,4 +50,6 @@ class StateLock:
         self._fd = fd
 
     async def __aexit__(self, *exc: object) -> None:
+        # Closing is not enough: a process that was forked a moment ago has the file, too.
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
         os.close(self._fd)

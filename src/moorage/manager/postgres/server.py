@@ -340,6 +340,7 @@ class EmbeddedPostgres:
         self._restart_task = None
         await self._stop_server()
         if self._lock is not None:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)  # as well: a forked process may have the file, too
             os.close(self._lock)
             self._lock = None
 
