@@ -1,4 +1,4 @@
-"""Where proxies take the connections of agents that only dial out, as each manager knows it of its own."""
+"""Column ``dialout`` of managers: where their proxies take the connections of agents that only dial out."""
 
 from alembic import op
 
