@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import tempfile
@@ -39,6 +40,19 @@ settings.load_profile("moorage")
 FORGETFUL = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_connections": "100"}
 # More than the databases of all workers take.
 DATABASES_BYTES = 4 * 1024**3
+
+
+@pytest.fixture(autouse=True)
+def keep_logging() -> Iterator[None]:
+    """Restores the logging setup: a test may run a command, which changes it, in its own process."""
+    config, root = structlog.get_config(), logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield
+    if structlog.get_config() != config:
+        structlog.configure(**config)
+        root.handlers[:] = handlers
+        root.setLevel(level)
+        logging.captureWarnings(False)
 
 
 @pytest.fixture(scope="session")

@@ -302,7 +302,7 @@ async def test_frozen_manager_is_detected(tmp_path: Path, capsys: pytest.Capture
             await asyncio.wait_for(attached.wait(), 30)
             attached.clear()
             process.send_signal(signal.SIGSTOP)  # its kernel keeps acknowledging packets
-            async with asyncio.timeout(40):
+            async with asyncio.timeout(20):  # 5 + 4 s, as the options of the connection say
                 while "not connected" not in capsys.readouterr().out:
                     await asyncio.sleep(0.05)
             process.send_signal(signal.SIGCONT)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import threading
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -80,7 +81,7 @@ class DoubtLedger:
             await asyncio.to_thread(self._write, dict(self._entries))
 
     def _write(self, entries: dict[tuple[str, str], Entry]) -> None:
-        new = self._path.with_suffix(".new")
+        new = self._path.with_suffix(f".{threading.get_ident()}.new")  # a write that was given up goes on
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,8 @@ class JobRecords:
         path = self._path(record.kernel_id)
         if not path.exists():
             return
-        new = path.with_suffix(".new")
+        # A write that was given up goes on in its thread, beside the next one.
+        new = path.with_suffix(f".{threading.get_ident()}.new")
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(json.dumps(asdict(record)))
             file.flush()

@@ -1,0 +1,21 @@
+"""Records of HEAppE jobs: writers at the same time leave one whole record."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from moorage.agent.runtimes.heappe.records import JobRecord, JobRecords
+from moorage.common.model.ids import KernelId
+
+
+def test_writers_at_the_same_time_leave_a_whole_record(tmp_path: Path) -> None:
+    records, kernel = JobRecords(tmp_path), KernelId("one")
+    assert records.reserve(JobRecord(kernel, "one"))
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: records.save(JobRecord(kernel, "one", job_id=n)), range(1, 100)))
+    found = records.read(kernel)
+    assert found is not None
+    assert found.job_id in range(1, 100)
+    assert os.listdir(tmp_path) == ["one.json"], "temporary files are gone"
