@@ -13,6 +13,7 @@ VLLM_STAMP := .venv-vllm/.installed
 BROWSER_STAMP := .venv-browser/.installed
 PROVIDER_STAMP := tests/browser/oidc/node_modules/.installed
 RELEASE_STAMP := .venv-release/.installed
+DEPLOY_STAMP := .venv-deploy/.installed
 CODING_STAMP := tests/coding/node_modules/.installed
 PY4HEAPPE_STAMP := .venv-py4heappe/.installed
 CONSOLE_STAMP := console/node_modules/.installed
@@ -61,7 +62,7 @@ UNITS := $(LONGEST) $(filter-out $(LONGEST) %/__pycache__,$(patsubst %/,%,$(wild
 CHECKS := check-types $(addprefix check-,$(UNITS)) check-contracts check-style
 PLATFORMS := tests/e2e tests/install
 SERIAL := tests/faults
-ANYWHERE := -m "not isolation and not docker and not vllm and not gpu and not browser and not hpc and not monitoring and not celery and not cluster and not ssh and not coding and not etcd and not install"
+ANYWHERE := -m "not isolation and not docker and not vllm and not gpu and not browser and not hpc and not monitoring and not celery and not cluster and not ssh and not coding and not etcd and not install and not deploy"
 
 # Its parts run side by side; each prints its output when it ends. Tests wait for timeouts of the product: one job more
 # than there are cores uses that time.
@@ -106,6 +107,7 @@ soak: $(STAMP) ## Many more property examples, seeds and faults, and the mutatio
 	$(MAKE) --no-print-directory test-cluster-faults
 	$(MAKE) --no-print-directory test-cgroup2
 	$(MAKE) --no-print-directory test-install
+	$(MAKE) --no-print-directory test-deploy
 	$(MAKE) --no-print-directory mutations
 
 # From the source distribution, in a copy: an extension module in src would be loaded instead of its source.
@@ -136,6 +138,19 @@ test-cluster-faults: $(STAMP) ## Partitions, promotions, kills and upgrades of a
 .PHONY: test-install
 test-install: $(STAMP) ## The wheel in fresh environments outside the checkout: client, demo, upgrades, each Python here (minutes)
 	$(PYTEST) -vv tests/install tests/unit/agent/test_engine_environments.py
+
+# Rendering takes seconds, Compose a minute: without a Docker Engine, Compose alone does not run.
+.PHONY: test-deploy
+test-deploy: $(STAMP) $(DEPLOY_STAMP) ## deploy/kubernetes and deploy/compose, with Debian trixie's kubectl and Compose 2, unpacked in build/ (needs root)
+	@if why=$$($(BIN)/python -m tests.deploy.prepare); then $(PYTEST) -m deploy tests/deploy; \
+	else printf '%s\n' "" "*** THE TESTS OF deploy DID NOT RUN: $$why" "" >&2; exit 0; fi; \
+	if why=$$($(BIN)/python -m tests.containers.prepare); then exec $(PYTEST) -m docker tests/containers/test_compose.py; \
+	else printf '%s\n' "" "*** THE TEST OF deploy/compose DID NOT RUN: $$why" "" >&2; fi
+
+$(DEPLOY_STAMP): tests/deploy/requirements.txt
+	test -x .venv-deploy/bin/pip || $(PYTHON) -m venv --clear .venv-deploy
+	.venv-deploy/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r tests/deploy/requirements.txt
+	@touch $@
 
 # Publishing is a person's decision, so this only prints how.
 .PHONY: release
@@ -372,5 +387,5 @@ clean: ## Remove .venv and its siblings, caches, and the demo's state with its d
 	  place=$$(cat .moorage/postgres/place); \
 	  case "$$place" in /var/lib/moorage-postgres/data-*) rm -rf "$$place";; esac; \
 	fi
-	rm -rf .venv .venv-vllm .venv-browser .venv-console .venv-release .venv-site console/node_modules tests/browser/oidc/node_modules .venv-py4heappe .venv-peers .moorage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	rm -rf .venv .venv-vllm .venv-browser .venv-console .venv-release .venv-deploy .venv-site console/node_modules tests/browser/oidc/node_modules .venv-py4heappe .venv-peers .moorage .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
 	find $(wildcard src tests benchmarks) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.free_ports import free_port
+from tests.trixie import COMPOSE
 
 from .daemon_image import IMAGE, build, ensure
 from .engine import PrivateEngine
@@ -29,6 +30,7 @@ PLUGINS = (
     "/usr/local/libexec/docker",
     "/usr/lib/docker",
     "/usr/libexec/docker",
+    str(COMPOSE.parents[1]),
 )
 # A short version of the entry point of the official Postgres image.
 START = """#!/bin/sh
@@ -65,7 +67,7 @@ def compose() -> str:
             output = subprocess.run([path, "version"], capture_output=True, text=True, check=False).stdout
             if re.search(r"version v?([2-9]|\d\d)\.", output):
                 return path
-    pytest.skip("no Docker Compose 2 is installed (Debian has it from 13 on: apt install docker-compose)")
+    pytest.skip("no Docker Compose 2 is installed (make test-deploy has it)")
 
 
 class Project:
