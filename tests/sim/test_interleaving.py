@@ -12,7 +12,7 @@ from .test_simulation import first_failure
 INTERLEAVED = 6
 
 
-@pytest.mark.parametrize(("statement", "start"), [("session_transition", 15), ("session_place", 171)])
+@pytest.mark.parametrize(("statement", "start"), [("session_transition", 435), ("session_place", 219)])
 async def test_term_that_is_not_locked_is_detected(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch, statement: str, start: int
 ) -> None:

@@ -41,11 +41,11 @@ async def test_placing_a_second_live_attempt_is_detected(
 ) -> None:
     mutate(monkeypatch, NO_GUARD)
     await postgres.fetch("DROP INDEX kernels_one_live_attempt")
-    assert "a program runs twice" in await first_failure(postgres, start=50)
+    assert "a program runs twice" in await first_failure(postgres, start=150)
 
 
 async def test_letting_attempts_overlap_is_detected(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutate(monkeypatch, OVERLAP)
-    assert "a program runs twice" in await first_failure(postgres, start=53)
+    assert "a program runs twice" in await first_failure(postgres, start=124)
