@@ -175,11 +175,26 @@ async def test_nobody_else_gets_in(node: Node) -> None:
 
 
 async def test_the_connection_ends_with_its_link(node: Node) -> None:
-    """As when the manager withdraws the right to the files."""
-    async with node.link() as link, node.greeted(link) as server:
-        assert await Client(server).round_trip(b"y") == b"y"
-        link.server.disconnect()
-        assert await asyncio.wait_for(server.read(), 30) is None
+    """As when the manager withdraws the right to the files, while their server goes on."""
+
+    class Withdrawn(Link):
+        withdrawn = asyncio.Event()
+
+        async def read(self) -> tuple[Channel, bytes] | None:
+            if not self.greeted:
+                self.greeted = True
+                return await super().read()
+            await self.withdrawn.wait()
+            return None
+
+        greeted = False
+
+    async with node.link() as opened:
+        link = Withdrawn(opened.server, opened.direct)
+        async with node.greeted(link) as server:
+            assert await Client(server).round_trip(b"y") == b"y"
+            link.withdrawn.set()
+            assert await asyncio.wait_for(server.read(), 30) is None
 
 
 async def test_the_reason_of_a_server_that_does_not_start_is_told(tmp_path: Path) -> None:

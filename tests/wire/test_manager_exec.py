@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import asyncpg
 import grpc
 import pytest
 from manager_harness import TOKEN, Stream, attach, client, manager, until
@@ -71,6 +72,22 @@ async def test_input_output_resize_and_exit_code(manager: Manager, client: Clien
             assert await command.read() is None
             assert command.end is not None
             assert command.end.exit_code == -9
+
+
+async def test_an_open_command_is_traffic_all_the_time(
+    manager: Manager, client: Client, migrated_database: str
+) -> None:
+    """Of idle criteria: a command that says nothing keeps its session."""
+    database = await asyncpg.connect(migrated_database)
+    try:
+        async with dev(manager, client) as agent, asyncio.timeout(60):
+            accepting = asyncio.ensure_future(accept_request(agent))
+            async with client.exec("dev", SPEC):
+                await accepting
+                while (await database.fetchval("SELECT sum(sightings) FROM session_traffic") or 0) < 3:
+                    await asyncio.sleep(0.1)
+    finally:
+        await database.close()
 
 
 async def test_disconnect_of_either_end_reaches_the_other(manager: Manager, client: Client) -> None:
