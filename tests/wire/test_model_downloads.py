@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
+import resource
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -89,6 +93,25 @@ async def test_connection_that_is_cut_is_continued(hub: LocalHub, env: dict[str,
     folder = Path(await models.fetch(spec("org/tiny"), env, lambda _: None))
     assert (folder / "model.safetensors").read_bytes() == WEIGHTS
     assert [asked.rstrip("-").removeprefix("bytes=") > "0" for asked in ranges(hub)] == [False, True]
+
+
+async def test_disk_that_fills_up_is_named_and_the_download_continued(
+    hub: LocalHub, env: dict[str, str], tmp_path: Path
+) -> None:
+    """A limit on the size of files stands for the disk: the file system refuses a write in the middle."""
+    most = 9 * MIB + 1000
+    with subprocess.Popen(
+        [sys.executable, "-m", "moorage.agent.models.download", "org/tiny", "main"],
+        env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)),
+    ) as program:  # fmt: skip
+        told = [json.loads(line) for line in program.stdout or ()]
+    assert (program.returncode, told[-1]["reason"]) == (1, "disk-full"), told
+    assert "moorage-partial: File too large" in told[-1]["error"]
+    folder = Path(await models.fetch(spec("org/tiny"), env, lambda _: None))
+    assert (folder / "model.safetensors").read_bytes() == WEIGHTS
+    assert ranges(hub) == ["", f"bytes={most}-"]
+    assert list(tmp_path.rglob("*partial")) == []
 
 
 async def test_damaged_partial_file_is_not_used(hub: LocalHub, env: dict[str, str], tmp_path: Path) -> None:
