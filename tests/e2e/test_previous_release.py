@@ -10,8 +10,8 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,15 @@ import pytest
 from moorage.common.link.pb import agent_pb2, routes_pb2
 from moorage.common.model.spec import Cluster, Port, SessionSpec
 from moorage.manager.store.new_sessions import stored_json
+from moorage.sdk import Client
 from moorage.sdk.errors import ApiError
 from tests.free_ports import free_port
 from tests.previous_release import unpack_previous_release
 
 from .harness import Platform, until
 from .test_crashes import SLOW, answers
+
+RESOURCES = {"cpu": "0.1", "mem": "64MiB"}
 
 
 @pytest.fixture(scope="module")
@@ -104,11 +107,10 @@ def platform(home: Path, empty_database: str) -> Iterator[Platform]:
 
 async def run_a_session(platform: Platform) -> None:
     """A batch session to its end, and an interactive one that is stopped."""
-    resources = {"cpu": "0.1", "mem": "64MiB"}
     async with platform.client() as client:
-        await client.create_session(SessionSpec(name="job", command=["true"], resources=resources))
+        await client.create_session(SessionSpec(name="job", command=["true"], resources=RESOURCES))
         stays = SessionSpec(
-            name="stays", type="interactive", command=["sleep", "600"], resources=resources, stop_grace_s=2
+            name="stays", type="interactive", command=["sleep", "600"], resources=RESOURCES, stop_grace_s=2
         )
         await client.create_session(stays)
 
@@ -148,28 +150,100 @@ def test_sessions_that_use_nothing_new_are_readable_to_the_previous_release(prev
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("older", ["agent and proxy", "manager"])
-async def test_releases_work_together(platform: Platform, previous_release: Path, older: str) -> None:
-    previous = {"PYTHONPATH": str(previous_release)}
-    platform.start("manager", env=previous if older == "manager" else {})
+def check_counts(counts: Counter[str]) -> None:
+    assert counts["streams"] == 1, counts
+    assert counts["full reports requested"] == counts["orders wanted"] == 0, f"drift: {counts}"
+    assert counts["tables"] >= 1, counts
+
+
+async def test_agents_and_proxies_of_the_previous_release(platform: Platform, previous_release: Path) -> None:
+    platform.start("manager")
     await platform.wait_until_ready()
     async with relay_to(platform) as relay:
         for name in ("agent", "proxy"):
-            platform.start(name, env={} if older == "manager" else previous)
+            platform.start(name, env={"PYTHONPATH": str(previous_release)})
         await run_a_session(platform)
         await asyncio.sleep(1)
-        counts = relay.counts
-    assert counts["streams"] == 1, counts
-    assert counts["full reports requested"] == counts["orders wanted"] == 0, f"drift: {counts}"
-    if older == "manager":
-        # It cannot verify the deltas of this release, so it gets none.
-        assert counts["delta reports"] == 0, counts
-    else:
-        assert counts["full reports"] == 1, f"a delta suffices: {counts}"
-        assert counts["delta reports"] >= 4, counts
-    assert counts["tables"] >= 1, counts
+        check_counts(relay.counts)
+        assert relay.counts["full reports"] == 1, f"a delta suffices: {relay.counts}"
+        assert relay.counts["delta reports"] >= 4, relay.counts
     for name in ("manager", "agent", "proxy"):
-        assert "Traceback" not in platform.output(name)
+        assert "Traceback" not in platform.output(name), platform.output(name)
+
+
+class Jobs:
+    """Short jobs, one after the other, submitted at each of some managers in turn."""
+
+    def __init__(self) -> None:
+        self.done: Counter[str] = Counter()
+        self._number = 0
+
+    async def run(self, client: Client, manager: str) -> None:
+        self._number += 1
+        name = f"job-{self._number}"
+        await client.create_session(SessionSpec(name=name, command=["true"], resources=RESOURCES))
+
+        async def succeeded() -> bool:
+            return (await client.get_session(name)).result == "SUCCESS"
+
+        await until(f"{name} of {manager} succeeds", succeeded)
+        self.done[manager] += 1
+
+    async def run_while(self, client: Client, manager: str, awaited: Awaitable[None]) -> None:
+        """At least one."""
+        waiting = asyncio.ensure_future(awaited)
+        while not waiting.done():
+            await self.run(client, manager)
+        await waiting
+
+
+async def test_a_manager_of_the_previous_release_runs_on_beside_this_one(
+    platform: Platform, previous_release: Path
+) -> None:
+    """This one migrates under it and under load, goes, returns, and leads when the other one stops."""
+    beside, link = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    listens = {"MOORAGE_MANAGER__LISTEN": beside, "MOORAGE_MANAGER__LINK_LISTEN": link}
+    platform.start("manager", env={"PYTHONPATH": str(previous_release)})
+    await platform.wait_until_ready()
+    async with relay_to(platform) as relay, AsyncExitStack() as stack:
+        for name in ("agent", "proxy"):
+            setting = f"MOORAGE_{name.upper()}__MANAGER"
+            platform.start(name, env={setting: f"{platform.env[setting]},{link}"})
+        older = await stack.enter_async_context(platform.client())
+        newer = await stack.enter_async_context(Client(f"http://{beside}", platform.key))
+        jobs = Jobs()
+        await jobs.run(older, "older")
+        await older.create_endpoint(SLOW)
+        await until("the model answers", lambda: answers(platform, SLOW.name))
+
+        async def newer_answers() -> bool:
+            return (await newer.health()).status == "ok"
+
+        async def newer_leads() -> bool:
+            return [one.leader for one in await newer.list_managers()] == [True]
+
+        platform.start("manager", env=listens, known_as="newer")
+        await jobs.run_while(older, "older", until("the newer manager answers", newer_answers))
+        await jobs.run(older, "older")
+        await jobs.run(newer, "newer")
+        assert not await newer_leads(), "a term that has begun goes on"
+        check_counts(relay.counts)
+        # The older one cannot verify the deltas of this release, so it gets none.
+        assert relay.counts["delta reports"] == 0, relay.counts
+
+        assert platform.stop("newer") == 0
+        await jobs.run(older, "older")
+        platform.start("manager", env=listens, known_as="newer")
+        await jobs.run_while(older, "older", until("the newer manager answers again", newer_answers))
+
+        assert platform.stop("manager") == 0
+        await until("the newer manager leads", newer_leads)
+        await jobs.run(newer, "newer")
+        await until("the model answers", lambda: answers(platform, SLOW.name))
+        replicas = (await newer.list_sessions(type="inference")).items
+        assert [one.attempt for one in replicas] == [1], "nothing was started again"
+    for name in ("manager", "newer", "agent", "proxy"):
+        assert "Traceback" not in platform.output(name), platform.output(name)
 
 
 async def test_agents_of_the_previous_release_go_on_in_a_renamed_group(
@@ -213,4 +287,4 @@ async def test_agents_of_the_previous_release_go_on_in_a_renamed_group(
         with pytest.raises(ApiError, match="in use by 1 agents"):
             await client.release_alias("fast")
     for name in ("manager", "agent"):
-        assert "Traceback" not in platform.output(name)
+        assert "Traceback" not in platform.output(name), platform.output(name)

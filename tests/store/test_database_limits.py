@@ -115,6 +115,29 @@ async def test_migration_does_not_wait_for_a_lock(
     await other.close()
 
 
+async def test_migration_that_waits_for_a_lock_holds_no_other(empty_database: str) -> None:
+    """A manager that runs would wait for that one, and one of both would be ended as a deadlock."""
+    await migrate(empty_database, "0019")
+    reader, observer = await asyncpg.connect(empty_database), await asyncpg.connect(empty_database)
+    names = "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
+    tables = [row["relname"] for row in await observer.fetch(names)]
+    async with reader.transaction():
+        await reader.execute("LOCK TABLE sessions IN ACCESS SHARE MODE")
+        migration = asyncio.create_task(migrate(empty_database))
+        others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        async with asyncio.timeout(60):
+            while await observer.fetchval(others) < 3:
+                await asyncio.sleep(0.01)
+        for _ in range(30):
+            for table in tables:
+                await reader.execute(f"SELECT FROM {table} LIMIT 1")
+            await asyncio.sleep(0.05)
+        assert not migration.done(), "it waits"
+    await migration
+    await reader.close()
+    await observer.close()
+
+
 async def test_second_process_waits_for_the_migration_of_the_first(
     empty_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,6 +78,7 @@ async def test_newer_schema_is_not_migrated(empty_database: str) -> None:
     await migrate(empty_database)
     connection = await asyncpg.connect(empty_database)
     await connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    await connection.execute("UPDATE schema_compatibility SET compatible_since = '9998'")
     await connection.close()
     with pytest.raises(StartupError, match="newer"):
         await migrate(empty_database)

@@ -59,14 +59,19 @@ def plan_upgrade(
     *,
     version: str,
     newest_revision: str,
+    compatible_since: str,
     proxy_versions: Mapping[str, str],
 ) -> UpgradePlan:
     """``migrations``: those that the database needs. ``version`` and ``newest_revision``: of this release and
-    its schema. ``proxy_versions``: those that are known, by name."""
+    its schema. ``compatible_since``: the oldest schema whose managers start on it. ``proxy_versions``: those
+    that are known, by name."""
     problems = [*_schema_problems(facts, newest_revision)]
     steps: list[Step] = []
     if not problems:
-        problems = [*_problems(facts, migrations, version, proxy_versions)]
+        problems = [
+            *_problems(facts, migrations, version, proxy_versions),
+            *_way_back(facts["revision"], migrations, compatible_since),
+        ]
         steps = [
             *_database_steps(facts, migrations, version),
             *_manager_steps(facts["managers"], version, pending=bool(migrations)),
@@ -99,7 +104,7 @@ def _schema_problems(facts: Mapping[str, Any], newest: str) -> Iterator[CheckRes
         next_step = "run `moorage db restore FILE --overwrite` again, or `moorage db recover`"
         yield CheckResult("fail", "schema", "the restore of this database was not finished", next_step)
     elif revision > newest:
-        detail = f"{revision} is newer than {newest} of this release, which does not start on it"
+        detail = f"{revision} is newer than {newest} of this release"
         next_step = "run `moorage upgrade plan` of the release that made it, or a newer one"
         yield CheckResult("fail", "schema", detail, next_step)
     elif facts["managers"] is None:
@@ -161,9 +166,6 @@ def _migration_problems(facts: Mapping[str, Any], migrations: Sequence[Migration
             "none was recorded" if taken_at is None else f"{(facts['now'] - taken_at) / _DAY_S:.0f} days old"
         )
         yield CheckResult("warn", "backup", f"the last one: {age}", "take one now: step 1")
-    detail = "after the migration, no manager of an earlier release starts on this database"
-    next_step = "the way back is `moorage db restore FILE --overwrite` with that release"
-    yield CheckResult("warn", "way back", detail, next_step)
     locked = {lock.table for one in migrations for lock in one.locks}
     large = [f"{table} ({rows:,} rows)" for table, rows in facts["rows"].items() if rows >= _MANY_ROWS
              and table in locked]  # fmt: skip
@@ -179,6 +181,18 @@ def _migration_problems(facts: Mapping[str, Any], migrations: Sequence[Migration
         yield CheckResult("warn", "locks", detail, next_step)
 
 
+def _way_back(revision: str, migrations: Sequence[Migration], compatible_since: str) -> Iterator[CheckResult]:
+    if migrations and revision < compatible_since:
+        detail = "managers of the release before run on after the migration, but do not start again"
+        next_step = "the way back is `moorage db restore FILE --overwrite` with that release"
+        yield CheckResult("warn", "way back", detail, next_step)
+    elif migrations:
+        detail = (
+            "managers of the release before run on after the migration and start, but do not begin to lead"
+        )
+        yield CheckResult("ok", "way back", detail, "run `moorage db downgrade` first, if you go back")
+
+
 def _database_steps(
     facts: Mapping[str, Any], migrations: Sequence[Migration], version: str
 ) -> Iterator[Step]:
@@ -189,7 +203,10 @@ def _database_steps(
         "database", (), "back up", "where a manager runs", (),
         (f"moorage db backup {file}", f"moorage db verify {file}"), "none",
     )  # fmt: skip
-    effect = "each lock is waited for 3 s at most, 20 times; statements on that table wait meanwhile"
+    effect = (
+        "each lock is waited for 3 s at most, 20 times, and statements on that table wait meanwhile; "
+        "the leader goes on, but no manager of the release before takes over from it"
+    )
     yield Step(
         "database", (), f"migrate the schema {facts['revision']} → {migrations[-1].revision}",
         "where this release is installed", (), ("moorage db upgrade",), effect,

@@ -29,7 +29,7 @@ DAEMONS = {"manager": set[str](), "agent": {"join", "doctor", "install-engine"},
 # Subjects of one installation, of which there is only one.
 SINGULAR = {
     "config": {"show", "set", "unset", "history", "rollback"},
-    "db": {"upgrade", "check", "backup", "restore", "verify", "recover", "rotate-secrets-key"},
+    "db": {"upgrade", "downgrade", "check", "backup", "restore", "verify", "recover", "rotate-secrets-key"},
     "scheduler": {"simulate", "log", "replay"},
     "upgrade": {"plan"},
     "rollout": {"status", "history", "undo", "promote", "canary"},

@@ -38,7 +38,10 @@ RUNS: dict[str, Any] = {
 def plan(
     facts: dict[str, Any], migrations: Sequence[Migration] = (ADDS,), proxies: dict[str, str] | None = None
 ) -> UpgradePlan:
-    return plan_upgrade(facts, migrations, version=NEW, newest_revision="0102", proxy_versions=proxies or {})
+    return plan_upgrade(
+        facts, migrations, version=NEW, newest_revision="0102", compatible_since="0100",
+        proxy_versions=proxies or {},
+    )  # fmt: skip
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
@@ -117,7 +120,8 @@ CASES: list[tuple[dict[str, Any], Sequence[Migration], str, str, str, str]] = [
     (changed("managers", RUNS["managers"][:1]), (), "warn", "proxies", "there is one", "proxy.workers"),
     (changed("backup_at", None), (ADDS,), "warn", "backup", "none was recorded", "step 1"),
     (changed("backup_at", NOW - 3 * DAY_S), (ADDS,), "warn", "backup", "3 days old", "step 1"),
-    (RUNS, (ADDS,), "warn", "way back", "no manager of an earlier release", "db restore"),
+    (RUNS, (ADDS,), "ok", "way back", "do not begin to lead", "db downgrade"),
+    (changed("revision", "0099"), (ADDS,), "warn", "way back", "do not start again", "db restore"),
     (changed("rows.sessions", 12_000_000), (ADDS,), "warn", "locks", "sessions (12,000,000 rows)", "quiet"),
     (
         changed("transactions", [{"pid": 7, "user": "ann", "age_s": 90.0}]),

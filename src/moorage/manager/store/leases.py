@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from moorage.manager.store.database import Database
+from moorage.manager.store.migrate import newest_revision
 from moorage.manager.store.queries import SQL
 
 
@@ -25,7 +26,10 @@ class Lease:
 
 
 class LeaseStore:
-    def __init__(self, db: Database) -> None:
+    """``schema``: the newest one that this manager knows."""
+
+    def __init__(self, db: Database, schema: str | None = None) -> None:
+        self._schema = schema or newest_revision()
         self._connection = db.dedicated_connection()
         # A renewal that a crash of Postgres loses only ends the lease earlier. The beginning of a term must
         # not be lost: the same term would begin twice.
@@ -38,8 +42,9 @@ class LeaseStore:
 
     async def acquire(self, holder: str, ttl_s: float, unrenewed: datetime | None = None) -> int | None:
         """Acquire or renew the lease for ``ttl_s`` seconds. Returns the term; None while another manager
-        holds the lease. ``unrenewed``: ``expires_at`` of a lease that counts as expired in any case."""
-        rows = await self._connection.fetch(SQL["lease_acquire"], holder, ttl_s, unrenewed)
+        holds the lease, or if the database has a newer schema, on which this one must not begin a term.
+        ``unrenewed``: ``expires_at`` of a lease that counts as expired in any case."""
+        rows = await self._connection.fetch(SQL["lease_acquire"], holder, ttl_s, unrenewed, self._schema)
         return int(rows[0]["term"]) if rows else None
 
     async def renew(self, holder: str, term: int, ttl_s: float) -> datetime | None:

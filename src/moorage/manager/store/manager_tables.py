@@ -51,6 +51,12 @@ lineage = table(
     },
 )
 
+schema_compatibility = table(
+    "schema_compatibility",
+    ("only_row",),
+    {"only_row": Boolean(), "compatible_since": Text(), "leads_since": Text()},
+)
+
 replaced_kernels = table("replaced_kernels", ("id",), {"id": ID, "kernel_id": ID})
 
 backups = table(

@@ -13,6 +13,8 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from moorage.common.model.errors import ConfigError, StartupError, StoreUnavailable
+from moorage.manager.store import compatibility
+from moorage.manager.store.schema_locks import lock_tables
 from moorage.manager.store.session_settings import connect
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ _OTHER_PROCESS_S, _STEP_S = 600, 3600
 # A migration takes exclusive locks. While it waits for one, every later statement on that table waits behind
 # it, in other managers too. So it gives up soon, rolls back, and tries again.
 LOCK_TIMEOUT_S, LOCK_ATTEMPTS, _LOCK_PAUSE_S = 3, 20, 2.0
+_LOCKED = (asyncpg.LockNotAvailableError.sqlstate, asyncpg.DeadlockDetectedError.sqlstate)
 _MIGRATIONS = Path(__file__).parent / "migrations"
 _CONNECT_ARGS: dict[str, Any] = {
     "timeout": 5,
@@ -75,7 +78,7 @@ def check_revision(found: str) -> None:
         )
     if found not in {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}:
         raise StartupError(
-            f"the schema {found} is newer than this version knows",
+            f"the schema {found} is newer than this version knows, which is {newest_revision()}",
             next_step="run the newer Moorage, or restore a backup",
         )
 
@@ -84,25 +87,63 @@ def upgrade(connection: Connection, revision: str) -> None:
     """Upgrade under an advisory lock. Raises ``StartupError`` for a schema newer than ours."""
     from alembic import command
 
-    connection.execute(text(f"SET LOCAL statement_timeout = '{_OTHER_PROCESS_S}s'"))
-    connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-    connection.execute(text(f"SET LOCAL statement_timeout = '{_STEP_S}s'"))
+    _wait_for_others(connection)
     connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_S}s'"))
     config = _config()
     config.attributes["connection"] = connection
-    if connection.execute(text("SELECT to_regclass('alembic_version')")).scalar() is not None:
-        found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
-        if found is not None:
-            check_revision(found)
+    found = _revision(connection)
+    if found is not None:
+        from moorage.manager.store.pending_migrations import pending_migrations
+
+        check_revision(found)
+        lock_tables(connection, [m for m in pending_migrations(found) if m.revision <= revision])
     command.upgrade(config, revision)
+    if (current := _revision(connection)) and current != found:
+        _record_compatibility(connection, config, current)
 
 
-async def migrate(dsn: str, revision: str = "head") -> None:
-    """Upgrade the schema under an advisory lock; a second process waits and finds nothing to do. Raises as
-    ``in_transaction``, and ``StartupError`` for a schema newer than ours."""
+def _wait_for_others(connection: Connection) -> None:
+    """Until the end of the transaction nobody else migrates."""
+    connection.execute(text(f"SET LOCAL statement_timeout = '{_OTHER_PROCESS_S}s'"))
+    connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+    connection.execute(text(f"SET LOCAL statement_timeout = '{_STEP_S}s'"))
+
+
+def _revision(connection: Connection) -> str | None:
+    if connection.execute(text("SELECT to_regclass('alembic_version')")).scalar() is None:
+        return None
+    found: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    return found
+
+
+def _record_compatibility(connection: Connection, config: Config, current: str) -> None:
+    """Managers that do not know the schema ``current`` do not begin to lead on it."""
+    from alembic.script import ScriptDirectory
+
+    scripts = ScriptDirectory.from_config(config).walk_revisions()
+    if since := compatibility.declared(scripts, current):
+        compatibility.write(connection, compatibility.Compatibility(since, current))
+
+
+async def migrate(dsn: str, revision: str = "head") -> str | None:
+    """Upgrade the schema under an advisory lock; a second process waits and finds nothing to do. Returns the
+    schema if it is newer than ours and works with this release; nothing is done then. Raises as
+    ``in_transaction``, and ``StartupError`` for one that does not work with it."""
     if revision == "head" and await _is_current(dsn):
-        return
-    await in_transaction(dsn, lambda connection: upgrade(connection, revision))
+        return None
+    return await in_transaction(dsn, lambda connection: _upgrade_unless_newer(connection, revision))
+
+
+def _upgrade_unless_newer(connection: Connection, revision: str) -> str | None:
+    _wait_for_others(connection)
+    found, newest = _revision(connection), newest_revision()
+    if found is not None and compatibility.may_start(found, newest, compatibility.read(connection)):
+        log.warning(
+            "the schema is newer than this release: this manager does not lead", schema=found, known=newest
+        )
+        return found
+    upgrade(connection, revision)
+    return None
 
 
 async def _is_current(dsn: str) -> bool:
@@ -143,7 +184,7 @@ async def in_transaction(dsn: str, work: Callable[[Connection], T]) -> T:
                 async with engine.begin() as connection:
                     return await connection.run_sync(work)
             except DBAPIError as error:
-                if getattr(error.orig, "sqlstate", "") != asyncpg.LockNotAvailableError.sqlstate:
+                if getattr(error.orig, "sqlstate", "") not in _LOCKED:
                     raise
                 log.warning("a migration waits for a lock", attempt=attempt, error=str(error.orig))
             await asyncio.sleep(_LOCK_PAUSE_S)

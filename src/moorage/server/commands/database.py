@@ -224,15 +224,62 @@ def db_upgrade(
     sets: Overrides = None,
     dsn: Dsn = None,
 ) -> None:
-    """Upgrade the schema to this version. The manager does this at start, too."""
+    """Upgrade the schema to this version. The manager does this at start, too.
+
+    It also ends what `moorage db downgrade` began.
+    """
     boot = _boot(config, home, sets, dsn)
     with needs_extra("manager"):
         from moorage.manager.store import migrate
+        from moorage.manager.store.compatibility import let_lead
+        from moorage.manager.store.migrate import in_transaction, newest_revision
+
+    async def main() -> int:
+        known = newest_revision()
+        async with database_of(boot) as url:
+            if newer := await migrate(url):
+                print(f"the schema is {newer}, newer than {known} of this release, which works on it")
+                return 0
+            await in_transaction(url, lambda connection: let_lead(connection, known))
+        print("the schema is up to date")
+        return 0
+
+    run_and_exit(main())
+
+
+@db.command("downgrade")
+def db_downgrade(
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SCHEMA", help="The oldest schema whose managers may lead. Default: all that start."
+        ),
+    ] = None,
+    config: ConfigFile = None,
+    home: HomeDir = None,
+    sets: Overrides = None,
+    dsn: Dsn = None,
+) -> None:
+    """Let managers of an earlier release lead again. The schema stays as it is.
+
+    After an upgrade of the schema, only managers that know it begin to lead. Run this, with either release,
+    before you go back to the release before. `moorage db upgrade` of the newer release ends it.
+
+    \b
+    Examples:
+      moorage db downgrade
+    """
+    boot = _boot(config, home, sets, dsn)
+    with needs_extra("manager"):
+        from moorage.manager.store.compatibility import let_lead
+        from moorage.manager.store.migrate import in_transaction
 
     async def main() -> int:
         async with database_of(boot) as url:
-            await migrate(url)
-        print("the schema is up to date")
+            found = await in_transaction(url, lambda connection: let_lead(connection, since))
+        print(f"managers that know schema {found.leads_since} may lead")
+        if found.leads_since < found.compatible_since:
+            print(f"those that do not know {found.compatible_since} run on, but do not start again")
         return 0
 
     run_and_exit(main())

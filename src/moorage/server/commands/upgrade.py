@@ -48,8 +48,9 @@ def upgrade_plan(
 
 async def _plan(boot: Bootstrap, output: str) -> int:
     with needs_extra("manager"):
+        from moorage.manager.store.compatibility import declared
         from moorage.manager.store.migrate import newest_revision
-        from moorage.manager.store.pending_migrations import pending_migrations
+        from moorage.manager.store.pending_migrations import migration_scripts, pending_migrations
         from moorage.manager.store.upgrade_facts import upgrade_facts
         from moorage.server.commands.database import database_of
         from moorage.server.upgrade_plan import plan_lines, plan_upgrade
@@ -61,6 +62,7 @@ async def _plan(boot: Bootstrap, output: str) -> int:
         pending_migrations(revision) if revision and revision.isdigit() else [],
         version=moorage.__version__,
         newest_revision=newest_revision(),
+        compatible_since=declared(migration_scripts(), newest_revision()),
         proxy_versions=await _proxy_versions(boot),
     )
     if output == "json":

@@ -139,7 +139,12 @@ def _versions(facts: Mapping[str, Any], version: str, revision: str) -> Iterator
     behind = [m["link"] for m in facts["managers"] if m["version"] != version]
     if facts["revision"] != revision:
         detail = f"schema {facts['revision']}, this release has {revision}"
-        yield CheckResult("warn", "schema", detail, "restart a manager of this release: it migrates")
+        next_step = "restart a manager of this release: it migrates"
+        if facts["revision"] > revision:
+            next_step = (
+                "upgrade this machine: its managers work on that schema, or not, and do not begin to lead"
+            )
+        yield CheckResult("warn", "schema", detail, next_step)
     if behind:
         detail = f"other managers than {version}: {_names(behind)}"
         yield CheckResult("warn", "versions", detail, "upgrade them, one after the other")

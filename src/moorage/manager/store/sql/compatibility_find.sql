@@ -1,0 +1,1 @@
+SELECT compatible_since, leads_since FROM schema_compatibility

@@ -1,0 +1,1 @@
+UPDATE schema_compatibility SET leads_since = $1
