@@ -321,7 +321,7 @@ endef
 # Keep local index settings out of the committed lock.
 UV_CLEAN := env -u UV_DEFAULT_INDEX -u UV_INDEX -u UV_INDEX_URL -u UV_EXTRA_INDEX_URL -u UV_FIND_LINKS $(UV) --no-config
 UV_EXPORT := $(UV_CLEAN) export --quiet --frozen --no-emit-project --no-header --no-annotate
-IMAGE_EXTRAS := --no-dev --extra manager --extra agent --extra code --extra hub --extra proxy
+IMAGE_EXTRAS := --no-dev --extra manager --extra agent --extra code --extra hub --extra proxy --extra otel
 GENERATE := $(BIN)/python docs/generate.py
 
 .PHONY: proto

@@ -24,6 +24,9 @@ from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import ProxySettings
 from moorage.common.link.messages import Fallback, KeyGrant, ModelRoute, RequestLimits, RouteTable, Target
 from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.telemetry.otlp import SpanQueue
+from moorage.common.telemetry.spans import Sampler
+from moorage.common.telemetry.tracer import Tracer
 from moorage.proxy import Timeouts
 from moorage.proxy.control.shared_limits import SharedMemory
 from moorage.proxy.core import flow
@@ -59,7 +62,14 @@ CASES: dict[str, tuple[ModelRoute, bytes]] = {
     "four, prefix affinity": (replace(FOUR, prefix_affinity=True, max_load=1.25), CHAT_HEAD),
     "four, a session": (FOUR, SESSION_HEAD),
     "four, a canary": (CANARY, CHAT_HEAD),
+    "one, traced": (ONE, CHAT_HEAD),
+    "one, a trace that is not sampled": (ONE, CHAT_HEAD),
     "one, unknown head": (ONE, CHAT_HEAD.replace(b"\r\n\r\n", b"\r\nTraceparent: 00-1-2-00\r\n\r\n", 1)),
+}
+
+SAMPLERS: dict[str, Sampler] = {
+    "one, traced": "always_on",
+    "one, a trace that is not sampled": "parentbased_always_off",
 }
 
 
@@ -90,10 +100,14 @@ class Nowhere:
 class Path:
     """A plane with one connection of a client, and an idle one to each replica."""
 
-    def __init__(self, route: ModelRoute, ask: bytes) -> None:
+    def __init__(self, route: ModelRoute, ask: bytes, sampler: Sampler | None = None) -> None:
+        """``sampler``: of its traces, which no collector takes; None: it has none."""
         clock, settings = SystemClock(), ProxySettings()
         metrics = Metrics()
         self.router = RequestRouter(settings, metrics, randrange=random.Random(1).randrange)
+        if sampler is not None:
+            queue = SpanQueue("http://127.0.0.1:9/v1/traces", {}, {})
+            self.router.tracer = Tracer(queue, clock, sampler=sampler)
         self.router.limiter = RequestLimiter(
             SharedMemory().ledger, lambda _: None, UsageBook(), clock.monotonic
         )
@@ -129,7 +143,7 @@ class Path:
 
 
 async def measure(names: list[str], rounds: int) -> dict[str, float]:
-    paths = {name: Path(*CASES[name]) for name in names}
+    paths = {name: Path(*CASES[name], SAMPLERS.get(name)) for name in names}
     least = dict.fromkeys(names, float("inf"))
     for path in paths.values():
         await path.start()

@@ -39,6 +39,7 @@ from moorage.proxy.ssh.metrics import SshMetrics
 from moorage.proxy.timeouts import Timeouts
 
 if TYPE_CHECKING:
+    from moorage.common.telemetry.tracer import Tracer
     from moorage.proxy.ssh.server import SshFrontend
 
 # How exactly a proxy that starts without its manager knows how old its credentials are.
@@ -69,6 +70,7 @@ class Proxy:
         home: Path | None = None,
         timeouts: Timeouts | None = None,
         slot: WorkerSlot | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         self.address = split_address(settings.listen)
         self.internal_address = split_address(settings.internal_listen)
@@ -85,6 +87,7 @@ class Proxy:
         metrics = Metrics(daemon_registry("proxy"))
         table_wait_s = self._timeouts.table_update_s
         self._router = RequestRouter(settings, metrics, randrange=randrange, table_wait_s=table_wait_s)
+        self._tracer = self._router.tracer = tracer
         credentials, routes = self._router.credentials, self._router.routes_age
         metrics.credentials_age.set_function(lambda: credentials.age_s(clock.monotonic()))
         metrics.table_age.set_function(lambda: routes.age_s(clock.monotonic()))
@@ -139,6 +142,8 @@ class Proxy:
                 "serving by the saved route table until the manager responds", generation=table.generation
             )
         async with AsyncExitStack() as stack:
+            if self._tracer is not None:
+                await stack.enter_async_context(self._tracer)
             self.internal_address = await self._listen_health(stack, feed)
             await stack.enter_async_context(self._accounting)
             await self._listen_dialout(stack, dialer)

@@ -16,6 +16,7 @@ from moorage.common.config.settings import Settings
 from moorage.common.http.own_certificate import client_ca_file
 from moorage.common.link.identity import identity_file
 from moorage.common.model.addresses import local_address
+from moorage.common.telemetry.tracer import tracer_for
 from moorage.common.views.peers import JoinTokenSpec, PeerKind
 from moorage.manager import Manager
 from moorage.proxy import Proxy
@@ -88,7 +89,14 @@ class AllInOne:
         self._agent = await self._stack.enter_async_context(agent)
         self.processes = self._agent.isolation()
         self._on_progress(f"agent {agent.id}")
-        proxy = Proxy(settings.proxy, settings.common, clock=clock, link_token=token, home=home)
+        proxy = Proxy(
+            settings.proxy,
+            settings.common,
+            clock=clock,
+            link_token=token,
+            home=home,
+            tracer=tracer_for(settings.telemetry, "proxy", clock),
+        )
         await self._ensure_registered(manager, "proxy", proxy.id)
         await self._stack.enter_async_context(proxy)
         self.proxy_id = proxy.id

@@ -22,6 +22,7 @@ from moorage.common.aio.clock import Clock, SystemClock
 from moorage.common.config.settings import ProxySettings
 from moorage.common.link.messages import AccessTokenGrant, AppRoute, KeyGrant, ModelRoute, RouteTable, Target
 from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.telemetry import TraceSink
 from moorage.proxy import Timeouts
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.metrics import Metrics
@@ -108,11 +109,17 @@ class Served:
 
 @asynccontextmanager
 async def serving(
-    make: MakePlane, routes: RouteTable, *, timeouts: Timeouts | None = None, **settings: Any
+    make: MakePlane,
+    routes: RouteTable,
+    *,
+    timeouts: Timeouts | None = None,
+    tracer: TraceSink | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Served]:
     """``settings``: of the proxy."""
     configured = ProxySettings(**settings)
     router = RequestRouter(configured, Metrics(), randrange=random.Random(1).randrange)
+    router.tracer = tracer
     clock = SystemClock()
     router.credentials.confirmed(clock.monotonic(), 0)
     router.update_table(routes)

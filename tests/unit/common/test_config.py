@@ -153,7 +153,7 @@ def test_search_order_of_the_file(tmp_path: Path, present: list[str], found: str
         ),
         ("[agent]\ndsn = 'x'", {}, {}, r"unknown setting 'agent.dsn' .* \(did you mean manager.dsn\?\)"),
         ("[manger]\ndsn = 'x'", {}, {}, r"unknown setting 'manger' .* \(did you mean manager\?\)"),
-        ("[xyzzy]", {}, {}, r"\(sections are common, manager, agent, proxy, etcd\)"),
+        ("[xyzzy]", {}, {}, r"\(sections are common, manager, agent, proxy, etcd, telemetry\)"),
         ("[agent]\nqqq = 1", {}, {}, r"\[agent\] has id, manager, address"),
         ("manager = 1", {}, {}, r"'manager' in .* must be a section"),
         ("[manager", {}, {}, r"given.toml is not valid TOML: Expected '\]'"),

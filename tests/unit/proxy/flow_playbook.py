@@ -11,13 +11,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from moorage.common.config.settings import ProxySettings
 from moorage.common.link.messages import Fallback, KeyGrant, ModelRoute, RouteTable, Target
 from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.telemetry import TraceSink
 from moorage.proxy.core.admission import LocalResponse
 from moorage.proxy.core.commands import Break, Hold, ReadBody, Send, Start
 from moorage.proxy.core.error_response import ErrorResponse
-from moorage.proxy.core.flow import RequestFlow, resume_held
+from moorage.proxy.core.flow import resume_held
 from moorage.proxy.core.limiter import Ask, Observer
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.retry import Failure
+from moorage.proxy.core.traced_flow import begin_flow
 from moorage.proxy.metrics import Metrics
 
 CHAT = "/v1/chat/completions"
@@ -118,14 +120,22 @@ class Counting:
 class Playbook:
     """A flow and what surrounds it. Events and commands as words."""
 
-    def __init__(self, replicas: str, limiter: Counting | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        replicas: str,
+        limiter: Counting | None = None,
+        *,
+        tracer: TraceSink | None = None,
+        **options: Any,
+    ) -> None:
         settings = ProxySettings(max_hold_s=60, **options)
         self.router = RequestRouter(settings, Metrics(), randrange=lambda _: 0)
         self.router.update_table(table(1, replicas))
+        self.router.tracer = tracer
         if limiter is not None:
             self.router.limiter = limiter
         self.now = 100.0
-        self.flow = RequestFlow(self.router, "id-1", self.now)
+        self.flow = begin_flow(self.router, "id-1", self.now)
         self.resumed: list[str] = []
         self.flow.resume = lambda command: self.resumed.append(describe(command))
 

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from moorage.common.aio.clock import Clock
 from moorage.common.config.settings import AgentSettings, Settings
 from moorage.common.config.sites import SECRET, redacted, site_agents
+from moorage.common.config.telemetry_settings import STANDARD_VARIABLES
 from moorage.common.model.errors import ConfigError, StartupError
 
 # Redacted in listings and messages. Each may also be read from a file: ``dsn_file`` in the configuration
@@ -32,6 +33,7 @@ SECRETS = frozenset(
         "manager.oidc_client_secret",
         "agent.heappe_secret",
         "etcd.password",
+        "telemetry.headers",
     }
 )
 
@@ -232,6 +234,9 @@ def _from_env(env: Mapping[str, str]) -> dict[str, _Given]:
         else:
             continue  # variables of the command line, and those that agents set for kernels
         _add(given, name, value, f"env {variable}", Path.cwd())
+    for variable, name in STANDARD_VARIABLES.items():
+        if env.get(variable) and name not in given:
+            _add(given, name, env[variable], f"env {variable}", Path.cwd())
     return given
 
 

@@ -18,6 +18,7 @@ from moorage.common.config.etcd_settings import EtcdSettings
 from moorage.common.config.fields import Address
 from moorage.common.config.site_settings import CelerySettings, HeappeSettings, SlurmSettings
 from moorage.common.config.ssh_settings import FileServerSettings, SshSettings
+from moorage.common.config.telemetry_settings import TelemetrySettings
 from moorage.common.etcd.address import check_manager_addresses
 from moorage.common.model.addresses import AddressRule
 from moorage.common.model.errors import InvalidInput
@@ -391,3 +392,4 @@ class Settings(Section):
     agent: AgentSettings = AgentSettings()
     proxy: ProxySettings = ProxySettings()
     etcd: EtcdSettings = EtcdSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()

@@ -53,6 +53,7 @@ class RequestFlow:
     ``admitted``: the decision about the head, which a plane may remember for equal heads. ``is_anthropic``:
     whether errors are in Anthropic's format. ``path``, ``payload``: what to send to the replica. ``model``:
     "" until it is known. ``target``: the replica that has the request.
+    ``traceparent``: for the replica, "" to leave that of the client.
     """
 
     __slots__ = (
@@ -60,6 +61,7 @@ class RequestFlow:
         "_held_since", "_hold_until", "_home", "_is_over", "_is_stream_open", "_reservation", "_router",
         "_sent_at", "_served_by", "_started_at", "_status", "_stored", "_tells", "_tried", "_waited_s",
         "admitted", "is_anthropic", "model", "path", "payload", "request_id", "resume", "target",
+        "traceparent",
     )  # fmt: skip
 
     def __init__(self, router: RequestRouter, request_id: str, now: float) -> None:
@@ -76,7 +78,7 @@ class RequestFlow:
         self._chain: FallbackChain | None = None
         self._served_by = ""  # the model of a fallback
         self.admitted: BodyRequired | None = None
-        self.model, self.path, self.payload, self._body = "", "", b"", b""
+        self.model, self.path, self.traceparent, self.payload, self._body = "", "", "", b"", b""
         self._epoch = 0.0  # what the clock shows when ``now`` is 0, unix seconds
         self._asked = ""  # the model, or an adapter of it
         self.target: Target | None = None

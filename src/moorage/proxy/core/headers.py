@@ -101,11 +101,14 @@ def connection_options(pairs: list[tuple[str, str]]) -> frozenset[str]:
     return frozenset(option.strip().lower() for value in values for option in value.split(","))
 
 
-def kept_for_replica(client: HeaderPairs, *, uncompressed: bool = False) -> list[tuple[str, str]]:
+def kept_for_replica(
+    client: HeaderPairs, *, uncompressed: bool = False, without: frozenset[str] = frozenset()
+) -> list[tuple[str, str]]:
     """The client's headers that a replica gets. Those of the proxy for it, as ``for_replica`` makes them,
-    are added for each request. ``uncompressed``: it is not to compress its response."""
+    are added for each request. ``uncompressed``: it is not to compress its response. ``without``: in lower
+    case."""
     pairs = list(client)
-    dropped = _NOT_UPSTREAM | connection_options(pairs)
+    dropped = _NOT_UPSTREAM | connection_options(pairs) | without
     if uncompressed:
         dropped |= {"accept-encoding"}
     return [(name, value) for name, value in pairs if name.lower() not in dropped]
@@ -144,11 +147,11 @@ def key_in_protocols(protocols: str) -> str:
     return next((p.removeprefix(_KEY_PROTOCOL) for p in offered if p.startswith(_KEY_PROTOCOL)), "")
 
 
-def upgrade_for_replica(client: HeaderPairs) -> list[tuple[str, str]]:
+def upgrade_for_replica(client: HeaderPairs, without: frozenset[str] = frozenset()) -> list[tuple[str, str]]:
     """The client's headers for a replica that is to switch to a WebSocket: without its key, and without an
     offer to compress, so that the tokens in its messages can be counted."""
     kept = [("Connection", "Upgrade"), ("Upgrade", "websocket")]
-    for name, value in kept_for_replica(client):
+    for name, value in kept_for_replica(client, without=without):
         if name.lower() == _PROTOCOLS:
             offered = (protocol.strip() for protocol in value.split(","))
             value = ", ".join(p for p in offered if not p.startswith(_KEY_PROTOCOL))

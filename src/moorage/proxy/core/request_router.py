@@ -13,6 +13,7 @@ from typing import TypeVar
 from moorage.common.config.settings import ProxySettings
 from moorage.common.link.messages import ModelRoute, RouteTable, Target
 from moorage.common.model.ids import KernelId
+from moorage.common.telemetry.spans import TraceSink
 from moorage.proxy.core import admission
 from moorage.proxy.core.admission import AdmissionPolicy, BodyRequired, Forward, LocalResponse
 from moorage.proxy.core.affinity import MAX_LOAD, pick_affine
@@ -47,6 +48,7 @@ class RequestRouter:
     ) -> None:
         self.settings, self.metrics, self._table_wait_s = settings, metrics, table_wait_s
         self.table: IndexedTable | None = None
+        self.tracer: TraceSink | None = None
         self.on_table: Callable[[IndexedTable], None] = lambda _: None
         self.credentials_revision = 0
         self.limiter: Limiter = Unlimited()

@@ -9,12 +9,14 @@ import structlog
 
 from moorage.proxy.core.flow import RequestFlow
 from moorage.proxy.core.retry import Failure
+from moorage.proxy.core.traced_flow import TracedFlow
 
 log = structlog.get_logger("moorage.proxy")
 
 
 def log_failure(flow: RequestFlow, failure: Failure, detail: str) -> None:
     """Called before the flow learns about the failure."""
+    trace = flow.trace if isinstance(flow, TracedFlow) else ""
     log.warning(
         "replica failed",
         model=flow.model,
@@ -22,4 +24,5 @@ def log_failure(flow: RequestFlow, failure: Failure, detail: str) -> None:
         kind=failure.value,
         detail=detail,
         request_id=flow.request_id,
+        **({"trace_id": trace} if trace else {}),
     )

@@ -20,6 +20,7 @@ from moorage.common.etcd.access import etcd_access
 from moorage.common.http.own_certificate import client_ca_file
 from moorage.common.model.addresses import local_address, split_address
 from moorage.common.model.errors import ConfigError
+from moorage.common.telemetry.tracer import tracer_for
 from moorage.server.agent_daemon import exec_agent
 from moorage.server.bootstrap import agents_of, apply_registration, bootstrap
 from moorage.server.commands.options import (
@@ -268,6 +269,7 @@ def proxy(
         home=boot.home,
         timeouts=None if slot is None else Timeouts(shutdown_s=settings.proxy.drain_timeout_s),
         slot=slot,
+        tracer=tracer_for(settings.telemetry, "proxy", boot.clock, instance=proxy_id(settings.proxy)),
     )
     if slot is not None:
         run_and_exit(serve_worker(component, slot))

@@ -11,6 +11,7 @@ from moorage.proxy.core.commands import READ_BODY, Command
 from moorage.proxy.core.error_response import ErrorResponse
 from moorage.proxy.core.flow import RequestFlow
 from moorage.proxy.core.headers import valid_request_id
+from moorage.proxy.core.traced_flow import begin_flow
 from moorage.proxy.planes.asyncio.chunks import BadChunks, ChunkDecoder
 from moorage.proxy.planes.asyncio.exchange import Exchange
 from moorage.proxy.planes.asyncio.heads import (
@@ -178,7 +179,11 @@ class ClientConnection:
         """A request whose head equals one that was admitted. ``end``: of its head."""
         plane, data = self._plane, self._ahead
         now = plane.monotonic()
-        flow = RequestFlow(plane.router, plane.new_id(), now)
+        router = plane.router
+        if router.tracer is None:
+            flow = RequestFlow(router, plane.new_id(), now)
+        else:
+            flow = begin_flow(router, plane.new_id(), now)
         self._exchange.begin(flow)
         unix_now = plane.clock.now().timestamp() if known.expires else 0.0
         command = flow.head_again(known.admitted, now, unix_now)
@@ -206,7 +211,7 @@ class ClientConnection:
             return
         self._ahead, self._is_head_timed = data[end:], False
         asked_id = valid_request_id(head.fields.get("X-Request-Id"))
-        flow = RequestFlow(plane.router, asked_id or plane.new_id(), now)
+        flow = begin_flow(plane.router, asked_id or plane.new_id(), now)
         exchange.begin(
             flow,
             keeps_alive=head.keeps_alive,
@@ -224,8 +229,7 @@ class ClientConnection:
                 exchange.keeps_alive, self._left = False, 0
             self._go_on(command, None, now)
             return
-        assert flow.admitted is not None
-        known = KnownHead(head, flow.admitted)
+        known = KnownHead(head, flow)
         if waits:
             self._transport.write(_CONTINUE)
         elif key and end <= KnownHeads.LONGEST and head.is_plain and not asked_id:
@@ -318,7 +322,7 @@ class ClientConnection:
 
     def _refuse_head(self, status: int, detail: str) -> None:
         plane, now = self._plane, self._plane.monotonic()
-        flow = RequestFlow(plane.router, plane.new_id(), now)
+        flow = begin_flow(plane.router, plane.new_id(), now)
         self._exchange.begin(flow, keeps_alive=False)
         self._ahead, self._left = b"", _UNKNOWN
         self._respond_early(flow.refuse(error_response.malformed_http(status, detail), now))

@@ -173,7 +173,10 @@ class Exchange:
         assert flow is not None
         assert known is not None
         self._upstream, payload = upstream, flow.payload
-        upstream.send(self, known.for_replica(flow.path, target, flow.request_id, len(payload)), payload)
+        head = known.for_replica(flow.path, target, flow.request_id, len(payload))
+        if flow.traceparent:
+            head = b"%btraceparent: %b\r\n\r\n" % (head[:-2], flow.traceparent.encode())
+        upstream.send(self, head, payload)
 
     # To the client
 

@@ -7,9 +7,9 @@ from typing import ClassVar, Final
 
 from moorage.common.link.messages import Target
 from moorage.proxy.core import headers
-from moorage.proxy.core.admission import BodyRequired
 from moorage.proxy.core.commands import Start
 from moorage.proxy.core.flow import RequestFlow
+from moorage.proxy.core.traced_flow import replaced_headers
 from moorage.proxy.planes.asyncio.heads import REASONS, RequestHead
 
 _THOUSANDTHS: Final = [f".{number:03}" for number in range(1000)]
@@ -20,9 +20,13 @@ class KnownHead:
 
     LIMIT: ClassVar = 64
 
-    def __init__(self, head: RequestHead, admitted: BodyRequired) -> None:
-        self._pairs = head.pairs
-        self._kept = lines(headers.kept_for_replica(head.pairs, uncompressed=admitted.reads_answer))
+    def __init__(self, head: RequestHead, flow: RequestFlow) -> None:
+        admitted = flow.admitted
+        assert admitted is not None
+        self._pairs, without = head.pairs, replaced_headers(flow)
+        self._kept = lines(
+            headers.kept_for_replica(head.pairs, uncompressed=admitted.reads_answer, without=without)
+        )
         query = headers.query_to_replica(head.query)
         self._query = f"?{query}" if query else ""
         self.admitted = admitted

@@ -30,6 +30,7 @@ from moorage.proxy.core.error_response import ErrorResponse, invalid_key
 from moorage.proxy.core.flow import CLIENT_CLOSED_REQUEST, RequestFlow, resume_held
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.core.routes import IndexedTable
+from moorage.proxy.core.traced_flow import begin_flow
 from moorage.proxy.core.websocket import Farewell
 from moorage.proxy.dialout.connector import Connector
 from moorage.proxy.planes.simple.relay import break_off, join, relay
@@ -161,7 +162,7 @@ class SimplePlane:
         self._running.add(task)
         self._idle.clear()
         context = RequestContext(request, self._clock)
-        flow = RequestFlow(self._router, context.request_id, context.started_at)
+        flow = begin_flow(self._router, context.request_id, context.started_at)
         try:
             return await self._respond_while_admitted(context, flow)
         except ConnectionError:

@@ -19,8 +19,10 @@ from moorage.common.aio.sockets import keep_alive_socket
 from moorage.common.config.settings import ProxySettings
 from moorage.common.link.messages import Target
 from moorage.proxy.core import headers
+from moorage.proxy.core.admission import BodyRequired
 from moorage.proxy.core.flow import RequestFlow
 from moorage.proxy.core.retry import Failure
+from moorage.proxy.core.traced_flow import replaced_headers
 from moorage.proxy.dialout.connector import Connector, DialOutConnector
 from moorage.proxy.planes.failure_log import log_failure
 from moorage.proxy.planes.providers import Providers
@@ -104,11 +106,7 @@ class UpstreamClient:
         if target.tls or upgrades:
             session = self._to_providers if target.tls else self._upgrades
         assert session is not None
-        if upgrades:
-            pairs = headers.upgrade_for_replica(request.headers.items())
-        else:
-            kept = headers.kept_for_provider if target.tls else headers.kept_for_replica
-            pairs = kept(request.headers.items(), uncompressed=flow.admitted.reads_answer)
+        pairs = _kept(request, target, flow, flow.admitted)
         pairs += [*headers.for_replica(target.key), ("X-Request-Id", flow.request_id)]
         body, response = flow.payload, None
         options: dict[str, Any] = {}
@@ -155,6 +153,22 @@ class UpstreamClient:
             return self._providers.tls
         except OSError as error:
             raise aiohttp.InvalidURL(provider.host, str(error)) from error
+
+
+def _kept(
+    request: web.BaseRequest, target: Target, flow: RequestFlow, admitted: BodyRequired
+) -> list[tuple[str, str]]:
+    """The client's headers that ``target`` gets, and the trace."""
+    given, without = request.headers.items(), replaced_headers(flow)
+    if admitted.upgrades:
+        pairs = headers.upgrade_for_replica(given, without)
+    elif target.tls:
+        pairs = headers.kept_for_provider(given, uncompressed=admitted.reads_answer)
+    else:
+        pairs = headers.kept_for_replica(given, uncompressed=admitted.reads_answer, without=without)
+    if flow.traceparent:
+        pairs.append(("traceparent", flow.traceparent))
+    return pairs
 
 
 class _ProviderResolver(AbstractResolver):

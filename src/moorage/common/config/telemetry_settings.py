@@ -1,0 +1,89 @@
+"""Settings of OpenTelemetry traces, which are optional, and the standard variables that also set them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+from urllib.parse import unquote, urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from moorage.common.telemetry.spans import Sampler
+
+STANDARD_VARIABLES = {
+    "OTEL_EXPORTER_OTLP_ENDPOINT": "telemetry.endpoint",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "telemetry.traces_endpoint",
+    "OTEL_EXPORTER_OTLP_HEADERS": "telemetry.headers",
+    "OTEL_EXPORTER_OTLP_PROTOCOL": "telemetry.protocol",
+    "OTEL_SERVICE_NAME": "telemetry.service_name",
+    "OTEL_TRACES_SAMPLER": "telemetry.sampler",
+    "OTEL_TRACES_SAMPLER_ARG": "telemetry.sampler_arg",
+    "OTEL_SDK_DISABLED": "telemetry.disabled",
+    "OTEL_TRACES_EXPORTER": "telemetry.exporter",
+}
+"""Variables of OpenTelemetry, and the settings for which they stand. MOORAGE_TELEMETRY__* win over them."""
+
+
+def _check_url(value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid or parts.query or parts.fragment:
+        raise ValueError(f"{value!r} is no URL of OTLP over HTTP: write it like http://127.0.0.1:4318")
+    return value
+
+
+def _check_headers(value: str) -> str:
+    for pair in filter(None, value.split(",")):
+        name, equals, _ = pair.partition("=")
+        if not equals or not name.strip():
+            raise ValueError("it is not a list of headers: write it like name=value,other=value")
+    return value
+
+
+Url = Annotated[str, AfterValidator(_check_url)]
+
+
+class TelemetrySettings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    endpoint: Url | None = None
+    """Collector of OpenTelemetry traces, OTLP over HTTP, such as ``http://127.0.0.1:4318``; ``/v1/traces`` is
+    appended. None: no traces. Also OTEL_EXPORTER_OTLP_ENDPOINT."""
+    traces_endpoint: Url | None = None
+    """The same as a whole URL, to which nothing is appended. Also OTEL_EXPORTER_OTLP_TRACES_ENDPOINT."""
+    headers: Annotated[str, AfterValidator(_check_headers)] = Field("", repr=False)
+    """Headers for the collector, such as ``authorization=Bearer%20TOKEN,tenant=a``. Also
+    OTEL_EXPORTER_OTLP_HEADERS, ``headers_file``."""
+    protocol: Literal["http/protobuf"] = "http/protobuf"
+    """Protocol to the collector. Also OTEL_EXPORTER_OTLP_PROTOCOL."""
+    service_name: str = ""
+    """Name of the service in traces. Empty: moorage-manager, moorage-agent, moorage-proxy. Also
+    OTEL_SERVICE_NAME."""
+    sampler: Sampler = "parentbased_always_on"
+    """Which traces are recorded, by the names of OpenTelemetry. ``parentbased_``: as the client says, if it
+    does. All components need the same. Also OTEL_TRACES_SAMPLER."""
+    sampler_arg: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """Share of traces that the samplers with ``traceidratio`` record. Also OTEL_TRACES_SAMPLER_ARG."""
+    accept_traceparent: bool = True
+    """Continue traces of clients, by their ``traceparent`` header. Otherwise each request is a trace of its
+    own, and engines do not see the header of the client."""
+    disabled: bool = False
+    """No traces, whatever else is set. Also OTEL_SDK_DISABLED."""
+    exporter: Literal["otlp", "none"] = "otlp"
+    """``none``: no traces. Also OTEL_TRACES_EXPORTER."""
+
+    @property
+    def target(self) -> str | None:
+        """The URL that takes traces; None if they are off."""
+        if self.disabled or self.exporter == "none" or self.sampler == "always_off":
+            return None
+        if self.traces_endpoint is not None:
+            return self.traces_endpoint
+        return None if self.endpoint is None else self.endpoint.rstrip("/") + "/v1/traces"
+
+    @property
+    def header_fields(self) -> dict[str, str]:
+        pairs = (pair.partition("=") for pair in self.headers.split(",") if pair)
+        return {name.strip().lower(): unquote(value.strip()) for name, _, value in pairs}

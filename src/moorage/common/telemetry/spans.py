@@ -1,0 +1,133 @@
+"""Spans as values, and the W3C Trace Context that carries them between processes. Pure.
+
+The trace of a session is found by its id: the trace id is the UUID of the session, and the id of the span of
+its start is the second half of it. So each process knows the context without being told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
+
+from moorage.common.model.ids import KernelId, SessionId
+
+_TRACEPARENT = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
+_HALF: Final = (1 << 64) - 1
+# OpenTelemetry's sampling by ratio goes by these bits, which W3C's level 2 wants to be random. Those of a
+# UUID of version 4 or 7 are.
+_RANDOM: Final = 1 << 56
+
+Kind: TypeAlias = Literal["INTERNAL", "SERVER", "CLIENT"]
+Value: TypeAlias = str | bool | int | float
+Sampler: TypeAlias = Literal[
+    "always_on",
+    "always_off",
+    "traceidratio",
+    "parentbased_always_on",
+    "parentbased_always_off",
+    "parentbased_traceidratio",
+]
+
+
+class SpanContext(NamedTuple):
+    """What other processes know of a span."""
+
+    trace_id: int
+    span_id: int
+    is_sampled: bool
+
+    @property
+    def traceparent(self) -> str:
+        return f"00-{self.trace_id:032x}-{self.span_id:016x}-{'01' if self.is_sampled else '00'}"
+
+    @property
+    def trace(self) -> str:
+        """The trace id as logs have it."""
+        return f"{self.trace_id:032x}"
+
+
+class Span:
+    """A span that has ended. ``start``, ``end``, and the times of ``events``: seconds on the clock that
+    ``TraceSink.record`` is told. ``parent_id``: 0 for none. ``error``: what went wrong, "" for nothing.
+    ``links``: spans of other traces that it belongs to."""
+
+    __slots__ = (
+        "attributes", "context", "end", "error", "events", "kind", "links", "name", "parent_id", "start",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        name: str,
+        context: SpanContext,
+        parent_id: int,
+        start: float,
+        end: float,
+        attributes: Mapping[str, Value],
+        *,
+        kind: Kind = "INTERNAL",
+        error: str = "",
+        events: Sequence[tuple[str, float]] = (),
+        links: Sequence[SpanContext] = (),
+    ) -> None:
+        self.name, self.context, self.parent_id, self.kind = name, context, parent_id, kind
+        self.start, self.end, self.attributes = start, end, attributes
+        self.error, self.events, self.links = error, events, links
+
+
+class TraceSink(Protocol):
+    """What those that make spans need of a tracer. ``accepts_parents``: traces of clients are continued."""
+
+    accepts_parents: bool
+
+    def begin(self, parent: SpanContext | None) -> SpanContext:
+        """A new span below ``parent``, or the first one of a new trace."""
+        ...
+
+    def new_span_id(self) -> int: ...
+
+    def is_sampled(self, trace_id: int) -> bool:
+        """Whether a trace without a parent is recorded. All processes with the same settings agree."""
+        ...
+
+    def record(self, spans: Sequence[Span], now: float | None = None) -> None:
+        """``now``: the present on the clock of the spans, None for unix seconds. Never blocks: spans are
+        dropped if too many wait for the collector."""
+        ...
+
+
+def parse_traceparent(value: str | None) -> SpanContext | None:
+    """The context in a ``traceparent`` header. None: none, or an invalid one, which means the same."""
+    found = _TRACEPARENT.fullmatch(value.strip()) if value else None
+    if found is None or found[1] == "ff" or (found[1] == "00" and found[5] is not None):
+        return None
+    trace_id, span_id = int(found[2], 16), int(found[3], 16)
+    return SpanContext(trace_id, span_id, bool(int(found[4], 16) & 1)) if trace_id and span_id else None
+
+
+def sampled_by_ratio(trace_id: int, ratio: float) -> bool:
+    """Whether a trace is among ``ratio`` of all, by the random bits of its id."""
+    return trace_id % _RANDOM >= round((1 - ratio) * _RANDOM)
+
+
+def is_sampled(sampler: Sampler, ratio: float, trace_id: int, parent: SpanContext | None) -> bool:
+    """Whether a trace is recorded. ``ratio`` counts for the samplers by ratio."""
+    if parent is not None and sampler.startswith("parentbased_"):
+        return parent.is_sampled
+    root = sampler.removeprefix("parentbased_")
+    return root == "always_on" or (root == "traceidratio" and sampled_by_ratio(trace_id, ratio))
+
+
+def session_context(session_id: SessionId, sink: TraceSink) -> SpanContext:
+    """The context of the span of a session's start."""
+    trace_id = _number(session_id)
+    return SpanContext(trace_id, trace_id & _HALF, sink.is_sampled(trace_id))
+
+
+def kernel_context(session_id: SessionId, kernel_id: KernelId, sink: TraceSink) -> SpanContext:
+    """The context of the span of a kernel's start, below that of its session."""
+    return session_context(session_id, sink)._replace(span_id=_number(kernel_id) & _HALF)
+
+
+def _number(uuid: str) -> int:
+    return int(uuid.replace("-", ""), 16)

@@ -1,0 +1,113 @@
+"""Tracer: samples traces, and hands their spans to the exporter, which sends them from a thread of its own.
+
+The SDK's exporter and its bounded queue are used, but not its tracer: spans are made from what is known
+anyway, most of them afterwards, and with ids of ours (decision 51).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import TYPE_CHECKING
+
+import structlog
+
+from moorage.common.aio.clock import Clock
+from moorage.common.model.errors import ConfigError
+from moorage.common.telemetry.spans import Sampler, Span, SpanContext, is_sampled
+
+if TYPE_CHECKING:
+    from moorage.common.config.telemetry_settings import TelemetrySettings
+    from moorage.common.telemetry.otlp import SpanQueue
+
+# How long the end of a process waits for the last spans to be sent.
+CLOSE_S = 3.0
+
+log = structlog.get_logger("moorage.telemetry")
+
+
+class Tracer:
+    """``TraceSink`` of one component. An async context manager: leaving it sends what waits."""
+
+    def __init__(
+        self,
+        queue: SpanQueue,
+        clock: Clock,
+        *,
+        sampler: Sampler = "parentbased_always_on",
+        ratio: float = 1.0,
+        accepts_parents: bool = True,
+    ) -> None:
+        self.accepts_parents = accepts_parents
+        self._queue, self._clock = queue, clock
+        self._sampler, self._ratio = sampler, ratio
+        self._bits = Random(clock.secret()).getrandbits
+
+    async def __aenter__(self) -> Tracer:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        # A thread that does not keep the process: a collector may not respond at all.
+        closing = threading.Thread(target=self._queue.close, name="telemetry.close", daemon=True)
+        closing.start()
+        await asyncio.to_thread(closing.join, CLOSE_S)
+
+    def begin(self, parent: SpanContext | None) -> SpanContext:
+        trace_id = parent.trace_id if parent is not None else self._bits(128) or 1
+        sampled = is_sampled(self._sampler, self._ratio, trace_id, parent)
+        return SpanContext(trace_id, self.new_span_id(), sampled)
+
+    def new_span_id(self) -> int:
+        return self._bits(64) or 1
+
+    def is_sampled(self, trace_id: int) -> bool:
+        return is_sampled(self._sampler, self._ratio, trace_id, None)
+
+    def record(self, spans: Sequence[Span], now: float | None = None) -> None:
+        offset_s = 0.0 if now is None else self._clock.now().timestamp() - now
+        for span in spans:
+            if span.context.is_sampled:
+                self._queue.put(span, offset_s)
+
+
+def tracer_for(
+    settings: TelemetrySettings, component: str, clock: Clock, *, instance: str = "", version: str = ""
+) -> Tracer | None:
+    """The tracer of ``component``, such as ``proxy``; None if traces are off. ``instance``: its id.
+
+    Raises ``ConfigError`` if the packages are not installed.
+    """
+    endpoint = settings.target
+    if endpoint is None:
+        return None
+    try:
+        from moorage.common.telemetry.otlp import SpanQueue
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("opentelemetry"):
+            raise
+        raise ConfigError(
+            f"telemetry.endpoint = {endpoint!r} needs the package {error.name}",
+            next_step="pip install 'moorage[otel]', or leave telemetry.endpoint and "
+            "OTEL_EXPORTER_OTLP_ENDPOINT out",
+        ) from None
+    resource: Mapping[str, str] = {
+        "service.name": settings.service_name or f"moorage-{component}",
+        "service.namespace": "moorage",
+        "service.instance.id": instance or f"{socket.gethostname()}-{os.getpid()}",
+        "service.version": version,
+        "host.name": socket.gethostname(),
+        "moorage.component": component,
+    }
+    queue = SpanQueue(endpoint, resource, settings.header_fields)
+    log.info("traces are exported", endpoint=endpoint, service=resource["service.name"])
+    return Tracer(
+        queue,
+        clock,
+        sampler=settings.sampler,
+        ratio=settings.sampler_arg,
+        accepts_parents=settings.accept_traceparent,
+    )
