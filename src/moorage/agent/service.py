@@ -10,7 +10,6 @@ import asyncio
 import platform
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,7 @@ from moorage.agent.devices import (
     load_inventory,
 )
 from moorage.agent.devices.usage import UsageSampler
-from moorage.agent.dialout.client import DialOut, is_open
+from moorage.agent.dialout.client import DialOut, dial_out
 from moorage.agent.execution.code.service import CodeService
 from moorage.agent.execution.commands import Commands, code_place
 from moorage.agent.execution.file_server import FilePorts
@@ -243,8 +242,7 @@ class Agent:
             self.state / "code",
             clock,
         )
-        may_open = partial(is_open, kernels.observations)
-        dialout = DialOut(self.id, settings.address, may_open, dialer, clock)
+        dialout = dial_out(settings, self.id, kernels.observations, ports, dialer, clock)
         stack.push_async_callback(dialout.close)
         files = FilePorts(ports, None if settings.reach == "dial-out" else settings.address)
         commands = Commands(kernels.running, code, Workspaces(self.state).kept, files)

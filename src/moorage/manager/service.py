@@ -278,7 +278,11 @@ class Manager:
             )
         presence.link, hand_over = self.published_link, HandOver(links, proxies, self._clock)
         presence.links, presence.dialout = hand_over.counts, lambda: proxies.dialout
-        presence.on_beat.append(lambda others: hand_over.look(presence.link, others))
+        presence.other_way = lambda: proxies.other_way
+        presence.on_beat += [
+            lambda others: hand_over.look(presence.link, others),
+            lambda others: links.look((presence.own, *others)),
+        ]
         presence.on_change += [
             lambda: links.set_managers(presence.managers, presence.dialout_addresses),
             lambda: proxies.set_managers(presence.managers),

@@ -31,6 +31,7 @@ from moorage.proxy.control.worker_slot import WorkerSlot
 from moorage.proxy.core.request_router import RequestRouter
 from moorage.proxy.dialout.connector import Connector
 from moorage.proxy.dialout.listener import DialOutListener, published_address
+from moorage.proxy.dialout.prober import ReachProber
 from moorage.proxy.metrics import Metrics
 from moorage.proxy.planes.asyncio import AsyncioPlane
 from moorage.proxy.planes.base import DataPlane
@@ -220,7 +221,16 @@ class Proxy:
         except OSError as error:
             raise _cannot_listen("proxy.dialout_listen", host, port, error) from error
         self._connector.listener = listener
-        self._accounting.reports.dialout = published_address(
+        reports = self._accounting.reports
+        prober = ReachProber(
+            lambda: self._router.table,
+            listener.probes,
+            reports.ask_other_way,
+            self._clock,
+        )
+        self._connector.on_failure = prober.suspect
+        await stack.enter_async_context(prober.loop)
+        reports.dialout = published_address(
             self._settings.dialout_address, listener.address, dialer.target, number
         )
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Never
+from functools import partial
+from typing import TYPE_CHECKING, Any, Never
 
 import structlog
 
+from moorage.agent.dialout.probe import ProbePort
 from moorage.agent.dialout.splice import Half
 from moorage.agent.kernel.reconcile import ENDED
 from moorage.common.aio.clock import Clock
@@ -23,12 +25,18 @@ from moorage.common.link.tls import client_context, peer_names
 from moorage.common.model.addresses import split_address
 from moorage.common.model.errors import ConfigError
 
+if TYPE_CHECKING:
+    from moorage.agent.state.ports import PortAllocator
+    from moorage.common.config.settings import AgentSettings
+
 log = structlog.get_logger("moorage.agent.dialout")
 
 _CONNECT_S = 5.0
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.2, 5.0
 # A connection that lasted so long was no failed attempt.
 _STEADY_S = 10.0
+# A connection that is no longer wanted ends without streams, and after all proxies' tables have changed.
+_LEAVE_S, _LONGEST_LEAVE_S = 30.0, 3600.0
 
 
 def is_open(kernels: Callable[[], Iterable[Observation]], port: int) -> bool:
@@ -42,12 +50,19 @@ def is_open(kernels: Callable[[], Iterable[Observation]], port: int) -> bool:
 
 class DialOut:
     """``host``: where the kernels listen. ``may_open``: whether a port is one of theirs. ``dialer`` has the
-    identity of the agent. Nothing is dialed before ``set_proxies``."""
+    identity of the agent. ``probe``: where proxies try whether they reach the agent; None: they do not.
+    Nothing is dialed before ``set_proxies``."""
 
     def __init__(
-        self, agent_id: str, host: str, may_open: Callable[[int], bool], dialer: Dialer, clock: Clock
+        self,
+        agent_id: str,
+        host: str,
+        may_open: Callable[[int], bool],
+        dialer: Dialer,
+        clock: Clock,
+        probe: ProbePort | None = None,
     ) -> None:
-        self._agent_id, self._host, self._may_open = agent_id, host, may_open
+        self._agent_id, self._host, self._may_open, self._probe = agent_id, host, may_open, probe
         self._dialer, self._clock = dialer, clock
         self._links: dict[str, ProxyLink] = {}
         self._leaving: set[asyncio.Task[None]] = set()
@@ -64,18 +79,40 @@ class DialOut:
     def set_proxies(self, addresses: Collection[str]) -> None:
         """Keep a connection to each of these, and to no other."""
         for address in self._links.keys() - set(addresses):
-            task = spawn("agent.dialout.leave", self._links.pop(address).close())
+            task = spawn("agent.dialout.leave", self._links.pop(address).leave())
             self._leaving.add(task)
             task.add_done_callback(self._leaving.discard)
         for address in addresses:
             if address not in self._links:
                 self._links[address] = ProxyLink(
-                    address, self._agent_id, self._host, self._may_open, self._dialer, self._clock
+                    address,
+                    self._agent_id,
+                    self._host,
+                    self._may_open,
+                    self._dialer,
+                    self._clock,
+                    self._probe,
                 )
 
     async def close(self) -> None:
         links, self._links = self._links, {}
-        await asyncio.gather(*(link.close() for link in links.values()), *self._leaving)
+        await asyncio.gather(*(link.close() for link in links.values()))
+        await cancel_and_wait(*self._leaving)
+        if self._probe is not None:
+            await self._probe.close()
+
+
+def dial_out(
+    settings: AgentSettings,
+    agent_id: str,
+    kernels: Callable[[], Iterable[Observation]],
+    ports: PortAllocator,
+    dialer: Dialer,
+    clock: Clock,
+) -> DialOut:
+    """The client of an agent that has these kernels."""
+    probe = ProbePort(agent_id, settings.address, ports) if settings.reach == "auto" else None
+    return DialOut(agent_id, settings.address, partial(is_open, kernels), dialer, clock, probe)
 
 
 class ProxyLink:
@@ -89,7 +126,10 @@ class ProxyLink:
         may_open: Callable[[int], bool],
         dialer: Dialer,
         clock: Clock,
+        probe: ProbePort | None = None,
     ) -> None:
+        self._probe = probe
+        self._connection: Connection | None = None
         self._address, self._agent_id, self._host = address, agent_id, host
         self._may_open, self._dialer, self._clock = may_open, dialer, clock
         self._opening: dict[int, asyncio.Task[None]] = {}
@@ -100,6 +140,17 @@ class ProxyLink:
 
     async def close(self) -> None:
         await self._task.close()
+
+    async def leave(self) -> None:
+        """Close the connection when proxies no longer use it."""
+        began_at = self._clock.monotonic()
+        try:
+            while self.is_connected and (after_s := self._clock.monotonic() - began_at) < _LONGEST_LEAVE_S:
+                if after_s >= _LEAVE_S and not (self._connection and self._connection.streams):
+                    break
+                await asyncio.sleep(1)
+        finally:
+            await self._task.close()
 
     async def _run(self) -> Never:
         backoff_s = FIRST_BACKOFF_S
@@ -140,9 +191,12 @@ class ProxyLink:
                             f"{self._address} is no proxy of this installation",
                             next_step="check proxy.dialout_address",
                         )
-                connection.peer = self._address
+                connection.peer, self._connection = self._address, connection
                 token = {} if identity else {"token": self._dialer.token}
-                connection.say_hello({"version": 1, "agent": self._agent_id, **token})
+                hello = {"version": 1, "agent": self._agent_id, **token}
+                if self._probe is not None and (probe_port := await self._probe.open()):
+                    hello |= {"address": self._probe.host, "probe": probe_port}
+                connection.say_hello(hello)
                 await self._greeted.wait()
             self.is_connected, self._logged = True, ""
             log.info("dial-out connection to a proxy", proxy=self._address)

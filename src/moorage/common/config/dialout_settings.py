@@ -15,7 +15,8 @@ class ReachSettings(BaseModel):
     reach: Reach = "auto"
     """How proxies reach the kernels of this agent. ``direct``: at ``address``. ``dial-out``: over connections
     that the agent opens to ``proxy.dialout_address`` of each proxy, for a node behind NAT or a firewall.
-    ``auto``: directly, unless the manager sees that the agent is not at its ``address``."""
+    ``auto``: directly, unless the manager sees that the agent is not at its ``address``, or proxies do not
+    reach it there."""
 
 
 class DialOutSettings(BaseModel):

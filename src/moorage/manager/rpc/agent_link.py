@@ -4,7 +4,7 @@ costs only time."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from heapq import nsmallest
 from itertools import islice
 from weakref import WeakValueDictionary
@@ -25,15 +25,17 @@ from moorage.common.model.versions import incompatibility
 from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.metrics import Metrics
 from moorage.manager.rpc import orders_polling
-from moorage.manager.rpc.agent_addresses import AgentAddresses, source_of
+from moorage.manager.rpc.agent_addresses import AgentAddresses
 from moorage.manager.rpc.agent_stream import AgentStream, StreamRefused
 from moorage.manager.rpc.authentication import Caller
 from moorage.manager.rpc.large_messages import decode, encode
 from moorage.manager.rpc.orders_polling import OrdersPolling
+from moorage.manager.rpc.reach_control import ReachControl
 from moorage.manager.rpc.refusal_log import RefusalLog
 from moorage.manager.rpc.report_interval import ReportInterval
 from moorage.manager.rpc.usage_sink import NO_USAGE, UsageSink
 from moorage.manager.store import ReportRefused, Store
+from moorage.manager.store.managers import ManagerBeat
 
 log = structlog.get_logger("moorage.link")
 
@@ -69,9 +71,8 @@ class AgentLinks:
         usage: UsageSink = NO_USAGE,
     ) -> None:
         self._store, self._metrics, self._clock, self._usage = store, metrics, clock, usage
-        self._addresses = addresses or AgentAddresses()
+        self._reach = ReachControl(addresses or AgentAddresses(), store, clock)
         self._report_interval, self._managers = ReportInterval(), tuple[str, ...]()
-        self._proxies: tuple[str, ...] = ()  # where agents reach them that only dial out
         self._streams: dict[AgentId, AgentStream] = {}
         # Agents whose orders are to be read: for these kernels, or None for all.
         self._changed: dict[AgentId, set[KernelId] | None] = {}
@@ -158,9 +159,13 @@ class AgentLinks:
     def set_managers(self, managers: tuple[str, ...], proxies: tuple[str, ...] = ()) -> None:
         """The managers at these addresses share the agents, which are told them with their orders, and where
         ``proxies`` take the connections of those that only dial out."""
-        self._managers, self._proxies = managers, proxies
+        self._managers, self._reach.proxies = managers, proxies
         for stream in self._streams.values():
             stream.wake.set()
+
+    def look(self, managers: Sequence[ManagerBeat]) -> None:
+        """Move agents between the ways in which proxies reach them. ``managers``: all of them."""
+        self._reach.look(self._streams.values(), managers)
 
     def hand_over(self, manager: str, count: int) -> list[AgentStream]:
         """Ask so many agents to go to the manager at this address: those with the fewest kernels, whose first
@@ -226,7 +231,7 @@ class AgentLinks:
             return
         try:
             stream = AgentStream(wire, caller, await decode(wire))
-            await self._bind(stream, context.peer())
+            await self._reach.bind(stream, context.peer())
             try:
                 await self._serve(stream, reports, context)
             finally:
@@ -236,23 +241,6 @@ class AgentLinks:
             await context.abort(refused.code, refused.message)
         except StoreUnavailable as error:
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
-
-    async def _bind(self, stream: AgentStream, peer: str) -> None:
-        """Raises ``StreamRefused`` for an agent that may not report its address."""
-        reach = stream.first.info.reach
-        host = None
-        if reach != "dial-out":
-            host = await self._addresses.bind(stream.agent_id, stream.address, peer)
-        if host is None and (reach == "dial-out" or (reach == "auto" and self._proxies)):
-            host = stream.dial_out_host
-        if host is None:
-            raise StreamRefused(
-                grpc.StatusCode.PERMISSION_DENIED,
-                f"agent.address = {stream.address[:80]!r} is not where this connection comes from, which is "
-                f"{source_of(peer)}: set agent.address to that, or allow it at the manager, with "
-                f'manager.agent_addresses = ["{stream.agent_id}={stream.address[:80]}"]',
-            )
-        stream.bind(host)
 
     def _take_over(self, stream: AgentStream) -> None:
         """Its first report has been applied, so it replaces every other stream of the agent."""
@@ -366,7 +354,7 @@ class AgentLinks:
             requests, stream.requests = stream.requests, []
             message, interval = stream.next_message(self._clock.monotonic()), self._report_interval
             told, full = (stream.heartbeat_s, stream.managers, stream.holds_usage), self._usage.is_full
-            proxies = self._proxies if stream.dials_out else ()
+            proxies = self._reach.proxies if stream.dials_out else ()
             if message is not None or (
                 stream.heartbeat_s is not None
                 and (*told, stream.proxies) != (interval.heartbeat_s, self._managers, full, proxies)

@@ -64,7 +64,8 @@ class AgentStream:
                 grpc.StatusCode.INVALID_ARGUMENT, "the first report of a stream must be a full report"
             )
         self.agent_id, self.incarnation, self.first = report.info.agent_id, report.incarnation, report
-        self.address = self._host = report.info.address
+        self.address = self.host = report.info.address
+        self.direct_host: str | None = None  # where proxies may be told to try it, if they decide how
         self.refused: StreamRefused | None = None
         self.wake = asyncio.Event()
         self.wake.set()
@@ -99,7 +100,8 @@ class AgentStream:
 
     def bind(self, host: str) -> None:
         """Its kernels are reached at ``host``, where the agent says ``address``."""
-        self._host = host
+        self.host = host
+        self.wake.set()
 
     @property
     def dial_out_host(self) -> str:
@@ -108,7 +110,7 @@ class AgentStream:
 
     @property
     def dials_out(self) -> bool:
-        return is_dial_out_host(self._host)
+        return is_dial_out_host(self.host)
 
     @property
     def ordered_kernels(self) -> int:
@@ -157,9 +159,9 @@ class AgentStream:
         if self.loading_orders:  # they may name some of these
             self._absent, candidates = candidates, set()
         info, kernels = self._last.info, message.kernels
-        if self._host != self.address:
-            info = replace(info, address=self._host)
-            kernels = tuple(replace(k, host=self._host) if k.host else k for k in kernels)
+        if self.host != self.address:
+            info = replace(info, address=self.host)
+            kernels = tuple(replace(k, host=self.host) if k.host else k for k in kernels)
         return AgentUpdate(
             info,
             self.incarnation,

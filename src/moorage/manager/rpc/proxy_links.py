@@ -21,6 +21,8 @@ from moorage.manager.store.usage_records import UsageRecordStore
 
 # How long the number of proxies is taken as current, in seconds.
 _PROXIES_S = 2.0
+# Hosts that one proxy may want to reach the other way.
+_OTHER_WAY = 1000
 # A proxy that did not go to another manager when it was asked may be of an earlier release.
 _HAND_OVER_AGAIN_S = 600.0
 
@@ -33,6 +35,7 @@ class ReportLink:
         self.asked_at, self.manager = -inf, ""
         self._told: tuple[str, ...] = ()
         self.dialout = ""
+        self.other_way: tuple[str, ...] = ()
 
     def take_managers(self, managers: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
         """The managers if they are news, and the one to go to, for the next reply."""
@@ -73,7 +76,7 @@ class ProxyLinks:
                 report = report_from_wire(message)
                 if wrong := caller.refusal_to_act_as(report.proxy_id):
                     await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
-                link.dialout = report.dialout
+                link.dialout, link.other_way = report.dialout, report.other_way[:_OTHER_WAY]
                 if not name:
                     name = report.proxy_id
                     self._links[name] = self._links.get(name, 0) + 1
@@ -98,6 +101,11 @@ class ProxyLinks:
     def dialout(self) -> list[str]:
         """Where the proxies that are connected here take the connections of agents that only dial out."""
         return sorted({link.dialout for link in self._reports if link.dialout})
+
+    @property
+    def other_way(self) -> list[str]:
+        """Hosts that proxies which are connected here would reach the other way, once for each of these."""
+        return [host for link in self._reports if link.dialout for host in link.other_way]
 
     @property
     def count(self) -> int:

@@ -22,6 +22,7 @@ managers = table(
         "proxy_links": [Integer()],
         "clock_ahead_s": [Float()],
         "dialout": ARRAY(Text()),
+        "other_way": ARRAY(Text()),
     },
 )
 

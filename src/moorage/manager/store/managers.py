@@ -26,7 +26,8 @@ class ManagerRow:
 @dataclass(frozen=True, slots=True)
 class ManagerBeat:
     """A manager as its last beat shows it. The counts of links are its own; None: of the release before.
-    ``dialout``: where its proxies take connections of agents that only dial out."""
+    ``dialout``: where its proxies take connections of agents that only dial out. ``other_way``: hosts that
+    they would reach the other way, once for each proxy."""
 
     id: str
     link: str
@@ -34,6 +35,7 @@ class ManagerBeat:
     agent_links: int | None = None
     proxy_links: int | None = None
     dialout: Sequence[str] = ()
+    other_way: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +64,12 @@ class ManagerStore:
         agent_links: int,
         proxy_links: int,
         now: datetime,
+        other_way: Sequence[str] = (),
     ) -> list[ManagerBeat]:
         """A sign of life of this manager, by its clock ``now``. Returns all managers with their previous
         beats."""
         own = self.own_id, link, __version__, sorted(proxies), agent_links, proxy_links, now.timestamp()
-        rows = await self._connection.fetch(SQL["manager_beat"], *own, dialout)
+        rows = await self._connection.fetch(SQL["manager_beat"], *own, dialout, other_way)
         return [ManagerBeat(**row) for row in rows]
 
     async def remove(self, ids: Collection[str]) -> list[AgentId]:
@@ -105,6 +108,11 @@ class ManagerStore:
         """Of the database that this manager uses."""
         row = await self._db.fetchrow(SQL["lineage_identity"])
         return DatabaseIdentity(**row)
+
+    async def address_of_agent(self, agent_id: str) -> str | None:
+        """Where its kernels were last reached; None: it is new."""
+        row = await self._db.fetchrow(SQL["agent_address"], agent_id)
+        return None if row is None else str(row["address"])
 
     async def of_agent(self, agent_id: str) -> ManagerRow | None:
         """The manager that the agent is connected to; None: there is none."""

@@ -60,8 +60,14 @@ class ReportStream:
         self._is_open = False
         self._waiting: frozenset[str] = frozenset()
         self.dialout = ""  # where agents reach this worker that only dial out
+        self._other_way: tuple[str, ...] = ()
+        self._told_other_way: tuple[str, ...] = ()
         self._drained: frozenset[str] = frozenset()
         self._load_at = self._heartbeat_at = 0.0
+
+    def ask_other_way(self, hosts: tuple[str, ...]) -> None:
+        """This worker would reach these hosts of agents the other way: tell it soon."""
+        self._other_way = hosts
 
     async def run(self, call: Any, on_reply: Callable[[ProxyReply], None] = lambda _: None) -> None:
         """Returns when the manager ends the call. Raises ``grpc.aio.AioRpcError``."""
@@ -104,10 +110,13 @@ class ReportStream:
         unsent = [name for name in self._batches if name not in self._sent][:_BATCHES]
         usage = tuple(self._batches[name] for name in unsent)
         self._sent.update(unsent)
-        if load is None and not needs and not usage and now - self._heartbeat_at < HEARTBEAT_S:
+        is_news = self._other_way != self._told_other_way
+        is_due = is_news or now - self._heartbeat_at >= HEARTBEAT_S
+        if load is None and not needs and not usage and not is_due:
             return None
-        self._heartbeat_at = now
-        return ProxyReport(self._proxy_id, load or self._load.heartbeat(), usage, needs, self.dialout)
+        self._heartbeat_at, self._told_other_way = now, self._other_way
+        load = load or self._load.heartbeat()
+        return ProxyReport(self._proxy_id, load, usage, needs, self.dialout, self._other_way)
 
     def _read_load(self, now: float, *, whole: bool) -> LoadReport | None:
         waiting, drained = self._load.waiting, self._load.drained

@@ -18,15 +18,21 @@ _READ_LIMIT = 64 * 1024
 
 
 class Connector:
-    """``listener``: None: no agent can dial out to this proxy."""
+    """``listener``: None: no agent can dial out to this proxy. ``on_failure`` gets the hosts that cannot be
+    connected to."""
 
     def __init__(self) -> None:
+        self.on_failure: Callable[[str], None] = lambda _: None
         self.listener: DialOutListener | None = None
 
     async def open(self, factory: Callable[[], asyncio.Protocol], host: str, port: int) -> Opened:
         """Connect a protocol to a port of an agent. Raises ``OSError``."""
         if not is_dial_out_host(host):
-            return await asyncio.get_running_loop().create_connection(factory, host, port)
+            try:
+                return await asyncio.get_running_loop().create_connection(factory, host, port)
+            except (OSError, asyncio.CancelledError):  # cancelled by its time limit
+                self.on_failure(host)
+                raise
         if self.listener is None:
             raise ConnectionRefusedError(
                 "its agent only dials out, and proxy.dialout_listen is not set at this proxy"

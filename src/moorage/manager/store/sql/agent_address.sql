@@ -1,0 +1,2 @@
+-- Where the kernels of agent $1 were last reached.
+SELECT address FROM agents WHERE id = $1

@@ -1,0 +1,108 @@
+"""Book of the addresses of agents: what a proxy finds out about them, and which ones it tries."""
+
+from __future__ import annotations
+
+import pytest
+
+from moorage.common.link.messages import AppRoute, ModelRoute, RouteTable, Target
+from moorage.common.model.ids import KernelId, SessionId
+from moorage.proxy.core.routes import IndexedTable
+from moorage.proxy.dialout.listener import probe_of
+from moorage.proxy.dialout.prober import addresses
+from moorage.proxy.dialout.reach import AGAIN_S, ANSWERS_S, FAILURES, RETRY_S, Probe, ReachBook
+
+HOST, DIALED = "192.0.2.7", "node-1.agent.invalid"
+
+
+def attempts(book: ReachBook, outcomes: str, now: float = 0.0) -> float:
+    """One attempt for each character: ``+`` answers, ``-`` does not. Returns when the next one is due."""
+    for outcome in outcomes:
+        while not (due := book.due(now)):
+            now += 1
+        for attempt in due:
+            book.record(attempt, now, answers=outcome == "+")
+    first = now
+    while not book.due(now):
+        now += 1
+    return now - first
+
+
+@pytest.mark.parametrize(
+    ("name", "outcomes", "is_found", "pause_s"),
+    [
+        (HOST, "+", False, ANSWERS_S),
+        (HOST, "-", False, RETRY_S),
+        (HOST, "-" * (FAILURES - 1), False, RETRY_S),
+        (HOST, "-" * FAILURES, True, AGAIN_S),
+        (HOST, "--+--", False, RETRY_S),
+        (HOST, "-" * FAILURES + "+", False, ANSWERS_S),
+        (DIALED, "-", False, AGAIN_S),
+        (DIALED, "+", True, AGAIN_S),
+        (DIALED, "+-", False, AGAIN_S),
+    ],
+)
+def test_findings(name: str, outcomes: str, is_found: bool, pause_s: float) -> None:
+    book = ReachBook()
+    book.follow({name: Probe(HOST, (9000,), "node-1" if name == DIALED else "")})
+    pause = attempts(book, outcomes)
+    assert book.other_way == ((name,) if is_found else ())
+    assert pause == pause_s
+
+
+def test_all_ports_of_an_address_are_tried_before_it_is_given_up() -> None:
+    book = ReachBook()
+    book.follow({HOST: Probe(HOST, (9000, 9001))})
+    (first,) = book.due(0)
+    assert book.due(0) == []
+    book.record(first, 0, answers=False)
+    (second,) = book.due(RETRY_S)
+    assert {first.port, second.port} == {9000, 9001}
+
+
+def test_a_request_that_fails_is_tried_at_once_and_what_left_the_table_is_forgotten() -> None:
+    book = ReachBook()
+    book.follow({HOST: Probe(HOST, (9000,))})
+    attempts(book, "+")
+    assert book.due(ANSWERS_S + 1) == []
+    book.suspect(HOST, ANSWERS_S + 1)
+    book.suspect("198.51.100.1", ANSWERS_S + 1)
+    book.follow({})
+    assert book.due(10 * ANSWERS_S) == []
+
+
+def test_addresses_are_those_of_kernels_and_a_refusal_at_an_app_is_an_answer() -> None:
+    def target(name: str, host: str, **fields: bool) -> Target:
+        return Target(SessionId(name), KernelId(name), host, 9000, "key", "vllm", **fields)
+
+    def app(session: str, host: str) -> AppRoute:
+        return AppRoute(session, "web", "http", False, host, 9100, "key", "user", "project")
+
+    targets = (
+        target("a", HOST), target("b", DIALED), target("c", "api.example", tls=True),
+        target("d", "192.0.2.8", draining=True),
+    )  # fmt: skip
+    table = RouteTable(1, (ModelRoute("m", 1, targets),), (), apps=(app("a", HOST), app("e", "192.0.2.9")))
+    assert addresses(IndexedTable(table)) == {
+        HOST: Probe(HOST, (9000,)),
+        "192.0.2.9": Probe("192.0.2.9", (9100,), may_refuse=True),
+    }
+
+
+@pytest.mark.parametrize(
+    ("hello", "source", "is_tried"),
+    [
+        ({"address": HOST, "probe": 30_000}, HOST, True),
+        ({"address": HOST, "probe": 30_000}, f"::ffff:{HOST}", True),
+        ({"address": "192.0.2.8", "probe": 30_000}, HOST, False),
+        ({"address": "internal.example", "probe": 30_000}, HOST, False),
+        ({"address": HOST, "probe": 22}, HOST, False),
+        ({"address": HOST, "probe": "30000"}, HOST, False),
+        ({"address": HOST, "probe": 70_000}, HOST, False),
+        ({"address": None, "probe": 30_000}, HOST, False),
+        ({}, HOST, False),
+    ],
+)
+def test_an_agent_has_nothing_tried_but_its_own_address(
+    hello: dict[str, object], source: str, is_tried: bool
+) -> None:
+    assert (probe_of("node-1", hello, source) is not None) is is_tried
