@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Collection
 
 import asyncpg
+import pytest
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.spec import SessionSpec
 from moorage.manager.identity.scope import Scope
+from moorage.manager.loops import Leader, Scheduler
+from moorage.manager.metrics import Metrics
 from moorage.manager.store import Store, Topic
 from moorage.manager.store.connector import Connector
 from moorage.manager.store.notifier import Notifier
+from moorage.manager.termination import SessionTerminator
 
 from .conftest import FakeAgent, open_store, schedule, stop
 
@@ -192,3 +197,40 @@ async def test_holds_are_written_only_when_changed(store: Store) -> None:
     await schedule(store)
     assert [tuple(row) for row in await store.database.fetch(written)] == before
     assert len(before) == 2
+
+
+async def test_unhurried_notifications_share_one_payload(store: Store, migrated_database: str) -> None:
+    """Changes that make no loop of another manager act wait for others; a new session does not."""
+    listener = await asyncpg.connect(migrated_database)
+    payloads: asyncio.Queue[str] = asyncio.Queue()
+    await listener.add_listener("moorage", lambda *told: payloads.put_nowait(told[3]))
+    ids = [SessionId(f"{n:036d}") for n in range(5)]
+    try:
+        for one in ids[:4]:
+            store.notifier.notify_sessions([one])
+            await asyncio.sleep(0)
+        store.notifier.notify_pending([ids[4]])
+        found: dict[str, list[str]] = {}
+        async with asyncio.timeout(30):
+            while "sessions" not in found:
+                found |= json.loads(await payloads.get())
+        assert found["sessions"] == ids[:4], "they went with the urgent one, in one NOTIFY"
+        assert found["pending"] == ids[4:]
+        store.notifier.notify_sessions(ids[:1])  # alone, it is sent after a while
+        async with asyncio.timeout(30):
+            while json.loads(await payloads.get()).get("sessions") != ids[:1]:
+                pass
+    finally:
+        await listener.close()
+
+
+async def test_managers_that_do_not_lead_ask_for_no_pending_sessions(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every commit of the cluster wakes the scheduler of each manager."""
+    asked = []
+    monkeypatch.setattr(store.groups, "with_pending", lambda: asked.append(None))
+    leader, clock = Leader(store, SystemClock()), SystemClock()
+    scheduler = Scheduler(store, leader, SessionTerminator(store, 120), Metrics(), clock)
+    await scheduler.run_once()
+    assert not asked

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Any
+
 import pytest
 
 from moorage.common.aio.clock import SystemClock
+from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Status
@@ -40,3 +44,36 @@ async def test_changed_sessions_are_reconciled_by_the_next_run(
         await agent.report()
         await controller.run_once()
         assert (await store.sessions.get(Scope.system(), made.id)).status is status
+
+
+async def test_settled_sessions_are_read_once_for_each_change(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its kernels call for nothing more once a session runs, or has ended."""
+    leader = Leader(store, SystemClock())  # which does not lead: it neither scans nor sweeps
+    controller = session_controller.SessionController(store, leader, SystemClock(), 120)
+    agent = FakeAgent(store)
+    await agent.report()
+    made = await store.sessions.create(Scope.system("t"), SessionSpec(command=["x"], resources={"cpu": 1}))
+    assert await schedule(store) == 1
+    await controller.run_once()
+    reads = 0
+    unsettled = store.lifecycle.unsettled
+
+    async def count(among: Collection[SessionId] | None = None) -> Any:
+        nonlocal reads
+        reads += 1
+        return await unsettled(among)
+
+    monkeypatch.setattr(store.lifecycle, "unsettled", count)
+    for state, more, status in (
+        (ObservedState.RUNNING, {}, Status.RUNNING),
+        (ObservedState.EXITED, {"exit_code": 0, "reason": Reason.EXIT_ZERO}, Status.TERMINATED),
+    ):
+        reads = 0
+        agent.see(made.kernels[0].id, state, **more)
+        await agent.report()
+        await controller.run_once()
+        assert (await store.sessions.get(Scope.system(), made.id)).status is status
+        await controller.run_once()
+        assert reads == 1

@@ -24,6 +24,7 @@ from moorage.manager.lifecycle import (
 )
 from moorage.manager.lifecycle.deadlines import DEADLINES
 from moorage.manager.lifecycle.diagram import render_document
+from moorage.manager.lifecycle.reconcile import may_continue
 from moorage.manager.lifecycle.transitions import TRANSITIONS, InvalidTransition, next_status
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -340,11 +341,11 @@ def test_program_that_ended_between_two_reports_is_recorded_as_running(
     status: Status, reason: Reason
 ) -> None:
     kernel = Status.TERMINATED if reason is Reason.EXIT_ZERO else Status.ERROR
-    transition = reconcile_session(
-        session(status, kernel, BATCH, kernel_reason=reason, other_agents=1), NOW, 120
-    )
+    before = session(status, kernel, BATCH, kernel_reason=reason, other_agents=1)
+    transition = reconcile_session(before, NOW, 120)
     assert transition is not None
     assert (transition.event, transition.new, transition.result) == (Event.READY, Status.RUNNING, None)
+    assert may_continue(before, transition, NOW, 120), "its end is still to be recorded"
 
 
 statuses = st.sampled_from(list(Status))

@@ -23,6 +23,7 @@ from moorage.manager.lifecycle import (
 )
 from moorage.manager.lifecycle.idle_events import idle_event
 from moorage.manager.lifecycle.losses import IDLE
+from moorage.manager.lifecycle.reconcile import may_continue
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 P, S, R, T = Status.PREPARING, Status.SCHEDULED, Status.RUNNING, Status.TERMINATING
@@ -244,8 +245,13 @@ def test_reconciliation_converges(
             else k
             for k in now.kernels
         )
-        now = replace(
-            now, status=transition.new, reason=transition.reason, detail=transition.detail, kernels=after
+        before, now = (
+            now,
+            replace(
+                now, status=transition.new, reason=transition.reason, detail=transition.detail, kernels=after
+            ),
         )
+        follows = reconcile_session(now, NOW, 120) is not None
+        assert may_continue(before, transition, NOW, 120) >= follows, "the controller would not look again"
     if now.status is not T and now.status not in TERMINAL:
         assert now.kernels[0].status not in TERMINAL or now.status is Status.PENDING

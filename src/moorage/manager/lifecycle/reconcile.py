@@ -109,6 +109,13 @@ def reconcile_session(
     return _degrade(session, lost, now, lost_grace_s) if lost else _advance(session, now, lost_grace_s)
 
 
+def may_continue(session: SessionSnapshot, move: Transition, now: datetime, lost_grace_s: float) -> bool:
+    """Whether another transition may follow at once, as after the start of a program that has ended by now.
+    What a pending session does next depends on more than its snapshot."""
+    after = replace(session, status=move.new, reason=move.reason, detail=move.detail, deadline_at=None)
+    return move.new is Status.PENDING or reconcile_session(after, now, lost_grace_s) is not None
+
+
 def _run_limit_reached(session: SessionSnapshot, now: datetime, lost_grace_s: float) -> Transition:
     """The end of the walltime may have been unknown, or earlier, when the deadline was set."""
     limit_s = run_limit_s(session.spec, _ends_in_s(session, now))

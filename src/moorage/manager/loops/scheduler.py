@@ -45,7 +45,9 @@ class Scheduler:
         store.notifier.on(Topic.SCHEDULE, self.loop.nudge)
 
     async def run_once(self) -> None:
-        for group, policy in await self._store.groups.with_pending():
+        # Every change of the cluster wakes this loop in every manager, and only the leader has work.
+        groups = [] if self._leader.term is None else await self._store.groups.with_pending()
+        for group, policy in groups:
             term = self._leader.term
             if term is None:
                 return

@@ -15,7 +15,7 @@ import structlog
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.common.model.ids import SessionId
-from moorage.manager.lifecycle.reconcile import ended_without_result, reconcile_session
+from moorage.manager.lifecycle.reconcile import ended_without_result, may_continue, reconcile_session
 from moorage.manager.lifecycle.snapshots import SessionSnapshot
 from moorage.manager.lifecycle.sweep import Sweep
 from moorage.manager.lifecycle.transitions import Transition
@@ -108,8 +108,9 @@ class SessionController:
             orphaned = {s.session_id for one in snapshots if (s := one.shared) and ended_without_result(s)}
             if orphaned:
                 await self._store.lifecycle.succeed(orphaned)
-            moves = [move for one in snapshots if (move := self._decide(one, now, term)) is not None]
-            for move in moves:
+            decided = [(one, self._decide(one, now, term)) for one in snapshots]
+            moves = [(one, move) for one, move in decided if move is not None]
+            for _, move in moves:
                 log.info(
                     "session",
                     id=move.session_id,
@@ -118,10 +119,13 @@ class SessionController:
                     reason=move.reason or None,
                 )
             if moves:
-                await self._store.lifecycle.apply_all(moves, term=term)
-                # A transition may enable the next one (a kernel that became ready before its start was
-                # observed).
-                self._kernels_changed([move.session_id for move in moves])
+                applied = await self._store.lifecycle.apply_all([move for _, move in moves], term=term)
+                # A transition may enable the next one. One that was not applied was decided from an outdated
+                # snapshot; nobody else changes a session without looking at it again.
+                grace_s, stale = self._lost_grace_s, applied < len(moves)
+                again = [o.session_id for o, m in moves if stale or may_continue(o, m, now, grace_s)]
+                if again:
+                    self._kernels_changed(again)
 
     def _decide(self, session: SessionSnapshot, now: datetime, term: int | None) -> Transition | None:
         deadlines = term is not None and self._leader.deadlines.counts(session.status)

@@ -32,6 +32,11 @@ _CHANNEL = "moorage"
 _IDS_BYTES, _PARTS, _PARTS_OF_PAYLOAD = 3_000, 20, 2
 _NOTIFY = "SELECT pg_notify($1, message) FROM unnest($2::text[]) AS message"
 _COMMAND_TIMEOUT_S = 10.0
+# Between two NOTIFYs, however many commits: each one wakes every manager, and its connection to Postgres.
+_PAUSE_S = 0.02
+# How long a notification may wait for others that share its NOTIFY. What makes no loop of another manager act
+# waits for longer.
+_AT_ONCE, _SOON_S, _UNHURRIED_S = 0.0, 0.02, 0.1
 
 # Called with the ids that changed; None means that any may have changed.
 AgentsCallback = Callable[[Collection[AgentId] | None], None]
@@ -70,6 +75,7 @@ class Notifier:
         self._id_callbacks = defaultdict(list)
         self._outbox: dict[Topic, set[str] | None] = {}
         self._listener: asyncpg.Connection | None = None
+        self._timer: asyncio.TimerHandle | None = None  # when what waits is sent, at the latest
         self._loop = Loop("notifier", self._tick, interval_s=2.0, clock=clock)
 
     def on(self, topic: Topic, nudge: Callable[[], None]) -> Callable[[], None]:
@@ -133,12 +139,13 @@ class Notifier:
     def notify_capacity(self, agents: Collection[AgentId], *, freed: bool = True) -> None:
         """These agents changed. ``freed``: a pending session may fit now, so the scheduler runs."""
         if agents:
-            self._publish({Topic.CAPACITY: agents} | ({Topic.SCHEDULE: None} if freed else {}))
+            changes = {Topic.CAPACITY: agents} | ({Topic.SCHEDULE: None} if freed else {})
+            self._publish(changes, _SOON_S if freed else _UNHURRIED_S)
 
     def notify_sessions(self, sessions: Collection[SessionId]) -> None:
         """The status of these sessions changed."""
         if sessions:
-            self._publish({Topic.SESSIONS: sessions})
+            self._publish({Topic.SESSIONS: sessions}, _UNHURRIED_S)
 
     def notify_group(self, name: str) -> None:
         """This resource group was created, edited or retired: the scheduler runs."""
@@ -157,7 +164,7 @@ class Notifier:
     def notify_quotas(self, sessions: Collection[SessionId]) -> None:
         """These sessions have ended, or wait again."""
         if sessions:
-            self._publish({Topic.QUOTAS: sessions})
+            self._publish({Topic.QUOTAS: sessions}, _SOON_S)
 
     def notify_endpoints(self, endpoints: Collection[EndpointId]) -> None:
         """These endpoints changed, or their replicas did: the replica controller runs."""
@@ -179,19 +186,32 @@ class Notifier:
         """Anything may have changed, for this process."""
         self._wake(dict.fromkeys(Topic))
 
-    def _publish(self, changes: Mapping[Topic, Collection[str] | None]) -> None:
+    def _publish(self, changes: Mapping[Topic, Collection[str] | None], within_s: float = _AT_ONCE) -> None:
         self._wake(changes)
-        self._send(changes)
+        self._send(changes, within_s)
 
-    def _send(self, changes: Mapping[Topic, Collection[str] | None]) -> None:
+    def _send(self, changes: Mapping[Topic, Collection[str] | None], within_s: float) -> None:
         for topic, ids in changes.items():
             queued = self._outbox.setdefault(topic, set())
             if ids is None or queued is None:
                 self._outbox[topic] = None
             else:
                 queued.update(ids)
-        if changes:
+        if not changes:
+            return
+        if within_s <= 0:
             self._loop.nudge()
+            return
+        loop = asyncio.get_running_loop()
+        due = loop.time() + within_s
+        if self._timer is None or due < self._timer.when():
+            self._cancel_timer()
+            self._timer = loop.call_at(due, self._loop.nudge)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _wake(self, changes: Mapping[Topic, Collection[str] | None]) -> None:
         for topic, ids in changes.items():
@@ -231,6 +251,7 @@ class Notifier:
 
     async def _tick(self) -> None:
         """Raises ``StoreUnavailable`` while Postgres is away."""
+        self._cancel_timer()
         async with translate_errors(lambda: self._listener is None or bool(self._listener.is_closed())):
             if self._listener is None or self._listener.is_closed():
                 listener = await open_connection(self._connector, command_timeout=_COMMAND_TIMEOUT_S)
@@ -244,7 +265,7 @@ class Notifier:
                 self.wake_all()  # notifications may have been missed
             if self._outbox:
                 await fetch_writable(self._listener, _NOTIFY, _CHANNEL, self._messages())
-                await asyncio.sleep(0.01)  # at most 100 NOTIFYs a second, however many commits
+                await asyncio.sleep(_PAUSE_S)
             else:
                 # Otherwise a server that has vanished or was demoted would go unnoticed.
                 await fetch_writable(self._listener, "SELECT 1")
@@ -254,6 +275,7 @@ class Notifier:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
+        self._cancel_timer()
         await self._loop.__aexit__()
         if self._listener is not None:
             self._listener.terminate()
