@@ -146,6 +146,49 @@ async def test_a_node_out_of_reach_is_used_through_the_link(node: Node, way: str
     assert node.counted == ["link"]
 
 
+async def test_a_server_with_another_credential_is_not_used(node: Node) -> None:
+    """It listens at the node's address, takes any client, and answers as a server of files does."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(wire.packet(Kind.VERSION, wire.number(wire.VERSION)))
+        await _received(reader)
+        writer.close()
+
+    with credential_file(create_credential(datetime.now(UTC))) as fd:
+        context = tls_context(fd, server=True)
+    context.verify_mode = ssl.CERT_NONE
+    async with await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context) as other:
+        told = other.sockets[0].getsockname()[1]
+        async with node.link(told=told) as link, node.greeted(link, 5) as server:
+            assert node.counted == ["link"]
+            assert await Client(server).round_trip(b"z") == b"z"
+
+
+async def test_a_server_waits_while_its_bytes_are_not_read() -> None:
+    class Transport(asyncio.Transport):
+        reads = True
+
+        def pause_reading(self) -> None:
+            self.reads = False
+
+        def resume_reading(self) -> None:
+            self.reads = True
+
+        def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+    transport, server = Transport(), backends.DirectServer()
+    server.connection_made(transport)
+    pieces = 0
+    while transport.reads:
+        assert pieces < 10, "it takes more than it may hold"
+        server.buffer_updated(len(server.get_buffer(-1)))
+        pieces += 1
+    assert pieces == 2, "1 MiB in pieces of 512 KiB"
+    for reading in (False, True):
+        assert await server.read()
+        assert transport.reads == reading
+
+
 async def test_nobody_else_gets_in(node: Node) -> None:
     """Not without TLS, and not with another credential; the proxy gets in after them."""
     strange = create_credential(datetime.now(UTC))

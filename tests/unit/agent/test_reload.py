@@ -123,6 +123,12 @@ async def test_failure_of_the_runtime_is_an_outcome(tmp_path: Path, failure: Exc
     assert found == Reloaded(1, "failed", str(failure))
 
 
+async def test_detail_of_a_failure_is_bounded(tmp_path: Path) -> None:
+    runtime = Signals(tmp_path)
+    runtime.failure = RuntimeFailed("x" * 1000)
+    assert len((await reload(context_of(tmp_path, runtime), record_of(HUP), seen(), 1)).detail) == 300
+
+
 async def test_runtime_without_signals_is_named(tmp_path: Path) -> None:
     runtime = Signals(tmp_path)
     runtime.capabilities = replace(runtime.capabilities, signals=False)
@@ -137,7 +143,9 @@ async def served() -> AsyncIterator[tuple[int, list[tuple[str, str]]]]:
 
     async def answer(request: web.Request) -> web.Response:
         requests.append((f"{request.method} {request.path}", request.headers.get("Authorization", "")))
-        return web.Response(status=int(request.path[-3:]), text="line 3:\n  no such thing")
+        status = int(request.path[-3:])
+        headers = {"Location": "/r/200"} if status == 302 else {}
+        return web.Response(status=status, text="line 3:\n  no such thing", headers=headers)
 
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", answer)
@@ -170,6 +178,7 @@ async def test_requests_go_to_the_named_port(tmp_path: Path) -> None:
         )
         redirected = await reload(context, record_of(KernelReload(path="/r/302")), where, 4)
         assert redirected.outcome == "failed"
+        assert requests[-1][0] == "POST /apps/s/web/r/302", "the program does not choose what the agent asks"
     gone = await reload(context, only, where, 5)
     assert (gone.outcome, gone.detail.startswith("POST /r/500: ")) == ("failed", True)
     missing = await reload(context, only, seen(), 6)
@@ -204,6 +213,20 @@ async def test_requests_that_come_meanwhile_make_one_more_reload(tmp_path: Path)
     assert reloading.advance(record, seen()) is record
     assert runtime.sent == ["HUP", "HUP"]
     await reloading.stop()
+
+
+async def test_stop_cancels_the_reload_that_runs(tmp_path: Path) -> None:
+    runtime = Signals(tmp_path)
+    runtime.writes = "written"
+    runtime.open.clear()
+    reloading, record = Reloading(context_of(tmp_path, runtime), asyncio.Event()), record_of(HUP)
+    reloading.want(1)
+    reloading.advance(record, seen())
+    await runtime.began.wait()
+    others = asyncio.all_tasks()
+    await reloading.stop()
+    assert len(asyncio.all_tasks()) == len(others) - 1
+    assert not runtime.progress.exists()
 
 
 PROGRAMS = {
