@@ -88,7 +88,7 @@ class TracedFlow(RequestFlow):
         return self._note(super().timer(now), now)
 
     def routes_changed(self, now: float) -> Command | None:
-        command = super().routes_changed(now)
+        command: Command | None = super().routes_changed(now)
         return command if command is None else self._note(command, now)
 
     def upstream_failed(self, failure: Failure, now: float) -> Command:
