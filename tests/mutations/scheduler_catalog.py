@@ -49,8 +49,8 @@ MUTATIONS = (
     Mutation(
         "node-hours of a job are not charged within a pass",
         "manager/scheduling/core/quotas.py",
-        "amounts += [node_seconds] if limited.node_seconds else []",
-        "amounts += [0] if limited.node_seconds else []",
+        "amounts += [0 if owned_shape.system else owned_shape.node_seconds] if",
+        "amounts += [0] if",
         ("tests/model/test_plan_rules.py",),
     ),
     Mutation(

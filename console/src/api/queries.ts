@@ -17,7 +17,7 @@ export const LIVE_STATUSES = [
   "TERMINATING",
 ] as const;
 export const STATUSES = [...LIVE_STATUSES, "TERMINATED", "CANCELLED", "ERROR"] as const;
-export const TYPES = ["interactive", "batch", "inference"] as const;
+export const TYPES = ["interactive", "batch", "inference", "system"] as const;
 export type Status = (typeof STATUSES)[number];
 export type SessionType = (typeof TYPES)[number];
 

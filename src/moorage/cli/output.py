@@ -170,7 +170,11 @@ def progress_text(progress: ProgressView | None, *, short: bool = False) -> str:
 def session_row(view: SessionView, now: datetime, *, wide: bool) -> list[str]:
     kernel = current_kernel(view)
     why = view.hold.text if view.hold else str(view.reason)
-    if not why and view.status is Status.RUNNING and view.type is SessionType.INTERACTIVE:
+    if (
+        not why
+        and view.status is Status.RUNNING
+        and view.type in (SessionType.INTERACTIVE, SessionType.SYSTEM)
+    ):
         why = view.detail  # as the warning of an idle session
     progress = progress_text(kernel.progress, short=True) if kernel and view.status in LIVE else ""
     row = [view.name, view.type, view.status, progress, agents_of(view)]

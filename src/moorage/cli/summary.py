@@ -115,7 +115,7 @@ def next_steps(view: SessionView) -> list[tuple[str, str]]:
     if view.status not in LIVE or view.endpoint is not None:
         return []
     steps = []
-    if view.status is Status.RUNNING and view.type is SessionType.INTERACTIVE:
+    if view.status is Status.RUNNING and view.type in (SessionType.INTERACTIVE, SessionType.SYSTEM):
         steps.append(("work in it", f"moorage exec -it {view.name} -- sh"))
     if view.status is Status.RUNNING:
         steps += [(f"its {port.name}", _open_command(view.name, port)) for port in view.spec.ports]

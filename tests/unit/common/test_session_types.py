@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -22,6 +21,7 @@ TRIES: dict[Feature, dict[str, Any]] = {
     Feature.LOST_AGENT: {"on_lost_agent": "wait"},
     Feature.REUSE: {"reuse": "both"},
     Feature.MODEL_ENGINES: {"engine": "vllm", "model": "m", "command": []},
+    Feature.DEVICES: {"resources": {"cuda.device": 1}},
     Feature.IDLE_PROGRAM: {"command": []},
     Feature.IDLE_CRITERIA: {"idle": {}},
 }
@@ -67,8 +67,12 @@ def test_the_document_has_a_row_for_every_feature() -> None:
     assert set(features.TEXTS) == set(Feature)
 
 
-@pytest.mark.parametrize("kind", features.PLANNED_TYPES)
-def test_a_planned_type_is_refused_with_those_that_exist(kind: str) -> None:
-    instead = re.escape(features.PLANNED_TYPES_INSTEAD[kind])
-    with pytest.raises(ValidationError, match=f"allowed is interactive, batch, inference; {instead}"):
-        SessionSpec.model_validate(BASE | {"type": kind})
+@pytest.mark.parametrize("resources", [{"cuda.device": 1}, {"cpu": 1, "rocm.shares": "0.5"}])
+def test_a_system_session_holds_no_devices(resources: dict[str, Any]) -> None:
+    system = BASE | {"type": "system"}
+    device = next(slot for slot in resources if "." in slot)
+    with pytest.raises(ValidationError, match=f"system sessions hold no devices: leave '{device}' out"):
+        SessionSpec.model_validate(system | {"resources": resources})
+    cluster = {"size": 2, "sub": {"resources": resources}}
+    with pytest.raises(ValidationError, match="hold no devices"):
+        SessionSpec.model_validate(system | {"resources": {"cpu": 1}, "cluster": cluster})

@@ -47,6 +47,17 @@ def hours(limit: float, used: float, scope: str = "user", name: str = "ann") -> 
             [limits(sessions=3, running=3)], session("s"), ["user ann: 3 concurrent sessions of 3"], id="F4"
         ),
         pytest.param([limits(sessions=5, running=3)], session("s"), [], id="F5"),
+        pytest.param(
+            [limits(**CPU10, used={"cpu": 9000}, sessions=3, running=3), hours(1, 3600, "project", "p")],
+            session("s", 4, session_type="system", node_seconds=60), [], id="system-no-limit",
+        ),
+        pytest.param(
+            [limits(limits={"system-sessions": 2}, used={"system-sessions": 2})],
+            session("s", session_type="system"), ["user ann: 2 system sessions of 2"], id="system",
+        ),
+        pytest.param(
+            [limits(limits={"system-sessions": 0})], session("s"), [], id="system-others",
+        ),
         pytest.param([limits(sessions=None, running=1000)], session("s"), [], id="F8"),
         pytest.param([limits(sessions=0)], session("s"), ["user ann: 0 concurrent sessions of 0"], id="F9"),
         pytest.param(
@@ -187,6 +198,14 @@ def test_preemption(running: list[Running], item: Pending, expected: list[str]) 
             NOW + 7,
             "preemption",
         )
+
+
+def test_a_system_session_preempts_nothing() -> None:
+    agents = [node("a", cpu=1, free_cpu=0, running=(victim("v", 1),))]
+    for kind, stopped in (("interactive", ["v"]), ("system", [])):
+        item = session("s", priority=90, session_type=kind)
+        result = make_plan(agents, [item], preemption=Preemption())
+        assert [victim.session_id for victim in result.victims] == stopped
 
 
 def test_capacity_of_victims_is_reserved_for_the_preempting_session() -> None:

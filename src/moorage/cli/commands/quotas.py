@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 quotas = noun("quotas", help="Limits for users, projects and resource groups.")
 
 _SCOPES = ("user", "project", "group")
-_COUNTS = ("sessions", "pending", "node_hours")
+_COUNTS = ("sessions", "pending", "node_hours", "system_sessions")
 ScopeName = Annotated[str, typer.Argument(metavar="SCOPE", help="user, project or group.")]
 Name = Annotated[str, typer.Argument(help="Name of the user, project or resource group.")]
 
@@ -40,8 +40,8 @@ def set_quota(
     limits: Annotated[
         list[str] | None,
         typer.Argument(
-            help="SLOT=AMOUNT, sessions=N, pending=N, or node_hours=H in a month; 0 allows nothing, `none` "
-            "removes the limit."
+            help="SLOT=AMOUNT, sessions=N, pending=N, system_sessions=N, or node_hours=H in a month; 0 "
+            "allows nothing, `none` removes the limit."
         ),
     ] = None,
 ) -> None:
@@ -121,12 +121,15 @@ def _print(cli: Cli, found: list[QuotaView], *, one: bool = False) -> None:
                 view.name,
                 _used_of(view.running, view.sessions),
                 _used_of(view.waiting, view.pending),
+                _used_of(view.system_running, view.system_sessions),
                 _slots(view),
                 _node_hours(view),
             )
             for view in found
         ]
-        output.print_table(cli.out, ("SCOPE", "NAME", "SESSIONS", "PENDING", "SLOTS", "NODE-HOURS"), rows)
+        output.print_table(
+            cli.out, ("SCOPE", "NAME", "SESSIONS", "PENDING", "SYSTEM", "SLOTS", "NODE-HOURS"), rows
+        )
 
 
 def _used_of(used: int, limit: int | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -42,13 +42,18 @@ from moorage.cli.session_options import (
 )
 from moorage.cli.summary import explain_failure, next_steps
 from moorage.cli.wait import until_session
+from moorage.common.model.errors import InvalidInput
 from moorage.common.model.status import STARTING, Result, SessionType, Status
 
 if TYPE_CHECKING:
     from moorage.common.views.resources import SessionView
     from moorage.sdk import Client
 
+_STARTED = (SessionType.INTERACTIVE, SessionType.SYSTEM)
 _BEFORE_RUNNING = frozenset({Status.PENDING, *STARTING})
+Kind = Annotated[
+    str, typer.Option("--type", help="interactive, or system: moves files on a node, without devices.")
+]
 Lifetime = Annotated[float | None, duration_option("How long it may live; after that it is stopped.")]
 IdleTimeout = Annotated[
     float | None,
@@ -64,6 +69,7 @@ def start(
         typer.Argument(help="After --: program and arguments. Default: none, the session idles."),
     ] = None,
     name: Name = None,
+    kind: Kind = "interactive",
     resources: Resources = None,
     gpus: Gpus = None,
     env: Env = None,
@@ -102,8 +108,7 @@ def start(
       moorage start --template train --set epochs=3 --gpus 2
       moorage start --port web -- python3 -m http.server --bind 127.0.0.1 "{port:web}"
     """
-    chosen = {} if idle_timeout is None else {"idle": {"traffic_s": idle_timeout}}
-    spec = session_request(SessionType.INTERACTIVE, locals(), {"max_lifetime_s": lifetime, **chosen})
+    spec = session_request(_type(kind), locals(), _limits(lifetime, idle_timeout))
     created: list[SessionView] = []
 
     async def work(client: Client) -> SessionView:
@@ -117,6 +122,20 @@ def start(
         cli.note(f"moorage: {ref} keeps starting; `moorage ps` shows it, `moorage stop {ref}` ends it")
         raise typer.Exit(INTERRUPTED) from None
     _show(cli, view, wait)
+
+
+def _limits(lifetime: float | None, idle_timeout: float | None) -> dict[str, Any]:
+    chosen = {} if idle_timeout is None else {"idle": {"traffic_s": idle_timeout}}
+    return {"max_lifetime_s": lifetime, **chosen}
+
+
+def _type(given: str) -> SessionType:
+    if given not in _STARTED:
+        raise InvalidInput(
+            f"--type {given!r} is not allowed here: allowed is {' or '.join(_STARTED)}",
+            next_step="`moorage run` starts batch sessions, `moorage serve` models",
+        )
+    return SessionType(given)
 
 
 def _show(cli: Cli, view: SessionView, wait: bool) -> None:

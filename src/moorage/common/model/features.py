@@ -28,6 +28,7 @@ class Feature(StrEnum):
     LOST_AGENT = "lost-agent-policy"
     REUSE = "reuse"
     MODEL_ENGINES = "model-engines"
+    DEVICES = "devices"
     IDLE_PROGRAM = "idle-program"
     IDLE_CRITERIA = "idle-criteria"
     RELOAD = "reload"
@@ -47,6 +48,7 @@ TEXTS: Mapping[Feature, str] = {
     Feature.LOST_AGENT: "`on_lost_agent`: what becomes of the program when its agent is lost",
     Feature.REUSE: "`reuse`: an equal session gives its result, or shares its run",
     Feature.MODEL_ENGINES: "`engine` vllm or llamacpp: serves `model`",
+    Feature.DEVICES: "`resources` with GPUs and other devices",
     Feature.IDLE_PROGRAM: "may run without a `command`",
     Feature.IDLE_CRITERIA: "`idle`: ends when nobody uses it",
     Feature.RELOAD: "`reload`: `moorage reload` asks the program to read its settings again",
@@ -54,10 +56,11 @@ TEXTS: Mapping[Feature, str] = {
 }
 
 _ALL = frozenset({Feature.SERVICE_PORTS, Feature.CLUSTERS, Feature.RELOAD, Feature.LEDGER})
+_COMPUTE = _ALL | {Feature.DEVICES}
 FEATURES: Mapping[SessionType, frozenset[Feature]] = {
-    SessionType.INTERACTIVE: _ALL
+    SessionType.INTERACTIVE: _COMPUTE
     | {Feature.CODE_EXECUTION, Feature.START_AFTER, Feature.IDLE_PROGRAM, Feature.IDLE_CRITERIA},
-    SessionType.BATCH: _ALL
+    SessionType.BATCH: _COMPUTE
     | {
         Feature.DEPENDENCIES,
         Feature.BEGIN_TIME,
@@ -67,17 +70,8 @@ FEATURES: Mapping[SessionType, frozenset[Feature]] = {
         Feature.LOST_AGENT,
         Feature.REUSE,
     },
-    SessionType.INFERENCE: _ALL | {Feature.START_AFTER, Feature.MODEL_ENGINES},
-}
-
-# Types of the table that this release does not have.
-PLANNED_TYPES: Mapping[str, frozenset[Feature]] = {
-    "system": _ALL | {Feature.START_AFTER, Feature.IDLE_CRITERIA},
-}
-
-# What to use meanwhile.
-PLANNED_TYPES_INSTEAD: Mapping[str, str] = {
-    "system": "SFTP needs no session: the agents serve the files of sessions (docs/ssh.md)",
+    SessionType.INFERENCE: _COMPUTE | {Feature.START_AFTER, Feature.MODEL_ENGINES},
+    SessionType.SYSTEM: _ALL | {Feature.START_AFTER, Feature.IDLE_PROGRAM, Feature.IDLE_CRITERIA},
 }
 
 # Features of the table that this release does not have, with what to use meanwhile.
@@ -124,14 +118,9 @@ _PLANNED_FIELDS = {field: PLANNED[feature] for field, (feature, _) in FIELDS.ite
 
 
 def refuse_planned(given: Any) -> Any:
-    """``given``, the fields of a request. Raises ``ValueError`` for a type or feature that is not built."""
+    """``given``, the fields of a request. Raises ``ValueError`` for a feature that is not built."""
     if not isinstance(given, dict):
         return given
-    kind = given.get("type")
-    if isinstance(kind, str) and kind in PLANNED_TYPES:
-        types = ", ".join(FEATURES)
-        instead = PLANNED_TYPES_INSTEAD[kind]
-        raise ValueError(f"type {kind!r} is not available in this release: allowed is {types}; {instead}")
     for field, instead in _PLANNED_FIELDS.items():
         if field in given:
             raise ValueError(f"`{field}` is not available in this release; {instead}")
@@ -149,15 +138,16 @@ def _lines() -> Iterator[str]:
     yield "Generated from `moorage.common.model.features` by `make docs`; validation uses the same table."
     yield "A specification with a field that its type does not have is refused."
     yield ""
-    yield f"| feature | {' | '.join(FEATURES)} | {' | '.join(PLANNED_TYPES)} (planned) | |"
-    yield f"|---|{'---|' * len(FEATURES)}{'---|' * len(PLANNED_TYPES)}---|"
+    yield f"| feature | {' | '.join(FEATURES)} | |"
+    yield f"|---|{'---|' * len(FEATURES)}---|"
     for feature in Feature:
         cell = "planned" if feature in PLANNED else "yes"
         cells = [cell if feature in features else "–" for features in FEATURES.values()]
-        cells += ["planned" if feature in features else "–" for features in PLANNED_TYPES.values()]
         yield f"| {feature} | {' | '.join(cells)} | {TEXTS[feature]} |"
     yield ""
-    for kind, instead in PLANNED_TYPES_INSTEAD.items():
-        yield f"* Type {kind} is planned, not built: {instead}."
+    yield "* System sessions hold no devices, count against `system_sessions` of quotas only, are not"
+    yield "  preempted and preempt nothing, and cost nothing unless a price names them. A resource group"
+    yield "  allows them by name, in `session_types`. They are for [programs beside the data of a"
+    yield "  node](ssh.md#system-sessions)."
     for feature, instead in PLANNED.items():
         yield f"* {feature} is planned, not built: {instead}."

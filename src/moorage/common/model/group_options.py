@@ -115,7 +115,7 @@ class GroupOptions(Model):
         None, description="Users that may use the group, in any project."
     )
     session_types: Annotated[list[SessionType], Field(min_length=1)] | None = Field(
-        None, description="Session types that may be created; null: all."
+        None, description="Session types that may be created; null: all but system."
     )
     reuse: ReusePolicy = Field(
         "never", description="Whether an equal batch session takes the place of one that does not say."
@@ -184,6 +184,12 @@ class QuotaLimits(Model):
         None,
         description="Resource groups of kind hpc: hours that jobs may use nodes in a calendar month (UTC). "
         "What a live job has left of its walltime counts too.",
+    )
+
+    system_sessions: Annotated[int, Field(ge=0, le=1_000_000_000)] | None = Field(
+        None,
+        description="Maximum number of placed system sessions. They count against no other limit but "
+        "`pending`.",
     )
 
     @property

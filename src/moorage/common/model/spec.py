@@ -212,6 +212,11 @@ class SessionSpec(Workload):
         "kernel. keep: stays on the node, also for retries there, until it is deleted.",
     )
 
+    def _devices(self) -> list[str]:
+        sub = self.cluster.sub if self.cluster is not None else None
+        slots = [*self.resources, *(sub.resources or () if sub is not None else ())]
+        return [slot for slot in slots if "." in slot]
+
     def _may_run_idle(self) -> bool:
         return self._has(features.Feature.IDLE_PROGRAM)
 
@@ -258,6 +263,8 @@ class SessionSpec(Workload):
             raise ValueError("`lease_s` applies to batch sessions whose `on_lost_agent` is requeue")
         if self.workspace and self.cluster:
             raise ValueError("`workspace` applies to sessions of one kernel, not to a `cluster`")
+        if not self._has(features.Feature.DEVICES) and (held := self._devices()):
+            raise ValueError(f"{self.type} sessions hold no devices: leave {held[0]!r} out of `resources`")
         if self.engine != "custom" and not self._has(features.Feature.MODEL_ENGINES):
             raise ValueError(f"engine {self.engine!r} serves a model and requires type 'inference'")
         if self.type is SessionType.INFERENCE and self.engine == "custom" and self.probe is None:

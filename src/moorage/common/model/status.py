@@ -44,6 +44,7 @@ class SessionType(StrEnum):
     INTERACTIVE = "interactive"  # runs until it is stopped
     BATCH = "batch"  # result by the exit code of its main program
     INFERENCE = "inference"  # serves requests through the proxy
+    SYSTEM = "system"  # moves files near the data of a node: no devices, a quota of its own
 
 
 class AgentStatus(StrEnum):

@@ -381,14 +381,14 @@ class QuotaView(View):
     pending: int | None
     used: dict[str, int] = Field(description="In use by sessions that are placed and have not ended.")
     running: int = Field(description="Number of those sessions.")
+    system_sessions: int | None = Field(None, description="Limit on placed system sessions.")
+    system_running: int = Field(0, description="Number of them.")
     waiting: int = Field(description="Number of pending sessions.")
     node_hours: float | None = Field(
         None, description="Limit on what jobs use in a calendar month (UTC); 0 allows nothing."
     )
     node_hours_used: float = Field(0, description="Used this month. 0 where `node_hours` is null.")
-    node_hours_reserved: float = Field(
-        0, description="What live jobs may still use this month. 0 where `node_hours` is null."
-    )
+    node_hours_reserved: float = Field(0, description="What live jobs may still use this month.")
     version: int = Field(0, description="Another one after each change: the ETag.")
     changed_at: datetime
     changed_by: str

@@ -36,7 +36,7 @@ _LAST_WRITE_S = 2.0
 FIRST_KERNEL = "main1"
 # What an agent of the release before runs instead of a server of files.
 _TOO_OLD = ("sh", "-c", "echo 'moorage: the agent of this node is too old for SFTP' >&2; exit 1")
-ALLOWED = (SessionType.INTERACTIVE, SessionType.BATCH)
+ALLOWED = (SessionType.INTERACTIVE, SessionType.BATCH, SessionType.SYSTEM)
 # A job that waits in the queue of a site has its directory already.
 _WITH_FILES = (Status.RUNNING, Status.QUEUED)
 

@@ -17,6 +17,7 @@ from moorage.common.model.ids import AgentId
 from moorage.common.model.paging import FIRST, Paging
 from moorage.common.model.reuse import ReusePolicy
 from moorage.common.model.runtimes import offered_runtimes
+from moorage.common.model.status import SessionType
 from moorage.common.views import resources
 from moorage.manager.scheduling.core.policy import Policy, Preemption
 from moorage.manager.serving.snapshots import StartHistory
@@ -206,6 +207,11 @@ class GroupStore:
             await self._write_connection.fetch(SQL["group_cursors_put"], group, dict(cursors), term)
 
 
+def _restricted(types: Collection[SessionType] | None) -> frozenset[str] | None:
+    """None: all. System sessions that no group names are refused when they are created."""
+    return None if types is None or set(SessionType) <= set(types) else frozenset(types)
+
+
 def policy_of(options: GroupOptions) -> Policy:
     """The planner's policy for these options. Raises ``InvalidInput`` for values that it does not allow."""
     age, preemption = options.max_skip_age_s, options.preemption
@@ -220,7 +226,7 @@ def policy_of(options: GroupOptions) -> Policy:
         fraction=options.fraction,
         share_by=options.share_by,
         weights=options.weights,
-        session_types=None if options.session_types is None else frozenset(options.session_types),
+        session_types=_restricted(options.session_types),
         slot_priority=tuple(options.slot_priority),
         exclusive=tuple(frozenset(families) for families in options.exclusive),
         preemption=None

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import SessionId
 from moorage.manager.lifecycle.sweep import Sweep
+from moorage.manager.scheduling.core.shape import SYSTEM_SESSIONS
 from moorage.manager.store.database import Database
 from moorage.manager.store.lifecycle import NEWEST, SweepCursor
 from moorage.manager.store.notifier import Notifier
@@ -64,26 +65,28 @@ class HeldSums:
         return dict(Counter(self.of(scope, name)) - Counter(self.of(scope, name, group)))
 
     def by_owner(self, scope: str, group: str) -> dict[str, dict[str, int]]:
-        """Slots in a group by user or project, without the number of sessions."""
+        """Slots in a group by user or project, without the numbers of sessions."""
         held = self._sums.get(group, {}).items()
         by_owner = {name: dict(slots) for (kind, name), slots in held if kind == scope}
         for slots in by_owner.values():
             slots.pop(SESSIONS, None)
+            slots.pop(SYSTEM_SESSIONS, None)
         return {name: slots for name, slots in by_owner.items() if slots}
 
 
 class _Holder(NamedTuple):
-    """``slots``: the JSON object that is stored."""
+    """``slots``: the JSON object that is stored. ``system``: of a system session."""
 
     group: str
     owner: str
     project: str
     slots: str
+    system: bool
 
 
 @lru_cache(maxsize=65_536)
-def _counted(slots: str) -> Mapping[str, int]:
-    return {SESSIONS: 1, **json.loads(slots)}
+def _counted(slots: str, system: bool) -> Mapping[str, int]:
+    return {SYSTEM_SESSIONS: 1} if system else {SESSIONS: 1, **json.loads(slots)}
 
 
 @dataclass(slots=True)
@@ -105,7 +108,9 @@ class _Held:
                 changes[holder] += 1
         for holder, times in changes.items():
             if times:
-                self.sums.add(holder.group, holder.owner, holder.project, _counted(holder.slots), times)
+                self.sums.add(
+                    holder.group, holder.owner, holder.project, _counted(holder.slots, holder.system), times
+                )
 
 
 class HeldSlots:
@@ -199,7 +204,9 @@ class HeldSlots:
 
 def _holders(rows: Iterable[Row]) -> dict[SessionId, _Holder]:
     return {
-        SessionId(row["id"]): _Holder(row["resource_group"], row["owner"], row["project"], row["slots"])
+        SessionId(row["id"]): _Holder(
+            row["resource_group"], row["owner"], row["project"], row["slots"], row["system"]
+        )
         for row in rows
         if row["slots"] is not None
     }

@@ -177,7 +177,7 @@ def _kernel_spec(row: Row, secret_env: Mapping[str, str]) -> KernelSpec:
         kernel_id=KernelId(row["id"]),
         session_id=SessionId(row["session_id"]),
         session_name=row["name"],
-        session_type=SessionType(row["type"]),
+        session_type=_type_at_agents(row["type"]),
         runtime=spec.runtime,
         engine=spec.engine,
         served_name=row["endpoint_name"] or row["name"],
@@ -205,6 +205,11 @@ def _kernel_spec(row: Row, secret_env: Mapping[str, str]) -> KernelSpec:
         hpc=_hpc_job(spec),
         reload=None if spec.reload is None else spec.reload.declared(is_main=is_main),
     )
+
+
+def _type_at_agents(kind: str) -> SessionType:
+    """Agents run a system session as an interactive one; those of the release before know no other way."""
+    return SessionType.INTERACTIVE if kind == SessionType.SYSTEM else SessionType(kind)
 
 
 def _hpc_job(spec: SessionSpec) -> HpcJob | None:

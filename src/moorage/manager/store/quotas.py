@@ -22,6 +22,7 @@ from moorage.common.views import resources
 from moorage.manager.identity.scope import Scope
 from moorage.manager.scheduling.core.model import Quota
 from moorage.manager.scheduling.core.policy import Policy
+from moorage.manager.scheduling.core.shape import SYSTEM_SESSIONS
 from moorage.manager.store.cursors import Listing
 from moorage.manager.store.database import Database
 from moorage.manager.store.held_slots import SESSIONS, HeldSums
@@ -75,7 +76,7 @@ class QuotaStore:
         ``NotFound`` for an unknown group; users and projects need not exist yet."""
         slots = {slot: parse_amount(slot, amount) for slot, amount in limits.slots.items()}
         scope.require_all("quotas")
-        counts = limits.sessions, limits.pending, limits.node_seconds
+        counts = limits.sessions, limits.pending, limits.node_seconds, limits.system_sessions
         args = (kind, name, slots, *counts, scope.actor, sent(if_match))
         if not await self._connection.fetch(SQL["quota_put"], *args):
             await self._check(scope, kind, name, if_match)
@@ -152,7 +153,9 @@ class QuotaStore:
             name = row["scope"], row["name"]
             slots = used.of(*name)
             running = slots.pop(SESSIONS, 0)
+            system = slots.pop(SYSTEM_SESSIONS, 0)
             counts = {"used": slots, "running": running, "waiting": pending.get(name, 0)}
+            counts |= {"system_running": system}
             hours = _node_hours(row["node_seconds"], name, jobs)
             views.append(resources.QuotaView.model_validate(dict(row) | counts | hours))
         return views
@@ -168,14 +171,17 @@ def _node_hours(limit: int | None, name: tuple[str, str], jobs: MonthSums | None
 def _applies(row: Any, group: str, of_site: bool) -> bool:
     in_scope = row["scope"] != "group" or row["name"] == group
     limits_jobs = of_site and row["node_seconds"] is not None
-    return in_scope and (bool(row["slots"]) or row["sessions"] is not None or limits_jobs)
+    limits_sessions = row["sessions"] is not None or row["system_sessions"] is not None
+    return in_scope and (bool(row["slots"]) or limits_sessions or limits_jobs)
 
 
 def _quota(row: Any, sums: HeldSums, jobs: MonthSums | None, group: str) -> Quota:
     scope, name = row["scope"], row["name"]
     used, elsewhere = sums.of(scope, name), sums.elsewhere(scope, name, group)
     running, away = used.get(SESSIONS, 0), elsewhere.pop(SESSIONS, 0)
-    quota = Quota(scope, name, row["slots"], used, row["sessions"], running, elsewhere, away)
+    system = row["system_sessions"]
+    limits = row["slots"] if system is None else {**row["slots"], SYSTEM_SESSIONS: system}
+    quota = Quota(scope, name, limits, used, row["sessions"], running, elsewhere, away)
     if jobs is None or row["node_seconds"] is None:
         return quota
     return replace(

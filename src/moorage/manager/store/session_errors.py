@@ -48,10 +48,15 @@ def create_rejected(scope: Scope, spec: SessionSpec, owner: Owner, row: Any) -> 
             next_step="`moorage groups` lists them",
         )
     if row["types_allowed"] is not None:
+        step = "use another resource group; `moorage groups describe` shows what each allows"
+        if spec.type is SessionType.SYSTEM:
+            types = ",".join((*row["types_allowed"], spec.type))
+            allow = f"moorage groups set {spec.resource_group} session_types={types}"
+            step = f"an administrator may allow it: `{allow}`"
         return Conflict(
             f"type {spec.type!s} is not allowed in resource_group {spec.resource_group!r}: allowed is "
             f"{', '.join(row['types_allowed'])}",
-            next_step="use another resource group; `moorage groups describe` shows what each allows",
+            next_step=step,
         )
     if row["led_by_other"]:
         return Conflict("another manager leads now", next_step="leave it to that manager")

@@ -310,6 +310,7 @@ quotas = table(
         "sessions": [Integer()],
         "pending": [Integer()],
         "node_seconds": [BigInteger()],
+        "system_sessions": [Integer()],
         "changed_at": TIME,
         "changed_by": Text(),
         "version": BigInteger(),

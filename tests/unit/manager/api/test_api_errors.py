@@ -33,7 +33,7 @@ JSON = {"Content-Type": "application/json"}
             {**BATCH, "type": "batsch"},
             "type",
             '"batsch"',
-            "must be one of interactive, batch, inference, did you mean 'batch'?",
+            "must be one of interactive, batch, inference, system, did you mean 'batch'?",
         ),
         ({**BATCH, "priority": 101}, "priority", "101", "Input should be less than or equal to 100"),
         ({**BATCH, "command": ["a", 5]}, "command[1]", "5", "Input should be a valid string"),

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from moorage.common.model.slots import format_amount
 from moorage.manager.scheduling.core.results import Refusal, RefusalKind, UnmetCondition, UnmetKind
+from moorage.manager.scheduling.core.shape import SYSTEM_SESSIONS
 
 _FIXED = {
     RefusalKind.ISOLATION: "cannot isolate the processes of members (`moorage agent doctor` there says why)",
@@ -73,6 +74,8 @@ def unmet_message(unmet: UnmetCondition) -> str:
                 unmet.used + unmet.requested - unmet.limit,
             )
         )
+        if unmet.slot == SYSTEM_SESSIONS:
+            return f"{unmet.scope} {unmet.name}: {unmet.used} system sessions of {unmet.limit}"
         if not unmet.slot:
             return f"{unmet.scope} {unmet.name}: {unmet.used} concurrent sessions of {unmet.limit}"
         return (

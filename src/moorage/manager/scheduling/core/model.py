@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
+from moorage.common.model.status import SessionType
 from moorage.manager.scheduling.core.demand import (
     DEVICE_SUFFIX,
     MAX_AMOUNT,
@@ -192,6 +193,7 @@ class KernelRequest:
     slots: Mapping[str, int]
 
 
+_SYSTEM = SessionType.SYSTEM.value
 _NEGATED_PRIORITIES = tuple(-priority for priority in range(101))
 
 
@@ -248,7 +250,9 @@ class Pending:
         shape = shape_of(self.runtime, self.engine, self.arch, self.labels, self.mode, kernels)
         put = object.__setattr__
         put(self, "shape", shape)
-        owned_shape = owned_shape_of(self.user, self.project, shape, self.node_seconds)
+        owned_shape = owned_shape_of(
+            self.user, self.project, shape, self.node_seconds, self.session_type == _SYSTEM
+        )
         put(self, "owned_shape", owned_shape)
         # One int object per priority: tuple comparison skips equal elements by identity first.
         priority = _NEGATED_PRIORITIES[self.priority] if 0 <= self.priority <= 100 else -self.priority

@@ -9,7 +9,7 @@ from functools import lru_cache
 from moorage.manager.scheduling.core.demand import in_request_units, in_shares
 from moorage.manager.scheduling.core.model import Pending, Quota
 from moorage.manager.scheduling.core.results import UnmetCondition, UnmetKind
-from moorage.manager.scheduling.core.shape import OwnedShape, Shape
+from moorage.manager.scheduling.core.shape import OwnedShape, counted
 
 # (index into ``QuotaBalance.remaining``, amount) for each limit that an owned shape counts against. Limits on
 # what it does not request are left out.
@@ -31,10 +31,11 @@ def _limited_slots(slots: tuple[str, ...], sessions: bool, node_seconds: bool) -
 
 
 @lru_cache(maxsize=65_536)
-def _cost(limited: LimitedSlots, shape: Shape, node_seconds: int) -> Cost:
-    amounts = [shape.amounts.get(slot, 0) for slot in limited.slots]
-    amounts += [1] if limited.sessions else []
-    amounts += [node_seconds] if limited.node_seconds else []
+def _cost(limited: LimitedSlots, owned_shape: OwnedShape) -> Cost:
+    held = counted(owned_shape)
+    amounts = [held.get(slot, 0) for slot in limited.slots]
+    amounts += [0 if owned_shape.system else 1] if limited.sessions else []
+    amounts += [0 if owned_shape.system else owned_shape.node_seconds] if limited.node_seconds else []
     return tuple([(index, amount) for index, amount in enumerate(amounts) if amount])
 
 
@@ -75,8 +76,8 @@ class QuotaBalance:
 
     def exceeded(self, owned_shape: OwnedShape) -> Iterable[UnmetCondition]:
         quota, remaining, kind = self.quota, self.remaining, UnmetKind.QUOTA
-        amounts, slots = owned_shape.shape.amounts, len(self._limits)
-        if quota.sessions is not None and remaining[slots] < 1:
+        amounts, slots = counted(owned_shape), len(self._limits)
+        if quota.sessions is not None and not owned_shape.system and remaining[slots] < 1:
             running = quota.sessions - remaining[slots]
             yield UnmetCondition(kind, (), 0, quota.scope, quota.name, "", 1, running, quota.sessions)
         for index, (slot, limit) in enumerate(self._limits.items()):
@@ -84,7 +85,7 @@ class QuotaBalance:
             if amount and amount > remaining[index]:
                 shown, numbers = in_request_units(slot, amount, limit - remaining[index], limit)
                 yield UnmetCondition(kind, (), 0, quota.scope, quota.name, shown, *numbers)
-        asked, hours = owned_shape.node_seconds, quota.node_seconds
+        asked, hours = 0 if owned_shape.system else owned_shape.node_seconds, quota.node_seconds
         if asked and hours is not None and asked > remaining[-1]:
             kind, used = UnmetKind.NODE_HOURS, hours - remaining[-1]
             yield UnmetCondition(kind, (), quota.month_ends, quota.scope, quota.name, "", asked, used, hours)
@@ -153,12 +154,11 @@ class Quotas:
         charges = self._charges.get(owned_shape)
         if charges is None:
             owner = owned_shape.user, owned_shape.project
-            shape, node_seconds = owned_shape.shape, owned_shape.node_seconds
             balances = self._of_owner.get(owner)
             if balances is None:
                 names = (("user", owned_shape.user), ("project", owned_shape.project), ("group", self._group))
                 balances = [self._balances[name] for name in names if name in self._balances]
                 self._of_owner[owner] = balances
-            charges = tuple([(b, b.remaining, _cost(b.limited, shape, node_seconds)) for b in balances])
+            charges = tuple([(b, b.remaining, _cost(b.limited, owned_shape)) for b in balances])
             self._charges[owned_shape] = charges
         return charges

@@ -18,6 +18,9 @@ from moorage.common.model.slots import WHOLE_DEVICE
 from moorage.manager.scheduling.core.demand import SHARES_SUFFIX, Demand, demand_of, sum_demands
 
 Mode = Literal["single-node", "multi-node"]
+# The slot of quotas that counts system sessions. No agent has it.
+SYSTEM_SESSIONS = "system-sessions"
+_ONE_SYSTEM_SESSION = {SYSTEM_SESSIONS: 1}
 
 
 class NodeConstraints(NamedTuple):
@@ -48,17 +51,26 @@ class Shape:
 class OwnedShape:
     """A shape requested by one user in one project: what quotas distinguish. Interned like shapes.
 
-    ``node_seconds``: what it uses of a site at most, if it is a job."""
+    ``node_seconds``: what it uses of a site at most, if it is a job. ``system``: a system session, which
+    counts against no limit but that of its own."""
 
     user: str
     project: str
     shape: Shape
     node_seconds: int = 0
+    system: bool = False
 
 
 @lru_cache(maxsize=65_536)
-def owned_shape_of(user: str, project: str, shape: Shape, node_seconds: int = 0) -> OwnedShape:
-    return OwnedShape(user, project, shape, node_seconds)
+def owned_shape_of(
+    user: str, project: str, shape: Shape, node_seconds: int = 0, system: bool = False
+) -> OwnedShape:
+    return OwnedShape(user, project, shape, node_seconds, system)
+
+
+def counted(owned_shape: OwnedShape) -> Mapping[str, int]:
+    """What counts against limits on slots."""
+    return _ONE_SYSTEM_SESSION if owned_shape.system else owned_shape.shape.amounts
 
 
 def shape_of(

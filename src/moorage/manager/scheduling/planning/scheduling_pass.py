@@ -285,7 +285,8 @@ class SchedulingPass:
     def _blocked(self, item: Pending, overdue: bool) -> None:
         """Capacity is missing: the session may end the pass, preempt others, or get a reservation."""
         policy, found = self.policy, None
-        if self._preempter is not None and (found := self._preempter.search(item)) is not None:
+        preempter = None if item.owned_shape.system else self._preempter
+        if preempter is not None and (found := preempter.search(item)) is not None:
             self._keep(found[0], found[1])
             self.victims += found[2]
         elif not self._is_helpable(item):

@@ -28,7 +28,7 @@ WITH input AS (
     WHERE g.name IS NULL OR g.retired_at IS NOT NULL OR NOT (
         (jsonb_typeof(g.options -> 'projects') IS DISTINCT FROM 'array' AND jsonb_typeof(g.options -> 'users') IS DISTINCT FROM 'array')
         OR coalesce(g.options -> 'projects' ? q.project, false) OR coalesce(g.options -> 'users' ? q.owner, false))
-      OR (jsonb_typeof(g.options -> 'session_types') = 'array' AND NOT g.options -> 'session_types' ? q.type)
+      OR NOT CASE WHEN jsonb_typeof(g.options -> 'session_types') = 'array' THEN g.options -> 'session_types' ? q.type ELSE q.type <> 'system' END
 ), counted AS (
     SELECT v.scope, v.name, count(*) AS more FROM input i
     CROSS JOIN LATERAL (VALUES ('user', i.owner), ('project', i.project), ('group', i.resource_group)) v(scope, name)

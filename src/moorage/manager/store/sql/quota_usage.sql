@@ -1,13 +1,15 @@
--- Allocated slots by resource group, owner and project, for quotas; slot '' counts sessions (indexes sessions_running,
+-- Allocated slots by resource group, owner and project, for quotas; slot '' counts sessions, 'system-sessions' those of
+-- type system, which count nowhere else (indexes sessions_running,
 -- sessions_moving). A session counts with the slots it requested, from its placement until it has ended. What is fenced
 -- on a silent agent counts for nobody.
 WITH held AS MATERIALIZED (
-    SELECT resource_group, owner, project, slots FROM sessions WHERE status = 'RUNNING'
+    SELECT resource_group, owner, project, slots, type = 'system' AS system FROM sessions WHERE status = 'RUNNING'
     UNION ALL
-    SELECT resource_group, owner, project, slots FROM sessions
+    SELECT resource_group, owner, project, slots, type = 'system' FROM sessions
     WHERE status IN ('SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING', 'TERMINATING')
 )
-SELECT resource_group, owner, project, '' AS slot, count(*) AS amount FROM held GROUP BY 1, 2, 3
+SELECT resource_group, owner, project, CASE WHEN system THEN 'system-sessions' ELSE '' END AS slot, count(*) AS amount
+FROM held GROUP BY 1, 2, 3, 4
 UNION ALL
 SELECT h.resource_group, h.owner, h.project, e.key, sum(e.value::bigint)::bigint
-FROM held h, jsonb_each_text(h.slots) e GROUP BY 1, 2, 3, 4
+FROM held h, jsonb_each_text(h.slots) e WHERE NOT h.system GROUP BY 1, 2, 3, 4

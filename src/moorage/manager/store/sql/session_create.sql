@@ -25,7 +25,7 @@ WITH input AS (
            i.owner, i.project, i.starts_at, i.isolated, i.template, i.user_labels::jsonb
     FROM input i JOIN resource_groups g ON g.name = i.resource_group
     WHERE i.n NOT IN (SELECT n FROM repeated) AND NOT (SELECT present FROM quotas_found)
-      AND (jsonb_typeof(g.options -> 'session_types') IS DISTINCT FROM 'array' OR g.options -> 'session_types' ? i.type)
+      AND CASE WHEN jsonb_typeof(g.options -> 'session_types') = 'array' THEN g.options -> 'session_types' ? i.type ELSE i.type <> 'system' END
       -- A replica follows its endpoint.
       AND (i.endpoint_id IS NOT NULL OR (g.retired_at IS NULL AND (
            (jsonb_typeof(g.options -> 'projects') IS DISTINCT FROM 'array' AND jsonb_typeof(g.options -> 'users') IS DISTINCT FROM 'array')
@@ -47,7 +47,9 @@ SELECT created.created_at, created.deadline_at, NULL::uuid AS adopted_from, g.na
            (jsonb_typeof(g.options -> 'projects') IS DISTINCT FROM 'array' AND jsonb_typeof(g.options -> 'users') IS DISTINCT FROM 'array')
            OR coalesce(g.options -> 'projects' ? i.project, false) OR coalesce(g.options -> 'users' ? i.owner, false)))) AS group_known, r.n IS NOT NULL AS repeated,
        (SELECT present FROM quotas_found) AS has_pending_quotas, NULL AS invalid_why, NULL AS quota_scope, false AS led_by_other,
-       CASE WHEN jsonb_typeof(g.options -> 'session_types') = 'array' AND NOT g.options -> 'session_types' ? i.type
+       CASE WHEN jsonb_typeof(g.options -> 'session_types') IS DISTINCT FROM 'array'
+            THEN CASE WHEN i.type = 'system' THEN ARRAY['interactive', 'batch', 'inference'] END
+            WHEN NOT g.options -> 'session_types' ? i.type
             THEN ARRAY(SELECT jsonb_array_elements_text(g.options -> 'session_types')) END AS types_allowed
 FROM input i LEFT JOIN created USING (id) LEFT JOIN resource_groups g ON g.name = i.resource_group
 LEFT JOIN repeated r USING (n)

@@ -60,7 +60,7 @@ WITH input AS (
     FROM input i JOIN resource_groups g ON g.name = i.resource_group
     WHERE i.n NOT IN (SELECT n FROM repeated) AND i.n NOT IN (SELECT n FROM invalid) AND i.n NOT IN (SELECT n FROM over_quota)
       AND i.n NOT IN (SELECT n FROM led_by_other)
-      AND (jsonb_typeof(g.options -> 'session_types') IS DISTINCT FROM 'array' OR g.options -> 'session_types' ? i.type)
+      AND CASE WHEN jsonb_typeof(g.options -> 'session_types') = 'array' THEN g.options -> 'session_types' ? i.type ELSE i.type <> 'system' END
       -- A replica follows its endpoint.
       AND (i.endpoint_id IS NOT NULL OR (g.retired_at IS NULL AND (
            (jsonb_typeof(g.options -> 'projects') IS DISTINCT FROM 'array' AND jsonb_typeof(g.options -> 'users') IS DISTINCT FROM 'array')
@@ -98,7 +98,9 @@ SELECT created.created_at, created.deadline_at, i.adopted_from,
        EXISTS (SELECT FROM quotas WHERE pending IS NOT NULL) AS has_pending_quotas,
        w.at AS invalid_at, w.why AS invalid_why, w.project AS invalid_project,
        EXISTS (SELECT FROM led_by_other o WHERE o.n = i.n) AS led_by_other, c.scope AS quota_scope, c.name AS quota_name, c.pending AS quota_limit,
-       CASE WHEN jsonb_typeof(g.options -> 'session_types') = 'array' AND NOT g.options -> 'session_types' ? i.type
+       CASE WHEN jsonb_typeof(g.options -> 'session_types') IS DISTINCT FROM 'array'
+            THEN CASE WHEN i.type = 'system' THEN ARRAY['interactive', 'batch', 'inference'] END
+            WHEN NOT g.options -> 'session_types' ? i.type
             THEN ARRAY(SELECT jsonb_array_elements_text(g.options -> 'session_types')) END AS types_allowed
 FROM input i LEFT JOIN created USING (id) LEFT JOIN resource_groups g ON g.name = i.resource_group
 LEFT JOIN sessions o ON o.id = i.adopted_from
