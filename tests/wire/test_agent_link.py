@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 import urllib.request
@@ -325,6 +326,9 @@ async def test_log_is_followed_to_the_end(manager: h.FakeManager, tmp_path: Path
         await asyncio.to_thread(gate.write_text, "after\n")
         await manager.wait_for_logs(lambda: "follow" in manager.logs_ended)
         assert manager.logs["follow"] == b"before\nafter\n"
+        manager.send(LogRequest("timed", spec.kernel_id, timestamps=True))
+        await manager.wait_for_logs(lambda: "timed" in manager.logs_ended)
+        assert re.fullmatch(rb"20\S+Z before\n20\S+Z after\n", manager.logs["timed"])
         await withdraw_all(manager)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from moorage.common.model.spec import EndpointSpec, Probe, SessionSpec
 from moorage.common.model.status import ObservedState, Status
 from moorage.manager import Manager
 from moorage.manager.rpc import agent_stream
-from moorage.sdk import Client
+from moorage.sdk import ApiError, Client
 
 __all__ = ["client", "manager"]  # fixtures
 ENDPOINT = EndpointSpec(name="m", engine="custom", command=["x"], probe=Probe(), resources={"cpu": 1})
@@ -107,6 +108,35 @@ async def test_agent_streams_logs_on_request(manager: Manager, client: Client) -
 
         await agent.stub.SendLogs(chunks(), metadata=[("authorization", f"Bearer {TOKEN}")])
         assert await asyncio.wait_for(reading, 10) == b"one\ntwo\n"
+
+
+@pytest.mark.parametrize("timed", [True, False])
+async def test_times_of_a_log_are_asked_of_the_agent(manager: Manager, client: Client, timed: bool) -> None:
+    """An agent of the previous release ignores the request for times, and does not say that it heeds it."""
+    async with attach(manager) as agent, asyncio.timeout(60):
+        await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
+        await agent.orders_with(1)
+        since = datetime(2026, 5, 4, 12, 0, 0, 250_000, UTC)
+
+        async def read() -> bytes:
+            return b"".join([chunk async for chunk in client.logs("job", timestamps=True, since=since)])
+
+        reading = asyncio.create_task(read())
+        while not isinstance(request := await agent.next(), LogRequest):
+            pass
+        assert (request.timestamps, request.since_ms) == (True, round(since.timestamp() * 1000))
+
+        async def chunks() -> AsyncIterator[agent_pb2.LogChunk]:
+            yield agent_pb2.LogChunk(request_id=request.request_id, marks_end=True, timed=timed)
+            yield agent_pb2.LogChunk(request_id=request.request_id, data=b"one\n")
+            yield agent_pb2.LogChunk(request_id=request.request_id, end=True)
+
+        await agent.stub.SendLogs(chunks(), metadata=[("authorization", f"Bearer {TOKEN}")])
+        if timed:
+            assert await reading == b"one\n"
+        else:
+            with pytest.raises(ApiError, match="too old to tell times of logs"):
+                await reading
 
 
 async def test_log_that_stops_without_its_end_is_read_on(manager: Manager, client: Client) -> None:

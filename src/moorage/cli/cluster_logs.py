@@ -8,6 +8,8 @@ from moorage.cli.output import LogWriter, printable
 from moorage.sdk import ApiError, Unreachable
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from moorage.cli.context import Cli
     from moorage.common.views.resources import SessionView
     from moorage.sdk import Client
@@ -42,6 +44,8 @@ async def copy_cluster_log(
     *,
     follow: bool,
     tail: int | None = None,
+    timestamps: bool = False,
+    since: datetime | None = None,
 ) -> bool:
     """Copy the logs of all kernels of an attempt to ``sink``, at once when they are followed. Returns whether
     anything was copied. The log of a kernel that cannot be read is left out with a note."""
@@ -53,7 +57,16 @@ async def copy_cluster_log(
         nonlocal shown
         lines = PrefixedLines(f"{name:<{width}} | ")
         try:
-            async for piece in client.logs(view.id, tail=tail, follow=follow, attempt=attempt, kernel=name):
+            pieces = client.logs(
+                view.id,
+                tail=tail,
+                follow=follow,
+                attempt=attempt,
+                kernel=name,
+                timestamps=timestamps,
+                since=since,
+            )
+            async for piece in pieces:
                 if ready := lines.feed(piece):
                     sink.write(ready)
                     shown = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from moorage.common.aio.clock import SystemClock
@@ -131,11 +132,15 @@ class SessionCalls(Transport):
         follow: bool = False,
         attempt: int | None = None,
         kernel: str | None = None,
+        timestamps: bool = False,
+        since: datetime | None = None,
     ) -> AsyncIterator[bytes]:
         """The log in pieces. ``tail``: only the last lines. ``follow``: until the session ends; when the
         connection is lost, as by a restart of the manager, it is read on from there.
 
         ``attempt``: the newest by default. ``kernel``: of a cluster, like ``sub1``; the main one by default.
+        ``timestamps``: each line begins with its time (RFC 3339, UTC) and a space. ``since``: only what was
+        written since then, a time with its time zone.
         """
         from moorage.sdk.log_following import follow_log
         from moorage.sdk.streams import read_stream
@@ -146,6 +151,8 @@ class SessionCalls(Transport):
                 "follow": "true" if follow else None,
                 "attempt": None if attempt is None else str(attempt),
                 "kernel": kernel,
+                "timestamps": "true" if timestamps else None,
+                "since": None if since is None else since.isoformat(),
             }
             return read_stream(
                 self.http,

@@ -21,7 +21,9 @@ from moorage.agent.kernel.removed import RemovedKernels
 from moorage.agent.kernel.task import NEVER_STARTED, KernelTask
 from moorage.agent.link.report_timing import HOUSEKEEPING, IMMEDIATE, UNHURRIED, OnChange
 from moorage.agent.runtimes import Handle, Runtime, RuntimeFailed
+from moorage.agent.runtimes.timed_logs import TimedLogs
 from moorage.agent.state.checkpoint import KernelRecord, validate_kernel_id
+from moorage.agent.state.log_times import LogRange
 from moorage.common.aio.supervisor import SupervisedTask
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.link.messages import LogRequest, Observation, Orders, OrdersDelta
@@ -178,10 +180,19 @@ class KernelManager:
     def open_log(self, request: LogRequest) -> AsyncGenerator[bytes, None]:
         """Open the log of a kernel. Raises ``NotFound`` if there is neither such a kernel nor its log."""
         kernel_id, kernel = request.kernel_id, self._kernels.get(request.kernel_id)
+        wanted = LogRange(request.tail_lines, request.follow, request.timestamps, request.since_ms)
         if kernel is not None and kernel.record.handle is not None:
             runtime = self._context.runtimes.get(kernel.record.spec.runtime)
-            if runtime is not None:
+            if runtime is not None and not wanted.needs_times:
                 return runtime.logs(kernel.record.handle, request.tail_lines, request.follow)
+            timed: object = runtime
+            if isinstance(timed, TimedLogs):
+                return timed.timed_logs(kernel.record.handle, wanted)
+            if runtime is not None and not runtime.capabilities.node_processes:
+                raise NotFound(
+                    f"runtime {runtime.name} keeps no times of logs",
+                    next_step="leave out --timestamps and --since",
+                )
         if kernel is None:
             try:
                 validate_kernel_id(kernel_id)
@@ -191,11 +202,8 @@ class KernelManager:
                 raise NotFound(
                     f"this agent has no log of kernel {kernel_id}", next_step="it may have been pruned"
                 )
-        return self._context.logs.read(
-            kernel_id,
-            request.tail_lines,
-            request.follow,
-            lambda: kernel is not None and kernel.state not in policy.ENDED,
+        return self._context.logs.open(
+            kernel_id, wanted, lambda: kernel is not None and kernel.state not in policy.ENDED
         )
 
     def running(self, kernel_id: KernelId) -> LiveKernel:

@@ -10,13 +10,26 @@ import asyncio
 import os
 import shutil
 from collections.abc import AsyncGenerator, Callable, Collection
+from contextlib import aclosing
+from dataclasses import dataclass
 from pathlib import Path
 
+from moorage.agent.state.log_times import FileTimes, LogRange, TimedLines, open_times
+from moorage.common.model.errors import NotFound
 from moorage.common.model.ids import KernelId
 
 KEEP_KERNELS = 200
 _CHUNK = 65_536
 _FOLLOW_S = 0.1
+# A file of a log and its index are renamed one after the other.
+_ROTATION_S = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    inode: int
+    offset: int
+    data: bytes
 
 
 class LogStore:
@@ -48,7 +61,56 @@ class LogStore:
     ) -> AsyncGenerator[bytes, None]:
         """The log from the last ``tail_lines`` lines on (0: all of it), and with ``follow`` what is appended
         until ``is_running()`` is false. Rotation in the meantime loses nothing."""
-        path, offset = self._find_start(kernel_id, tail_lines)
+        start = self._find_start(kernel_id, tail_lines)
+        async with aclosing(self._pieces(kernel_id, start, follow, is_running)) as pieces:
+            async for piece in pieces:
+                yield piece.data
+
+    def open(
+        self, kernel_id: KernelId, wanted: LogRange, is_running: Callable[[], bool]
+    ) -> AsyncGenerator[bytes, None]:
+        """``read``, or where ``wanted`` asks for times ``read_timed``."""
+        if wanted.needs_times:
+            return self.read_timed(kernel_id, wanted, is_running)
+        return self.read(kernel_id, wanted.tail_lines, wanted.follow, is_running)
+
+    async def read_timed(
+        self, kernel_id: KernelId, wanted: LogRange, is_running: Callable[[], bool]
+    ) -> AsyncGenerator[bytes, None]:
+        """The lines of a log by the times at which they were written. Raises ``NotFound`` if none were
+        kept."""
+        path, offset, within = await asyncio.to_thread(self._find_timed_start, kernel_id, wanted)
+        lines, times = TimedLines(wanted, within=within), None
+        try:
+            async with aclosing(self._pieces(kernel_id, (path, offset), wanted.follow, is_running)) as pieces:
+                async for piece in pieces:
+                    if times is not None and times.inode == piece.inode:
+                        times.refresh()
+                    else:
+                        if times is not None:
+                            times.close()
+                        times = await self._open_times(kernel_id, piece.inode)
+                    if shown := _timed(lines, times, piece):
+                        yield shown
+        finally:
+            if times is not None:
+                times.close()
+
+    async def _open_times(self, kernel_id: KernelId, inode: int) -> FileTimes | None:
+        times = open_times(self.folder(kernel_id), inode)
+        if times is None:
+            await asyncio.sleep(_ROTATION_S)
+            times = open_times(self.folder(kernel_id), inode)
+        return times
+
+    async def _pieces(
+        self,
+        kernel_id: KernelId,
+        start: tuple[Path | None, int],
+        follow: bool,
+        is_running: Callable[[], bool],
+    ) -> AsyncGenerator[_Piece, None]:
+        path, offset = start
         inode = -1
         while True:
             # Checked before reading, so that output written before the end is not missed.
@@ -64,7 +126,7 @@ class LogStore:
                     file.seek(offset)
                     while data := file.read(_CHUNK):
                         offset += len(data)
-                        yield data
+                        yield _Piece(inode, offset - len(data), data)
                 newer = self._next_file(kernel_id, inode)
                 if newer is None:
                     break
@@ -75,6 +137,34 @@ class LogStore:
             path = self._find_by_inode(kernel_id, inode)
             if path is None:
                 path, offset = self._find_start(kernel_id, 0)
+
+    def _find_timed_start(self, kernel_id: KernelId, wanted: LogRange) -> tuple[Path | None, int, bool]:
+        """Where to begin, and whether that may be within a line. Raises ``NotFound``."""
+        files, folder = self._files(kernel_id), self.folder(kernel_id)
+        indexes = {path: open_times(folder, _inode(path)) for path in files}
+        try:
+            if not any(indexes.values()) and any(path.stat().st_size for path in files):
+                raise NotFound(
+                    "no times of this log were kept: its runtime keeps none, or an older release started it",
+                    next_step="leave out --timestamps and --since",
+                )
+            path, offset = self._find_start(kernel_id, wanted.tail_lines)
+            if not wanted.since_ms or path is None:
+                return path, offset, False
+            for later in files[files.index(path) :]:
+                index = indexes[later]
+                first = None if index is None else index.first_since(wanted.since_ms)
+                if first is not None and (later != path or first > offset):
+                    return later, max(first - 1, 0), first > 0
+                if first is not None:
+                    return path, offset, False
+            end = files[-1].stat().st_size
+            return files[-1], max(end - 1, 0), end > 0
+        except FileNotFoundError:  # rotated away meanwhile: TimedLines leaves out what is older
+            return files[0], 0, False
+        finally:
+            for index in filter(None, indexes.values()):
+                index.close()
 
     def _find_start(self, kernel_id: KernelId, tail_lines: int) -> tuple[Path | None, int]:
         files = self._files(kernel_id)
@@ -107,6 +197,12 @@ class LogStore:
         removed = [path for path in self.root.iterdir() if path.name not in live]
         for path in sorted(removed, key=_modified_at, reverse=True)[keep:]:
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _timed(lines: TimedLines, times: FileTimes | None, piece: _Piece) -> bytes:
+    if times is None:
+        return lines.feed(piece.data, lambda at: 0)
+    return lines.feed(piece.data, lambda at: times.at(piece.offset + at), times.precision_ms)
 
 
 def tail_text(data: bytes, max_bytes: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,7 @@ from moorage.cli.context import Cli, command
 from moorage.cli.errors import INTERRUPTED
 from moorage.cli.lookup import find
 from moorage.cli.output import LogWriter
+from moorage.cli.times import past
 from moorage.common.model.errors import NotFound
 from moorage.common.views.endpoints import EndpointView
 
@@ -37,6 +38,13 @@ def logs(
     kernel: Annotated[
         str | None, typer.Option(help="In a cluster: only the log of this kernel, like sub1.")
     ] = None,
+    timestamps: Annotated[
+        bool, typer.Option("--timestamps", "-t", help="Print the time in front of each line (UTC).")
+    ] = False,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION|TIME", help="Only what was written since: 10m ago, 13:00, a date."),
+    ] = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="Print control characters on a terminal, too: colours, progress.")
     ] = False,
@@ -54,30 +62,44 @@ def logs(
       moorage logs -f train-7
       moorage logs train-7 --attempt 1
       moorage logs train-7 --kernel sub1
+      moorage logs -f train-7 --timestamps --since 10m
     """
 
     log = LogWriter(sys.stdout, raw=raw)
+    since_at = None if since is None else past(since, cli.clock.now(), "--since")
 
     async def work(client: Client) -> None:
-        found = await find(client, name)
-        ref = found.id
-        if isinstance(found, EndpointView):
-            replica = _newest(found)
-            cli.note(f"log of {replica[1]}, the newest replica of {found.name}")
-            ref = replica[0]
-        elif kernel is None and found.spec.size > 1:
-            await copy_cluster_log(
-                cli, client, found, log, attempt or found.attempt, follow=follow, tail=tail
-            )
-            return
-        async for piece in client.logs(ref, tail=tail, follow=follow, attempt=attempt, kernel=kernel):
-            log.write(piece)
-        log.write(b"", final=True)
+        given = {"tail": tail, "follow": follow, "timestamps": timestamps, "since": since_at}
+        await _print(cli, client, name, log, attempt, kernel, given)
 
     try:
         cli.run(work)
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
+
+
+async def _print(
+    cli: Cli,
+    client: Client,
+    name: str,
+    log: LogWriter,
+    attempt: int | None,
+    kernel: str | None,
+    given: dict[str, Any],
+) -> None:
+    """``given``: arguments that the logs of single kernels and of clusters have in common."""
+    found = await find(client, name)
+    ref = found.id
+    if isinstance(found, EndpointView):
+        replica = _newest(found)
+        cli.note(f"log of {replica[1]}, the newest replica of {found.name}")
+        ref = replica[0]
+    elif kernel is None and found.spec.size > 1:
+        await copy_cluster_log(cli, client, found, log, attempt or found.attempt, **given)
+        return
+    async for piece in client.logs(ref, attempt=attempt, kernel=kernel, **given):
+        log.write(piece)
+    log.write(b"", final=True)
 
 
 def _newest(view: EndpointView) -> tuple[str, str]:

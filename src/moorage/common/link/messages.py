@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from moorage.common.link.log_request import LogRequest as LogRequest
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.common.model.kernel import DoubtfulJob, KernelSpec, Reloaded, SiteNodes
 from moorage.common.model.reasons import Reason
@@ -196,18 +197,6 @@ class Contact:
     """Manager → agent: the report with this ``sent_at`` is stored. Leases of kernels count from then."""
 
     sent_at: int
-
-
-@dataclass(frozen=True, slots=True)
-class LogRequest:
-    """Manager → agent: send a kernel's log, or an output, through ``SendLogs`` under this request id."""
-
-    request_id: str
-    kernel_id: KernelId
-    tail_lines: int = 0  # 0: the whole log
-    follow: bool = False
-    output: str = ""  # of this session, in place of a log
-    session_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

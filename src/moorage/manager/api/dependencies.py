@@ -178,12 +178,15 @@ class LogSource(Protocol):
         follow: bool,
         attempt: int | None,
         hostname: str,
+        timestamps: bool,
+        since_ms: int,
     ) -> AsyncIterator[bytes]:
         """The log of a kernel of the session's newest attempt, or of ``attempt``: its last
-        ``tail_lines`` lines (0: the whole stored log), then, with ``follow``, new output.
+        ``tail_lines`` lines (0: the whole stored log), then, with ``follow``, new output. ``timestamps``:
+        lines begin with their times. ``since_ms``: unix time of the first; 0: any.
 
-        Raises ``AgentUnreachable`` or ``NotFound`` before the first chunk. Cancelled when the client
-        disconnects.
+        Raises ``AgentUnreachable``, ``Conflict`` or ``NotFound`` before the first chunk. Cancelled when the
+        client disconnects.
         """
         ...
 

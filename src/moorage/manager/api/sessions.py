@@ -17,6 +17,7 @@ from moorage.common.model.labels import parse_selector
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.spec import Model, NoNul, SessionSpec
 from moorage.common.model.status import SessionType, Status
+from moorage.common.model.timestamps import Timestamp
 from moorage.common.views.pending import PlanView
 from moorage.common.views.resources import HistoryEntry, Page, SessionView
 from moorage.manager.api import authorization
@@ -73,6 +74,10 @@ class LogQuery(Model):
     follow: bool = Field(False, description="Continue to stream new output until the session ends.")
     attempt: Annotated[int | None, Field(ge=1, description="The attempt; the newest by default.")] = None
     kernel: Annotated[NoNul, Field(description="Hostname of a cluster's kernel, such as sub1.")] = MAIN
+    timestamps: bool = Field(False, description="Put the time in front of each line: RFC 3339, in UTC.")
+    since: Annotated[
+        Timestamp | None, Field(description="Only what was written since. Of runtimes that keep times.")
+    ] = None
 
 
 class CreateQuery(Model):
@@ -170,6 +175,8 @@ async def get_logs(call: Call[None, LogQuery]) -> web.StreamResponse:
         follow=query.follow,
         attempt=query.attempt,
         hostname=query.kernel,
+        timestamps=query.timestamps,
+        since_ms=0 if query.since is None else max(1, round(query.since.timestamp() * 1000)),
     )
     # In a task of its own, so that the timeout does not cancel the read.
     first = spawn("api.logs", _next(chunks))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import grpc
@@ -16,7 +17,7 @@ from moorage.common.aio.pipe import Pipe
 from moorage.common.link.messages import LogRequest
 from moorage.common.link.pb import agent_pb2
 from moorage.common.model.cluster import MAIN
-from moorage.common.model.errors import AgentUnreachable, NotFound
+from moorage.common.model.errors import AgentUnreachable, Conflict, NotFound
 from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.status import TERMINAL
 from moorage.common.views.resources import KernelView, SessionView
@@ -49,12 +50,16 @@ class LogBroker:
         follow: bool,
         attempt: int | None = None,
         hostname: str = MAIN,
+        timestamps: bool = False,
+        since_ms: int = 0,
     ) -> AsyncIterator[bytes]:
         """The log of a kernel of the session's newest attempt, or of ``attempt``; with ``follow`` until the
-        kernel ends. ``hostname`` selects a kernel of a cluster.
+        kernel ends. ``hostname`` selects a kernel of a cluster. ``timestamps``: the time of each line in
+        front of it. ``since_ms``: unix time of the first line; 0: any.
 
-        Before the first chunk, raises ``NotFound`` if there is no log yet, and ``AgentUnreachable`` if the
-        agent does not respond through any manager and there is no stored part of the log.
+        Before the first chunk, raises ``NotFound`` if there is no log yet, or none with times;
+        ``AgentUnreachable`` if the agent does not respond through any manager and there is no stored part of
+        the log; and ``Conflict`` if it is too old for times.
         """
         if session.kernels and all(kernel.hostname != hostname for kernel in session.kernels):
             raise NotFound(
@@ -65,17 +70,20 @@ class LogBroker:
         kernel = await self._kernel(scope, session, follow, attempt, hostname)
         agent_id = kernel.agent_id or ""
         request = LogRequest(self._clock.new_id(), KernelId(kernel.id), tail_lines, follow)
+        request = replace(request, timestamps=timestamps, since_ms=since_ms)
         chunks, started = self._ask(agent_id, request), False
         try:
             async with aclosing(chunks):
                 async for chunk in chunks:
                     if chunk.error:
                         raise NotFound(chunk.error)
+                    if request.is_timed and not started and not chunk.timed:
+                        raise _too_old(agent_id)
                     started = True
                     yield chunk.data
         except (NotFound, AgentUnreachable):
             goes_on = follow and session.status not in TERMINAL
-            if started or goes_on or not kernel.log_tail:
+            if started or goes_on or request.is_timed or not kernel.log_tail:
                 raise
             yield kernel.log_tail.encode()
 
@@ -160,3 +168,10 @@ class LogBroker:
             # Must not wait: when the agent disconnects, its stream ends and this call is cancelled.
             if pipe is not None:
                 pipe.close(broken=not complete)
+
+
+def _too_old(agent_id: str) -> Conflict:
+    return Conflict(
+        f"agent {agent_id!r}, or the manager that it is connected to, is too old to tell times of logs",
+        next_step="upgrade it, or leave out timestamps and since",
+    )

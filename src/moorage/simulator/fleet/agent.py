@@ -150,6 +150,8 @@ class SimulatedAgent:
         kernel = self._kernels.get(request.kernel_id)
         if kernel is None:
             raise NotFound(f"this simulated agent has no kernel {request.kernel_id}")
+        if request.is_timed:
+            raise NotFound("simulated kernels keep no times of logs")
         last = kernel.observation
         yield _log_of(kernel.spec, Outcome(last.state, last.exit_code, last.reason, last.detail)).encode()
 

@@ -163,6 +163,8 @@ class MemorySessions:
         follow: bool,
         attempt: int | None,
         hostname: str,
+        timestamps: bool = False,
+        since_ms: int = 0,
     ) -> AsyncIterator[bytes]:
         """The scripted log."""
         scripted = self.one(session.id, scope)

@@ -295,6 +295,8 @@ class MemoryLogs:
         follow: bool,
         attempt: int | None,
         hostname: str,
+        timestamps: bool = False,
+        since_ms: int = 0,
     ) -> AsyncIterator[bytes]:
         self.requests.append((session.name, tail_lines, follow))
         try:

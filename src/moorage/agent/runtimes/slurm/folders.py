@@ -12,13 +12,14 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from moorage.agent.runtimes.batch import launcher
 from moorage.agent.runtimes.slurm.interpretation import Exit, Marks
+from moorage.agent.state.log_times import LogRange, set_inode
 from moorage.agent.state.logs import LogStore
 from moorage.common.model.ids import KernelId
 
@@ -123,7 +124,12 @@ class JobFolders:
         folder, target = self.path(kernel_id), self._final.folder(kernel_id)
         for path in sorted(folder.glob("kernel.log*")):
             target.mkdir(parents=True, exist_ok=True, mode=0o700)
+            times = path.with_name(path.name.replace("kernel.log", "kernel.times"))
+            if times.exists():
+                shutil.move(str(times), str(target / times.name))
             shutil.move(str(path), str(target / path.name))
+            if (moved := target / times.name).exists():
+                set_inode(moved, target / path.name)
         shutil.rmtree(folder, ignore_errors=True)
 
     def has_exited(self, kernel_id: KernelId) -> bool:
@@ -134,6 +140,13 @@ class JobFolders:
         """Of a job that never had a log: what Slurm and the launcher have printed."""
         text = self.log_store(kernel_id).tail(kernel_id, max_bytes)
         return text or _tail(self.path(kernel_id) / _OUTPUT)[-max_bytes:]
+
+    def open_log(
+        self, kernel_id: KernelId, wanted: LogRange, is_running: Callable[[], bool]
+    ) -> AsyncGenerator[bytes, None]:
+        return self.log_store(kernel_id).open(
+            kernel_id, wanted, lambda: is_running() and not self.has_exited(kernel_id)
+        )
 
     def log_store(self, kernel_id: KernelId) -> LogStore:
         return self.logs if self.logs.exists(kernel_id) else self._final

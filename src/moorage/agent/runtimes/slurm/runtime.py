@@ -35,6 +35,7 @@ from moorage.agent.runtimes.slurm.folders import HEARTBEAT, JobFolders, JobRecor
 from moorage.agent.runtimes.slurm.interpretation import Job, Marks, interpret
 from moorage.agent.runtimes.slurm.job_options import JobDefaults, sbatch_options
 from moorage.agent.runtimes.slurm.listing import JobListing
+from moorage.agent.state.log_times import LogRange
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.ids import KernelId
@@ -270,12 +271,11 @@ class SlurmRuntime:
         return {}
 
     def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncGenerator[bytes, None]:
+        return self.timed_logs(handle, LogRange(tail_lines, follow))
+
+    def timed_logs(self, handle: Handle, wanted: LogRange) -> AsyncGenerator[bytes, None]:
         kernel_id, name = _ids(handle)
-
-        def is_running() -> bool:
-            return self._last.get(name) not in _ENDED and not self._folders.has_exited(kernel_id)
-
-        return self._folders.log_store(kernel_id).read(kernel_id, tail_lines, follow, is_running)
+        return self._folders.open_log(kernel_id, wanted, lambda: self._last.get(name) not in _ENDED)
 
     async def log_tail(self, handle: Handle, max_bytes: int = 8192) -> str:
         return await asyncio.to_thread(self._folders.log_tail, _ids(handle)[0], max_bytes)

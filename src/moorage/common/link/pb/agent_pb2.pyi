@@ -405,20 +405,24 @@ class Contact(_message.Message):
     def __init__(self, sent_at: _Optional[int] = ...) -> None: ...
 
 class LogRequest(_message.Message):
-    __slots__ = ("request_id", "kernel_id", "tail_lines", "follow", "output", "session_id")
+    __slots__ = ("request_id", "kernel_id", "tail_lines", "follow", "output", "session_id", "timestamps", "since_ms")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     KERNEL_ID_FIELD_NUMBER: _ClassVar[int]
     TAIL_LINES_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_FIELD_NUMBER: _ClassVar[int]
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMPS_FIELD_NUMBER: _ClassVar[int]
+    SINCE_MS_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     kernel_id: str
     tail_lines: int
     follow: bool
     output: str
     session_id: str
-    def __init__(self, request_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., tail_lines: _Optional[int] = ..., follow: _Optional[bool] = ..., output: _Optional[str] = ..., session_id: _Optional[str] = ...) -> None: ...
+    timestamps: bool
+    since_ms: int
+    def __init__(self, request_id: _Optional[str] = ..., kernel_id: _Optional[str] = ..., tail_lines: _Optional[int] = ..., follow: _Optional[bool] = ..., output: _Optional[str] = ..., session_id: _Optional[str] = ..., timestamps: _Optional[bool] = ..., since_ms: _Optional[int] = ...) -> None: ...
 
 class OutputRequest(_message.Message):
     __slots__ = ("agent_id", "kernel_id", "session_id", "output")
@@ -542,18 +546,20 @@ class ProxyAddresses(_message.Message):
     def __init__(self, addresses: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class LogChunk(_message.Message):
-    __slots__ = ("request_id", "data", "error", "end", "marks_end")
+    __slots__ = ("request_id", "data", "error", "end", "marks_end", "timed")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     MARKS_END_FIELD_NUMBER: _ClassVar[int]
+    TIMED_FIELD_NUMBER: _ClassVar[int]
     request_id: str
     data: bytes
     error: str
     end: bool
     marks_end: bool
-    def __init__(self, request_id: _Optional[str] = ..., data: _Optional[bytes] = ..., error: _Optional[str] = ..., end: _Optional[bool] = ..., marks_end: _Optional[bool] = ...) -> None: ...
+    timed: bool
+    def __init__(self, request_id: _Optional[str] = ..., data: _Optional[bytes] = ..., error: _Optional[str] = ..., end: _Optional[bool] = ..., marks_end: _Optional[bool] = ..., timed: _Optional[bool] = ...) -> None: ...
 
 class LogAck(_message.Message):
     __slots__ = ()

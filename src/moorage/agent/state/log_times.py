@@ -1,0 +1,131 @@
+"""Index of the times at which the bytes of a log were written, beside each of its files.
+
+``kernel.times`` belongs to ``kernel.log``, ``kernel.times.1`` to ``kernel.log.1``. Who writes the log writes
+it: the supervisor of a process, the launcher of a batch job. It consists of pairs of integers of 8 bytes,
+little endian. The first pair is the inode of the log's file, by which a reader finds it while files are
+rotated, and the precision in milliseconds; each other one an offset in that file, and the unix time in
+milliseconds from which on the bytes there were written.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import BinaryIO
+
+UNKNOWN_TIME = b"- "
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """What of a log is read: the last ``tail_lines`` lines (0: all) of what was written since ``since_ms``
+    (unix time; 0: from the beginning), with ``follow`` on to its end. ``timestamps``: each line begins with
+    its time."""
+
+    tail_lines: int = 0
+    follow: bool = False
+    timestamps: bool = False
+    since_ms: int = 0
+
+    @property
+    def needs_times(self) -> bool:
+        return self.timestamps or self.since_ms > 0
+
+
+class FileTimes:
+    """The index of one file of a log. Times are 0 where they are not known."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._offsets, self._times = array("Q"), array("Q")
+        header = array("Q", file.read(16))
+        self.inode, self.precision_ms = header[0], header[1]
+
+    def close(self) -> None:
+        self._file.close()
+
+    def refresh(self) -> None:
+        """Read what was appended."""
+        data = self._file.read()
+        if partial := len(data) % 16:  # it is being written
+            self._file.seek(-partial, os.SEEK_CUR)
+            data = data[:-partial]
+        pairs = array("Q", data)
+        self._offsets += pairs[::2]
+        self._times += pairs[1::2]
+
+    def at(self, offset: int) -> int:
+        """The time at which the byte at ``offset`` was written."""
+        index = bisect_right(self._offsets, offset) - 1
+        return self._times[index] if index >= 0 else 0
+
+    def first_since(self, since_ms: int) -> int | None:
+        """The first offset that was written since then."""
+        least = since_ms - self.precision_ms
+        pairs = zip(self._offsets, self._times, strict=True)
+        return next((offset for offset, time in pairs if time >= least), None)
+
+
+def open_times(folder: Path, inode: int) -> FileTimes | None:
+    """The index of the file of a log with this inode. None: it has none."""
+    for path in folder.glob("kernel.times*"):
+        try:
+            file = path.open("rb")
+        except FileNotFoundError:
+            continue  # it was rotated away
+        try:
+            times = FileTimes(file)
+        except (IndexError, ValueError):  # it has no whole header yet
+            file.close()
+            continue
+        if times.inode == inode:
+            times.refresh()
+            return times
+        file.close()
+    return None
+
+
+def set_inode(times: Path, log: Path) -> None:
+    """Write the inode of ``log`` into its index, after both were moved, perhaps to another file system."""
+    with times.open("r+b") as file:
+        file.write(array("Q", (log.stat().st_ino,)).tobytes())
+
+
+class TimedLines:
+    """Lines with their time in front, from the first that was written since ``since_ms``. Pure.
+
+    ``within``: the first piece begins within a line, which is left out where there is a ``since_ms``.
+    """
+
+    def __init__(self, wanted: LogRange, *, within: bool = False) -> None:
+        self._stamps, self._since_ms = wanted.timestamps, wanted.since_ms
+        self._within, self._skip = within, wanted.since_ms > 0
+
+    def feed(self, data: bytes, time_at: Callable[[int], int], precision_ms: int = 0) -> bytes:
+        """The next piece, which may begin and end anywhere. ``time_at``: of the byte at an index of it."""
+        shown, start = list[bytes](), 0
+        while start < len(data):
+            end = data.find(b"\n", start) + 1 or len(data)
+            if not self._within:
+                time_ms = time_at(start)
+                if self._skip and time_ms >= max(self._since_ms - precision_ms, 1):
+                    self._skip = False
+                if self._stamps and not self._skip:
+                    shown.append(stamp(time_ms))
+            if not self._skip:
+                shown.append(data[start:end])
+            self._within = data[end - 1] != 10
+            start = end
+        return b"".join(shown)
+
+
+def stamp(time_ms: int) -> bytes:
+    if not time_ms:
+        return UNKNOWN_TIME
+    seconds, rest = divmod(time_ms, 1000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:03}Z ".encode()

@@ -1,0 +1,136 @@
+"""Times of logs: the index that supervisors and launchers write, and lines read by it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moorage.agent.runtimes.batch import launcher
+from moorage.agent.runtimes.process import shim_log
+from moorage.agent.state.log_times import LogRange, TimedLines, stamp
+from moorage.agent.state.logs import LogStore
+from moorage.common.model.errors import NotFound
+from moorage.common.model.ids import KernelId
+
+K = KernelId("k")
+START = 1_800_000_000.0
+WRITERS = [pytest.param(shim_log, id="process"), pytest.param(launcher, id="batch")]
+
+
+class Now:
+    CLOCK_REALTIME = time.CLOCK_REALTIME
+
+    def __init__(self) -> None:
+        self.now = START
+
+    def time(self) -> float:
+        return self.now
+
+    def clock_gettime(self, clock: int) -> float:
+        return self.now
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> Now:
+    now = Now()
+    monkeypatch.setattr(shim_log, "time", now)
+    monkeypatch.setattr(launcher, "time", now)
+    return now
+
+
+def new_log(writer: SimpleNamespace, tmp_path: Path, max_bytes: int = 1 << 20) -> shim_log.Log:
+    (tmp_path / K).mkdir(exist_ok=True)
+    log: shim_log.Log = writer.Log(str(tmp_path / K), max_bytes, 2)
+    return log
+
+
+async def read(tmp_path: Path, wanted: LogRange) -> bytes:
+    return b"".join([part async for part in LogStore(tmp_path).open(K, wanted, lambda: False)])
+
+
+def at(seconds: float) -> bytes:
+    return stamp(round((START + seconds) * 1000))
+
+
+def since(seconds: float, tail: int = 0) -> LogRange:
+    return LogRange(tail_lines=tail, since_ms=round((START + seconds) * 1000))
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+async def test_lines_begin_with_their_times_over_rotation(
+    writer: SimpleNamespace, tmp_path: Path, now: Now
+) -> None:
+    log = new_log(writer, tmp_path, 40)
+    for number in range(12):
+        now.now = START + number
+        log.write(b"line %02d\n" % number)
+    kept = range(12 - len(await read(tmp_path, LogRange())) // 8, 12)
+    expected = [at(number) + b"line %02d\n" % number for number in kept]
+    assert len(kept) > 5, "more than one file"
+    assert await read(tmp_path, LogRange(timestamps=True)) == b"".join(expected)
+    assert await read(tmp_path, LogRange(tail_lines=2, timestamps=True)) == b"".join(expected[-2:])
+    assert stamp(1_800_000_000_123) == b"2027-01-15T08:00:00.123Z "
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize(
+    ("wanted", "shown"),
+    [
+        (since(-5), b"one\ntwo\nthree\nfour\n"),
+        (since(10), b"three\nfour\n"),  # "two" was begun before
+        (since(20), b"four\n"),
+        (since(20.05), b"four\n"),  # times are known to a tenth of a second
+        (since(21), b""),
+        (since(-5, tail=1), b"four\n"),
+        (since(20, tail=3), b"four\n"),
+    ],
+)
+async def test_since(
+    writer: SimpleNamespace, tmp_path: Path, now: Now, wanted: LogRange, shown: bytes
+) -> None:
+    log = new_log(writer, tmp_path)
+    for seconds, text in ((0, b"one\ntw"), (10, b"o\nthree\n"), (20, b"four\n")):
+        now.now = START + seconds
+        log.write(text)
+    assert await read(tmp_path, wanted) == shown
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_the_index_is_bounded(writer: SimpleNamespace, tmp_path: Path, now: Now) -> None:
+    log, times = new_log(writer, tmp_path), tmp_path / K / "kernel.times"
+    for _ in range(100):
+        now.now += 0.001
+        log.write(b"many lines\n" * 100)
+    assert times.stat().st_size <= 3 * 16, "the header and one pair in 100 ms"
+    small = new_log(writer, tmp_path / "small") if (tmp_path / "small").mkdir() is None else log
+    for _ in range(1000):
+        now.now += 1
+        small.write(b".")
+    size = (tmp_path / "small" / K / "kernel.times").stat().st_size
+    assert size <= 1000 + 4096 + 32
+
+
+async def test_a_log_without_times_is_refused(tmp_path: Path, now: Now) -> None:
+    new_log(SimpleNamespace(Log=shim_log.Log), tmp_path).write(b"one\n")
+    (tmp_path / K / "kernel.times").unlink()  # as of an older release
+    with pytest.raises(NotFound, match="no times of this log were kept"):
+        await read(tmp_path, LogRange(timestamps=True))
+    assert await read(tmp_path, LogRange()) == b"one\n"
+
+
+@given(pieces=st.lists(st.binary(max_size=8)))
+def test_lines_are_stamped_wherever_the_pieces_end(pieces: list[bytes]) -> None:
+    lines = TimedLines(LogRange(timestamps=True))
+    shown = b"".join(lines.feed(piece, lambda at: 1000) for piece in pieces)
+    whole = b"".join(pieces)
+    assert shown == b"".join(stamp(1000) + line for line in _lines(whole))
+
+
+def _lines(data: bytes) -> list[bytes]:
+    *ended, rest = data.split(b"\n")
+    return [line + b"\n" for line in ended] + ([rest] if rest else [])
