@@ -4074,7 +4074,7 @@ export interface components {
             users?: string[] | null;
             /**
              * Session Types
-             * @description Session types that may be created; null: all.
+             * @description Session types that may be created; null: all but system.
              * @default null
              */
             session_types?: components["schemas"]["SessionType"][] | null;
@@ -6940,6 +6940,12 @@ export interface components {
              * @default null
              */
             node_hours?: number | null;
+            /**
+             * System Sessions
+             * @description Maximum number of placed system sessions. They count against no other limit but `pending`.
+             * @default null
+             */
+            system_sessions?: number | null;
         };
         /**
          * QuotaView
@@ -6977,6 +6983,18 @@ export interface components {
              */
             running: number;
             /**
+             * System Sessions
+             * @description Limit on placed system sessions.
+             * @default null
+             */
+            system_sessions?: number | null;
+            /**
+             * System Running
+             * @description Number of them.
+             * @default 0
+             */
+            system_running?: number;
+            /**
              * Waiting
              * @description Number of pending sessions.
              */
@@ -6995,7 +7013,7 @@ export interface components {
             node_hours_used?: number;
             /**
              * Node Hours Reserved
-             * @description What live jobs may still use this month. 0 where `node_hours` is null.
+             * @description What live jobs may still use this month.
              * @default 0
              */
             node_hours_reserved?: number;
@@ -7869,7 +7887,7 @@ export interface components {
          * SessionType
          * @enum {string}
          */
-        SessionType: "interactive" | "batch" | "inference";
+        SessionType: "interactive" | "batch" | "inference" | "system";
         /**
          * SessionUsage
          * @description Current use of a session, summed over its kernels.
@@ -9029,7 +9047,7 @@ export interface operations {
                 /** @description Only these statuses, comma-separated or repeated. */
                 status?: ("PENDING" | "SCHEDULED" | "PREPARING" | "QUEUED" | "CREATING" | "RUNNING" | "TERMINATING" | "TERMINATED" | "CANCELLED" | "ERROR")[];
                 resource_group?: string | null;
-                type?: ("interactive" | "batch" | "inference") | null;
+                type?: ("interactive" | "batch" | "inference" | "system") | null;
                 name?: string | null;
                 /** @description Only replicas of this endpoint. */
                 endpoint?: string | null;
@@ -9393,6 +9411,10 @@ export interface operations {
                 attempt?: number | null;
                 /** @description Hostname of a cluster's kernel, such as sub1. */
                 kernel?: string;
+                /** @description Put the time in front of each line: RFC 3339, in UTC. */
+                timestamps?: boolean;
+                /** @description Only what was written since. Of runtimes that keep times. */
+                since?: string | null;
             };
             header?: never;
             path: {
