@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.ssh.proxy_clients import SshPlatform, running_platform, started
+from tests.e2e.harness import until
+from tests.ssh.proxy_clients import SMALL, SshPlatform, running_platform, started
 
 BIG = 8 * 1024 * 1024
 pytestmark = pytest.mark.ssh
@@ -149,3 +152,37 @@ async def test_example(platform: SshPlatform) -> None:
     assert lines[:2] == ["hello from Linux", "exit code 3"]
     assert "/default/shown/results/accuracy" in out.decode()
     assert lines[-1] == "accuracy 0.93"
+
+
+@pytest.mark.timeout(240)
+async def test_example_of_system_sessions(platform: SshPlatform, tmp_path: Path) -> None:
+    await platform.wait_for_ssh()
+    run = partial(asyncio.to_thread, platform.run)
+    refused = await run("start", "--type", "system", "--name", "early", *SMALL)
+    assert refused.returncode != 0
+    assert "moorage groups set default session_types=" in refused.stderr
+    types = "session_types=interactive,batch,inference,system"
+    assert (await run("groups", "set", "default", types)).returncode == 0
+    assert (await run("quotas", "set", "project", "default", "system_sessions=1")).returncode == 0
+    held = await run("start", "--type", "system", "--name", "first", *SMALL)
+    assert held.returncode == 0, held.stderr
+    waits = await run("start", "--type", "system", "--name", "second", "--no-wait", *SMALL)
+    assert waits.returncode == 0, waits.stderr
+
+    async def reason() -> bool:
+        return "1 system sessions of 1" in (await run("why", "second")).stdout
+
+    await until("the second waits for the quota", reason)
+    assert (await run("stop", "first", "second", "--wait")).returncode == 0
+    key, tree = platform.new_key("system"), tmp_path / "tree"
+    (tree / "deep").mkdir(parents=True)
+    (tree / "deep" / "a file").write_bytes(os.urandom(100_000))
+    example = Path(__file__).parents[2] / "examples" / "system_session.sh"
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    ran = await asyncio.create_subprocess_exec(
+        *("sh", str(example), "127.0.0.1", str(platform.ssh_port), str(key), "default", str(tree)),
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE, env=platform.env | {"PATH": path},
+    )  # fmt: skip
+    out, errors = await ran.communicate()
+    assert ran.returncode == 0, errors
+    assert "all files are the same" in out.decode()

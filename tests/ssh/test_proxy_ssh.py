@@ -97,6 +97,19 @@ async def test_ports_of_a_session_are_forwarded_at_the_proxy(platform: SshPlatfo
             await process.wait()
 
 
+@pytest.mark.timeout(240)
+async def test_ports_are_not_forwarded_from_a_session(platform: SshPlatform) -> None:
+    await platform.wait_for_ssh()
+    await started(platform, "closed")
+    key, at = platform.new_key("remote"), "default/closed@127.0.0.1"
+    wanted = ("-R", "0:127.0.0.1:9", at, "echo goes on")
+    outcome = await platform.ssh(key, *wanted)
+    assert (outcome.returncode, outcome.stdout) == (0, b"goes on\n")
+    outcome = await platform.ssh(key, "-o", "ExitOnForwardFailure=yes", *wanted)
+    assert (outcome.returncode, outcome.stdout) == (255, b"")
+    assert b"remote port forwarding failed" in outcome.stderr
+
+
 async def page(http: aiohttp.ClientSession) -> bytes:
     async with http.get("/page") as answer:
         assert answer.status == 200
