@@ -44,6 +44,9 @@ async def measure(store: Store) -> dict[str, BudgetView]:
 
 
 async def count(store: Store, sequence: int, **given: object) -> None:
+    """A record of now, and not of the time at which the tests began: that may be another day."""
+    given = {"ended_ms": round(datetime.now(UTC).timestamp() * 1000)} | given
+    given = {"began_ms": given["ended_ms"]} | given
     record = replace(RECORD, sequence=sequence, **given)  # type: ignore[arg-type]
     await store.usage_records.put("p", [UsageBatch("e", (record,))])
 
@@ -118,7 +121,7 @@ async def test_soft_limit_warns_its_payers_only(store: Store) -> None:
 
 
 async def test_budget_begins_anew_with_its_period(store: Store) -> None:
-    before = RECORD.ended_ms - 2 * 86_400_000
+    before = round(datetime.now(UTC).timestamp() * 1000) - 2 * 86_400_000
     await count(store, 1, began_ms=before, ended_ms=before)
     await put(store, "project", "vision", "tokens", "day", hard=30)
     await put(store, "user", "ann", "tokens", "year", soft=1)  # the records before this day are read
