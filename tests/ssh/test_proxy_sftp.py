@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -157,7 +157,10 @@ async def test_example(platform: SshPlatform) -> None:
 @pytest.mark.timeout(240)
 async def test_example_of_system_sessions(platform: SshPlatform, tmp_path: Path) -> None:
     await platform.wait_for_ssh()
-    run = partial(asyncio.to_thread, platform.run)
+
+    async def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return await asyncio.to_thread(platform.run, *arguments)
+
     refused = await run("start", "--type", "system", "--name", "early", *SMALL)
     assert refused.returncode != 0
     assert "moorage groups set default session_types=" in refused.stderr

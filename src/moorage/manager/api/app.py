@@ -221,7 +221,7 @@ def _error_middleware(deps: ApiServices, guard: HeadGuard) -> Middleware:
             if isinstance(known, Unauthenticated):
                 headers["WWW-Authenticate"] = 'Bearer realm="moorage"'
         except Exception as unknown:
-            if isinstance(unknown, ConnectionError) and STREAM in request:
+            if isinstance(unknown, ConnectionError) and (STREAM in request or _is_closed(request)):
                 raise  # the client has disconnected
             log.exception("request failed", request_id=request_id, method=request.method, path=request.path)
             headers = {}
@@ -234,6 +234,10 @@ def _error_middleware(deps: ApiServices, guard: HeadGuard) -> Middleware:
         return problem_response(error, headers)
 
     return middleware
+
+
+def _is_closed(request: web.Request) -> bool:
+    return request.transport is None or request.transport.is_closing()
 
 
 def _abort_stream(

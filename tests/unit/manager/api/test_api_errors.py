@@ -8,9 +8,12 @@ import json
 import re
 from typing import Any
 
+import aiohttp
 import pytest
+from aiohttp import web
 from memory_store import ADMIN_KEY, MEMBER_KEY
 from served_api import MAX_BODY, Api, check_problem
+from structlog.testing import capture_logs
 
 from moorage.common.model.group_options import GroupOptions
 
@@ -351,3 +354,19 @@ async def test_invalid_quota_is_refused(api: Api, path: str, body: dict[str, Any
     check_problem(response, problem, 422, "invalid-input")
     assert detail in problem["detail"]
     assert not api.store.quotas.views
+
+
+async def test_disconnect_before_the_response_is_no_failure(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare = web.StreamResponse.prepare
+
+    async def closed_prepare(response: web.StreamResponse, request: web.BaseRequest) -> object:
+        assert request.transport is not None
+        request.transport.close()
+        return await prepare(response, request)
+
+    monkeypatch.setattr(web.StreamResponse, "prepare", closed_prepare)
+    with capture_logs() as logged, pytest.raises(aiohttp.ServerDisconnectedError):
+        await api.request("GET", "/v1/events")
+    assert not logged
