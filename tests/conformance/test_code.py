@@ -14,6 +14,7 @@ import pytest_asyncio
 from tests.conformance.code_sessions import CodeSession, environment, items_of, text_of, write_kernelspecs
 from tests.conformance.harnesses import ProcessHarness
 
+from moorage.agent.execution.code.records import BEFORE
 from moorage.agent.runtimes.execution import ExecFailed
 from moorage.common.model.code_runs import MAX_OUTPUT_BYTES
 from moorage.common.model.errors import Conflict, InvalidInput, NotFound
@@ -97,6 +98,23 @@ async def test_interrupt_keeps_the_state_and_reaches_programs(session: CodeSessi
     assert text_of(env) == "yes\n"
 
 
+async def test_interrupt_at_once_is_not_lost(session: CodeSession) -> None:
+    """An idle Jupyter kernel ignores a signal, and one that is starting has nothing to send it to."""
+    await session.ask("restart", language="python")
+    async with asyncio.timeout(60):
+        run = await session.ask("execute", code="while True: pass", language="python", wait_s=0)
+        await session.ask("interrupt", run_id=run["run_id"])
+        assert (await session.finish(run))["reason"] == BEFORE
+        await session.execute("x = 5")
+        for wait_s in (0.001, 0.003, 0.005, 0.01, 0.1):
+            run = await session.ask("execute", code="while True: pass", language="python", wait_s=wait_s)
+            await session.ask("interrupt", run_id=run["run_id"])
+            done = await session.finish(run)
+            assert done["exit_code"] == 1 or done["reason"] == BEFORE, done
+        assert done["exit_code"] == 1
+        assert items_of(await session.execute("x"), "result")[0]["data"]["text/plain"] == "5"
+
+
 async def test_code_that_never_ends_is_stopped_by_its_time(session: CodeSession) -> None:
     await session.execute("z = 1")
     run = await session.execute("while True: pass", timeout_s=1)
@@ -138,6 +156,8 @@ async def test_runs_wait_in_order_and_languages_beside_each_other(
     gate = tmp_path / "gate"
     wait = f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.02)"
     slow = await session.ask("execute", code=wait, language="python", wait_s=0)
+    while slow["waiting_for"]:
+        slow = await session.ask("read", run_id=slow["run_id"], wait_s=0.01)
     second = await session.ask("execute", code="order = [1]", language="python", run_id="second", wait_s=0)
     third = await session.ask("execute", code="order.append(2); order", language="python", wait_s=0)
     assert (second["status"], third["waiting_for"] > second["waiting_for"] >= 0) == ("continued", True)

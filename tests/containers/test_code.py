@@ -11,6 +11,8 @@ from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
+import pytest
+
 from moorage.agent.state.workspaces import Workspaces
 from moorage.common.model.status import ObservedState
 from tests.conformance.code_sessions import CodeSession, items_of, text_of
@@ -56,6 +58,8 @@ def bring_ipykernel(workspace: Path) -> None:
     (folder / "kernel.json").write_text(json.dumps({"argv": argv, "language": "python"}))
 
 
+# It copies ipykernel and all it needs twice: 16 s on idle cores, five times as much on busy ones.
+@pytest.mark.timeout(300)
 async def test_code_in_a_container_of_any_user(make_runtime: MakeRuntime, reachable_dir: Path) -> None:
     spaces = Workspaces(reachable_dir / "agent")
     path = spaces.path(SPEC, True)

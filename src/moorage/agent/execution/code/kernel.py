@@ -23,7 +23,7 @@ import structlog
 
 from moorage.agent.execution.code import kernelspecs, speaker
 from moorage.agent.execution.code.kernelspecs import Kernelspec
-from moorage.agent.execution.code.records import Run
+from moorage.agent.execution.code.records import BEFORE, Run
 from moorage.agent.runtimes.execution import Command, ExecFailed, Execution
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.tasks import cancel_and_wait, spawn
@@ -35,6 +35,7 @@ FOLDER = ".moorage-code"
 _LINE = 32 * 1024 * 1024
 _START_S = speaker.READY_S + 10.0
 _SHUTDOWN_S, _COMPLETE_S = 1.0, speaker.REPLY_S
+_BEGIN_S = 2.0  # how long an interrupt waits for code that was sent to begin
 _SHORT_BYTES = 1024 * 1024  # what a short command may print
 _TAIL = 2000  # characters of what the program printed before it ended
 # The speaker needs nothing of the agent's environment but what Python itself does.
@@ -58,13 +59,19 @@ class CodeKernel:
         self._spec, self._place, self._clock = spec, place, clock
         self._program: _Program | None = None
         self._starting = asyncio.Lock()
+        self._sent = self._interrupted = False
 
     @property
     def alive(self) -> bool:
         return self._program is not None and not self._program.ended.is_set()
 
     async def perform(self, run: Run) -> None:
+        self._sent = self._interrupted = False
         program = await self._started()
+        if self._interrupted:
+            run.end(None, BEFORE)
+            return
+        self._sent = True
         await program.execute(run)
 
     async def complete(self, code: str, cursor: int) -> dict[str, Any]:
@@ -72,8 +79,13 @@ class CodeKernel:
         return await (await self._started()).complete(code, cursor)
 
     async def interrupt(self) -> None:
-        if self._program is None or not self.alive:
+        """An idle kernel ignores a signal, so a run that is not sent yet is not sent, and one that was sent
+        is interrupted when it has begun."""
+        if not self._sent:
+            self._interrupted = True
+        if self._program is None or not self.alive or not self._sent:
             return
+        await self._program.wait_for_begin()
         if self._spec.by_message:
             self._program.send(op="interrupt")
         else:
@@ -121,7 +133,7 @@ class _Program:
         self._speaker: asyncio.subprocess.Process | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._run: Run | None = None
-        self._done = asyncio.Event()
+        self._begun, self._done = asyncio.Event(), asyncio.Event()
         self._ids = itertools.count(1)
         self._completions: dict[int, asyncio.Future[dict[str, Any]]] = {}
 
@@ -154,11 +166,18 @@ class _Program:
 
     async def execute(self, run: Run) -> None:
         self._run = run
+        self._begun.clear()
         self._done.clear()
         self.send(op="execute", run=run.run_id, code=run.request["code"], stdin=run.request["stdin"])
         await self._first(self._done)
         if not run.ended:
             run.end(None, f"the code kernel has ended, and its variables are lost: {self.why}")
+
+    async def wait_for_begin(self) -> None:
+        """Return when the code has begun; some code kernels do not say so."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_BEGIN_S):
+                await self._first(self._begun)
 
     async def complete(self, code: str, cursor: int) -> dict[str, Any]:
         number = next(self._ids)
@@ -259,7 +278,10 @@ class _Program:
             case "flooded":
                 run.flooded = True
                 run.wake.set()
+            case "begun":
+                self._begun.set()
             case "done":
+                self._begun.set()
                 run.end(0 if event["ok"] else 1)
                 self._done.set()
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import structlog
 
-from moorage.agent.execution.code.records import Run
+from moorage.agent.execution.code.records import BEFORE, Run
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.code_runs import DEFAULT_TIMEOUT_S, MAX_WAITING
 from moorage.common.model.errors import Conflict, MoorageError
@@ -73,7 +73,7 @@ class Lane:
         """A run that waits ends at once. One that runs may ignore it."""
         if run in self._waiting:
             self._waiting.remove(run)
-            run.end(None, "it was interrupted before it began")
+            run.end(None, BEFORE)
         elif run is self.current:
             run.wake.set()
 

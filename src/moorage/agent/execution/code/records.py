@@ -20,6 +20,7 @@ from moorage.common.model.code_runs import RUN_ID, Item, RunItems, RunPage, RunS
 from moorage.common.model.errors import Conflict, InvalidInput, NotFound
 
 CUT_OFF = "the agent was restarted, and the code kernel ended with it: its variables are lost"
+BEFORE = "it was interrupted before it began"
 TIME_OVER = "its time was over"
 FLOODED = "it printed many times what is kept of a run"
 _DISK_FULL = "the record of the run cannot be written on that node: {}"

@@ -20,7 +20,7 @@ import resource
 import sys
 from typing import Any
 
-# IDLE_S: how long the rest of a run may come after its reply, also on a busy node.
+# IDLE_S: how long a reply and the idle status may be apart, also on a busy node.
 READY_S, IDLE_S, REPLY_S = 60.0, 10.0, 20.0
 # A run that has printed so many times what is kept is interrupted.
 FLOOD = 8
@@ -110,9 +110,13 @@ class Speaker:
                 self._output(type="error", **named, traceback=content["traceback"])
             case "clear_output":
                 self._output(type="clear", wait=bool(content.get("wait")))
+            case "execute_input":
+                emit(event="begun", run=self._run)
             case "status" if content["execution_state"] == "idle":
                 self._idle = True
                 self._end_if_complete()
+                if self._parent:
+                    asyncio.get_running_loop().call_later(IDLE_S, self._end_without_reply, self._parent)
 
     def _on_shell(self, message: dict[str, Any]) -> None:
         parent, content = message["parent_header"].get("msg_id"), message["content"]
@@ -154,6 +158,13 @@ class Speaker:
         if self._parent == parent:  # it has dropped messages, and its idle status with them
             emit(event="output", run=self._run, item={"type": "gap"})
             self._idle = True
+            self._end_if_complete()
+
+    def _end_without_reply(self, parent: str) -> None:
+        """An interrupt that ipykernel takes beside the code makes it drop the reply."""
+        if self._parent == parent:
+            emit(event="output", run=self._run, item={"type": "gap"})
+            self._reply = {"status": "aborted"}
             self._end_if_complete()
 
     def _end_if_complete(self) -> None:
