@@ -16,7 +16,8 @@ from moorage.common.model.pipelines import PipelineSpec
 from moorage.common.model.roles import Role
 from moorage.common.views.identity import ProjectSpec, UserSpec
 from moorage.common.views.keys import KeySpec
-from moorage.common.views.resources import SessionView, WorkspaceList, WorkspaceView
+from moorage.common.views.resources import SessionView
+from moorage.common.views.workspaces import WorkspaceList, WorkspaceView
 from moorage.manager.api import ApiServices, serve_api
 from moorage.manager.api.console_services import ConsoleServices
 from moorage.manager.events import EventFeed

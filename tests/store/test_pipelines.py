@@ -8,6 +8,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from moorage.common.model.group_options import QuotaLimits
+from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState
 from moorage.manager.identity.scope import Scope
@@ -123,6 +124,34 @@ async def test_a_pending_step_waits_for_the_new_run_when_asked(store: Store) -> 
         assert await play(store, agent) == ["train", "patient"]
         view = await get(api, "admin", "train")
         assert (view["state"], [one["run"] for one in view["steps"]]) == ("succeeded", [2, 1])
+
+
+async def test_a_session_tells_its_pipeline_and_step(store: Store) -> None:
+    async with serve(store) as api:
+
+        async def listed(caller: str, query: str) -> tuple[int, list[dict[str, Any]]]:
+            status, text = await api.call(caller, "GET", f"/v1/sessions{query}")
+            return status, json.loads(text).get("items", [])
+
+        one = body(step("part", array="3-4", spec=SPEC | {"resources": {}}))
+        old = await post(api, "ann", "", one)
+        made = await post(api, "ann", "", one | {"steps": [*one["steps"], step("sum", "part")]})
+        assert (await api.call("ann", "POST", "/v1/sessions", SPEC | {"resources": {}}))[0] == 201
+        place = {"id": made["id"], "name": "train", "run": 1}
+        places = [place | {"step": "part", "index": n} for n in (3, 4)]
+        places.append(place | {"step": "sum", "index": None})
+        status, found = await listed("mate", "?pipeline=train")
+        by_id = {view["id"]: view["pipeline"] for view in found}
+        ids = [one["session_id"] for one in made["steps"]]
+        assert (status, by_id) == (200, dict(zip(ids, places, strict=True)))
+        assert len((await listed("ann", f"?pipeline={old['id']}"))[1]) == 2
+        assert [view["pipeline"] for view in (await listed("ann", ""))[1]].count(None) == 1
+        # Nobody learns what another project has.
+        assert (await listed("bob", "?pipeline=train"))[0] == 404
+        assert (await listed("bob", f"?pipeline={old['id']}"))[0] == 404
+        changes = await store.overviews.changed(ROOT, [SessionId(one) for one in by_id], (), ())
+        told = {c.view.id: c.view.model_dump()["pipeline"] for c in changes}
+        assert told == by_id
 
 
 async def test_an_array_runs_so_many_at_once(store: Store) -> None:

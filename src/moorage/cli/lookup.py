@@ -45,13 +45,20 @@ async def all_sessions(
     endpoint: str | None = None,
     selector: str | None = None,
     user: str | None = None,
+    pipeline: str | None = None,
 ) -> list[SessionView]:
     """All sessions with one of ``statuses`` (empty: any), newest first. ``selector``: on their labels."""
     found: list[SessionView] = []
     cursor: str | None = None
     while True:
         page = await client.list_sessions(
-            statuses=statuses, endpoint=endpoint, selector=selector, user=user, cursor=cursor, limit=500
+            statuses=statuses,
+            endpoint=endpoint,
+            selector=selector,
+            user=user,
+            pipeline=pipeline,
+            cursor=cursor,
+            limit=500,
         )
         found += page.items
         if not (cursor := page.next):

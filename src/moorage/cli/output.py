@@ -122,7 +122,7 @@ def labels_cell(labels: Mapping[str, str]) -> str:
 ENDPOINT_COLUMNS = ("NAME", "STATUS", "READY", "RUN", "WAIT", "KV", "ENGINE", "MODEL", "AGE", "WHY")
 ENDPOINT_WIDE = ("REVISION", "SCALE", "GROUP", "SLOTS", "DETAIL")
 SESSION_COLUMNS = ("NAME", "TYPE", "STATUS", "PROGRESS", "AGENT", "AGE", "WHY")
-SESSION_WIDE = ("ID", "GROUP", "SLOTS", "ATTEMPT", "ENDPOINT", "ADDRESS", "DETAIL")
+SESSION_WIDE = ("ID", "GROUP", "SLOTS", "ATTEMPT", "ENDPOINT", "PIPELINE", "ADDRESS", "DETAIL")
 AGENT_COLUMNS = ("ID", "STATUS", "GROUP", "CPU", "MEM", "DEVICES", "KERNELS", "SEEN", "MANAGER")
 AGENT_WIDE = ("ADDRESS", "VERSION", "ARCH", "RUNTIMES", "ENGINES")
 
@@ -186,6 +186,7 @@ def session_row(view: SessionView, now: datetime, *, wide: bool) -> list[str]:
             format_slots(view.slots),
             str(view.attempt),
             view.endpoint or "",
+            view.pipeline.label if view.pipeline else "",
         ]
         row += [f"{kernel.host}:{kernel.port}" if kernel and kernel.port else "", view.detail]
     return row

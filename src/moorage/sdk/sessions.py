@@ -13,8 +13,9 @@ from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import SessionType, Status
 from moorage.common.views.idle import Extension, IdleView
 from moorage.common.views.pending import PlanView, WhyView
-from moorage.common.views.resources import HistoryEntry, Page, SessionPatch, SessionView, WorkspaceList
+from moorage.common.views.resources import HistoryEntry, Page, SessionPatch, SessionView
 from moorage.common.views.usage import SessionStats, SessionUsage
+from moorage.common.views.workspaces import WorkspaceList
 from moorage.sdk.transport import Transport, segment
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class SessionCalls(Transport):
         type: SessionType | None = None,
         name: str | None = None,
         endpoint: str | None = None,
+        pipeline: str | None = None,
         user: str | None = None,
         project: str | None = None,
         selector: str | None = None,
@@ -68,7 +70,8 @@ class SessionCalls(Transport):
         """One page, newest first. Pass its ``next`` as ``cursor`` for the next page.
 
         ``statuses``: only sessions in one of these; empty means all. ``selector``: on their user labels, like
-        "team=vision,stage in (dev,test)". ``sort``: created_at or name, with "-" in front for descending.
+        "team=vision,stage in (dev,test)". ``pipeline``: by id, else the newest of
+        that name. ``sort``: created_at or name, with "-" in front for descending.
         """
         query = {
             "status": ",".join(sorted(statuses)) or None,
@@ -76,6 +79,7 @@ class SessionCalls(Transport):
             "type": type,
             "name": name,
             "endpoint": endpoint,
+            "pipeline": pipeline,
             "user": user,
             "project": project,
             "selector": selector,

@@ -28,6 +28,11 @@ def test_unknown_kind_is_refused(moorage: Run) -> None:
         ),
         ("session", {"name": "s", "status": "RUNNING", "reason": ""}, ("s", "RUNNING")),
         (
+            "session",
+            {"name": "s", "status": "PENDING", "pipeline": {"name": "train", "step": "part", "index": 3}},
+            ("s", "PENDING", "train/part[3]"),
+        ),
+        (
             "endpoint",
             {"name": "m", "deleted": False, "replicas": 2, "revision": 3},
             ("m", "2 replicas", "revision 3"),

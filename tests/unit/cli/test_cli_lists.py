@@ -15,6 +15,7 @@ from moorage.common.model.spec import EndpointSpec, Probe
 from moorage.common.model.status import AgentStatus, Status
 from moorage.common.views.endpoints import EndpointView
 from moorage.common.views.resources import DoubtfulJobView, Hold, OfferView, SiteNodesView
+from moorage.common.views.steps import StepRef
 
 NOW = datetime(2026, 5, 4, tzinfo=UTC)
 
@@ -38,6 +39,16 @@ def test_ps_shows_live_sessions_and_with_all_also_ended_ones(manager: FakeManage
         "tiny-r1",
     ]
     assert moorage("-o", "json", "ps", "-o", "name").stdout == "tiny\ngoing\n"
+
+
+def test_ps_and_describe_show_the_step_of_a_session(manager: FakeManager, moorage: Run) -> None:
+    manager.add_session(batch("alone"))
+    place = StepRef(id="p-1", name="train", step="part", index=3, run=2)
+    manager.add_session(batch("part-3"), pipeline=place)
+    assert "train/part[3]" in moorage("ps", "-o", "wide").stdout
+    shown = moorage("describe", "part-3").stdout
+    assert "train/part[3], run 2; `moorage pipelines describe p-1`" in " ".join(shown.split())
+    assert "pipeline" not in moorage("describe", "alone").stdout
 
 
 def test_ps_reads_all_pages(manager: FakeManager, moorage: Run) -> None:

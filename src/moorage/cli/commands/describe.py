@@ -121,6 +121,15 @@ async def _decisions(client: Client, found: Any) -> list[ScalingDecision]:
         raise
 
 
+def _origin(view: SessionView) -> list[tuple[str, str]]:
+    """The template and the pipeline that it was made from."""
+    place, found = view.pipeline, [("template", view.template or "")]
+    if place is not None:
+        run = f", run {place.run}" if place.run > 1 else ""
+        found.append(("pipeline", f"{place.label}{run}; `moorage pipelines describe {place.id}` shows it"))
+    return found
+
+
 def print_session(
     out: Console,
     view: SessionView,
@@ -142,7 +151,7 @@ def print_session(
         ("endpoint", view.endpoint or ""),
         ("group", f"{view.resource_group}, priority {view.priority}, attempt {view.attempt}"),
         ("shares the run of", view.adopted_from or ""),
-        ("template", view.template or ""),
+        *_origin(view),
         ("labels", labels_cell(view.user_labels)),
         ("retries", f"{view.requeues} of {view.spec.retries}" if view.spec.retries else ""),
         ("owner", f"{view.user}, project {view.project}" if view.project else ""),

@@ -91,4 +91,8 @@ def event_facts(kind: str, event: dict[str, Any]) -> tuple[str, ...]:
         return name, state, f"revision {event['revision']}"
     if kind == "agent":
         return name, "forgotten" if event["gone"] else str(event["status"]), str(event["cordon"])
-    return tuple(str(one) for one in (name, event.get("status", ""), event.get("reason", "")) if one)
+    facts = [name, event.get("status", ""), event.get("reason", "")]
+    if place := event.get("pipeline"):
+        index = "" if place["index"] is None else f"[{place['index']}]"
+        facts.append(f"{place['name']}/{place['step']}{index}")
+    return tuple(str(one) for one in facts if one)

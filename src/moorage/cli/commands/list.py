@@ -34,6 +34,9 @@ Selector = Annotated[
     str | None,
     typer.Option("--selector", "-l", help="Only with these labels, like team=vision,stage in (dev,test)."),
 ]
+Pipeline = Annotated[
+    str | None, typer.Option(help="Only the sessions of this pipeline: its id, or the newest of that name.")
+]
 _NOTHING = "nothing runs yet; `moorage serve MODEL` serves a model, `moorage run -- CMD` runs a job"
 
 
@@ -42,6 +45,7 @@ def ps(
     cli: Cli,
     all_: All = False,
     selector: Selector = None,
+    pipeline: Pipeline = None,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Show the list again after each change, until Ctrl-C.")
     ] = False,
@@ -53,11 +57,14 @@ def ps(
       moorage ps
       moorage ps --all -o wide
       moorage ps -l 'team=vision,stage in (dev,test)'
+      moorage ps --all --pipeline train
       moorage ps --watch
       moorage ps -o json | jq '.sessions[].name'
     """
 
     async def work(client: Client) -> _Listed:
+        if pipeline is not None:
+            return [], await _sessions(client, all_, selector, pipeline)
         return await asyncio.gather(all_endpoints(client, selector), _sessions(client, all_, selector))
 
     if watch:
@@ -88,14 +95,14 @@ def _show(cli: Cli, endpoint_views: list[EndpointView], session_views: list[Sess
 
 
 @list_command(sessions)
-def list_sessions(cli: Cli, all_: All = False, selector: Selector = None) -> None:
+def list_sessions(cli: Cli, all_: All = False, selector: Selector = None, pipeline: Pipeline = None) -> None:
     """List sessions, replicas included.
 
     \b
     Examples:
       moorage sessions list --all
     """
-    found = cli.run(lambda client: _sessions(client, all_, selector), workloads_only=True)
+    found = cli.run(lambda client: _sessions(client, all_, selector, pipeline), workloads_only=True)
     if cli.json:
         cli.print_json({"sessions": found})
     elif cli.output is Output.NAME:
@@ -155,8 +162,10 @@ def set_endpoint(
         print(f"{view.name} has revision {view.revision}{note if rolls else ''}")
 
 
-async def _sessions(client: Client, with_ended: bool, selector: str | None) -> list[SessionView]:
-    return await all_sessions(client, () if with_ended else LIVE, selector=selector)
+async def _sessions(
+    client: Client, with_ended: bool, selector: str | None, pipeline: str | None = None
+) -> list[SessionView]:
+    return await all_sessions(client, () if with_ended else LIVE, selector=selector, pipeline=pipeline)
 
 
 def _print_sessions(cli: Cli, found: Sequence[SessionView]) -> None:

@@ -12,7 +12,7 @@ from moorage.cli.context import Cli, Output, command
 from moorage.common.model.slots import format_amount
 
 if TYPE_CHECKING:
-    from moorage.common.views.resources import WorkspaceView
+    from moorage.common.views.workspaces import WorkspaceView
 
 workspaces = noun("workspaces", help="Directories that sessions have kept on their nodes.")
 

@@ -13,6 +13,7 @@ from moorage.common.views.budgets import BudgetScope, BudgetUnit, Period
 from moorage.common.views.progress import ProgressView
 from moorage.common.views.reload import ReloadView
 from moorage.common.views.resources import View
+from moorage.common.views.steps import StepRef
 
 EventKind = Literal["session", "agent", "endpoint", "group", "budget"]
 
@@ -31,6 +32,7 @@ class SessionChange(View):
     revision: int
     status_since: datetime
     endpoint_id: str | None = None
+    pipeline: StepRef | None = Field(None, description="Its place in a pipeline.")
     progress: ProgressView | None = Field(None, description="Of its main kernel.")
     reload: ReloadView | None = Field(None, description="Of its main kernel.")
 

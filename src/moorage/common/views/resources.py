@@ -30,6 +30,7 @@ from moorage.common.model.spec import Model, Name, SessionSpec, Workload
 from moorage.common.model.status import AgentStatus, ObservedState, Result, SessionType, Status
 from moorage.common.views.progress import ProgressView
 from moorage.common.views.reload import ReloadView
+from moorage.common.views.steps import StepRef
 
 T = TypeVar("T")
 
@@ -153,6 +154,7 @@ class SessionView(View):
     slots: dict[str, int]
     spec: Annotated[SessionSpec, WrapValidator(_checked_once), PlainSerializer(masked_spec)]
     template: str | None = Field(None, description="NAME@VERSION of the template that it was made from.")
+    pipeline: StepRef | None = Field(None, description="Its place in a pipeline.")
     adopted_from: str | None = Field(
         None, description="The equal session whose run it shares; its status and result are shown."
     )
@@ -167,24 +169,6 @@ class SessionPatch(Model):
 
     user_labels: LabelChanges = Field(default_factory=dict)
     name: Name | None = Field(None, description="The new name. Its program keeps the former one.")
-
-
-class WorkspaceView(View):
-    """A directory that a session has kept on a node."""
-
-    session_id: str
-    session: str = Field("", description="Name of the session; empty when its record was deleted.")
-    agent_id: str
-    size: int = Field(description="Size of its files in bytes.")
-    changed_at: datetime
-    in_use: bool
-
-
-class WorkspaceList(View):
-    items: list[WorkspaceView]
-    silent: list[str] = Field(
-        [], description="Agents that did not answer; their workspaces are missing here."
-    )
 
 
 class HistoryEntry(View):

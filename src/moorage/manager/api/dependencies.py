@@ -22,12 +22,9 @@ from moorage.common.views.peers import (
     RotateCa,
 )
 from moorage.common.views.pending import PlanView, WhyView
-from moorage.common.views.resources import (
-    Page,
-    SessionView,
-    WorkspaceList,
-)
+from moorage.common.views.resources import Page, SessionView
 from moorage.common.views.usage import AgentStats, SessionStats, SessionUsage
+from moorage.common.views.workspaces import WorkspaceList
 from moorage.manager.api.console_services import ConsoleServices
 from moorage.manager.api.identity_dependencies import (
     AccessTokens,

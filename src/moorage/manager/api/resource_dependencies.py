@@ -72,6 +72,7 @@ class Sessions(Protocol):
         statuses: frozenset[Status] | None,
         selector: Selector,
         endpoint: str | None,
+        pipeline: str | None,
         **equal: Unpack[SessionMatch],
     ) -> Page[SessionView]: ...
 

@@ -21,9 +21,9 @@ from moorage.common.views.resources import (
     Page,
     QuotaView,
     SessionView,
-    WorkspaceList,
 )
 from moorage.common.views.usage import AgentStats, SessionStats, SessionUsage
+from moorage.common.views.workspaces import WorkspaceList
 from moorage.manager.api import (
     agents,
     commands,

@@ -57,6 +57,9 @@ class SessionQuery(PageQuery):
     type: SessionType | None = None
     name: NoNul | None = None
     endpoint: NoNul | None = Field(None, description="Only replicas of this endpoint.")
+    pipeline: NoNul | None = Field(
+        None, description="Only sessions of this pipeline: its id, or the newest of that name."
+    )
     user: NoNul | None = Field(None, description="Only of this owner.")
     project: NoNul | None = None
     selector: SelectorText | None = None
@@ -138,11 +141,15 @@ async def _with_warnings(
 async def list_sessions(call: Call[None, SessionQuery]) -> Page[SessionView]:
     query = call.query
     equal = query.model_dump(include={"resource_group", "type", "name", "user", "project"}, exclude_none=True)
+    pipeline = None
+    if query.pipeline is not None:
+        pipeline = (await call.deps.store.pipelines.get(call.scope, query.pipeline)).id
     return await call.deps.store.sessions.page(
         call.scope,
         paging(query),
         statuses=frozenset(query.status) or None,
         endpoint=query.endpoint,
+        pipeline=pipeline,
         selector=parse_selector(query.selector) if query.selector is not None else (),
         **equal,
     )

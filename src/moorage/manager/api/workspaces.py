@@ -9,7 +9,7 @@ from __future__ import annotations
 from moorage.common.model.errors import AgentUnreachable, Conflict, NotFound
 from moorage.common.model.ids import SessionId
 from moorage.common.model.status import LIVE
-from moorage.common.views.resources import WorkspaceList
+from moorage.common.views.workspaces import WorkspaceList
 from moorage.manager.api import authorization
 from moorage.manager.api.route import Call, NoQuery
 

@@ -11,7 +11,7 @@ from moorage.common.link.messages import WorkspaceRequest
 from moorage.common.link.pb import agent_pb2
 from moorage.common.model.errors import Conflict
 from moorage.common.model.ids import AgentId
-from moorage.common.views.resources import WorkspaceList, WorkspaceView
+from moorage.common.views.workspaces import WorkspaceList, WorkspaceView
 from moorage.manager.rpc.agent_link import AgentLinks
 from moorage.manager.rpc.authentication import Caller
 from moorage.manager.rpc.manager_link import ManagerLinkClient

@@ -33,3 +33,12 @@ pipeline_steps = table(
         "session_id": ID,
     },
 )
+
+# The place of a session in a pipeline, as ``rows.step_ref`` reads it.
+STEP = (
+    pipeline_steps.c.pipeline_id,
+    pipelines.c.name.label("pipeline_name"),
+    pipeline_steps.c.step,
+    pipeline_steps.c.index.label("step_index"),
+    pipeline_steps.c.run.label("step_run"),
+)

@@ -16,6 +16,7 @@ from moorage.common.model.status import LIVE, TERMINAL, ObservedState, Result, S
 from moorage.common.views import resources
 from moorage.common.views.progress import ProgressView
 from moorage.common.views.reload import ReloadView
+from moorage.common.views.steps import StepRef
 
 Row = Mapping[str, Any]
 
@@ -63,11 +64,21 @@ def session_view(row: Row, kernels: Iterable[Row], endpoint: str | None) -> reso
         slots=row["slots"],
         spec=spec,
         template=row["template"],
+        pipeline=step_ref(row),
         user_labels=row["user_labels"],
         kernels=[kernel_view(k) for k in kernels],
         hostnames_resolve=cluster_names(spec, row["isolated"]),
         warnings=[],  # pydantic would copy the default
         hold=_hold(row) if row["status"] == Status.PENDING and row["adopted_from"] is None else None,
+    )
+
+
+def step_ref(row: Row) -> StepRef | None:
+    if row["pipeline_id"] is None:
+        return None
+    index = None if row["step_index"] == -1 else row["step_index"]
+    return StepRef(
+        id=row["pipeline_id"], name=row["pipeline_name"], step=row["step"], index=index, run=row["step_run"]
     )
 
 

@@ -26,6 +26,7 @@ from moorage.manager.identity.scope import Scope
 from moorage.manager.pki.ssh_keys import derive_key_pair
 from moorage.manager.store import (
     new_sessions,
+    pipeline_tables,
     rows,
     selectors,
     session_errors,
@@ -293,9 +294,12 @@ class SessionStore:
         statuses: frozenset[Status] | None = None,
         selector: Selector = (),
         endpoint: str | None = None,
+        pipeline: str | None = None,
         **equal: Unpack[SessionMatch],
     ) -> resources.Page[resources.SessionView]:
-        """Newest first by default. Raises ``InvalidInput`` unless the cursor is the ``next`` of a page."""
+        """Newest first by default. ``pipeline``: its id.
+
+        Raises ``InvalidInput`` unless the cursor is the ``next`` of a page."""
         s = tables.sessions.c
         conditions: list[Any] = []
         if statuses is not None:
@@ -311,12 +315,16 @@ class SessionStore:
         if endpoint is not None:
             e = tables.endpoints.c
             conditions.append(s.endpoint_id.in_(select(e.id).where(e.name == endpoint)))
+        if pipeline is not None:
+            t = pipeline_tables.pipeline_steps.c
+            conditions.append(s.id.in_(select(t.session_id).where(t.pipeline_id == pipeline)))
         return await self._select(scope, paging, *conditions)
 
     async def _select(
         self, scope: Scope, paging: Paging, *conditions: Any
     ) -> resources.Page[resources.SessionView]:
         s, e = tables.sessions, tables.endpoints
+        t, p = pipeline_tables.pipeline_steps, pipeline_tables.pipelines
         conditions = (*conditions, s.c.removed_at.is_(None))
         if scope.projects is not None:
             conditions = (*conditions, s.c.project.in_(scope.projects))
@@ -325,8 +333,13 @@ class SessionStore:
         columns = [column for column in s.c if column is not s.c.spec]
         spec = cast(s.c.spec, Text).label("spec_text")
         statement = (
-            select(*columns, spec, e.c.name.label("endpoint_name"), *of_shared)
-            .select_from(s.outerjoin(e, s.c.endpoint_id == e.c.id).outerjoin(o, s.c.adopted_from == o.c.id))
+            select(*columns, spec, e.c.name.label("endpoint_name"), *of_shared, *pipeline_tables.STEP)
+            .select_from(
+                s.outerjoin(e, s.c.endpoint_id == e.c.id)
+                .outerjoin(o, s.c.adopted_from == o.c.id)
+                .outerjoin(t, t.c.session_id == s.c.id)
+                .outerjoin(p, p.c.id == t.c.pipeline_id)
+            )
             .where(*conditions)
         )
         shown, following = await fetch_page(self._db, statement, _ORDER, paging)

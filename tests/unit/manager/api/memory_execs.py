@@ -12,7 +12,8 @@ from typing import Any
 from moorage.common.aio.pipe import Pipe
 from moorage.common.model.commands import Channel, ExecEnd, ExecSpec, Size
 from moorage.common.model.errors import Conflict
-from moorage.common.views.resources import SessionView, WorkspaceList, WorkspaceView
+from moorage.common.views.resources import SessionView
+from moorage.common.views.workspaces import WorkspaceList, WorkspaceView
 
 
 class Echo:

@@ -116,6 +116,7 @@ class MemorySessions:
         statuses: frozenset[Status] | None,
         selector: Selector,
         endpoint: str | None,
+        pipeline: str | None,
         **equal: str | None,
     ) -> Page[SessionView]:
         self._check()
@@ -125,6 +126,7 @@ class MemorySessions:
             if (statuses is None or view.status in statuses)
             and all(value in (None, getattr(view, field)) for field, value in equal.items())
             and endpoint in (None, view.endpoint)
+            and pipeline in (None, view.pipeline and view.pipeline.id)
             and matches(selector, view.user_labels)
             and scope.reads(view.project)
         ]

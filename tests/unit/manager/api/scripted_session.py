@@ -13,6 +13,7 @@ from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import LIVE, TERMINAL, Result, SessionType, Status
 from moorage.common.views.endpoints import ReplicaView
 from moorage.common.views.resources import HistoryEntry, Hold, KernelView, SessionView
+from moorage.common.views.steps import StepRef
 from moorage.manager.identity.keys import Owner
 
 CREATED_AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -41,6 +42,7 @@ class ScriptedSession:
     log_tail: str = ""
     hold: Hold | None = None
     advances_to_stop: int = 1
+    pipeline: StepRef | None = None
     history: list[HistoryEntry] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -84,6 +86,7 @@ class ScriptedSession:
             attempt=1,
             revision=len(self.history),
             endpoint=self.endpoint,
+            pipeline=self.pipeline,
             created_at=CREATED_AT,
             status_since=CREATED_AT,
             user=self.owner.user,

@@ -185,6 +185,7 @@ def test_schemas_match_the_validated_models() -> None:
         "type",
         "name",
         "endpoint",
+        "pipeline",
         "user",
         "project",
         "selector",

@@ -1,0 +1,20 @@
+"""REST model of the place of a session in a pipeline."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, Field
+
+
+class StepRef(BaseModel):
+    """Step, or element of an array, whose run a session is."""
+
+    id: str = Field(description="Id of the pipeline.")
+    name: str = Field(description="Name of the pipeline.")
+    step: str
+    index: int | None = Field(None, description="Of an element of an array.")
+    run: int = Field(description="1, and one more with each retry of the step.")
+
+    @property
+    def label(self) -> str:
+        """Pipeline and step as one text, such as ``train/eval[3]``."""
+        return f"{self.name}/{self.step}" + ("" if self.index is None else f"[{self.index}]")

@@ -1,0 +1,27 @@
+"""REST models of the workspaces that sessions have kept on nodes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import Field
+
+from moorage.common.views.resources import View
+
+
+class WorkspaceView(View):
+    """A directory that a session has kept on a node."""
+
+    session_id: str
+    session: str = Field("", description="Name of the session; empty when its record was deleted.")
+    agent_id: str
+    size: int = Field(description="Size of its files in bytes.")
+    changed_at: datetime
+    in_use: bool
+
+
+class WorkspaceList(View):
+    items: list[WorkspaceView]
+    silent: list[str] = Field(
+        [], description="Agents that did not answer; their workspaces are missing here."
+    )
