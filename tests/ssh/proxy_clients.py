@@ -66,9 +66,9 @@ class SshPlatform(Platform):
 
     async def wait_for_ssh(self) -> None:
         await self.wait_until_ready()
-        await until("the proxy accepts SSH", self._greets)
+        await until("the proxy accepts SSH", self.greets)
 
-    async def _greets(self) -> bool:
+    async def greets(self) -> bool:
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", self.ssh_port)
             greeting = await asyncio.wait_for(reader.readline(), 1)
