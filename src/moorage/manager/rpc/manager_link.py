@@ -30,7 +30,7 @@ from moorage.manager.store.managers import DatabaseIdentity, ManagerRow
 # Longer than an agent may take to answer the called manager.
 _ANSWER_S = 12.0
 _IDENTIFY_S = 2.0
-_OPTIONS = (
+OPTIONS = (
     ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 4_000),
     ("grpc.http2.ping_timeout_ms", 4_000),
@@ -152,13 +152,13 @@ class ManagerLinkClient:
 
     def _channel(self, target: str) -> grpc.aio.Channel:
         if self._certificate is None:
-            return grpc.aio.insecure_channel(target, options=_OPTIONS)
+            return grpc.aio.insecure_channel(target, options=OPTIONS)
         key, chain = self._certificate.current()
         credentials = grpc.ssl_channel_credentials(
             self._certificate.authorities.encode(), key.encode(), chain.encode()
         )
         named = ("grpc.ssl_target_name_override", MANAGER_NAME)
-        return grpc.aio.secure_channel(target, credentials, options=[*_OPTIONS, named])
+        return grpc.aio.secure_channel(target, credentials, options=[*OPTIONS, named])
 
 
 def find_conflict(own: DatabaseIdentity, other: DatabaseIdentity, link: str) -> str:

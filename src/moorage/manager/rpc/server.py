@@ -52,13 +52,11 @@ OPTIONS = [
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    # A dead peer is detected within about ten seconds; peers may send pings as often.
-    ("grpc.keepalive_time_ms", 5_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
-    (
-        "grpc.http2.ping_timeout_ms",
-        5_000,
-    ),  # applies in addition to keepalive_timeout_ms; one minute by default
+    # A dead peer is detected after 6 + 4 s. Peers ping after 5 s, and a ping that is read restarts the time
+    # here, so that only they ping. With the same time both ends would, each time at the same moment.
+    ("grpc.keepalive_time_ms", 6_000),
+    ("grpc.keepalive_timeout_ms", 4_000),
+    ("grpc.http2.ping_timeout_ms", 4_000),  # applies beside the former; its default is a minute
     ("grpc.keepalive_permit_without_calls", 1),
     # A fixed window instead of measuring the bandwidth: that takes a ping for each message, which costs more
     # than the messages of an idle agent.
