@@ -16,7 +16,6 @@ from moorage.cli.errors import WaitTimeout
 from moorage.cli.output import printable
 from moorage.cli.summary import has_ended
 from moorage.cli.wait import until_session
-from moorage.common.model.commands import ExecSpec
 from moorage.common.model.status import STARTING, Status
 from moorage.sdk import ApiError, Unreachable
 
@@ -75,6 +74,8 @@ async def _copy(client: Client, view: SessionView) -> str:
 
     printed = b""
     try:
+        from moorage.common.model.commands import ExecSpec
+
         async with client.exec(view.id, ExecSpec(command=list(FEEDER), stdin=True)) as command:
             sending = spawn("run.stdin", send_input(command))
             try:

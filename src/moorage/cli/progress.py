@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from rich.status import Status as Spinner
 from rich.text import Text
 
 from moorage.cli.output import printable
@@ -25,7 +24,7 @@ class Progress:
         self._err, self._name = err, printable(name, one_line=True)
         self._printed, self._note, self._subject = 0, "", ""
         self._told: set[tuple[str, str]] = set()
-        self._spinner = Spinner(Text(self._name), console=err) if err.is_terminal else None
+        self._spinner = err.status(Text(self._name)) if err.is_terminal else None
 
     def __enter__(self) -> Self:
         if self._spinner:

@@ -14,11 +14,10 @@ from moorage.cli.output import printable
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.runtimes import IMAGE_RUNTIME
 from moorage.common.model.service_ports import parse_port
-from moorage.common.model.spec import SessionSpec
-from moorage.common.model.templates import split_version
 from moorage.sdk import Unreachable
 
 if TYPE_CHECKING:
+    from moorage.common.model.spec import SessionSpec
     from moorage.common.model.status import SessionType
     from moorage.common.views.pending import PlanView
     from moorage.common.views.resources import SessionView
@@ -137,6 +136,8 @@ def session_spec(kind: SessionType, given: Mapping[str, Any], own: Mapping[str, 
     None means not given. Raises ``InvalidInput`` or ``ValidationError``.
     """
     fixed = {"type": kind, "engine": "custom", "command": given["command"] or []}
+    from moorage.common.model.spec import SessionSpec
+
     return SessionSpec.model_validate(fixed | session_fields(given, own))
 
 
@@ -215,6 +216,8 @@ class TemplateStart:
     async def _read(self, client: Client) -> tuple[str, int | None, dict[str, Any]]:
         """Name, version and values."""
         try:
+            from moorage.common.model.templates import split_version
+
             name, version = split_version(self.ref)
         except ValueError as error:
             raise InvalidInput(f"--template {error}") from None
@@ -241,12 +244,16 @@ def session_request(
 
 async def plan_session(client: Client, spec: SessionSpec | TemplateStart) -> PlanView:
     """Where it would start now. Creates nothing."""
+    from moorage.common.model.spec import SessionSpec
+
     return await (client.plan_session(spec) if isinstance(spec, SessionSpec) else spec.plan(client))
 
 
 async def _create(
     client: Client, spec: SessionSpec | TemplateStart, key: str, strict: bool, force: bool
 ) -> SessionView:
+    from moorage.common.model.spec import SessionSpec
+
     if isinstance(spec, SessionSpec):
         return await client.create_session(spec, idempotency_key=key, strict=strict, force=force)
     return await spec.create(client, key, strict, force)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import sys
@@ -10,8 +9,12 @@ import termios
 import tty
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from moorage.common.model.commands import CHUNK_BYTES, Channel
+if TYPE_CHECKING:
+    import asyncio
+
+    from moorage.common.model.commands import Channel
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 
@@ -44,6 +47,8 @@ def raw() -> Iterator[None]:
 @contextmanager
 def cancel_on_signals(task: asyncio.Task[object]) -> Iterator[None]:
     """SIGTERM and SIGHUP cancel ``task``, so that its cleanup runs."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGTERM, signal.SIGHUP)
     for number in numbers:
@@ -57,6 +62,8 @@ def cancel_on_signals(task: asyncio.Task[object]) -> Iterator[None]:
 
 async def window_changes() -> AsyncIterator[tuple[int, int]]:
     """The window's size after each change."""
+    import asyncio
+
     loop, changed = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGWINCH, changed.set)
     try:
@@ -70,6 +77,10 @@ async def window_changes() -> AsyncIterator[tuple[int, int]]:
 
 async def input_pieces() -> AsyncIterator[bytes]:
     """Standard input in pieces, until it ends. Never reads ahead of a slow consumer."""
+    import asyncio
+
+    from moorage.common.model.commands import CHUNK_BYTES
+
     loop, readable = asyncio.get_running_loop(), asyncio.Event()
     try:
         loop.add_reader(STDIN, readable.set)
@@ -105,6 +116,8 @@ async def input_pieces() -> AsyncIterator[bytes]:
 
 def write(channel: Channel, data: bytes) -> None:
     """Write all of ``data`` to stdout or stderr. Raises ``BrokenPipeError``."""
+    from moorage.common.model.commands import Channel
+
     fd = STDERR if channel is Channel.STDERR else STDOUT
     (sys.stderr if fd == STDERR else sys.stdout).flush()
     rest = memoryview(data)

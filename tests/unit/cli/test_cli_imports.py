@@ -45,10 +45,10 @@ def test_root_imports_no_command(args: tuple[str, ...]) -> None:
     assert not imports(*args) & (NEVER | CLIENT | {"moorage.cli.commands.list", "rich"})
 
 
-@pytest.mark.parametrize("command", ["ps", "run", "serve", "stop", "agents"])
+@pytest.mark.parametrize("command", ["ps", "run", "start", "serve", "logs", "stop", "agents", "why"])
 def test_help_of_a_command_imports_no_client(command: str) -> None:
     assert not imports(command, "--help") & (
-        NEVER | {"aiohttp", "moorage.sdk.client", "moorage.sdk.transport"}
+        NEVER | {"aiohttp", "moorage.sdk.client", "moorage.sdk.transport", "moorage.common.model.base"}
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,11 +13,11 @@ from moorage.cli.completion import agent_ids
 from moorage.cli.context import Cli, Output, command
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.slots import WHOLE_DEVICE, format_amount
-from moorage.common.views.resources import AgentView, Cordon
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from moorage.common.views.resources import AgentView
     from moorage.common.views.usage import AgentStats, DeviceStats
     from moorage.sdk import Client
 
@@ -69,6 +68,8 @@ def describe(cli: Cli, agent_id: AgentId) -> None:
     """
 
     async def work(client: Client) -> tuple[AgentView, AgentStats]:
+        import asyncio
+
         return await asyncio.gather(client.get_agent(agent_id), client.agent_stats(agent_id))
 
     view, stats = cli.run(work)
@@ -140,6 +141,8 @@ def drain(
     if deadline is not None:
         now = cli.clock.now()
         stop_after_s = max(0.0, (times.future(deadline, now, "--deadline") - now).total_seconds())
+    from moorage.common.views.resources import Cordon
+
     request = Cordon(drain=True, stop_after_s=stop_after_s)
     _print_status(cli, cli.run(lambda client: client.cordon_agent(agent_id, request)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -65,6 +64,8 @@ def ps(
     async def work(client: Client) -> _Listed:
         if pipeline is not None:
             return [], await _sessions(client, all_, selector, pipeline)
+        import asyncio
+
         return await asyncio.gather(all_endpoints(client, selector), _sessions(client, all_, selector))
 
     if watch:

@@ -16,9 +16,9 @@ from moorage.cli.lookup import find
 from moorage.cli.output import LogWriter
 from moorage.cli.times import past
 from moorage.common.model.errors import NotFound
-from moorage.common.views.endpoints import EndpointView
 
 if TYPE_CHECKING:
+    from moorage.common.views.endpoints import EndpointView
     from moorage.sdk import Client
 
 
@@ -90,6 +90,8 @@ async def _print(
     """``given``: arguments that the logs of single kernels and of clusters have in common."""
     found = await find(client, name)
     ref = found.id
+    from moorage.common.views.endpoints import EndpointView
+
     if isinstance(found, EndpointView):
         replica = _newest(found)
         cli.note(f"log of {replica[1]}, the newest replica of {found.name}")

@@ -38,12 +38,12 @@ from moorage.cli.summary import explain_failure
 from moorage.cli.wait import until_ready
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.kernel import ENGINES
-from moorage.common.model.spec import EndpointSpec
-from moorage.common.views.endpoints import EndpointView, NewEndpoint, ReplicaView
 from moorage.sdk import ApiError, Unreachable
 
 if TYPE_CHECKING:
     from moorage.cli.connection import Connection
+    from moorage.common.model.spec import EndpointSpec
+    from moorage.common.views.endpoints import EndpointView, ReplicaView
     from moorage.sdk import Client
 
 
@@ -156,6 +156,8 @@ def serve(
 
 
 def _run(cli: Cli, spec: EndpointSpec, timeout_s: float | None, wait: bool, keep: bool, yes: bool) -> None:
+    from moorage.common.views.endpoints import ReplicaView
+
     async def serve(client: Client) -> EndpointView | ReplicaView:
         if spec.engine == "vllm" and not spec.image:
             from moorage.cli.engine_setup import offer_engine
@@ -230,6 +232,9 @@ def _spec(
     else:
         fields |= {"model": parse.locate_model(model), "command": command or None}
     given = {field: value for field, value in fields.items() if value is not None}
+    from moorage.common.model.spec import EndpointSpec
+    from moorage.common.views.endpoints import NewEndpoint
+
     body = NewEndpoint if given.keys() & {"shared_with", "user_labels"} else EndpointSpec
     return body.model_validate({"name": name or parse.guess_name(model), "engine": engine, **given})
 
@@ -237,6 +242,8 @@ def _spec(
 async def _serve(
     cli: Cli, client: Client, spec: EndpointSpec, timeout_s: float | None, wait: bool, keep: bool
 ) -> EndpointView | ReplicaView:
+    from moorage.common.views.endpoints import ReplicaView
+
     _note_missing(cli, spec)
     if "resources" not in spec.model_fields_set and spec.engine != "custom":
         from moorage.cli.model_sizing import fit_to_nodes

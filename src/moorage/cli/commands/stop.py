@@ -16,10 +16,10 @@ from moorage.cli.session_options import Timeout
 from moorage.cli.wait import until_ended
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.status import Status
-from moorage.common.views.endpoints import EndpointView
-from moorage.common.views.resources import SessionView
 
 if TYPE_CHECKING:
+    from moorage.common.views.endpoints import EndpointView
+    from moorage.common.views.resources import SessionView
     from moorage.sdk import Client
 
 
@@ -84,6 +84,8 @@ async def _stop(
     cli: Cli, client: Client, found: Sequence[EndpointView | SessionView], wait: bool, timeout_s: float | None
 ) -> list[EndpointView | SessionView]:
     """Ask for all ends before waiting for any."""
+    from moorage.common.views.endpoints import EndpointView
+
     ended: list[EndpointView | SessionView] = []
     ending: list[SessionView] = []
     for view in found:

@@ -15,7 +15,6 @@ from moorage.cli.lookup import find
 from moorage.common.model.durations import format_duration
 from moorage.common.model.errors import NotFound
 from moorage.common.model.status import Status
-from moorage.common.views.endpoints import EndpointView
 from moorage.sdk import ApiError
 
 if TYPE_CHECKING:
@@ -60,6 +59,8 @@ async def _explain(cli: Cli, client: Client, name: str) -> WhyView:
         if error.status != 404:
             raise
     found = await find(client, name)
+    from moorage.common.views.endpoints import EndpointView
+
     if not isinstance(found, EndpointView):
         return await client.why(found.id)
     waiting = [one for one in found.sessions if one.status is Status.PENDING]
