@@ -95,6 +95,19 @@ def test_logs_of_a_session_and_of_an_endpoints_newest_replica(manager: FakeManag
     assert "newest replica of org/tiny" in result.stderr
 
 
+def test_times_of_logs_are_asked_for(manager: FakeManager, moorage: Run) -> None:
+    manager.add_session(batch("job"), log=[b"one\n"])
+    moorage("logs", "job", "--timestamps", "--since", "2026-05-04T13:00:00Z")
+    assert "timestamps=true" in manager.requests[-1]
+    assert "since=2026-05-04T13:00:00" in manager.requests[-1]
+    moorage("logs", "job")
+    assert "timestamps=true" not in manager.requests[-1]
+    assert "since=" not in manager.requests[-1]
+    refused = moorage("logs", "job", "--since", "yesterday")
+    assert refused.exit_code == 2
+    assert "--since 'yesterday' is not a time" in refused.stderr
+
+
 def test_stop_a_session_waits_until_it_has_ended(manager: FakeManager, moorage: Run) -> None:
     manager.add_session(batch("job"), advances_to_stop=3)
     result = moorage("stop", "job", "-o", "json")
