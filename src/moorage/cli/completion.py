@@ -53,6 +53,22 @@ def group_names(ctx: typer.Context, incomplete: str) -> list[str]:
     return _complete(ctx, incomplete, _Listing("/v1/groups?limit=500"))
 
 
+def pipeline_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    return _complete(ctx, incomplete, _Listing("/v1/pipelines?limit=500"))
+
+
+def template_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    return _complete(ctx, incomplete, _Listing("/v1/templates?limit=500"))
+
+
+def secret_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    return _complete(ctx, incomplete, _Listing("/v1/secrets?limit=500"))
+
+
+def project_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    return _complete(ctx, incomplete, _Listing("/v1/projects?limit=500"))
+
+
 def _complete(ctx: typer.Context, incomplete: str, *listings: _Listing) -> list[str]:
     """Sorted names that begin with ``incomplete`` and are not among the arguments yet."""
     given = {value for values in ctx.params.values() if isinstance(values, list | tuple) for value in values}

@@ -45,3 +45,9 @@ def test_completion_is_silent_without_a_manager_or_a_key(moorage: Run) -> None:
 
 def test_version_is_also_an_option(moorage: Run) -> None:
     assert moorage("--version").stdout == f"{__version__}\n"
+
+
+def test_names_of_what_is_stored_are_completed(manager: FakeManager, moorage: Run) -> None:
+    for words in ("pipelines stop ", "projects members list ", "secrets delete ", "templates describe "):
+        complete(moorage, words)
+        assert manager.requests[-1] == f"GET /v1/{words.split()[0]}?limit=500"

@@ -10,6 +10,7 @@ import typer
 from moorage.cli import output
 from moorage.cli.app import list_command, noun
 from moorage.cli.commands.apply import File, read_file
+from moorage.cli.completion import pipeline_names
 from moorage.cli.context import Cli, Output, command
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.pipelines import After, PipelineSpec, StepState
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
 
 pipelines = noun("pipelines", help="Pipelines: graphs of sessions that are submitted as one request.")
 
-Ref = Annotated[str, typer.Argument(metavar="PIPELINE", help="Id, or name of the newest.")]
+Ref = Annotated[
+    str, typer.Argument(metavar="PIPELINE", help="Id, or name of the newest.", autocompletion=pipeline_names)
+]
 
 
 @command(pipelines, "submit")

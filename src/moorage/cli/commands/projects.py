@@ -8,6 +8,7 @@ import typer
 
 from moorage.cli import output
 from moorage.cli.app import list_command, noun
+from moorage.cli.completion import project_names
 from moorage.cli.context import Cli, Output, command
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ projects = noun("projects", help="Projects: who belongs to them, and their limit
 members = typer.Typer()
 projects.add_typer(members, name="members", help="Members of a project, and their roles.")
 
-Project = Annotated[str, typer.Argument(help="Name of the project.")]
+Project = Annotated[str, typer.Argument(help="Name of the project.", autocompletion=project_names)]
 User = Annotated[str, typer.Argument(help="Name of the user.")]
 MaxPriority = Annotated[
     str | None, typer.Option(help="Highest priority of its sessions and endpoints; `none`: any.")

@@ -10,6 +10,7 @@ import typer
 
 from moorage.cli import output
 from moorage.cli.app import list_command, noun
+from moorage.cli.completion import secret_names
 from moorage.cli.context import Cli, Output, command
 from moorage.common.model.errors import InvalidInput
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 secrets = noun("secrets", help="Values for sessions that nobody can read back, such as access tokens.")
 
-Name = Annotated[str, typer.Argument(help="Name of the secret.")]
+Name = Annotated[str, typer.Argument(help="Name of the secret.", autocompletion=secret_names)]
 
 
 @command(secrets, "set")

@@ -11,6 +11,7 @@ import typer
 
 from moorage.cli import output
 from moorage.cli.app import list_command, noun
+from moorage.cli.completion import template_names
 from moorage.cli.context import Cli, Output, command
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.templates import TemplateSpec, split_version
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 templates = noun("templates", help="Templates of sessions: versioned sets of parameters.")
 
-Name = Annotated[str, typer.Argument(help="Name of the template.")]
+Name = Annotated[str, typer.Argument(help="Name of the template.", autocompletion=template_names)]
+VersionRef = Annotated[str, typer.Argument(help="NAME, or NAME@VERSION.", autocompletion=template_names)]
 ForAll = Annotated[bool, typer.Option("--for-all", help="The template of all projects; for administrators.")]
 
 
@@ -56,7 +58,10 @@ def list_versions(cli: Cli, name: Name) -> None:
 
 
 @command(templates, "describe")
-def describe_template(cli: Cli, ref: Annotated[str, typer.Argument(help="NAME, or NAME@VERSION.")]) -> None:
+def describe_template(
+    cli: Cli,
+    ref: VersionRef,
+) -> None:
     """Show a template with its parameters."""
     try:
         name, version = split_version(ref)
