@@ -2,13 +2,47 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
+import re
 import sys
 import time
 from pathlib import Path
 
-from .harness import EXAMPLES, Platform, example
+import pytest
+
+from moorage.common.views.resources import AgentView
+
+from .harness import EXAMPLES, Platform, example, until
+
+SDK_PAGE = EXAMPLES.parent / "docs" / "sdk.md"
+
+
+async def agents(platform: Platform) -> list[AgentView]:
+    async with platform.client() as client:
+        return await client.list_agents()
+
+
+async def test_the_page_on_the_python_client(
+    one_node: Platform, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its blocks are one program, as ``python -m asyncio`` would run it; comments tell what it prints."""
+    await one_node.wait_until_ready()
+    await until("the agent has registered", lambda: agents(one_node))
+    monkeypatch.setenv("MOORAGE_URL", one_node.url)
+    monkeypatch.setenv("MOORAGE_API_KEY", one_node.key)
+    blocks = re.findall(r"^```python\n(.*?)^```$", SDK_PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    names: dict[str, object] = {}
+    for block in blocks:
+        code = compile(block, str(SDK_PAGE), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        running = eval(code, names)
+        if running is not None:
+            await running
+        assert capsys.readouterr().out.splitlines() == re.findall(
+            r"print\(.*\)  # (.*)$", block, re.MULTILINE
+        )
+    assert len(blocks) == 8
 
 
 async def test_templates(one_node: Platform) -> None:
