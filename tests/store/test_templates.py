@@ -71,6 +71,20 @@ async def test_a_project_sees_its_own_templates_and_those_for_all(store: Store) 
         await templates.get(SPEECH, "train")
 
 
+async def test_versions_of_two_owners_are_not_mixed(store: Store) -> None:
+    """The template that a project names is its own, also by a version that only the one for all has."""
+    templates = store.templates
+    for command in ("all 1", "all 2"):
+        await templates.put(VISION, "train", template(command), [], for_all=True)
+    await templates.put(VISION, "train", template("own"), [], for_all=False)
+    assert [one.version for one in (await templates.versions(VISION, "train")).items] == [1]
+    with pytest.raises(NotFound):
+        await templates.get(VISION, "train", 2)
+    assert [one.version for one in (await templates.versions(SPEECH, "train")).items] == [2, 1]
+    await templates.delete(VISION, "train", for_all=False)
+    assert (await templates.get(VISION, "train", 2)).project == ""
+
+
 async def test_a_session_keeps_its_template_and_the_merged_specification(store: Store) -> None:
     async with serve(store) as api:
         body = {
