@@ -29,9 +29,9 @@ def demo(
 ) -> None:
     """Start every component, serve a tiny model, and ask it a question."""
     loaded = load_settings(config, home, sets)
-    boot = bootstrap(loaded)
+    boot = bootstrap(loaded, "up")
     if not verbose:
-        logging.setup(loaded.settings.common.log_format, "warning")
+        logging.setup(loaded.settings.common.log_format, "warning", "up")
     with needs_extra("all"):
         from moorage.demo.run import run_demo
     run_and_exit(

@@ -69,7 +69,7 @@ def main() -> int:
     # Validated before exec: attribute access is all that the agent needs, and it costs no pydantic.
     settings = [cast("AgentSettings", SimpleNamespace(**values)) for values in agents]
     common = cast("CommonSettings", SimpleNamespace(**common_values))
-    logging.setup(common.log_format, common.log_level)
+    logging.setup(common.log_format, common.log_level, "agent")
     try:
         with needs_extra("agent"):
             from moorage.agent import Agent, Sites

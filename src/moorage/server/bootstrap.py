@@ -34,10 +34,10 @@ class Bootstrap:
     token: str
 
 
-def bootstrap(loaded: LoadedSettings) -> Bootstrap:
+def bootstrap(loaded: LoadedSettings, component: logging.Component = "cli") -> Bootstrap:
     """Set up logging, create the state directory if needed, and read or create the link token."""
     settings = loaded.settings
-    logging.setup(settings.common.log_format, settings.common.log_level)
+    logging.setup(settings.common.log_format, settings.common.log_level, component)
     for why in loaded.ignored:
         log.warning("shared setting ignored", why=why)
     clock = SystemClock()

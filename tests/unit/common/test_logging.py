@@ -6,11 +6,15 @@ import json
 import subprocess
 import sys
 
+import pytest
+
+from moorage.common.config.logging import Component, component_of
+
 PROGRAM = """
 import logging, warnings
 import structlog
 from moorage.common.config import logging as setup
-setup.setup("{format}", "info")
+setup.setup("{format}", "info", "up")
 log = structlog.get_logger("moorage.agent.kernel.task")
 log.info("kernel started", kernel="k-1")
 try:
@@ -35,11 +39,32 @@ def test_every_line_is_json() -> None:
     assert started.pop("ts").endswith("Z")
     assert started == {
         "event": "kernel started", "kernel": "k-1", "level": "info", "logger": "moorage.agent.kernel.task",
+        "component": "agent",
     }  # fmt: skip
     assert "ZeroDivisionError" in failed["exception"]
     assert (unhandled["logger"], unhandled["event"]) == ("asyncio", "unhandled error")
+    assert (unhandled["component"], warning["component"]) == ("up", "up")
     assert "ZeroDivisionError" in unhandled["exception"]
     assert (warning["logger"], warning["level"]) == ("py.warnings", "warning")
+
+
+@pytest.mark.parametrize(
+    ("name", "process", "component"),
+    [
+        ("moorage.agent", "up", "agent"),
+        ("moorage.proxy.ssh", "up", "proxy"),
+        ("moorage.manager", "up", "manager"),
+        ("moorage.link", "agent", "agent"),
+        ("moorage.agents", "manager", "manager"),
+        ("moorage", "cli", "cli"),
+        ("agent.of.a.library", "manager", "manager"),
+        ("grpc._cython.cygrpc", "proxy", "proxy"),
+    ],
+)
+def test_a_line_has_the_component_of_its_logger_or_its_process(
+    name: str, process: Component, component: str
+) -> None:
+    assert component_of(name, process) == component
 
 
 def test_text_has_records_of_libraries() -> None:

@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Final, Literal, TypeAlias
 
 import structlog
+
+# The component that a line comes from: that of the process, or the part of ``moorage up``.
+Component: TypeAlias = Literal["manager", "agent", "proxy", "up", "cli"]
+_OWN_NAMES: Final = ("agent", "manager", "proxy")
 
 
 class _NamedLogger(structlog.PrintLogger):
@@ -20,8 +25,11 @@ class _NamedLogger(structlog.PrintLogger):
         self.name = name
 
 
-def setup(fmt: Literal["text", "json"] = "text", level: str = "info") -> None:
-    """Configure structlog and the standard library's loggers. Call once per process."""
+def setup(fmt: Literal["text", "json"] = "text", level: str = "info", component: Component = "cli") -> None:
+    """Configure structlog and the standard library's loggers. Call once per process.
+
+    ``component``: what the process is, which each line of JSON tells.
+    """
     shared: list[structlog.types.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -30,7 +38,7 @@ def setup(fmt: Literal["text", "json"] = "text", level: str = "info") -> None:
     last: structlog.types.Processor
     if fmt == "json":
         last = structlog.processors.JSONRenderer()
-        shared += [_add_logger_name, structlog.processors.format_exc_info]
+        shared += [partial(_add_source, component), structlog.processors.format_exc_info]
     else:
         # Plain tracebacks: the pretty ones print local variables, and those hold secrets.
         plain = structlog.dev.plain_traceback
@@ -51,7 +59,17 @@ def setup(fmt: Literal["text", "json"] = "text", level: str = "info") -> None:
     logging.captureWarnings(True)
 
 
-def _add_logger_name(logger: Any, method: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
+def _add_source(
+    process: Component, logger: Any, method: str, event: structlog.types.EventDict
+) -> structlog.types.EventDict:
     record = event.get("_record")
-    event["logger"] = record.name if record is not None else logger.name
+    name = event["logger"] = record.name if record is not None else logger.name
+    event["component"] = component_of(name, process)
     return event
+
+
+def component_of(name: str, process: Component) -> str:
+    """The component of the logger ``name`` in a process: `moorage up` has all of them in one process."""
+    package, _, rest = name.partition(".")
+    part = rest.partition(".")[0]
+    return part if package == "moorage" and part in _OWN_NAMES else process

@@ -95,7 +95,7 @@ def up(
             f"agent.sites has {', '.join(loaded.sites)}; the agent of `moorage up` is that of this machine",
             next_step="run `moorage agent` for the sites, with a MOORAGE_HOME of its own",
         )
-    boot = bootstrap(loaded)
+    boot = bootstrap(loaded, "up")
     with needs_extra("all"):
         from moorage.server.all_in_one import AllInOne
 
@@ -137,7 +137,7 @@ def manager(
     loaded = load_settings(
         config, home, sets, manager__dsn=dsn, manager__listen=listen, manager__link_listen=link_listen
     )
-    boot = bootstrap(loaded)
+    boot = bootstrap(loaded, "manager")
     with needs_extra("manager"):
         from moorage.manager import Manager
 
@@ -205,7 +205,7 @@ def agent(
         agent__id=id, agent__manager=manager, agent__address=address, agent__resource_group=resource_group,
         agent__inventory=inventory, agent__runtimes=json.dumps(runtime) if runtime else None,
     )  # fmt: skip
-    boot = bootstrap(loaded)
+    boot = bootstrap(loaded, "agent")
     agents = agents_of(loaded, boot.home)
     located, etcd = locate_managers(agents.settings, loaded.settings.etcd, boot.home, boot.clock)
     # The agent runs for months: it replaces this process by one that holds no command line.
@@ -238,7 +238,7 @@ def proxy(
         config, home, sets,
         proxy__listen=listen, proxy__internal_listen=internal_listen, proxy__manager=manager,
     )  # fmt: skip
-    boot = bootstrap(loaded)
+    boot = bootstrap(loaded, "proxy")
     with needs_extra("proxy"):
         from moorage.proxy import Proxy, Timeouts, proxy_id
         from moorage.proxy.control.worker_slot import slot_of
