@@ -7,6 +7,7 @@ import json
 import re
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import nullcontext
 from functools import cache
 from string import Formatter
 from urllib.parse import quote
@@ -26,6 +27,7 @@ from moorage.manager.api.authorization import check_access
 from moorage.manager.api.dependencies import ApiServices
 from moorage.manager.api.group_names import with_current_names
 from moorage.manager.api.health import DESCRIPTION, DOCS
+from moorage.manager.api.long_requests import ending_without_rights
 from moorage.manager.api.openapi import describe
 from moorage.manager.api.problems import (
     InternalError,
@@ -143,7 +145,8 @@ def _serve(row: Route, deps: ApiServices, authenticator: Authenticator) -> Handl
             query = with_current_names(query, aliases)
             body = with_current_names(body, aliases) if body is not None else None
         call = Call(request, deps, scope, body, query, authenticated)
-        answer = await (run_audited(row, reader, call) if audited else row.handler(call))
+        with ending_without_rights(request, scope, authenticated) if row.access != "open" else nullcontext():
+            answer = await (run_audited(row, reader, call) if audited else row.handler(call))
         if isinstance(answer, web.StreamResponse):
             return answer
         created = row.dry_run is None or not isinstance(answer, row.dry_run)

@@ -1,0 +1,88 @@
+"""Long requests end when their caller loses its rights, and only then."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import aiohttp
+import pytest
+from memory_store import ADMIN_KEY, MEMBER_KEY
+from served_api import Api
+
+from moorage.common.model.commands import PROTOCOL, Channel, frame
+from moorage.common.model.roles import Role
+from moorage.manager.api import long_requests
+from moorage.manager.api.long_requests import has_lost_rights
+from moorage.manager.identity.keys import Owner
+from moorage.manager.identity.scope import Scope
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(long_requests, "RECHECK_S", 0.05)
+
+
+async def test_stream_of_a_revoked_key_ends(api: Api) -> None:
+    await api.request("POST", "/v1/sessions", key=MEMBER_KEY, json={"name": "job", "command": ["true"]})
+    api.logs.chunks = [b"begin\n"]
+    headers = {"Authorization": f"Bearer {MEMBER_KEY}"}
+    async with (
+        asyncio.timeout(10),
+        api.http.get("/v1/sessions/job/logs?follow=true", headers=headers) as response,
+    ):
+        assert await response.content.readany() == b"begin\n"
+        await asyncio.sleep(0.2)  # some checks long
+        api.logs.more.put_nowait(b"more\n")
+        assert await response.content.readany() == b"more\n"
+        await api.request("DELETE", "/v1/keys/ada")
+        with pytest.raises(aiohttp.ClientError):
+            await response.content.read()
+        await api.logs.closed.wait()
+
+
+async def test_terminal_of_a_revoked_key_ends(api: Api) -> None:
+    await api.request("POST", "/v1/sessions", json={"name": "dev", "type": "interactive"})
+    _, created = await api.request("POST", "/v1/keys", json={"name": "second", "role": "admin"})
+    headers = {"Authorization": f"Bearer {created['secret']}"}
+    async with (
+        asyncio.timeout(10),
+        api.http.ws_connect("/v1/sessions/dev/exec", headers=headers, protocols=(PROTOCOL,)) as ws,
+    ):
+        await ws.send_json({"command": ["sh"], "stdin": True})
+        await ws.send_bytes(frame(Channel.STDIN, b"x"))
+        await ws.receive()
+        assert not api.execs.disconnected.is_set()
+        await api.request("DELETE", "/v1/keys/second")
+        await api.execs.disconnected.wait()
+
+
+async def test_stream_goes_on_while_the_database_is_away(api: Api) -> None:
+    await api.request("POST", "/v1/sessions", json={"name": "job", "command": ["true"]})
+    headers = {"Authorization": f"Bearer {ADMIN_KEY}"}
+    async with (
+        asyncio.timeout(10),
+        api.http.get("/v1/sessions/job/logs?follow=true", headers=headers) as response,
+    ):
+        api.store.database.unavailable = True
+        await asyncio.sleep(0.2)
+        api.store.database.unavailable = False
+        api.logs.more.put_nowait(b"more\n")
+        assert await response.content.readany() == b"more\n"
+
+
+BEFORE = Scope("key:ada", Owner("ada", "vision"), Role.MEMBER, ("vision",))
+
+
+@pytest.mark.parametrize(
+    ("now", "lost"),
+    [
+        (BEFORE, False),
+        (replace(BEFORE, actor="key:renamed"), False),
+        (replace(BEFORE, role=Role.VIEWER), True),
+        (replace(BEFORE, projects=("speech",)), True),
+        (replace(BEFORE, owner=Owner("ada", "speech")), True),
+    ],
+)
+def test_change_of_rights(now: Scope, lost: bool) -> None:
+    assert has_lost_rights(BEFORE, now) is lost
