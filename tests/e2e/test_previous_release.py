@@ -6,6 +6,7 @@ A relay between the ends counts what they send each other.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -19,7 +20,8 @@ import grpc
 import pytest
 
 from moorage.common.link.pb import agent_pb2, routes_pb2
-from moorage.common.model.spec import Cluster, Port, SessionSpec
+from moorage.common.model.spec import Cluster, EndpointSpec, Port, SessionSpec
+from moorage.manager.store.endpoint_rows import spec_columns
 from moorage.manager.store.new_sessions import stored_json
 from moorage.sdk import Client
 from moorage.sdk.errors import ApiError
@@ -127,7 +129,7 @@ async def run_a_session(platform: Platform) -> None:
         await client.delete_endpoint(SLOW.name)
 
 
-def test_sessions_that_use_nothing_new_are_readable_to_the_previous_release(previous_release: Path) -> None:
+def test_specs_that_use_nothing_new_are_readable_to_the_previous_release(previous_release: Path) -> None:
     """Its managers refuse fields that they do not know, also with their defaults."""
     specs = [
         SessionSpec(command=["true"], resources={"cpu": 1}),
@@ -135,13 +137,19 @@ def test_sessions_that_use_nothing_new_are_readable_to_the_previous_release(prev
         SessionSpec(type="inference", engine="llamacpp", model="m.gguf", resources={"cuda.device": 1}),
         SessionSpec(command=["x"], cluster=Cluster(size=2), retries=2),
     ]
+    served = EndpointSpec(name="e", engine="llamacpp", model="m.gguf", resources={"cuda.device": 1})
+    stored = [spec_columns(served)[0], served.template() | {"name": "e"}]
     read = (
-        "import sys; from moorage.common.model.spec import Cluster, Port, SessionSpec\n"
-        "for line in sys.stdin: SessionSpec.model_validate_json(line)"
+        "import sys; from moorage.common.model.spec import EndpointSpec, SessionSpec\n"
+        "for line in sys.stdin:\n"
+        "    kind, text = line.split(' ', 1)\n"
+        "    (EndpointSpec if kind == 'endpoint' else SessionSpec).model_validate_json(text)"
     )
+    lines = [f"session {stored_json(one)}" for one in specs]
+    lines += [f"endpoint {json.dumps(one)}" for one in stored]
     done = subprocess.run(
         [sys.executable, "-c", read],
-        input="\n".join(stored_json(spec) for spec in specs),
+        input="\n".join(lines),
         env=os.environ | {"PYTHONPATH": str(previous_release)},
         capture_output=True,
         text=True,

@@ -1,4 +1,5 @@
-"""Specs of sessions in listings: validated once, and kept while they are small."""
+"""Specs as they are stored: of sessions in listings, validated once and kept while they are small, and of
+endpoints, without what is not given."""
 
 from __future__ import annotations
 
@@ -7,8 +8,9 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import ValidationError
 
-from moorage.common.model.spec import SessionSpec
+from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.views.resources import SessionView
+from moorage.manager.store.endpoint_rows import spec_columns
 from moorage.manager.store.rows import stored_spec
 
 
@@ -36,3 +38,22 @@ def test_a_view_takes_a_spec_as_it_is_and_checks_any_other() -> None:
     assert view.model_dump()["spec"]["env"] == {"TOKEN": "***", "A": "1"}
     with pytest.raises(ValidationError, match="requires `image`"):
         SessionView.model_validate(fields | {"spec": {"command": ["x"], "runtime": "docker"}})
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"arch": "x86_64"}, {"secret_env": {"KEY": "token"}}, {"max_lifetime_s": 60}]
+)
+def test_an_endpoint_is_stored_without_optional_fields_and_read_as_it_was(more: dict[str, object]) -> None:
+    base = {"name": "e", "engine": "llamacpp", "model": "m.gguf", "resources": {"cuda.device": 1}}
+    spec = EndpointSpec.model_validate(base | more)
+    stored, serving = spec_columns(spec)
+    revision = spec.template()
+    for columns in (stored, serving, revision):
+        assert None not in columns.values()
+    given = set(more)
+    assert {"overlap", "probe", "image", "secret_env"} & (stored.keys() | revision.keys()) <= given
+    assert given <= stored.keys() | serving.keys()
+    assert given <= revision.keys()
+    assert EndpointSpec.model_validate(stored | serving) == spec
+    before = spec.model_dump(mode="json")  # as the previous release stores it
+    assert EndpointSpec.model_validate(before).template() == revision

@@ -391,5 +391,5 @@ class EndpointSpec(Workload):
     def template(self) -> dict[str, Any]:
         """What a replica runs: a change of it makes a new revision."""
         left_out = {"name", "replicas", "autoscale", "rollout", "routing", "limits", "resource_groups"}
-        left_out |= {name for name in ("adapters", "reload") if not getattr(self, name)}
-        return self.model_dump(mode="json", exclude=left_out)
+        left_out |= {name for name in ("adapters", "secret_env") if not getattr(self, name)}
+        return self.model_dump(mode="json", exclude=left_out, exclude_none=True)

@@ -57,7 +57,8 @@ class EndpointRecord:
 
 
 def spec_columns(spec: EndpointSpec) -> tuple[dict[str, Any], dict[str, Any]]:
-    """``spec`` and ``serving`` of a row."""
+    """``spec`` and ``serving`` of a row. As in ``new_sessions.stored_json``, a manager of the previous
+    release can read what uses nothing new."""
     serving = spec.model_dump(mode="json", include=set(_SERVING), exclude_none=True)
     if spec.routing == Routing():
         del serving["routing"]  # as most have it: the routes are read without it
@@ -65,8 +66,8 @@ def spec_columns(spec: EndpointSpec) -> tuple[dict[str, Any], dict[str, Any]]:
         del serving["resource_groups"]
     if not spec.adapters:
         del serving["adapters"]
-    without = _SERVING if spec.reload else _SERVING | {"reload"}  # as in ``template``
-    return spec.model_dump(mode="json", exclude=set(without)), serving
+    without = _SERVING if spec.secret_env else _SERVING | {"secret_env"}  # as in ``template``
+    return spec.model_dump(mode="json", exclude=set(without), exclude_none=True), serving
 
 
 async def read_endpoints(db: Database, ids: Sequence[str]) -> list[EndpointRecord]:
