@@ -8009,6 +8009,11 @@ export interface components {
              */
             template?: string | null;
             /**
+             * @description Its place in a pipeline.
+             * @default null
+             */
+            pipeline?: components["schemas"]["StepRef"] | null;
+            /**
              * Adopted From
              * @description The equal session whose run it shares; its status and result are shown.
              * @default null
@@ -8381,6 +8386,35 @@ export interface components {
             overrides?: {
                 [key: string]: unknown;
             };
+        };
+        /**
+         * StepRef
+         * @description Step, or element of an array, whose run a session is.
+         */
+        StepRef: {
+            /**
+             * Id
+             * @description Id of the pipeline.
+             */
+            id: string;
+            /**
+             * Name
+             * @description Name of the pipeline.
+             */
+            name: string;
+            /** Step */
+            step: string;
+            /**
+             * Index
+             * @description Of an element of an array.
+             * @default null
+             */
+            index?: number | null;
+            /**
+             * Run
+             * @description 1, and one more with each retry of the step.
+             */
+            run: number;
         };
         /**
          * StepState
@@ -9051,6 +9085,8 @@ export interface operations {
                 name?: string | null;
                 /** @description Only replicas of this endpoint. */
                 endpoint?: string | null;
+                /** @description Only sessions of this pipeline: its id, or the newest of that name. */
+                pipeline?: string | null;
                 /** @description Only of this owner. */
                 user?: string | null;
                 project?: string | null;
