@@ -167,16 +167,16 @@ async def test_example_of_system_sessions(platform: SshPlatform, tmp_path: Path)
     types = "session_types=interactive,batch,inference,system"
     assert (await run("groups", "set", "default", types)).returncode == 0
     assert (await run("quotas", "set", "project", "default", "system_sessions=1")).returncode == 0
-    held = await run("start", "--type", "system", "--name", "first", *SMALL)
+    held = await run("start", "--type", "system", "--name", "held", *SMALL)
     assert held.returncode == 0, held.stderr
-    waits = await run("start", "--type", "system", "--name", "second", "--no-wait", *SMALL)
+    waits = await run("start", "--type", "system", "--name", "waits", "--no-wait", *SMALL)
     assert waits.returncode == 0, waits.stderr
 
     async def reason() -> bool:
-        return "1 system sessions of 1" in (await run("why", "second")).stdout
+        return "1 system sessions of 1" in (await run("why", "waits")).stdout
 
     await until("the second waits for the quota", reason)
-    assert (await run("stop", "first", "second", "--wait")).returncode == 0
+    assert (await run("stop", "held", "waits", "--wait")).returncode == 0
     key, tree = platform.new_key("system"), tmp_path / "tree"
     (tree / "deep").mkdir(parents=True)
     (tree / "deep" / "a file").write_bytes(os.urandom(100_000))
