@@ -336,6 +336,10 @@ docs: $(STAMP) ## Generate docs/state-machine.md, session-types.md, problems.md 
 	$(GENERATE) problems > docs/problems.md
 	$(GENERATE) glossary > docs/glossary.new && mv docs/glossary.new docs/glossary.md
 
+.PHONY: recording
+recording: $(STAMP) ## Record the terminal session of README, docs/images/first-minutes.svg, with a platform of its own (20 s)
+	$(BIN)/python docs/record.py docs/images/first-minutes.svg
+
 # MkDocs has an environment of its own: nothing else needs it.
 .PHONY: site
 site: $(STAMP) ## Build the documents as a site with search, into build/site/html

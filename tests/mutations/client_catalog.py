@@ -158,8 +158,8 @@ MUTATIONS = (
     Mutation(
         "a table writes to the terminal",
         OUTPUT,
-        "Text(printable(cell, one_line=True), _STYLES",
-        "Text(cell, _STYLES",
+        "cells = [[printable(cell, one_line=True) for cell in row] for row in rows]",
+        "cells = [list(row) for row in rows]",
         ESCAPES,
     ),
     Mutation(

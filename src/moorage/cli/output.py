@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from moorage.common.views.progress import ProgressView
     from moorage.common.views.resources import AgentView, KernelView, SessionView
 
+# A column of a table is never cut below this, in cells: as wide as ``RUNNING`` and a space.
+_LEAST_WIDTH = 8
 _STYLES = {
     **dict.fromkeys(("RUNNING", "ready", "ALIVE", "SUCCESS"), "green"),
     **dict.fromkeys(("ERROR", "LOST", "degraded", "FAILED"), "red"),
@@ -79,19 +81,40 @@ def format_age(now: datetime, then: datetime) -> str:
 
 def print_table(console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Cells are cut to the width of a terminal; other outputs get complete cells."""
-    console.print(make_table(columns, rows), crop=console.is_terminal)
+    width = console.width if console.is_terminal else None
+    console.print(make_table(columns, rows, width), crop=console.is_terminal)
 
 
-def make_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+def make_table(columns: Sequence[str], rows: Iterable[Sequence[str]], width: int | None = None) -> Table:
+    """``width``: of the terminal, if the table is to fit in it."""
+    from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text
 
+    cells = [[printable(cell, one_line=True) for cell in row] for row in rows]
+    widths = [max(map(cell_len, column)) for column in zip(columns, *cells, strict=True)]
+    if width is not None:
+        widths = fitted_widths(widths, width - 2 * (len(columns) - 1))
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in columns:
-        table.add_column(column, no_wrap=True)
-    for row in rows:
-        table.add_row(*(Text(printable(cell, one_line=True), _STYLES.get(cell, "")) for cell in row))
+    for column, column_width in zip(columns, widths, strict=True):
+        table.add_column(column, no_wrap=True, width=column_width)
+    for row in cells:
+        table.add_row(*(Text(cell, _STYLES.get(cell, "")) for cell in row))
     return table
+
+
+def fitted_widths(widths: Sequence[int], available: int) -> list[int]:
+    """Widths whose sum is at most ``available``, if ``_LEAST_WIDTH`` a column permits it.
+
+    The widest columns are cut first, to one width, so that a long reason does not cut a status.
+    """
+    if sum(widths) <= available:
+        return list(widths)
+    for most in range(min(available, max(widths)), _LEAST_WIDTH, -1):
+        cut = [min(width, most) for width in widths]
+        if sum(cut) <= available:
+            return cut
+    return [min(width, _LEAST_WIDTH) for width in widths]
 
 
 def print_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:

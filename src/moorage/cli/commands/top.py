@@ -101,7 +101,7 @@ async def _watch(
     rows: Callable[[Sequence[Any], datetime], tuple[Sequence[str], list[list[str]]]],
 ) -> None:
     async def table() -> Table:
-        return make_table(*rows(await fetch(), cli.clock.now()))
+        return make_table(*rows(await fetch(), cli.clock.now()), cli.out.width)
 
     with Live(await table(), console=cli.out, screen=True, auto_refresh=False) as live:
         while True:
