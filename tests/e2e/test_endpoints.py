@@ -64,9 +64,10 @@ async def load(platform: Platform, url: str, clients: int = 6) -> AsyncIterator[
 async def has(client: Client, status: str, revision: int = 1, ready: int = 0) -> bool:
     view = await client.get_endpoint(NAME)
     assert view.rollout is not None
-    return (view.status, view.revision, view.rollout.state) == (status, revision, "complete") and (
-        view.ready >= ready
-    )
+    reached = (view.status, view.revision, view.rollout.state) == (status, revision, "complete")
+    assert reached, view  # `until` shows the last one
+    assert view.ready >= ready, view
+    return True
 
 
 async def live(client: Client) -> list[str]:

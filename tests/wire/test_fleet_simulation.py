@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import socket
 import sys
 from collections import Counter
@@ -215,7 +216,7 @@ async def test_served_port_answers_and_unserved_port_refuses() -> None:
 async def simulate(home: Path, *options: str, token: str = "") -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable, "-m", "moorage", "simulate", "--home", str(home), *options,
-        env=os.environ | {"MOORAGE_COMMON__LINK_TOKEN": token},
+        env=os.environ | {"MOORAGE_COMMON__LINK_TOKEN": token, "PYTHONFAULTHANDLER": "1"},
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
 
@@ -269,5 +270,9 @@ async def test_wrong_token_is_logged_once_for_all_agents(tmp_path: Path) -> None
     async with h.run_fake_manager() as manager:
         options = ["--manager", manager.target, "--for", "1.5s", "--agents", "20"]
         process = await simulate(tmp_path, *options, token="wrong")
-        _, err = await process.communicate()
+        ended = asyncio.create_task(process.communicate())
+        if not (await asyncio.wait([ended], timeout=60))[0]:
+            process.send_signal(signal.SIGABRT)  # PYTHONFAULTHANDLER: it writes the stack of each thread
+        _, err = await ended
+        assert process.returncode == 0, err.decode()
         assert err.decode().count("rejects this link token") == 1

@@ -24,7 +24,13 @@ from moorage.agent.link.connection import OPTIONS, REFUSED, REFUSED_BACKOFF_S, d
 from moorage.agent.link.departure import Departure
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.pauses import AFTER_REPORT
-from moorage.common.aio.tasks import cancel_and_wait, cancel_requested, raise_failure, spawn
+from moorage.common.aio.tasks import (
+    cancel_and_wait,
+    cancel_requested,
+    raise_failure,
+    raise_if_cancelled,
+    spawn,
+)
 from moorage.common.link import usage_codec
 from moorage.common.link.dial import BROKEN, Dialer
 from moorage.common.link.messages import (
@@ -182,6 +188,7 @@ class LinkClient:
             except TimeoutError:
                 self._log_disconnect(f"the manager has accepted no report for {_WRITE_TIMEOUT_S:.0f} s")
             except grpc.aio.AioRpcError as error:
+                raise_if_cancelled()
                 self._log_disconnect(explain(self._dialer, error))
                 if error.code() in REFUSED:
                     await asyncio.sleep(REFUSED_BACKOFF_S * self._clock.jitter(0.25))

@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 
+from moorage.common.aio.tasks import raise_if_cancelled
 from moorage.common.link.dial import BROKEN, Dialer
 from moorage.common.link.pb import agent_pb2
 from moorage.common.link.pb.agent_pb2_grpc import AgentLinkStub
@@ -58,5 +59,6 @@ class OutputLink:
         try:
             answer = await stub.NeededOutputs(request, metadata=self._dialer.metadata, timeout=_ASK_S)
         except BROKEN:
+            raise_if_cancelled()
             return None
         return frozenset(SessionId(one) for one in answer.session_ids)

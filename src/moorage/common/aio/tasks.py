@@ -51,6 +51,14 @@ def cancel_requested() -> bool:
     return task is not None and task.cancelling() > 0
 
 
+def raise_if_cancelled() -> None:
+    """Raise ``CancelledError`` if somebody has cancelled the current task. For work that goes on after an
+    error: a cancellation that arrives together with the end of a call of ``grpc.aio`` may come out of it as
+    the error of the call, and nobody cancels twice."""
+    if cancel_requested():
+        raise asyncio.CancelledError
+
+
 def raise_failure(task: asyncio.Task[Any]) -> None:
     """Raise the exception that ended ``task``, if one did. Not while the current task is to end: the failure
     would take the place of its cancellation, and whoever handles it would go on."""

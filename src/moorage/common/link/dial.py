@@ -14,6 +14,7 @@ import grpc
 import structlog
 
 from moorage.common.aio.clock import Clock
+from moorage.common.aio.tasks import raise_if_cancelled
 from moorage.common.link.identity import (
     MANAGER_NAME,
     SKEW,
@@ -133,6 +134,7 @@ class Dialer:
                 stub = peers_pb2_grpc.PeersStub(channel)  # type: ignore[no-untyped-call]
                 reply = await stub.Hello(peers_pb2.HelloRequest(), metadata=self.metadata, timeout=timeout_s)
         except (grpc.aio.AioRpcError, ConfigError):
+            raise_if_cancelled()
             return False
         if not reply.no_database:
             self.redial.prefer(target)
@@ -156,12 +158,14 @@ class Dialer:
             if self._adopt(reply.authorities):
                 reply = await self._say_hello()  # confirms it
         except (grpc.aio.AioRpcError, ConfigError):
+            raise_if_cancelled()
             return  # it is away, or has its reason: the link's own connection logs it
         if reply.managers:
             self.learn(reply.managers)
         if await self.renew(now=reply.renew) and reply.renew:
             with contextlib.suppress(grpc.aio.AioRpcError, ConfigError):
                 await self._say_hello()  # shows that the certificate has arrived
+            raise_if_cancelled()
 
     async def _say_hello(self) -> peers_pb2.HelloReply:
         trusted = split_bundle(self._load(self._identity).authority) if self._identity is not None else ()
@@ -205,6 +209,7 @@ class Dialer:
                 stub = peers_pb2_grpc.PeersStub(channel)  # type: ignore[no-untyped-call]
                 reply = await stub.Renew(peers_pb2.RenewRequest(csr=csr), timeout=_RENEW_TIMEOUT_S)
         except (grpc.aio.AioRpcError, ConfigError) as error:
+            raise_if_cancelled()
             why = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
             log.warning(
                 "certificate renewal failed, will retry",
