@@ -93,7 +93,8 @@ async def converge(cluster: Cluster, load: Load) -> None:
     async def nothing_remains() -> bool:
         async with cluster.client() as client:
             used = [o for a in await client.list_agents() for o in a.offers if o.used]
-        return not used and not await asyncio.to_thread(kernels_below, cluster.home)
+            live = [s for s in await all_sessions(client) if s.status in LIVE]
+        return not used and not live and not await asyncio.to_thread(kernels_below, cluster.home)
 
     await until("all agents are alive again", all_alive, CONVERGE_S)
     await until("every session has ended", all_ended, CONVERGE_S)

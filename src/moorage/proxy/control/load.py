@@ -45,9 +45,14 @@ class LoadMeter:
             if (of_model := activity.models.get(name)) is None:
                 continue
             route = table.model(name)
-            if route is None and name not in router.in_flight_by_model:
+            if route is None and name not in held_or_busy(router):
                 del activity.models[name]  # its endpoint is gone
-                self._seen.pop(name, None)
+                busy, waiting, *_ = self._seen.pop(name, (0, 0))
+                if busy or waiting:
+                    # The manager keeps what it heard last, also for the next endpoint of this name.
+                    models.append(
+                        ModelLoad(name, 0, 0, of_model.requests, max(0.0, now - of_model.last), None)
+                    )
                 continue
             replicas = tuple(
                 ReplicaLoad(target.session_id, count)

@@ -1,0 +1,50 @@
+"""Load that a proxy reports of models."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from moorage.common.config.settings import ProxySettings
+from moorage.common.link.messages import ModelRoute, RouteTable
+from moorage.common.link.proxy_messages import ModelLoad
+from moorage.proxy.control.load import LoadMeter
+from moorage.proxy.core.limit_ledger import Ledger, cells_needed
+from moorage.proxy.core.request_limiter import RequestLimiter
+from moorage.proxy.core.request_router import RequestRouter
+from moorage.proxy.core.usage_book import UsageBook
+from moorage.proxy.metrics import Metrics
+
+
+class Request:
+    model = "m"
+
+
+@pytest.mark.parametrize("held", [True, False], ids=["held", "with a replica"])
+def test_load_of_a_model_whose_endpoint_is_gone_ends(held: bool) -> None:
+    """The manager keeps what it heard last under the name: the next endpoint of that name would be busy until
+    somebody asked for it."""
+    router = RequestRouter(ProxySettings(), Metrics(), randrange=lambda _: 0)
+    limiter = RequestLimiter(Ledger([0] * cells_needed(1)), lambda _: None, UsageBook(), lambda: 0.0)
+    meter, request = LoadMeter(router, limiter, "w", "e"), cast(Any, Request())
+    router.update_table(RouteTable(1, (ModelRoute("m", 1, ()),), ()))
+    in_flight = cast(dict[str, int], router.in_flight_by_model)
+    limiter.activity.touch("m", 1.0)
+    if held:
+        router.waiting.add(request, 0, 10)
+    else:
+        in_flight["m"] = 1
+    report = meter.read(2.0, whole=False)
+    assert report is not None
+    assert [(m.in_flight, m.waiting) for m in report.models] == [(0, 1) if held else (1, 0)]
+    router.update_table(RouteTable(2, (), ()))
+    if held:
+        router.waiting.remove(request)
+    else:
+        del in_flight["m"]
+    report = meter.read(3.0, whole=False)
+    assert report is not None
+    assert report.models == (ModelLoad("m", idle_s=2.0),)
+    assert meter.read(4.0, whole=False) is None, "once"
+    assert not limiter.activity.models
