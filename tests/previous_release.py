@@ -15,11 +15,15 @@ ROOT = Path(__file__).parents[1]
 
 def unpack_previous_release(directory: Path) -> Path:
     """A value for PYTHONPATH. Skips the test where the history is missing."""
-    commit = (ROOT / "tests/PREVIOUS_RELEASE").read_text().split()[0]
+    return unpack_release(directory, (ROOT / "tests/PREVIOUS_RELEASE").read_text().split()[0])
+
+
+def unpack_release(directory: Path, commit: str) -> Path:
+    """As ``unpack_previous_release``, of another commit."""
     archived = subprocess.run(["git", "archive", commit, "src"], cwd=ROOT, capture_output=True, check=False)
     if archived.returncode:
         pytest.skip(
-            f"NOT TESTED: compatibility with the previous release {commit}, which is not in this clone: "
+            f"NOT TESTED: compatibility with the release at {commit}, which is not in this clone: "
             f"git fetch --unshallow ({archived.stderr.decode().strip()})"
         )
     with tarfile.open(fileobj=io.BytesIO(archived.stdout)) as files:

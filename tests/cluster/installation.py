@@ -22,18 +22,17 @@ PROXIES = ("proxy-1", "proxy-2")
 ETCD = ("etcd-1", "etcd-2", "etcd-3")
 COMPONENTS = (*MANAGERS, *AGENTS, *PROXIES)
 API, LINK, OPENAI, INTERNAL, CLIENTS, PEERS = 8700, 8701, 8800, 8801, 2379, 2380
-# The previous release knows one manager, and no etcd.
 _SINCE = "MOORAGE_ETCD__"
 
 
 class Installation(Cluster):
-    """``previous``: sources of the previous release; None: not at hand. Each member of etcd is on the host of
-    the manager with its number."""
+    """``previous``: sources of the previous release; None: not at hand. ``discovers``: it knows several
+    managers and etcd. Each member of etcd is on the host of the manager with its number."""
 
     agents = AGENTS
 
-    def __init__(self, home: Path, previous: Path | None) -> None:
-        self.home, self.previous = home, previous
+    def __init__(self, home: Path, previous: Path | None, *, discovers: bool = False) -> None:
+        self.home, self.previous, self._discovers = home, previous, discovers
         self.network = None
         self.hosts = Namespaces([*COMPONENTS, *HOSTS])
         address = self.hosts.addresses
@@ -63,7 +62,7 @@ class Installation(Cluster):
         for member in ETCD:
             self.start(member)
         await self.postgres.start()
-        self.start(MANAGERS[0])
+        self.start(MANAGERS[0], previous=MANAGERS[0] in previous)
         key_exists = (self.home / "admin-key").exists
         await until("the first key exists", lambda: asyncio.to_thread(key_exists))
         for component in COMPONENTS[1:]:
@@ -87,8 +86,9 @@ class Installation(Cluster):
             command = [sys.executable, "-m", "moorage", kind]
             env = self.env | self._environment(component)
             if previous:
-                env = {name: value for name, value in env.items() if not name.startswith(_SINCE)}
                 env |= {"PYTHONPATH": str(self.previous)}
+            if previous and not self._discovers:
+                env = {name: value for name, value in env.items() if not name.startswith(_SINCE)}
                 env |= {f"MOORAGE_{kind.upper()}__MANAGER": self._link} if kind != "manager" else {}
         with (self.home / f"{component}.out").open("ab") as log:
             self._running[component] = subprocess.Popen(
@@ -143,6 +143,13 @@ class Installation(Cluster):
             return ""
 
         return str(await until("a manager leads", ask))
+
+    async def replicas_serve(self) -> None:
+        async def both() -> bool:
+            async with self.client() as client:
+                return (await client.get_endpoint("chat")).ready == len(AGENTS)
+
+        await until("both replicas serve", both, 90)
 
     def upgrade(self, component: str, *, previous: bool = False) -> None:
         """Stop it as a service manager does, and start this release, or the previous one."""

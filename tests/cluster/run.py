@@ -119,12 +119,14 @@ class Faults:
 
     async def downgrade(self, component: str) -> None:
         """To the previous release, and up again."""
-        if self._all.previous is None:
-            return
+        if self._all.previous is not None:
+            await self.restart_as_previous(component)
+            await self.upgrade(component)
+
+    async def restart_as_previous(self, component: str) -> None:
         async with self._injected(Fault("upgrade", component, 0, 0)):
             await asyncio.to_thread(self._all.upgrade, component, previous=True)
             await self._alive(component)
-        await self.upgrade(component)
 
     async def delay_standby(self, meanwhile: Awaitable[None]) -> None:
         """Every commit waits for the standby, and what both send each other is late."""
@@ -211,7 +213,7 @@ async def _run(installation: Installation, traffic: Traffic, seconds: float) -> 
     await installation.start_everything(UPGRADED if installation.previous else ())
     await account.begin(installation.postgres.dsn_of(installation.postgres.primary))
     await traffic.create_endpoint()
-    await _replicas_serve(installation)
+    await installation.replicas_serve()
     print(f"everything runs after {time.monotonic() - began:.1f} s", flush=True)
     faults, began = Faults(installation, traffic, traffic.seed), time.monotonic()
     load = asyncio.create_task(traffic.run(seconds + 3600))
@@ -239,14 +241,6 @@ async def _run(installation: Installation, traffic: Traffic, seconds: float) -> 
     ]
     print_report(traffic, lasted, converged_s, faults.injected, ends, invariants)
     return invariants
-
-
-async def _replicas_serve(installation: Installation) -> None:
-    async def both() -> bool:
-        async with installation.client() as client:
-            return (await client.get_endpoint("chat")).ready == len(AGENTS)
-
-    await until("both replicas serve", both, 90)
 
 
 def main() -> int:

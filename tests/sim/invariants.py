@@ -28,7 +28,7 @@ SELECT * FROM (
           AND e.from_status IS DISTINCT FROM e.to_status
         ORDER BY e.revision DESC LIMIT 1) e
     WHERE h.event = 'expired' OR (h.from_status = 'RUNNING' AND h.reason IN ('timeout', 'max-lifetime'))
-       OR (h.reason = 'start-timeout' AND h.from_status <> 'TERMINATING'
+       OR (h.reason = 'start-timeout' AND h.from_status NOT IN ('TERMINATING', 'PENDING')
            AND h.detail LIKE 'no kernel became ready%')
 ) passed WHERE spent_s < limit_s - 1
 """

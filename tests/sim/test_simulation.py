@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -26,12 +26,17 @@ SEEDS = int(os.environ.get("MOORAGE_SEEDS", "200"))
 COUNT = 4 if SEEDS >= 200 else 1
 PARTS = [range(SEEDS * part // COUNT, SEEDS * (part + 1) // COUNT) for part in range(COUNT)]
 TRUNCATE_EVERY = 50
+Simulated = TypeVar("Simulated", bound=Simulation)
 
 
 async def run_seed(seed: int, postgres: Postgres) -> Simulation:
+    return await run_seed_of(Simulation, seed, postgres)
+
+
+async def run_seed_of(kind: type[Simulated], seed: int, postgres: Postgres) -> Simulated:
     """Raises ``Violation`` with the log and the command that reproduces it."""
     await postgres.clear(truncate=seed % TRUNCATE_EVERY == 0)
-    simulation = Simulation(seed, postgres)
+    simulation = kind(seed, postgres)
     try:
         await simulation.run()
     except Exception as error:

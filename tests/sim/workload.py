@@ -68,7 +68,7 @@ class Workload:
             options |= {"on_lost_agent": "requeue", "lease_s": lease_s}
         gpu = rng.choice([0, 1, 1, 1, 2])
         spec = SessionSpec(
-            name=name, type=kind, command=_command(script), start_timeout_s=20, stop_grace_s=5,
+            name=name, type=kind, command=simulated(script), start_timeout_s=20, stop_grace_s=5,
             resources={"cpu": rng.choice([1, 2, 6]), "cuda.device": gpu},
             max_attempts=rng.choice([1, 2, 3]), **options,
         )  # fmt: skip
@@ -86,7 +86,7 @@ class Workload:
             [KernelScript(start_s=1, run_s=20), KernelScript(run_s=3, exit_code=1), KernelScript(run_s=60)]
         )
         return SessionSpec(
-            name=name, type="batch", command=_command(script), start_timeout_s=20, stop_grace_s=5,
+            name=name, type="batch", command=simulated(script), start_timeout_s=20, stop_grace_s=5,
             resources={"cpu": 1}, max_attempts=2, reuse=rng.choice(["both", "both", "live", "success"]),
         )  # fmt: skip
 
@@ -136,7 +136,7 @@ class Workload:
                 stop_s=rng.choice([0, 10]),
             )
             spec = EndpointSpec(
-                name=name, command=_command(script), probe={"path": "/"}, replicas=rng.choice([0, 1, 2]),
+                name=name, command=simulated(script), probe={"path": "/"}, replicas=rng.choice([0, 1, 2]),
                 resources={"cpu": 1, "cuda.device": rng.choice([0, 1])}, start_timeout_s=20, stop_grace_s=5,
             )  # fmt: skip
             self.endpoints.append(name)
@@ -158,6 +158,6 @@ class Workload:
             )
 
 
-def _command(script: KernelScript) -> list[str]:
+def simulated(script: KernelScript) -> list[str]:
     """A command from which the simulated node reads the script."""
     return ["script", json.dumps(asdict(script))]
