@@ -92,6 +92,7 @@ async def test_without_a_quorum_calls_end_and_stale_reads_work(three: EtcdServer
         assert time.monotonic() - began < CALL_S + 1
         stale = await client.read(PREFIX, stale=True)
         assert stale.entries[f"{PREFIX}a"].value == "1"
+        assert all((await client.health()).values()), "each says that it has no leader, or does not answer"
         for member in three.members[1:]:
             three.start_member(member)
         three.wait_until_healthy()

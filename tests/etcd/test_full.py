@@ -49,6 +49,7 @@ async def test_a_full_etcd_refuses_changes_and_keeps_what_it_has(home: Path, sma
         assert refused.returncode != 0
         assert "database space exceeded" in refused.stderr
         assert "etcdctl alarm disarm" in refused.stderr
+        assert [*(await client.health()).values()] == ["an alarm is raised, or it has no leader"]
         await before.refresh()  # its lease is kept alive
         later = Registration(client, member_key(small.access, "agents", "b"), lambda: {}, SystemClock())
         with pytest.raises(EtcdError, match="database space exceeded"):
@@ -60,6 +61,7 @@ async def test_a_full_etcd_refuses_changes_and_keeps_what_it_has(home: Path, sma
         small.etcdctl("compact", str(status["Status"]["header"]["revision"]))
         small.etcdctl("defrag")
         small.etcdctl("alarm", "disarm")
+        assert [*(await client.health()).values()] == [""]
         await later.refresh()
         changed = platform.run("config", "set", "--etcd", "proxy.metering=true")
         assert changed.returncode == 0, changed.stderr

@@ -56,6 +56,24 @@ class EtcdClient:
             except (aiohttp.ClientError, ValueError, OSError) as error:
                 raise EtcdUnavailable(f"{endpoint}: {error}") from error
 
+    async def health(self) -> dict[str, str]:
+        """Why each endpoint is not healthy; "" if it is. It needs no user. An endpoint is not healthy without
+        a quorum, and while an alarm is raised."""
+        found = await asyncio.gather(*(self._health(endpoint) for endpoint in self.access.endpoints))
+        return dict(zip(self.access.endpoints, found, strict=True))
+
+    async def _health(self, endpoint: str) -> str:
+        try:
+            async with asyncio.timeout(CALL_S), self._session.get(f"{endpoint}/health") as reply:
+                found = json.loads(await reply.text(errors="replace"))
+        except TimeoutError:
+            return f"no answer within {CALL_S:g} s"
+        except (aiohttp.ClientError, ValueError, OSError) as error:
+            return str(error) or type(error).__name__
+        if isinstance(found, dict) and str(found.get("health")).lower() == "true":
+            return ""
+        return "an alarm is raised, or it has no leader"
+
     # -- keys --------------------------------------------------------------------------------------
 
     async def read(self, prefix: str, *, stale: bool = False) -> wire.Snapshot:

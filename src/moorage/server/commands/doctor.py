@@ -14,6 +14,7 @@ import typer
 import moorage
 from moorage.cli import app
 from moorage.cli.connection import DEFAULT_URL, find_connection
+from moorage.common.etcd.access import EtcdError, etcd_access
 from moorage.common.model.errors import ConfigError
 from moorage.server.bootstrap import Bootstrap, agents_of, bootstrap
 from moorage.server.commands.daemons import agent_commands
@@ -75,15 +76,36 @@ async def _check_cluster(boot: Bootstrap, output: str) -> int:
         from moorage.server.doctor.cluster import check_cluster
     dsn = boot.loaded.settings.manager.dsn
     async with database_of(boot) as url:
+        facts = await cluster_facts(url)
         results = check_cluster(
-            await cluster_facts(url),
+            facts,
             version=moorage.__version__,
             revision=newest_revision(),
             embedded=dsn is None,
             hosts=len(each_host(url)),
         )
+    results += await _check_etcd(boot, [manager["link"] for manager in facts["managers"]])
     _print_results(results, output)
     return exit_code(results)
+
+
+async def _check_etcd(boot: Bootstrap, managers: list[str]) -> list[CheckResult]:
+    """Nothing where etcd.address is not set."""
+    access = etcd_access(boot.loaded.settings.etcd)
+    if access is None:
+        return []
+    from moorage.common.etcd.client import EtcdClient
+    from moorage.common.etcd.discovery import find_managers
+    from moorage.server.doctor.etcd import check_etcd
+
+    async with EtcdClient(access) as client:
+        health = await client.health()
+    try:
+        registered = await find_managers(access)
+    except EtcdError as error:
+        refused = CheckResult("fail", "etcd", error.message, error.next_step)
+        return [*check_etcd(health, None, managers, access.prefix), refused]
+    return [*check_etcd(health, registered, managers, access.prefix)]
 
 
 def _manager_url(home: Path) -> str:
