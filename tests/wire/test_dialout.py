@@ -248,3 +248,42 @@ async def test_wrong_link_token_is_refused(tmp_path: Path) -> None:
         await found.listen()
         found.dial(token="wrong")
         await refused(found, "wrong link token")
+
+
+async def test_two_addresses_of_one_proxy_are_one_connection(tmp_path: Path) -> None:
+    async with site(tmp_path) as found:
+        port, agent = await found.kernel(reverse), found.agent
+        assert agent is not None
+        await until("the first is connected", lambda: agent.connected == (found.address,))
+        (first,) = found.listener.connections(found.host)
+        other = found.address.replace("127.0.0.1", "localhost")
+        agent.set_proxies([found.address, other])
+        await until("it was tried", lambda: "another address" in agent.why(other))
+        for _ in range(20):  # no stream goes over the second one, which ends
+            reader, writer = await found.open(port)
+            writer.write(b"stressed")
+            writer.write_eof()
+            assert await reader.read() == b"desserts"
+            writer.close()
+            assert found.listener.connections(found.host) == (first,)
+        assert agent.connected == (found.address,)
+        # The proxy is known by the other address alone: new streams go over that one at once.
+        agent.set_proxies([other])
+        await until("the other is connected", lambda: agent.connected == (other,))
+        await until("it is the newest", lambda: found.listener.connections(found.host)[-1] is not first)
+
+
+async def test_other_address_is_used_once_the_first_connection_is_lost(tmp_path: Path) -> None:
+    async with site(tmp_path) as found:
+        agent, other = found.agent, found.address.replace("127.0.0.1", "localhost")
+        assert agent is not None
+        agent.set_proxies([found.address, other])
+        await until("one is connected", lambda: len(agent.connected) == 1)
+        for _ in range(5):
+            await until("it is known", lambda: len(found.listener.connections(found.host)) == 1)
+            (connection,) = found.listener.connections(found.host)
+            connection.end("cut")
+            lost = connection.peer, connection
+            await until("it is lost", lambda lost=lost: lost[1] not in found.listener.connections(lost[0]))
+            await until("one is connected again", lambda: len(agent.connected) == 1)
+        await until("only one", lambda: len(found.listener.connections(found.host)) == 1)

@@ -65,6 +65,7 @@ class DialOut:
         self._agent_id, self._host, self._may_open, self._probe = agent_id, host, may_open, probe
         self._dialer, self._clock = dialer, clock
         self._links: dict[str, ProxyLink] = {}
+        self._reached: dict[str, ProxyLink] = {}  # by process of a proxy
         self._leaving: set[asyncio.Task[None]] = set()
 
     @property
@@ -92,6 +93,7 @@ class DialOut:
                     self._dialer,
                     self._clock,
                     self._probe,
+                    self._reached,
                 )
 
     async def close(self) -> None:
@@ -116,7 +118,9 @@ def dial_out(
 
 
 class ProxyLink:
-    """The connection to one proxy, dialed again whenever it ends."""
+    """The connection to one proxy, dialed again whenever it ends. ``reached``: the links that are connected,
+    by what the proxies say of their processes. A proxy that another link has reached, by another address, is
+    left until that link has lost it."""
 
     def __init__(
         self,
@@ -127,8 +131,11 @@ class ProxyLink:
         dialer: Dialer,
         clock: Clock,
         probe: ProbePort | None = None,
+        reached: dict[str, ProxyLink] | None = None,
     ) -> None:
-        self._probe = probe
+        self._probe, self._reached = probe, {} if reached is None else reached
+        self._worker, self._is_spare = "", False
+        self._lost = asyncio.Event()  # it is not in `reached` any more
         self._connection: Connection | None = None
         self._address, self._agent_id, self._host = address, agent_id, host
         self._may_open, self._dialer, self._clock = may_open, dialer, clock
@@ -144,6 +151,7 @@ class ProxyLink:
     async def leave(self) -> None:
         """Close the connection when proxies no longer use it."""
         began_at = self._clock.monotonic()
+        self._lose()
         try:
             while self.is_connected and (after_s := self._clock.monotonic() - began_at) < _LONGEST_LEAVE_S:
                 if after_s >= _LEAVE_S and not (self._connection and self._connection.streams):
@@ -193,11 +201,19 @@ class ProxyLink:
                         )
                 connection.peer, self._connection = self._address, connection
                 token = {} if identity else {"token": self._dialer.token}
-                hello = {"version": 1, "agent": self._agent_id, **token}
+                hello = {"version": 1, "agent": self._agent_id, "reached": sorted(self._reached), **token}
                 if self._probe is not None and (probe_port := await self._probe.open()):
                     hello |= {"address": self._probe.host, "probe": probe_port}
                 connection.say_hello(hello)
                 await self._greeted.wait()
+            if (first := self._reached.get(self._worker)) is not None or self._is_spare:
+                self._logged = self.why = "another address of it is connected"
+                connection.end(self.why)
+                if first is not None:
+                    await first._lost.wait()
+                return
+            if self._worker:
+                self._reached[self._worker], self._lost = self, asyncio.Event()
             self.is_connected, self._logged = True, ""
             log.info("dial-out connection to a proxy", proxy=self._address)
             while not self._ended.is_set():
@@ -208,10 +224,18 @@ class ProxyLink:
                     connection.tick()
         finally:
             self.is_connected = False
+            self._lose()
             connection.end("the agent ends it")
             await cancel_and_wait(*self._opening.values())
 
+    def _lose(self) -> None:
+        """Another link may connect to this proxy."""
+        if self._reached.get(self._worker) is self:
+            del self._reached[self._worker]
+        self._lost.set()
+
     def _on_hello(self, connection: Connection, hello: Mapping[str, Any]) -> None:
+        self._worker, self._is_spare = str(hello.get("worker", "")), hello.get("spare") is True
         self._greeted.set()
 
     def _on_lost(self, connection: Connection, why: str) -> None:

@@ -64,6 +64,8 @@ class DialOutListener:
     def __init__(self, host: str, port: int, dialer: Dialer, clock: Clock) -> None:
         self.address = (host, port)
         self._dialer, self._clock = dialer, clock
+        # Says which process an agent has reached, by whatever address. A name of a proxy may be copied.
+        self._worker = clock.new_id()
         self._agents: dict[str, list[Connection]] = {}
         self._probes: dict[Connection, Probe] = {}
         self._arrived: dict[str, asyncio.Event] = {}  # by host: somebody waits for it
@@ -132,12 +134,18 @@ class DialOutListener:
         elif not agent or not self._knows_token(hello):
             self._refuse(connection, "wrong link token: use the manager's (common.link_token)")
             return
+        reached = hello.get("reached")
+        if isinstance(reached, list) and self._worker in reached:
+            # Streams over it would break: the agent ends it when it learns which process it has reached.
+            self._anonymous[connection] = 0
+            connection.say_hello({"version": 1, "worker": self._worker, "spare": True})
+            return
         connection.peer = dial_out_host(agent, peer_id)
         self._agents.setdefault(connection.peer, []).append(connection)
         source = connection.transport.get_extra_info("peername")[0]
         if (probe := probe_of(agent, hello, source)) is not None:
             self._probes[connection] = probe
-        connection.say_hello({"version": 1})
+        connection.say_hello({"version": 1, "worker": self._worker})
         if (waiting := self._arrived.pop(connection.peer, None)) is not None:
             waiting.set()
         log.info("an agent has dialed out", agent=agent)
