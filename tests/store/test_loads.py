@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
+from moorage.common.aio.clock import SystemClock
 from moorage.common.link.proxy_messages import LoadReport, ModelLoad, ReplicaLoad
 from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
@@ -281,3 +284,62 @@ async def test_requests_that_wait_in_engines_count_once(platform: Loaded) -> Non
     [endpoint_id] = await platform.store.loads.autoscaled(SYSTEM)
     [endpoint] = await platform.store.loads.of_endpoints(SYSTEM, [endpoint_id])
     assert (endpoint.load.running, endpoint.load.waiting) == (5, 5), "one is on its way to the engine"
+
+
+@pytest_asyncio.fixture
+async def another_store(migrated_database: str) -> AsyncIterator[Store]:
+    """Of another manager."""
+    async with Store(migrated_database, SystemClock()) as made:
+        yield made
+
+
+def waiting_at(proxy: str, incarnation: str, waiting: int) -> LoadReport:
+    return LoadReport(proxy, incarnation, 1, (ModelLoad("m", waiting=waiting),), whole=True)
+
+
+async def test_name_of_a_proxy_belongs_to_one_process(store: Store, another_store: Store) -> None:
+    """Two processes with copies of one state directory, at two managers."""
+
+    async def stored() -> tuple[str, int]:
+        [row] = await store.database.fetch(
+            "SELECT p.incarnation, l.waiting FROM proxy_reports p JOIN model_loads l USING (proxy_id)"
+        )
+        return row["incarnation"], row["waiting"]
+
+    for one in (store, another_store):
+        await one.managers.beat("127.0.0.1:1", [], [], 0, 0, SystemClock().now())
+    first, second = LoadWriter(store, SystemClock()), LoadWriter(another_store, SystemClock())
+    refused: list[tuple[str, str, str]] = []
+    first.on_refused = second.on_refused = lambda *one: refused.append(one)
+    assert await first.claim(waiting_at("p", "original", 1), "192.0.2.1") is None
+    assert await second.claim(waiting_at("p", "copy", 2), "192.0.2.2") == "192.0.2.1"
+    second.record_load(waiting_at("p", "copy", 3))
+    await second.run_once()
+    assert (await stored(), refused) == (("original", 1), [("p", "copy", "192.0.2.1")])
+    # The original goes to the other manager; that its link to the first ends later changes nothing.
+    assert await second.claim(waiting_at("p", "original", 4), "192.0.2.1") is None
+    first.proxy_gone("p", "original")
+    await first.run_once()
+    assert await first.claim(waiting_at("p", "copy", 5), "192.0.2.2") == "192.0.2.1"
+    assert await stored() == ("original", 4)
+    # Its last link ends: another process may have the name at once.
+    second.proxy_gone("p", "original")
+    await second.run_once()
+    assert await first.claim(waiting_at("p", "copy", 6), "192.0.2.2") is None
+    assert await stored() == ("copy", 6)
+
+
+@pytest.mark.parametrize("end", ["silence", "manager"])
+async def test_name_of_a_proxy_is_free_after_its_manager_or_itself_is_gone(
+    store: Store, another_store: Store, end: str
+) -> None:
+    for one in (store, another_store):
+        await one.managers.beat("127.0.0.1:1", [], [], 0, 0, SystemClock().now())
+    first, second = LoadWriter(store, SystemClock()), LoadWriter(another_store, SystemClock())
+    assert await first.claim(waiting_at("p", "before", 1), "192.0.2.1") is None
+    assert await second.claim(waiting_at("p", "after", 1), "192.0.2.1") == "192.0.2.1"
+    if end == "silence":
+        await store.database.fetch("UPDATE proxy_reports SET at = at - interval '16 s'")
+    else:
+        await another_store.managers.remove([store.managers.own_id])
+    assert await second.claim(waiting_at("p", "after", 1), "192.0.2.1") is None

@@ -143,8 +143,9 @@ class Manager:
         traffic = TrafficWriter(store, clock)
         usage, load = UsageWriter(store, metrics, clock), LoadWriter(store, clock, traffic.record)
         proxies = ProxyLinks(
-            store.usage_records, store.limit_shares, clock, load.record_load, load.proxy_gone
+            store.usage_records, store.limit_shares, clock, load.record_load, load.proxy_gone, load.claim
         )
+        load.on_refused = proxies.refuse
         links = AgentLinks(store, metrics, clock, addresses, usage)
         guard.on_failover.append(links.begin_again)
         issues_own = self._tls == "ca"

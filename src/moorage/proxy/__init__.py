@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from moorage.proxy.service import Proxy, proxy_id
+from moorage.proxy.proxy_id import proxy_id
+from moorage.proxy.service import Proxy
 from moorage.proxy.timeouts import Timeouts
 
 __all__ = ["Proxy", "Timeouts", "proxy_id"]

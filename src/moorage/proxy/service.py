@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
-import socket
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +34,7 @@ from moorage.proxy.metrics import Metrics
 from moorage.proxy.planes.asyncio import AsyncioPlane
 from moorage.proxy.planes.base import DataPlane
 from moorage.proxy.planes.simple import SimplePlane
+from moorage.proxy.proxy_id import proxy_directory, proxy_id
 from moorage.proxy.ssh.metrics import SshMetrics
 from moorage.proxy.timeouts import Timeouts
 
@@ -47,10 +46,6 @@ if TYPE_CHECKING:
 _CONFIRM_S = 30.0
 
 log = structlog.get_logger("moorage.proxy")
-
-
-def proxy_id(settings: ProxySettings) -> str:
-    return settings.id or f"{socket.gethostname()}-{split_address(settings.listen)[1]}"
 
 
 class Proxy:
@@ -76,14 +71,13 @@ class Proxy:
         self.address = split_address(settings.listen)
         self.internal_address = split_address(settings.internal_listen)
         self.ssh_address: tuple[str, int] | None = None
-        self.id = proxy_id(settings)
         self._settings = settings
         self._home, self._link_tls = (home or common.home).expanduser(), common.link_tls
+        self.id = proxy_id(settings, self._home, clock)
         self._token, self._clock = link_token, clock
         self._timeouts = timeouts or Timeouts()
-        directory = re.sub(r"[^A-Za-z0-9._-]", "_", f"proxy-{self.id}")
-        self._saved_table = SavedTable(self._home / directory / "routes.json")
-        self._directory = self._home / directory
+        self._directory = proxy_directory(self._home, self.id)
+        self._saved_table = SavedTable(self._directory / "routes.json")
         randrange = random.Random(clock.secret()).randrange
         metrics = Metrics(daemon_registry("proxy"))
         table_wait_s = self._timeouts.table_update_s

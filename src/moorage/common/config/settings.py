@@ -348,7 +348,7 @@ class ProxySettings(DialOutSettings, SshSettings, Section):
     """gRPC addresses of the managers, separated by commas, or ``etcd://one:2379,two:2379`` where they are
     registered. A manager that is down, or has lost its database, is left for another."""
     id: str | None = None
-    """Unique name of this proxy. None: host name and port."""
+    """Unique name of this proxy. None: host name, port and random characters, kept in the state directory."""
     plane: Literal["asyncio", "simple"] = "asyncio"
     """Data plane: ``asyncio`` is fast, ``simple`` is a plain one on aiohttp, to compare it with."""
     auth: Literal["keys", "none"] = "keys"

@@ -2,6 +2,7 @@
 is to be woken or a draining replica has finished.
 
 Of each proxy the newest state is kept, not a queue of reports. The next whole report has what was lost.
+A name belongs to one process at a time: Postgres decides which, over all managers.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _PROXIES = 1000
 
 
 class LoadWriter:
-    """``saw_traffic``: called with the sessions whose apps had traffic."""
+    """``saw_traffic``: called with the sessions whose apps had traffic. ``on_refused``: with the name and the
+    incarnation of a report that was not written, and the address of the process that has the name."""
 
     def __init__(
         self, store: Store, clock: Clock, saw_traffic: Callable[[Collection[str]], None] = lambda _: None
@@ -33,6 +35,8 @@ class LoadWriter:
         self._newest: dict[str, LoadReport] = {}
         # Sessions with requests, by proxy and model, to notice when the last one ends.
         self._busy: dict[tuple[str, str], frozenset[str]] = {}
+        self._ended: dict[str, str] = {}  # names whose link has ended, with the incarnation
+        self.on_refused: Callable[[str, str, str], None] = lambda *_: None
         self._forgot_at = clock.monotonic()
         self.loop = Loop("load", self.run_once, interval_s=EVERY_S, clock=clock)
 
@@ -49,9 +53,18 @@ class LoadWriter:
         if self._is_urgent(report):
             self.loop.nudge()
 
-    def proxy_gone(self, proxy_id: str) -> None:
+    async def claim(self, report: LoadReport, address: str) -> str | None:
+        """Write the first report of a link, which comes from ``address``, now. Returns the address of the
+        process that has its name; None: it is this one. Raises ``StoreUnavailable``."""
+        await self._release()
+        refused = await self._store.loads.put([report], {report.proxy_id: address})
+        return refused.get(report.proxy_id)
+
+    def proxy_gone(self, proxy_id: str, incarnation: str) -> None:
         """Its last report stays until it is too old: it may be with another manager now."""
         self._busy = {key: busy for key, busy in self._busy.items() if key[0] != proxy_id}
+        self._ended[proxy_id] = incarnation
+        self.loop.nudge()
 
     def _is_urgent(self, report: LoadReport) -> bool:
         """A request waits, or some replica has no request any more: it may be one that drains."""
@@ -62,11 +75,20 @@ class LoadWriter:
             self._busy[key] = busy
         return urgent
 
+    async def _release(self) -> None:
+        ended, self._ended = self._ended, {}
+        if ended:
+            try:
+                await self._store.loads.release(ended)
+            except StoreUnavailable:
+                self._ended = ended | self._ended
+                raise
+
     async def run_once(self) -> None:
         reports, self._newest = self._newest, {}
         if reports:
             try:
-                await self._store.loads.put(list(reports.values()))
+                refused = await self._store.loads.put(list(reports.values()))
             except StoreUnavailable:
                 for proxy_id, report in reports.items():
                     newer = self._newest.pop(proxy_id, None)
@@ -74,6 +96,9 @@ class LoadWriter:
                     if newer is not None:
                         self.record_load(newer)
                 raise
+            for proxy_id, address in refused.items():
+                self.on_refused(proxy_id, reports[proxy_id].incarnation, address)
+        await self._release()  # after the last reports of these links
         now = self._clock.monotonic()
         if now - self._forgot_at >= FORGOTTEN_S:
             self._forgot_at = now

@@ -3,7 +3,7 @@ and shares."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from itertools import islice
 from math import inf
 from typing import Any
@@ -14,7 +14,9 @@ from moorage.common.aio.clock import Clock
 from moorage.common.link.pb import routes_pb2
 from moorage.common.link.proxy_messages import LimitNeed, LimitShare, LoadReport, ProxyReply
 from moorage.common.link.route_codec import reply_to_wire, report_from_wire
+from moorage.manager.rpc.agent_addresses import source_of
 from moorage.manager.rpc.authentication import Caller
+from moorage.manager.rpc.refusal_log import RefusalLog
 from moorage.manager.serving.limit_shares import StoredShares, share_of
 from moorage.manager.store.limit_shares import LimitShareStore
 from moorage.manager.store.usage_records import UsageRecordStore
@@ -27,12 +29,25 @@ _OTHER_WAY = 1000
 _HAND_OVER_AGAIN_S = 600.0
 
 
+def another_process(name: str, address: str) -> str:
+    """Why a process may not report as ``name``. ``address``: of the one that does."""
+    source = f", from {address}" if address else ""
+    return (
+        f"another process reports as proxy {name!r}{source}: if both are meant to run, give this one a "
+        "proxy.id of its own, and a state directory that is not a copy; where the links have TLS, join again "
+        "under that name"
+    )
+
+
 class ReportLink:
     """One report stream. ``manager``: where the proxy is to go; empty: it stays. ``asked_at``: monotonic
-    seconds."""
+    seconds. ``name`` and ``incarnation``: of the worker, once it has reported load. ``refused``: the
+    address of the process that has its name; None: it has it."""
 
     def __init__(self) -> None:
         self.asked_at, self.manager = -inf, ""
+        self.name = self.incarnation = ""
+        self.refused: str | None = None
         self._told: tuple[str, ...] = ()
         self.dialout = ""
         self.other_way: tuple[str, ...] = ()
@@ -44,9 +59,15 @@ class ReportLink:
         return changed, manager
 
 
+async def _claims_nothing(_: LoadReport, __: str) -> None:
+    """Every process has its name."""
+
+
 class ProxyLinks:
-    """``record_load`` gets each report of load and must not block; ``proxy_gone`` is called with the
-    name in these reports when the link that they came by ends."""
+    """``record_load`` gets each report of load and must not block; ``proxy_gone`` is called with the name and
+    the incarnation in these reports when the link that they came by ends. ``claim`` gets the first one of
+    each link, and the address that it comes from; it returns the address of the process that has the name,
+    None if it is this one."""
 
     def __init__(
         self,
@@ -54,10 +75,12 @@ class ProxyLinks:
         shares: LimitShareStore,
         clock: Clock,
         record_load: Callable[[LoadReport], None] = lambda _: None,
-        proxy_gone: Callable[[str], None] = lambda _: None,
+        proxy_gone: Callable[[str, str], None] = lambda *_: None,
+        claim: Callable[[LoadReport, str], Awaitable[str | None]] = _claims_nothing,
     ) -> None:
         self._records, self._shares, self._clock = records, shares, clock
-        self._record_load, self._proxy_gone = record_load, proxy_gone
+        self._record_load, self._proxy_gone, self._claim = record_load, proxy_gone, claim
+        self._refusals = RefusalLog("proxy refused")
         self._links: dict[str, int] = {}
         self._reports: set[ReportLink] = set()
         self._managers: tuple[str, ...] = ()
@@ -68,8 +91,7 @@ class ProxyLinks:
     ) -> None:
         """Every report gets one reply, in order, after the commit of what it acknowledges. Raises
         ``StoreUnavailable``."""
-        name = load_name = ""
-        link = ReportLink()
+        name, link = "", ReportLink()
         self._reports.add(link)
         try:
             async for message in requests:
@@ -81,8 +103,14 @@ class ProxyLinks:
                     name = report.proxy_id
                     self._links[name] = self._links.get(name, 0) + 1
                 if report.load is not None:
-                    load_name = report.load.proxy_id  # of one worker
-                    self._record_load(report.load)
+                    if not link.name:
+                        await self._take_name(link, report.load, context)
+                    if link.refused is None:
+                        self._record_load(report.load)
+                if link.refused is not None:
+                    why = another_process(link.name, link.refused)
+                    self._refusals.refused(context.peer(), why)
+                    await context.abort(grpc.StatusCode.ALREADY_EXISTS, why)
                 acks = await self._records.put(report.proxy_id, report.usage)
                 shares = await self._divide(report.proxy_id, report.needs)
                 proxies = await self._count_proxies()
@@ -94,8 +122,26 @@ class ProxyLinks:
                 self._links[name] -= 1
                 if not self._links[name]:
                     del self._links[name]
-            if load_name:
-                self._proxy_gone(load_name)
+            if link.name and link.refused is None:
+                self._proxy_gone(link.name, link.incarnation)
+
+    async def _take_name(self, link: ReportLink, load: LoadReport, context: Any) -> None:
+        """The name of a worker belongs to one process. Another one, as of a copied state directory, is
+        refused."""
+        address = str(source_of(context.peer()) or "")
+        link.name, link.incarnation = load.proxy_id, load.incarnation
+        link.refused = await self._claim(load, address)
+        if link.refused is None:
+            self._refusals.accepted(context.peer())
+            for other in self._reports:  # a link that is half open, or of a process that was suspended
+                if other.name == link.name and other.incarnation != link.incarnation:
+                    other.refused = address
+
+    def refuse(self, name: str, incarnation: str, address: str) -> None:
+        """The process at ``address`` has this name by now, so this incarnation has it no longer."""
+        for link in self._reports:
+            if (link.name, link.incarnation) == (name, incarnation):
+                link.refused = address
 
     @property
     def dialout(self) -> list[str]:

@@ -1,4 +1,5 @@
-"""Log of refused agents. They retry every few seconds, so each cause is logged once for each host."""
+"""Log of refused agents and proxies. They retry every few seconds, so each cause is logged once for each
+host."""
 
 from __future__ import annotations
 
@@ -9,15 +10,16 @@ _HOSTS = 1000
 
 
 class RefusalLog:
-    """``peer``: a connection as gRPC names it."""
+    """``event``: what is logged. ``peer``: a connection as gRPC names it."""
 
-    def __init__(self) -> None:
+    def __init__(self, event: str = "agent refused") -> None:
+        self._event = event
         self._logged: dict[str, str] = {}  # by host
 
     def refused(self, peer: str, message: str) -> None:
         host = _host(peer)
         if self._logged.get(host) != message:
-            log.warning("agent refused", peer=peer, why=message)
+            log.warning(self._event, peer=peer, why=message)
             self._logged[host] = message
             while len(self._logged) > _HOSTS:
                 del self._logged[next(iter(self._logged))]

@@ -30,6 +30,8 @@ from moorage.manager.store.rows import Row
 from moorage.manager.store.schema import TIME
 
 _LARGEST = 1_000_000_000
+# A process that has said nothing for so long no longer has its name. It says something every 5 s.
+CLAIM_S = 15.0
 _DECISIONS = Listing(SQL["scaling_decisions"], {"number": Integer(), "at": TIME}, ("at",), ("number",), "-at")
 
 
@@ -47,14 +49,23 @@ class ScaledEndpoint:
 
 
 class LoadStore:
-    def __init__(self, db: Database, notifier: Notifier, endpoints: EndpointStore) -> None:
-        self._db, self._notifier, self._endpoints = db, notifier, endpoints
+    """``manager``: the id of this manager process."""
+
+    def __init__(self, db: Database, notifier: Notifier, endpoints: EndpointStore, manager: str) -> None:
+        self._db, self._notifier, self._endpoints, self._manager = db, notifier, endpoints, manager
         # Proxies and engines report again what a crash loses.
         self._connection = db.dedicated_connection(durable=False)
         self._scaling_connection = db.dedicated_connection()
 
-    async def put(self, reports: Collection[LoadReport]) -> None:
-        """At most one report per proxy. Wakes those who wait for a request, or for the end of one."""
+    async def put(
+        self, reports: Collection[LoadReport], addresses: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
+        """At most one report per proxy. Wakes those who wait for a request, or for the end of one.
+
+        ``addresses``: where reports come from, by proxy; without: from where they came before. Returns the
+        proxies of whose reports nothing was written, because another process has their name, each with the
+        address of that process."""
+        addresses = addresses or {}
         loads = [(r.proxy_id, m) for r in reports for m in r.models]
         rows = await self._connection.fetch(
             SQL["loads_put"],
@@ -71,8 +82,16 @@ class LoadStore:
             [None if m.first_token_ms is None else min(m.first_token_ms, _LARGEST) for _, m in loads],
             [json.dumps({one.session_id: one.in_flight for one in m.replicas}) for _, m in loads],
             [r.tells_apps for r in reports],
+            self._manager,
+            [addresses.get(r.proxy_id) for r in reports],
+            CLAIM_S,
         )
-        self._notifier.notify_endpoints({EndpointId(row["id"]) for row in rows})
+        self._notifier.notify_endpoints({EndpointId(row["id"]) for row in rows if row["id"] is not None})
+        return {row["proxy_id"]: row["address"] for row in rows if row["proxy_id"] is not None}
+
+    async def release(self, ended: Mapping[str, str]) -> None:
+        """The links of these proxies to this manager have ended; each with its incarnation."""
+        await self._connection.fetch(SQL["loads_release"], list(ended), list(ended.values()), self._manager)
 
     async def put_engines(self, loads: Sequence[tuple[AgentId, EngineUse]]) -> None:
         """Each with the agent that reports it; at most one per kernel."""

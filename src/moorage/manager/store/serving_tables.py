@@ -38,6 +38,8 @@ proxy_reports = table(
         "routes_generation": BigInteger(),
         "at": TIME,
         "tells_apps": Boolean(),
+        "manager": [ID],
+        "address": [Text()],
     },
 )
 

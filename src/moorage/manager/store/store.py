@@ -103,7 +103,7 @@ class Store:
         self.orders = OrderStore(db, keyring, keep_unknown=keep_unknown_kernels)
         self.endpoints = EndpointStore(db, notifier, clock)
         self.replicas = ReplicaStore(db, notifier, self.orders)
-        self.loads = LoadStore(db, notifier, self.endpoints)
+        self.loads = LoadStore(db, notifier, self.endpoints, self.managers.own_id)
         self.keys, self.ssh_keys = KeyStore(db, notifier, clock), SshKeyStore(db, notifier, clock)
         self.users, self.projects = UserStore(db, notifier), ProjectStore(db, notifier)
         self.access_tokens = AccessTokenStore(db, notifier, clock)

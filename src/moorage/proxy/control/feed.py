@@ -46,6 +46,9 @@ CHANNEL_OPTIONS = (
     ("grpc.enable_retries", 0),
 )
 _HELLO_S = 4.0
+# How soon refused reports are tried again: at first by a proxy that has just been started again, whose former
+# link may not have ended yet, and after so many seconds by one whose id another process has.
+REPORT_AGAIN_S, REFUSED_S = 1.0, 5.0
 _EXPLANATIONS = {
     grpc.StatusCode.UNIMPLEMENTED: "the server at proxy.manager is not a Moorage manager of this version",
 }
@@ -87,6 +90,7 @@ class RouteFeedClient:
         self._saving: SupervisedTask | None = None
         self._closing = asyncio.Event()
         self._logged_causes: dict[str, str] = {}  # by manager
+        self._logged_refusal: str | None = None
 
     async def __aenter__(self) -> RouteFeedClient:
         self._task = SupervisedTask("proxy.feed", self._run)
@@ -173,7 +177,22 @@ class RouteFeedClient:
                 raise errors[0]
 
     async def _report(self, stub: routes_pb2_grpc.RouteFeedStub) -> None:
-        await self._reports.run(stub.Report(metadata=self._dialer.metadata), self._take_managers)
+        """Only reports are refused while another process has the id of this proxy: routes still arrive."""
+        refused_s = 0.0
+        while True:
+            try:
+                await self._reports.run(stub.Report(metadata=self._dialer.metadata), self._take_managers)
+                return
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.ALREADY_EXISTS:
+                    raise
+                why = error.details()
+            if refused_s >= REFUSED_S and why != self._logged_refusal:
+                self._logged_refusal = why
+                log.error("the manager refuses the reports of this proxy; it serves by its routes", why=why)
+            pause_s = REPORT_AGAIN_S if refused_s < REFUSED_S else REFUSED_S
+            refused_s += pause_s
+            await asyncio.sleep(pause_s)
 
     def _take_managers(self, reply: ProxyReply) -> None:
         if reply.managers:

@@ -248,6 +248,7 @@ def proxy(
     settings = apply_registration(loaded, boot.home, "proxy")
     slot = slot_of(os.environ)
     (section,), etcd = locate_managers((settings.proxy,), settings.etcd, boot.home, boot.clock)
+    section = section.model_copy(update={"id": proxy_id(section, boot.home, boot.clock)})
     settings = settings.model_copy(update={"proxy": section})
 
     def show(scheme: str, address: tuple[str, int], internal: tuple[str, int]) -> None:
@@ -258,7 +259,7 @@ def proxy(
     if settings.proxy.workers and slot is None:
         has_tls = settings.proxy.tls_certificate is not None or settings.common.tls == "ca"
         scheme = "https" if has_tls else "http"
-        me = proxy_member(proxy_id(settings.proxy), scheme, split_address(settings.proxy.listen))
+        me = proxy_member(section.id or "", scheme, split_address(settings.proxy.listen))
         workers = ProxyWorkers(settings.proxy)
         run_and_exit(_run_workers(workers, partial(show, scheme), etcd, me, boot.clock))
     component = Proxy(
@@ -269,7 +270,7 @@ def proxy(
         home=boot.home,
         timeouts=None if slot is None else Timeouts(shutdown_s=settings.proxy.drain_timeout_s),
         slot=slot,
-        tracer=tracer_for(settings.telemetry, "proxy", boot.clock, instance=proxy_id(settings.proxy)),
+        tracer=tracer_for(settings.telemetry, "proxy", boot.clock, instance=section.id or ""),
     )
     if slot is not None:
         run_and_exit(serve_worker(component, slot))

@@ -14,7 +14,7 @@ import typer
 from moorage.common.aio.clock import Clock
 from moorage.common.config.loader import LoadedSettings
 from moorage.common.link.identity import identity_file
-from moorage.common.model.addresses import split_address, split_addresses
+from moorage.common.model.addresses import split_addresses
 from moorage.common.model.errors import ConfigError
 from moorage.common.views.peers import PeerKind
 from moorage.server.bootstrap import bootstrap
@@ -117,7 +117,9 @@ def _names(kind: PeerKind, loaded: LoadedSettings, home: Path, clock: Clock, id:
         return [id]
     settings, host = loaded.settings, socket.gethostname()
     if kind == "proxy":
-        return [settings.proxy.id or f"{host}-{split_address(settings.proxy.listen)[1]}"]
+        with needs_extra(kind):
+            from moorage.proxy import proxy_id
+        return [proxy_id(settings.proxy, home, clock)]
     if not loaded.sites:
         return [settings.agent.id or host]
     names = [str(site.id) for site in loaded.sites.values()]
