@@ -194,6 +194,7 @@ KERNELS = st.builds(
         timeout_s=SECONDS,
     ),
     reload_generation=INTEGERS,
+    traceparent=TEXT,
     cluster=st.none() | MEMBERSHIPS,
     outputs=TEXTS,
     inputs=st.lists(st.builds(KernelInput, session_id=TEXT, output=TEXT, path=TEXT), max_size=2).map(tuple),

@@ -54,6 +54,7 @@ from moorage.common.link.messages import AgentInfo, Report, ReportDelta, Runtime
 from moorage.common.model.ids import AgentId
 from moorage.common.model.kernel import ENGINES
 from moorage.common.model.slots import JOBS, parse_size
+from moorage.common.telemetry import TraceSink
 
 if TYPE_CHECKING:
     from moorage.agent.metrics import AgentMetrics
@@ -87,8 +88,9 @@ class Agent:
         home: Path | None = None,
         ready: Callable[[], None] | None = None,
         serves_metrics: bool = True,
+        tracer: TraceSink | None = None,
     ) -> None:
-        self._settings, self._clock = settings, clock
+        self._settings, self._clock, self._tracer = settings, clock, tracer
         self._token = link_token or common.link_token or ""
         self._ready = ready or (lambda: None)
         self.id = AgentId(agent_id(settings))
@@ -231,6 +233,7 @@ class Agent:
             offered=frozenset(settings.runtimes),
             isolates=process.isolates,
             outputs=outputs,
+            tracer=self._tracer,
         )
         await self._update_inventory()
         kernels = self._kernels = KernelManager(

@@ -22,6 +22,7 @@ from moorage.agent.service import Agent
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.supervisor import SupervisedTask
 from moorage.common.model.errors import ConfigError, StartupError
+from moorage.common.telemetry import TraceSink
 
 if TYPE_CHECKING:
     from moorage.common.config.settings import AgentSettings, CommonSettings
@@ -63,9 +64,10 @@ class Sites:
         clock: Clock,
         link_token: str | None = None,
         home: Path | None = None,
+        tracer: TraceSink | None = None,
     ) -> None:
         self._settings, self._common, self._clock = {str(one.id): one for one in settings}, common, clock
-        self._token, self._home = link_token, home
+        self._token, self._home, self._tracer = link_token, home, tracer
         self._stopping = asyncio.Event()
         self._stack = AsyncExitStack()
         self._running: dict[str, Agent] = {}
@@ -135,6 +137,7 @@ class Sites:
             link_token=self._token,
             home=self._home,
             serves_metrics=False,
+            tracer=self._tracer,
         )
         try:
             async with agent:

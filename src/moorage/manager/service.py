@@ -22,6 +22,7 @@ from moorage.common.http.client_address import TrustedProxies
 from moorage.common.http.own_certificate import client_ca_file, server_tls
 from moorage.common.model.addresses import AddressRule, is_loopback, split_address
 from moorage.common.model.errors import ConfigError, StartupError, StoreUnavailable
+from moorage.common.telemetry.tracer import Tracer
 from moorage.common.views.peers import JoinTokenSpec
 from moorage.manager.api import ApiServices, serve_api
 from moorage.manager.api.console_services import ConsoleServices
@@ -47,6 +48,7 @@ from moorage.manager.loops.lease_controller import LeaseController
 from moorage.manager.loops.load_writer import LoadWriter
 from moorage.manager.loops.presence import Presence
 from moorage.manager.loops.routine_runner import RoutineRunner
+from moorage.manager.loops.start_tracer import StartTracer
 from moorage.manager.loops.traffic_writer import TrafficWriter
 from moorage.manager.metrics import Metrics
 from moorage.manager.oidc import OidcClient
@@ -80,7 +82,7 @@ _RENEWAL_S = 60.0
 
 class Manager:
     """A manager process. ``home`` is its state directory. ``link_token`` is the shared secret of agents and
-    proxies for links without TLS; see ``common.link_tls``.
+    proxies for links without TLS; see ``common.link_tls``. ``tracer``: None while traces are off.
 
     Available after entering: ``api_address`` and ``link_address`` with the actual ports, ``dsn``, and
     ``first_key``: the first admin key in plain text if this start created it, else None. Raises
@@ -97,7 +99,9 @@ class Manager:
         link_tls: Literal["auto", "on", "off"] = "auto",
         tls: Literal["off", "ca"] = "off",
         tls_names: tuple[str, ...] = (),
+        tracer: Tracer | None = None,
     ) -> None:
+        self._tracer = tracer
         self._tls, self._tls_names = tls, tls_names
         self._settings, self._clock, self._link_token, self._home = settings, clock, link_token, home
         # A loopback address is reachable from this machine only. All other links use TLS unless it is turned
@@ -131,8 +135,13 @@ class Manager:
     async def _start(self) -> None:
         settings, clock, enter = self._settings, self._clock, self._stack.enter_async_context
         metrics = Metrics()
+        if self._tracer is not None:
+            await enter(self._tracer)
         store, guard = await open_store(settings, self._home, clock, self._stack)
         self.dsn = store.database.dsn
+        starts = StartTracer(store, self._tracer, clock) if self._tracer is not None else None
+        if starts is not None:
+            await enter(starts.loop)
         self.first_key = await store.keys.create_first()
         if self.first_key is not None:
             write_secret(self._home / "admin-key", self.first_key)
@@ -160,7 +169,7 @@ class Manager:
         workspaces = WorkspaceBroker(links, managers, clock)
         feed = RouteFeed(store, clock)
         for loop in (
-            *await self._loops(store, leader, terminator, metrics),
+            *await self._loops(store, leader, terminator, metrics, starts),
             usage.loop,
             load.loop,
             traffic.loop,
@@ -183,7 +192,12 @@ class Manager:
         log.info("manager started", api=self.api_address, link=self.link_address, embedded=embedded)
 
     async def _loops(
-        self, store: Store, leader: Leader, terminator: SessionTerminator, metrics: Metrics
+        self,
+        store: Store,
+        leader: Leader,
+        terminator: SessionTerminator,
+        metrics: Metrics,
+        starts: StartTracer | None,
     ) -> tuple[Loop, ...]:
         """The control loops, which act in the leader."""
         settings, clock, enter = self._settings, self._clock, self._stack.enter_async_context
@@ -192,7 +206,7 @@ class Manager:
         retention = retention_s, settings.decisions_max_bytes
         silence = settings.suspect_after_s, settings.lost_grace_s, settings.lost_share
         return (
-            Scheduler(store, leader, terminator, metrics, clock, recorder).loop,
+            Scheduler(store, leader, terminator, metrics, clock, recorder, starts).loop,
             SessionController(store, leader, clock, settings.lost_grace_s).loop,
             ReplicaController(store, leader, terminator, clock).loop,
             AgentMonitor(store, leader, metrics, clock, *silence).loop,
@@ -349,6 +363,7 @@ class Manager:
             version=moorage.__version__,
             clock=self._clock,
             models=self.models,
+            tracer=self._tracer,
             console=ConsoleServices(
                 self._settings.console_session_hours * 3600,
                 round(self._settings.console_idle_minutes * 60),

@@ -11,12 +11,16 @@ import os
 import pickle
 import sys
 import warnings
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 if TYPE_CHECKING:
     from moorage.common.config.settings import AgentSettings, CommonSettings
+    from moorage.common.config.telemetry_settings import TelemetrySettings
+    from moorage.common.telemetry.tracer import Tracer
     from moorage.server.bootstrap import Agents
     from moorage.server.etcd import EtcdUse
 
@@ -26,13 +30,22 @@ if TYPE_CHECKING:
 HIDDEN_IMPORTS = ("rich", "greenlet", "charset_normalizer", "chardet")
 
 
-def exec_agent(agents: Agents, common: CommonSettings, home: Path, token: str, etcd: EtcdUse) -> NoReturn:
+def exec_agent(
+    agents: Agents,
+    common: CommonSettings,
+    telemetry: TelemetrySettings,
+    home: Path,
+    token: str,
+    etcd: EtcdUse,
+) -> NoReturn:
     """Replace this process by the agent daemon.
 
-    ``agents``: with the registration applied. ``home``: the resolved state directory.
+    ``agents``: with the registration applied. ``home``: the resolved state directory. Raises ``ConfigError``
+    if traces are on and their packages are not installed.
     """
     dumped = [agent.model_dump() for agent in agents.settings]
-    values = dumped, agents.of_sites, common.model_dump(), home, token, etcd
+    traces = telemetry.model_dump() | {"target": telemetry.target, "header_fields": telemetry.header_fields}
+    values = dumped, agents.of_sites, common.model_dump(), traces, home, token, etcd
     # A memory file, because the values contain secrets. A pipe could not hold them all before exec.
     fd = os.memfd_create("moorage-agent", 0)
     with open(fd, "wb", closefd=False) as file:
@@ -55,6 +68,15 @@ def hide_optional_imports() -> None:
         sys.modules.setdefault(name, None)  # type: ignore[arg-type]
 
 
+@asynccontextmanager
+async def _with_tracer(
+    component: AbstractAsyncContextManager[Any], tracer: Tracer | None
+) -> AsyncIterator[Any]:
+    """``component``; what it has traced is sent after it has stopped."""
+    async with tracer or nullcontext(), component as entered:
+        yield entered
+
+
 def main() -> int:
     """Run the agent until a signal arrives. Returns the exit code."""
     hide_optional_imports()
@@ -62,10 +84,11 @@ def main() -> int:
     from moorage.common.aio.clock import SystemClock
     from moorage.common.config import logging
     from moorage.common.model.errors import ConfigError, MoorageError
+    from moorage.common.telemetry.tracer import tracer_for
     from moorage.server.process import needs_extra, run, serve
 
     with open(int(sys.argv[1]), "rb") as file:
-        agents, of_sites, common_values, home, token, etcd = pickle.load(file)
+        agents, of_sites, common_values, traces, home, token, etcd = pickle.load(file)
     # Validated before exec: attribute access is all that the agent needs, and it costs no pydantic.
     settings = [cast("AgentSettings", SimpleNamespace(**values)) for values in agents]
     common = cast("CommonSettings", SimpleNamespace(**common_values))
@@ -74,7 +97,9 @@ def main() -> int:
         with needs_extra("agent"):
             from moorage.agent import Agent, Sites
             from moorage.server.etcd import agent_member, with_etcd
-        parts: dict[str, Any] = {"clock": SystemClock(), "link_token": token, "home": home}
+        clock, telemetry = SystemClock(), cast("TelemetrySettings", SimpleNamespace(**traces))
+        tracer = tracer_for(telemetry, "agent", clock)
+        parts: dict[str, Any] = {"clock": clock, "link_token": token, "home": home, "tracer": tracer}
         component: Any = Sites(settings, common, **parts) if of_sites else Agent(settings[0], common, **parts)
 
         def running(entered: Any) -> list[Agent]:
@@ -88,6 +113,7 @@ def main() -> int:
             lambda entered: [agent.dialer for agent in running(entered)],
         )
         managers = ", ".join(dict.fromkeys(one.manager for one in settings))
+        component = _with_tracer(component, tracer)
         return run(serve(component, lambda agent: print(f"agent {agent.id} → {managers}", flush=True)))
     except MoorageError as error:
         step = f"; {error.next_step}" if error.next_step else ""

@@ -79,12 +79,18 @@ class AllInOne:
             link_tls=configured.common.link_tls,
             tls=configured.common.tls,
             tls_names=configured.common.tls_names,
+            tracer=tracer_for(configured.telemetry, "manager", clock),
         )
         self.manager = await self._stack.enter_async_context(manager)
         self.first_key, self.url = manager.first_key, f"{manager.api_scheme}://{manager.api_address}"
         self._on_progress(f"manager and its Postgres: {self.url}")
         settings = single_node_settings(configured, local_address(manager.link_address))
-        agent = Agent(settings.agent, settings.common, clock=clock, link_token=token, home=home)
+        tracer = tracer_for(settings.telemetry, "agent", clock)
+        if tracer is not None:
+            await self._stack.enter_async_context(tracer)
+        agent = Agent(
+            settings.agent, settings.common, clock=clock, link_token=token, home=home, tracer=tracer
+        )
         await self._ensure_registered(manager, "agent", agent.id)
         self._agent = await self._stack.enter_async_context(agent)
         self.processes = self._agent.isolation()

@@ -14,6 +14,7 @@ from moorage.common.telemetry.spans import (
     SpanContext,
     is_sampled,
     kernel_context,
+    own_trace,
     parse_traceparent,
     sampled_by_ratio,
     session_context,
@@ -80,14 +81,26 @@ def test_a_larger_ratio_records_all_that_a_smaller_one_does(trace_id: int, one: 
 
 def test_a_ratio_counts_for_the_ids_of_sessions() -> None:
     clock = SystemClock()
-    ids = [session_context(SessionId(clock.new_id()), Kept()).trace_id for _ in range(2000)]
+    ids = [own_trace(SessionId(clock.new_id()), Kept()).trace_id for _ in range(2000)]
     assert 100 < sum(sampled_by_ratio(one, 0.1) for one in ids) < 320
 
 
-def test_a_session_is_found_by_its_id() -> None:
-    context = session_context(SessionId(SESSION), Kept())
-    assert context.trace == SESSION.replace("-", "")
-    kernel = kernel_context(SessionId(SESSION), KernelId(SESSION[:-1] + "3"), Kept())
+def test_a_session_that_no_request_created_is_found_by_its_id() -> None:
+    stored = own_trace(SessionId(SESSION), Kept())
+    context, parent_id = session_context(SessionId(SESSION), stored)
+    assert (context.trace, context, parent_id) == (SESSION.replace("-", ""), stored, 0)
+    kernel = kernel_context(KernelId(SESSION[:-1] + "3"), context)
     assert (kernel.trace_id, kernel.span_id == context.span_id) == (context.trace_id, False)
     assert kernel.is_sampled
-    assert not session_context(SessionId(SESSION), Kept("always_off")).is_sampled
+    assert not own_trace(SessionId(SESSION), Kept("always_off")).is_sampled
+
+
+@pytest.mark.parametrize("sampled", [True, False])
+def test_a_session_belongs_to_the_trace_of_its_request(sampled: bool) -> None:
+    request = SpanContext(5, 7, sampled)
+    context, parent_id = session_context(SessionId(SESSION), request)
+    assert (context.trace_id, context.is_sampled, parent_id) == (5, sampled, 7)
+    assert (
+        context.span_id
+        == session_context(SessionId(SESSION), own_trace(SessionId(SESSION), Kept()))[0].span_id
+    )

@@ -21,6 +21,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import KernelId
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.runtimes import RUNTIMES
+from moorage.common.telemetry import TraceSink
 
 _NO_OUTPUTS = NoOutputs()
 
@@ -37,7 +38,7 @@ class AgentContext:
     """``host``: the address that kernels listen on, unless they have one of their own. ``process_dir``
     returns the HOME of a kernel whose runtime keeps none. ``devices`` and ``memory_release`` are None where
     devices are simulated. ``offered``: the runtimes that new kernels may use. ``isolates``: whether a process
-    runs under a uid of its own, by ``KernelSpec.isolated``."""
+    runs under a uid of its own, by ``KernelSpec.isolated``. ``tracer``: None while traces are off."""
 
     clock: Clock
     checkpoint: Checkpoint
@@ -54,6 +55,7 @@ class AgentContext:
     offered: frozenset[str] = frozenset(RUNTIMES)
     isolates: Callable[[bool], bool] = lambda isolated: False
     outputs: Outputs = _NO_OUTPUTS
+    tracer: TraceSink | None = None
 
     def work_dir(self, spec: KernelSpec) -> Path:
         """HOME of a kernel."""

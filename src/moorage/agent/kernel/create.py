@@ -19,6 +19,7 @@ from moorage.agent.engines import ENGINES, Engine, Invocation, needs_port
 from moorage.agent.kernel import preflight
 from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.launch import LaunchContext, build_invocation, build_launch
+from moorage.agent.kernel.start_trace import program_traceparent
 from moorage.agent.runtimes import CreateFailed, Handle, Launch, Runtime, RuntimeFailed
 from moorage.agent.state.checkpoint import KernelRecord
 from moorage.agent.state.ports import NoFreePort
@@ -149,6 +150,8 @@ async def prepare_image(
 def prepare_launch(context: AgentContext, record: KernelRecord, engine: Engine, model: str = "") -> Launch:
     """``model``: where its model is, if it was fetched."""
     spec = replace(record.spec, model=model) if model else record.spec
+    if spec.traceparent:
+        spec = replace(spec, traceparent=program_traceparent(context.tracer, spec))
     launch_context = _launch_context(context, spec)
     call = build_invocation(engine, spec, record.port, launch_context, record.apps)
     launch = build_launch(spec, call, record.port, launch_context, record.apps)

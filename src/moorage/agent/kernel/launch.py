@@ -111,6 +111,8 @@ def _without_cluster(
         network = kernel_cluster.network(spec.cluster, context.contained, context.overlay)
         defaults = kernel_cluster.default_environment(spec.cluster, network)
         call = replace(call, defaults=call.defaults | defaults)
+    if spec.traceparent:
+        call = replace(call, defaults=call.defaults | {"TRACEPARENT": spec.traceparent})
     if spec.workspace:
         workspace = WORKSPACE if context.contained else context.work_dir
         call = replace(call, env=call.env | {"MOORAGE_WORKSPACE": workspace})

@@ -21,12 +21,12 @@ import structlog
 from moorage.agent.engines import ENGINES, Engine
 from moorage.agent.kernel import create, step_files, teardown, watch
 from moorage.agent.kernel.context import AgentContext
-from moorage.agent.kernel.create import Refused
 from moorage.agent.kernel.outcome import Outcome, TerminationCause, determine_outcome
 from moorage.agent.kernel.probing import Probing
 from moorage.agent.kernel.reconcile import ENDED
 from moorage.agent.kernel.reload import Reloading
 from moorage.agent.kernel.site_job import SiteJob, start_timeout
+from moorage.agent.kernel.start_trace import start_trace
 from moorage.agent.link.report_timing import HOUSEKEEPING, IMMEDIATE, UNHURRIED, OnChange, coalescing_window
 from moorage.agent.runtimes import CreateFailed, Handle, Runtime, RuntimeFailed, RuntimeObservation
 from moorage.agent.state.checkpoint import KernelRecord
@@ -83,8 +83,8 @@ class KernelTask:
         self._probing = Probing(record.kernel_id, context.clock, self._wakeup, self._set_activity)
         self.reloading = Reloading(context, self._wakeup)
         self._end = teardown.Termination(context.clock, record.spec.stop_grace_s)
-        # The failure of this task that interrupted the creation.
-        self._creation_failure = ""
+        self._creation_failure = ""  # of this task, while it created the kernel
+        self._trace = start_trace(context.tracer, record, context.clock)
         self._job = SiteJob(context.clock.monotonic(), context.finds_address(record.spec))
         self._log = log.bind(kernel=record.kernel_id, session=record.spec.session_name)
 
@@ -150,12 +150,10 @@ class KernelTask:
             if self._creation_failure:
                 return await self._undo_creation(runtime)
             if self.record.handle is None:
-                starting = (
-                    self._find_started(runtime) if self._maybe_started else self._create(runtime, engine)
-                )
-                if (outcome := await starting) is not None:
+                start = self._find_started(runtime) if self._maybe_started else self._create(runtime, engine)
+                if (outcome := await start) is not None:
                     return outcome
-        except Refused as refused:
+        except create.Refused as refused:
             return Outcome(ObservedState.EXITED, None, refused.reason, refused.detail)
         assert self.record.handle is not None
         if self._end.is_overdue:
@@ -201,15 +199,15 @@ class KernelTask:
         try:
             return await self._take_creation_steps(runtime, engine)
         except BaseException as error:
-            self._creation_failure = "" if isinstance(error, Refused) else repr(error)
+            self._creation_failure = "" if isinstance(error, create.Refused) else repr(error)
             raise
 
     async def _take_creation_steps(self, runtime: Runtime, engine: Engine) -> Outcome | None:
-        context, spec = self._context, self.record.spec
-        await create.check_requirements(context, spec)
+        context, spec, step = self._context, self.record.spec, self._trace.step
+        await step("requirements", create.check_requirements(context, spec))
         goes_on = (self._wakeup, lambda: not self._must_end())
-        model = await create.fetch_model(context, spec, self._set_preparing, *goes_on)
-        await step_files.fetch_inputs(context, spec, self._set_preparing, *goes_on)
+        model = await step("model", create.fetch_model(context, spec, self._set_preparing, *goes_on))
+        await step("inputs", step_files.fetch_inputs(context, spec, self._set_preparing, *goes_on))
         if self._must_end():
             return self._outcome_of(RuntimeObservation(ObservedState.GONE))
         self.record = create.allocate_main_port(context, self.record)
@@ -218,29 +216,30 @@ class KernelTask:
         launch = create.prepare_launch(context, self.record, engine, model)
         if context.capabilities(spec).images:
             self._set_state(ObservedState.PREPARING)
-            image_ports = await create.prepare_image(runtime, launch, self._set_activity, *goes_on)
+            preparing = create.prepare_image(runtime, launch, self._set_activity, *goes_on)
+            image_ports = await step("image", preparing)
             # The image may declare service ports beside those of the spec.
             if additional := merge_ports(spec.ports, image_ports)[len(spec.ports) :]:
                 self.record = create.allocate_service_ports(context, self.record, additional)
                 await create.write_intent(context, self.record)
                 launch = create.prepare_launch(context, self.record, engine)
-        await create.wait_for_device_memory(context, spec, self._set_preparing, *goes_on)
+        waiting = create.wait_for_device_memory(context, spec, self._set_preparing, *goes_on)
+        await step("device memory", waiting)
         if self._must_end():
             return self._outcome_of(RuntimeObservation(ObservedState.GONE))
         await create.create_directories(context, spec)
         if spec.lease_s:
             leases = context.leases.acquire(spec.lease_s)
-            name = f"lease.{spec.kernel_id}"
-            lease = await create.run_while(name, leases, *goes_on)
+            lease = await create.run_while(f"lease.{spec.kernel_id}", leases, *goes_on)
             if self._must_end():
                 return self._outcome_of(RuntimeObservation(ObservedState.GONE))
             launch = replace(launch, lease=lease)
         self._set_state(ObservedState.CREATING)
-        handle = await create.start(runtime, launch)
+        handle = await step("create", create.start(runtime, launch))
         if isinstance(handle, CreateFailed):
             if not handle.clean:
                 await teardown.find_and_destroy(runtime, spec.kernel_id, self._log, self._set_unknown)
-            raise Refused(handle.reason, str(handle))
+            raise create.Refused(handle.reason, str(handle))
         self.record = replace(self.record, handle=handle)
         # Saved after the next report (decision 15). Until then the runtime can find what the intent meant.
         self._record_unsaved = True
@@ -375,6 +374,7 @@ class KernelTask:
         # An end is always worth a report: its outcome is new even where the state is not.
         if self.state is not state or state in ENDED:
             self.state, self._activity = state, ""
+            self._trace.note(state, self.record)
             self._on_change(coalescing_window(state))
 
     def _set_unknown(self) -> None:

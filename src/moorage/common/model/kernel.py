@@ -146,6 +146,7 @@ class KernelSpec:
     inputs: tuple[KernelInput, ...] = ()
     reload: KernelReload | None = None  # None: it cannot be reloaded
     reload_generation: int = 0  # wanted, or in the checkpoint done: the only field that changes; 0: none
+    traceparent: str = ""  # of the span of the session's start; "": it is not traced
 
     @property
     def answers_requests(self) -> bool:

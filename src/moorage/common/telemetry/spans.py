@@ -1,7 +1,8 @@
 """Spans as values, and the W3C Trace Context that carries them between processes. Pure.
 
-The trace of a session is found by its id: the trace id is the UUID of the session, and the id of the span of
-its start is the second half of it. So each process knows the context without being told.
+A session's start is a span below the request that created it, or the first one of a trace whose id is the
+UUID of the session. The id of the span is the second half of that UUID, that of a kernel's start the second
+half of the kernel's: so each process knows the whole context from what is stored of the request.
 """
 
 from __future__ import annotations
@@ -118,15 +119,22 @@ def is_sampled(sampler: Sampler, ratio: float, trace_id: int, parent: SpanContex
     return root == "always_on" or (root == "traceidratio" and sampled_by_ratio(trace_id, ratio))
 
 
-def session_context(session_id: SessionId, sink: TraceSink) -> SpanContext:
-    """The context of the span of a session's start."""
+def own_trace(session_id: SessionId, sink: TraceSink) -> SpanContext:
+    """The context that is stored of a session that no traced request created."""
     trace_id = _number(session_id)
     return SpanContext(trace_id, trace_id & _HALF, sink.is_sampled(trace_id))
 
 
-def kernel_context(session_id: SessionId, kernel_id: KernelId, sink: TraceSink) -> SpanContext:
+def session_context(session_id: SessionId, stored: SpanContext) -> tuple[SpanContext, int]:
+    """The context of the span of a session's start, and the id of its parent, 0 for none. ``stored``: that of
+    the request that created it, or ``own_trace``."""
+    span_id = _number(session_id) & _HALF
+    return stored._replace(span_id=span_id), 0 if stored.span_id == span_id else stored.span_id
+
+
+def kernel_context(kernel_id: KernelId, session: SpanContext) -> SpanContext:
     """The context of the span of a kernel's start, below that of its session."""
-    return session_context(session_id, sink)._replace(span_id=_number(kernel_id) & _HALF)
+    return session._replace(span_id=_number(kernel_id) & _HALF)
 
 
 def _number(uuid: str) -> int:

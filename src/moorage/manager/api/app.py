@@ -8,6 +8,7 @@ import re
 import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import cache
 from string import Formatter
 from urllib.parse import quote
@@ -37,6 +38,7 @@ from moorage.manager.api.problems import (
     problem_response,
 )
 from moorage.manager.api.request import BUDGET_WARNING, is_within_limit, read_body, read_query
+from moorage.manager.api.request_tracing import TRACE, traced
 from moorage.manager.api.route import Call, Route
 from moorage.manager.api.routes import ROUTES
 from moorage.manager.api.sessions import STREAM
@@ -102,7 +104,7 @@ def _build_app(deps: ApiServices, guard: HeadGuard, metrics: HttpMetrics | None)
     app.on_shutdown.append(_end_streams(deps))
     authenticator = Authenticator(deps.store, deps.clock)
     for row in ROUTES:
-        handler = _serve(row, deps, authenticator)
+        handler = traced(row, _serve(row, deps, authenticator), deps.tracer, deps.clock)
         expect = _expect(_max_body_bytes(row, deps))
         app.router.add_route(row.method, row.path, handler, expect_handler=expect)
         if row.access == "open":
@@ -137,6 +139,8 @@ def _serve(row: Route, deps: ApiServices, authenticator: Authenticator) -> Handl
             return scope
 
         scope = ANONYMOUS if row.access == "open" else await authenticated(renewed=False)
+        if (trace := request.get(TRACE)) is not None:
+            scope = replace(scope, trace=trace)
         if "\0" in "".join(request.match_info.values()):
             raise NotFound("names cannot contain a NUL character")
         query = read_query(request, row.query)

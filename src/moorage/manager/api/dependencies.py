@@ -12,6 +12,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.http.server import DEFAULT_LIMITS, Limits
 from moorage.common.model.commands import Channel, ExecEnd, ExecSpec, Size
 from moorage.common.model.spec import SessionSpec
+from moorage.common.telemetry import TraceSink
 from moorage.common.views.decisions import DecisionPage, RunView
 from moorage.common.views.peers import (
     CaView,
@@ -252,7 +253,7 @@ class WorkspaceSource(Protocol):
 @dataclass(frozen=True, slots=True)
 class ApiServices:
     """``registration`` is None if the links have no TLS. ``checks`` serves ``/readyz``: "ok" or an error per
-    component. ``metrics``: Prometheus text."""
+    component. ``metrics``: Prometheus text. ``tracer``: None while traces are off."""
 
     store: ApiStore
     endpoints: Endpoints
@@ -271,3 +272,4 @@ class ApiServices:
     registration: RegistrationSource | None = None
     models: ModelAddress = field(default_factory=ModelAddress)
     console: ConsoleServices = field(default_factory=ConsoleServices)
+    tracer: TraceSink | None = None

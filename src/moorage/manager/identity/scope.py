@@ -11,19 +11,22 @@ from dataclasses import dataclass
 
 from moorage.common.model.errors import NotFound
 from moorage.common.model.roles import PLATFORM_ROLES, Role
+from moorage.common.telemetry.spans import SpanContext
 from moorage.manager.identity.keys import ApiKey, Owner
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
     """``actor``: the caller's name in histories. ``owner``: of everything that the call creates.
-    ``projects``: whose data it reads; None: everything. ``key``: None for the manager itself."""
+    ``projects``: whose data it reads; None: everything. ``key``: None for the manager itself. ``trace``: the
+    span of the request, if it is traced: what it creates belongs to that trace."""
 
     actor: str
     owner: Owner
     role: Role
     projects: tuple[str, ...] | None
     key: ApiKey | None = None
+    trace: SpanContext | None = None
 
     @staticmethod
     def system(actor: str = "manager", owner: Owner | None = None) -> Scope:

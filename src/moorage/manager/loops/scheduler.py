@@ -10,6 +10,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
 from moorage.manager.loops.decision_recorder import DecisionRecorder
 from moorage.manager.loops.leader import Leader
+from moorage.manager.loops.start_tracer import StartTracer
 from moorage.manager.metrics import Metrics
 from moorage.manager.scheduling import Plan, Policy, Snapshot
 from moorage.manager.scheduling.incremental.planner_cache import PlannerCache
@@ -26,7 +27,7 @@ IN_THREAD = 5_000
 class Scheduler:
     """Runs on ``Topic.SCHEDULE``, and every 2 s in any case: one pass per group with pending sessions.
 
-    ``recorder`` is called after each pass.
+    ``recorder`` is called after each pass. ``tracer``: None while traces are off.
     """
 
     def __init__(
@@ -37,9 +38,10 @@ class Scheduler:
         metrics: Metrics,
         clock: Clock,
         recorder: DecisionRecorder | None = None,
+        tracer: StartTracer | None = None,
     ) -> None:
         self._store, self._leader, self._metrics, self._clock = store, leader, metrics, clock
-        self._terminator, self._recorder = terminator, recorder
+        self._terminator, self._recorder, self._tracer = terminator, recorder, tracer
         self._selectors, self._planners = SelectorPlugins(), PlannerCache()
         self.loop = Loop("scheduler", self.run_once, interval_s=2.0, clock=clock, bursts=True)
         store.notifier.on(Topic.SCHEDULE, self.loop.nudge)
@@ -70,6 +72,9 @@ class Scheduler:
             self._planners.forget(group)  # plan from scratch with what is known now
             made, now = await self._plan(snapshot, policy)
         placed = await self._store.scheduling.place(made.places, term)
+        if self._tracer is not None:
+            self._tracer.placed(made.places, self._clock.monotonic() - started)
+            self._tracer.held(made.holds)
         if made.victims:
             stopped = await self._terminator.preempt(made.victims, term)
             log.info("sessions preempted", group=group, planned=len(made.victims), stopped=stopped)

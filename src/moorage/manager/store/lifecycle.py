@@ -6,7 +6,7 @@ a normal result.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
@@ -18,7 +18,9 @@ from moorage.common.aio.clock import Clock
 from moorage.common.model.ids import AgentId, EndpointId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import PLACED, Result, SessionType, Status
+from moorage.common.telemetry.spans import parse_traceparent
 from moorage.manager.lifecycle.snapshots import KernelSnapshot, SessionSnapshot, SharedRun
+from moorage.manager.lifecycle.start_spans import Entry, TracedSession
 from moorage.manager.lifecycle.transitions import NEW_ATTEMPT, Transition
 from moorage.manager.store.batch_writer import BatchWriter
 from moorage.manager.store.database import Database
@@ -45,6 +47,8 @@ class LifecycleStore:
     def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
         self._db, self._notifier, self._clock = db, notifier, clock
         self._write_connection, self._read_connection = db.dedicated_connection(), db.dedicated_connection()
+        # Called with the transitions that were written; set where starts are traced.
+        self.on_applied: Callable[[Sequence[Transition]], None] | None = None
         self._transitions: BatchWriter[_Submission, bool] = BatchWriter("transition", self._write, clock)
 
     async def snapshot(self, session_id: SessionId) -> SessionSnapshot | None:
@@ -79,6 +83,27 @@ class LifecycleStore:
             among = await self.to_reconcile(changed_s=_EVER_S)
         rows = await self._read_connection.fetch(SQL["session_snapshots"], list(among)) if among else []
         return _snapshots(rows), rows[0]["now"] if rows else self._clock.now()
+
+    async def traced(self, sessions: Sequence[SessionId]) -> list[TracedSession]:
+        """Those whose start is recorded in a trace, with their history."""
+        return [
+            TracedSession(
+                SessionId(row["id"]),
+                row["name"],
+                row["type"],
+                row["resource_group"],
+                row["project"],
+                stored,
+                tuple(
+                    Entry(
+                        revision, float(at), event, Status(old) if old else None, Status(new), reason, detail
+                    )
+                    for revision, at, event, old, new, reason, detail in row["history"]
+                ),
+            )
+            for row in await self._db.fetch(SQL["session_starts"], list(sessions))
+            if (stored := parse_traceparent(row["traceparent"])) is not None and stored.is_sampled
+        ]
 
     async def succeed(self, sessions: Collection[SessionId]) -> None:
         """Of the pending sessions that share the run of each of these, the oldest takes its place. Nothing
@@ -153,6 +178,8 @@ class LifecycleStore:
         if dependents:  # they may be eligible now, or never
             self._notifier.notify_kernels(dependents)
         applied = [transitions[SessionId(row["id"])] for row in rows]
+        if self.on_applied is not None:
+            self.on_applied(applied)
         self._notifier.notify_sessions({t.session_id for t in applied})
         queued = {t.session_id for t in applied if Status.PENDING in (t.old, t.new)}
         self._notifier.notify_pending(dependents | queued)

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from moorage.common.model.ids import EndpointId
+from moorage.common.model.ids import EndpointId, SessionId
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import Status
+from moorage.common.telemetry.spans import SpanContext, TraceSink, own_trace
 from moorage.manager.identity.keys import IdempotencyKey, Owner
 from moorage.manager.lifecycle.deadlines import deadline_s
 from moorage.manager.pki.ssh_keys import SshKeyPair
@@ -25,7 +26,8 @@ _NEW = ("secret_env", "user_labels")
 class NewSession:
     """``request_digest``: of the request under the idempotency key, to detect another request under it.
     ``template``: NAME@VERSION of the template that it was made from. ``request_hash``: set if equal sessions
-    are reused. ``adopted_from``: the session whose run it shares. ``forced``: it asks for none."""
+    are reused. ``adopted_from``: the session whose run it shares. ``forced``: it asks for none.
+    ``traceparent``: below which its start is traced; None: it is not."""
 
     id: str
     name: str
@@ -47,6 +49,7 @@ class NewSession:
     request_hash: str | None = None
     adopted_from: str | None = None
     forced: bool = False
+    traceparent: str | None = None
 
 
 def columns(items: Sequence[NewSession], lost_grace_s: float) -> tuple[list[Any], ...]:
@@ -105,6 +108,14 @@ def stored_json(spec: SessionSpec) -> str:
     """As the database has it. One that uses nothing new is readable to a manager of the previous release,
     which may have its agent during an upgrade."""
     return spec.model_dump_json(exclude_none=True, exclude={name for name in _NEW if not getattr(spec, name)})
+
+
+def traceparent(sink: TraceSink | None, request: SpanContext | None, session_id: str) -> str | None:
+    """What is stored of a new session's trace. ``request``: the span of the request that creates it, if
+    any."""
+    if request is None and sink is not None:
+        request = own_trace(SessionId(session_id), sink)
+    return None if request is None else request.traceparent
 
 
 def digest(spec: SessionSpec) -> str:

@@ -14,6 +14,7 @@ from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, Se
 from moorage.common.model.kernel import DeviceGrant, HpcJob, KernelInput, KernelSpec
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import SessionType
+from moorage.common.telemetry.spans import parse_traceparent, session_context
 from moorage.manager.secrets.keyring import Keyring
 from moorage.manager.store import spec_kernels
 from moorage.manager.store.database import Database
@@ -204,7 +205,14 @@ def _kernel_spec(row: Row, secret_env: Mapping[str, str]) -> KernelSpec:
         isolated=row["isolated"],
         hpc=_hpc_job(spec),
         reload=None if spec.reload is None else spec.reload.declared(is_main=is_main),
+        traceparent=_traceparent(row),
     )
+
+
+def _traceparent(row: Row) -> str:
+    """Of the span of the session's start; "" if it is not traced."""
+    stored = parse_traceparent(row["traceparent"])
+    return "" if stored is None else session_context(SessionId(row["session_id"]), stored)[0].traceparent
 
 
 def _type_at_agents(kind: str) -> SessionType:

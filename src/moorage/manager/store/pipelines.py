@@ -191,6 +191,7 @@ class PipelineStore:
                 *_cluster_columns(new),
                 list(pending),
                 *_reuse_columns(steps),
+                [made.traceparent for made in new],
             )
         except asyncpg.UniqueViolationError:
             raise Conflict(

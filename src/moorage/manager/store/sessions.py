@@ -20,6 +20,7 @@ from moorage.common.model.reuse import request_hash
 from moorage.common.model.roles import Role
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import LIVE, Result, Status
+from moorage.common.telemetry import TraceSink
 from moorage.common.views import resources
 from moorage.manager.identity.keys import IdempotencyKey
 from moorage.manager.identity.scope import Scope
@@ -60,6 +61,7 @@ class SessionStore:
         # Whether the last create found a quota of pending sessions, which only the longer statement checks.
         self._has_pending_quotas = False
         self._creates: BatchWriter[NewSession, Any] = BatchWriter("create", self._write_creates, clock)
+        self.tracer: TraceSink | None = None  # set before the first create, if starts are traced
 
     # -- create --
 
@@ -78,9 +80,8 @@ class SessionStore:
         revision of an endpoint. ``template``: from which it was made. ``forced``: it takes no other's place.
 
         Raises ``Conflict`` for the name of a live session, a type that the group does not allow or a former
-        leader,
-        ``NotFound`` for an unknown group or dependency, ``Forbidden`` or ``InvalidInput`` for an invalid
-        dependency, and ``QuotaExceeded`` when a quota of pending sessions is used up.
+        leader, ``NotFound`` for an unknown group or dependency, ``Forbidden`` or ``InvalidInput`` for an
+        invalid dependency, and ``QuotaExceeded`` when a quota of pending sessions is used up.
         """
         new = self.new(scope, spec, endpoint_id, None)
         new = replace(new, term=term, endpoint_revision=endpoint_revision, template=template, forced=forced)
@@ -146,6 +147,7 @@ class SessionStore:
             digest,
             user_labels=user_labels,
             request_hash=request_hash(spec.model_dump(mode="json"), scope.owner.project) if reused else None,
+            traceparent=new_sessions.traceparent(self.tracer, scope.trace, session_id),
         )
         if spec.cluster is None:
             return new
@@ -155,9 +157,8 @@ class SessionStore:
     async def _submit(self, new: NewSession) -> Any:
         row = await self._creates.submit(new)
         if row["created_at"] is None and new.request_hash is not None and not row["repeated"]:
-            row = await self._creates.submit(
-                new
-            )  # perhaps an equal request came first; this one shares its run
+            # Perhaps an equal request came first; this one shares its run.
+            row = await self._creates.submit(new)
         return row
 
     def _created(self, scope: Scope, new: NewSession, row: Any) -> resources.SessionView:
@@ -225,6 +226,7 @@ class SessionStore:
         columns = new_sessions.columns(items, self._lost_grace_s)
         isolated, templates = [i.owner.isolated for i in items], [i.template for i in items]
         labels = [json.dumps(i.user_labels) if i.user_labels else "{}" for i in items]
+        traceparents = [i.traceparent for i in items]
         created: list[Any] = []
         needs_checks = bool(dependencies[0]) or any(
             i.subs or i.request_hash or i.term is not None for i in items
@@ -232,7 +234,7 @@ class SessionStore:
         if not needs_checks and not self._has_pending_quotas:
             # The short statement creates nothing when it finds that there are quotas of pending sessions.
             created = await self._create_connection.fetch(
-                SQL["session_create"], *columns, isolated, templates, labels
+                SQL["session_create"], *columns, isolated, templates, labels, traceparents
             )
             self._has_pending_quotas = created[0]["has_pending_quotas"]
         if needs_checks or self._has_pending_quotas:
@@ -248,6 +250,7 @@ class SessionStore:
                 labels,
                 [i.request_hash for i in items],
                 [i.adopted_from for i in items],
+                traceparents,
             )
             self._has_pending_quotas = created[0]["has_pending_quotas"]
         return created

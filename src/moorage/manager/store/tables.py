@@ -178,6 +178,7 @@ sessions = table(
         "adopted_from": [ID],
         "files": [JSONB()],
         "removed_at": [TIME],
+        "traceparent": [Text()],
     },
 )
 

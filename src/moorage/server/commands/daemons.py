@@ -149,6 +149,7 @@ def manager(
         link_tls=loaded.settings.common.link_tls,
         tls=loaded.settings.common.tls,
         tls_names=loaded.settings.common.tls_names,
+        tracer=tracer_for(loaded.settings.telemetry, "manager", boot.clock),
     )
 
     def on_ready(entered: Manager) -> None:
@@ -210,7 +211,7 @@ def agent(
     located, etcd = locate_managers(agents.settings, loaded.settings.etcd, boot.home, boot.clock)
     # The agent runs for months: it replaces this process by one that holds no command line.
     agents = replace(agents, settings=located)
-    exec_agent(agents, loaded.settings.common, boot.home, boot.token, etcd)
+    exec_agent(agents, loaded.settings.common, loaded.settings.telemetry, boot.home, boot.token, etcd)
 
 
 proxy_commands = typer.Typer()

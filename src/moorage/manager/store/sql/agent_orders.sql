@@ -8,7 +8,7 @@ SELECT k.id, k.agent_id, k.session_id, k.secret, s.name, s.project, s.type, s.sp
            SELECT jsonb_agg(jsonb_build_array(v.key, x.name, x.key_id, encode(x.sealed, 'hex')))
            FROM jsonb_each_text(s.spec -> 'secret_env') v
            JOIN secrets x ON x.project = s.project AND x.name = v.value) END AS secrets,
-       k.hostname, k.cluster_role, k.cluster_index, k.lease_s, s.isolated,
+       k.hostname, k.cluster_role, k.cluster_index, k.lease_s, s.isolated, s.traceparent,
        CASE WHEN s.spec ? 'cluster' THEN (
            SELECT jsonb_agg(jsonb_build_array(p.id, p.hostname, n.address) ORDER BY p.cluster_role, p.cluster_index)
            FROM kernels p JOIN agents n ON n.id = p.agent_id

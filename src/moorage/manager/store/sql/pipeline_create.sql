@@ -13,10 +13,10 @@ WITH input AS (
         $1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::text[], $7::text[], $8::uuid[],
         $9::text[], $10::float8[], $11::uuid[], $12::text[], $13::text[], $14::text[], $15::text[],
         $16::text[], $17::text[], $18::timestamptz[], $22::int[], $23::boolean[], $24::text[], $25::text[],
-        $26::text[], $27::int[], $28::int[], $29::int[], $43::text[], $44::text[], $45::uuid[])
+        $26::text[], $27::int[], $28::int[], $29::int[], $43::text[], $44::text[], $45::uuid[], $46::text[])
     WITH ORDINALITY AS i(id, name, type, resource_group, priority, spec, slots, endpoint_id,
                          created_by, pending_s, kernel_id, secret, scope, key, request_digest, owner, project, starts_at,
-                         dependencies, isolated, template, user_labels, step, index, run, position, files, request_hash, adopted_from, n)
+                         dependencies, isolated, template, user_labels, step, index, run, position, files, request_hash, adopted_from, traceparent, n)
 ), groups AS (
     SELECT i.resource_group, i.type, i.owner, i.project, min(i.n) AS n FROM input i GROUP BY 1, 2, 3, 4
 ), problem AS (
@@ -51,11 +51,11 @@ WITH input AS (
 ), created AS (
     INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots, endpoint_id,
                           created_by, deadline_at, owner, project, starts_at, dependencies, isolated, template, user_labels,
-                          files, request_hash, adopted_from)
+                          files, request_hash, adopted_from, traceparent)
     SELECT i.id, i.name, i.type, 'PENDING', i.resource_group, i.priority, i.spec::jsonb, i.slots::jsonb,
            i.endpoint_id, i.created_by, greatest(now(), i.starts_at) + make_interval(secs => i.pending_s),
            i.owner, i.project, i.starts_at, i.dependencies, i.isolated, i.template, i.user_labels::jsonb,
-           i.files::jsonb, i.request_hash, i.adopted_from
+           i.files::jsonb, i.request_hash, i.adopted_from, i.traceparent
     FROM input i WHERE NOT EXISTS (SELECT FROM refused) ORDER BY i.n
     RETURNING 1
 ), kernels_added AS (

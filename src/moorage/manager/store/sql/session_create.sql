@@ -9,20 +9,22 @@ WITH input AS (
     SELECT * FROM unnest(
         $1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::text[], $7::text[], $8::uuid[],
         $9::text[], $10::float8[], $11::uuid[], $12::text[], $13::text[], $14::text[], $15::text[],
-        $16::text[], $17::text[], $18::timestamptz[], $19::boolean[], $20::text[], $21::text[])
+        $16::text[], $17::text[], $18::timestamptz[], $19::boolean[], $20::text[], $21::text[], $22::text[])
     WITH ORDINALITY AS i(id, name, type, resource_group, priority, spec, slots, endpoint_id,
                          created_by, pending_s, kernel_id, secret, scope, key, request_digest, owner, project, starts_at,
-                         isolated, template, user_labels, n)
+                         isolated, template, user_labels, traceparent, n)
 ), repeated AS (
     SELECT i.n FROM input i JOIN idempotency_keys k ON k.scope = i.scope AND k.key = i.key
 ), quotas_found AS MATERIALIZED (
     SELECT EXISTS (SELECT FROM quotas WHERE pending IS NOT NULL) AS present
 ), created AS (
     INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots, endpoint_id,
-                          created_by, deadline_at, owner, project, starts_at, isolated, template, user_labels)
+                          created_by, deadline_at, owner, project, starts_at, isolated, template, user_labels,
+                          traceparent)
     SELECT i.id, i.name, i.type, 'PENDING', i.resource_group, i.priority, i.spec::jsonb, i.slots::jsonb,
            i.endpoint_id, i.created_by, greatest(now(), i.starts_at) + make_interval(secs => i.pending_s),
-           i.owner, i.project, i.starts_at, i.isolated, i.template, i.user_labels::jsonb
+           i.owner, i.project, i.starts_at, i.isolated, i.template, i.user_labels::jsonb,
+           i.traceparent
     FROM input i JOIN resource_groups g ON g.name = i.resource_group
     WHERE i.n NOT IN (SELECT n FROM repeated) AND NOT (SELECT present FROM quotas_found)
       AND CASE WHEN jsonb_typeof(g.options -> 'session_types') = 'array' THEN g.options -> 'session_types' ? i.type ELSE i.type <> 'system' END

@@ -14,10 +14,10 @@ WITH input AS (
         $1::uuid[], $2::text[], $3::text[], $4::text[], $5::int[], $6::text[], $7::text[], $8::uuid[],
         $9::text[], $10::float8[], $11::uuid[], $12::text[], $13::text[], $14::text[], $15::text[],
         $16::text[], $17::text[], $18::timestamptz[], $32::boolean[], $33::int[], $34::text[], $35::text[],
-        $36::text[], $37::uuid[])
+        $36::text[], $37::uuid[], $38::text[])
     WITH ORDINALITY AS i(id, name, type, resource_group, priority, spec, slots, endpoint_id,
                          created_by, pending_s, kernel_id, secret, scope, key, request_digest, owner, project, starts_at,
-                         isolated, endpoint_revision, template, user_labels, request_hash, adopted_from, n)
+                         isolated, endpoint_revision, template, user_labels, request_hash, adopted_from, traceparent, n)
 ), repeated AS (
     SELECT i.n FROM input i JOIN idempotency_keys k ON k.scope = i.scope AND k.key = i.key
 ), lease AS (
@@ -52,11 +52,12 @@ WITH input AS (
 ), created AS (
     INSERT INTO sessions (id, name, type, status, resource_group, priority, spec, slots, endpoint_id,
                           created_by, deadline_at, owner, project, starts_at, dependencies, isolated, endpoint_revision,
-                          template, user_labels, request_hash, adopted_from)
+                          template, user_labels, request_hash, adopted_from, traceparent)
     SELECT i.id, i.name, i.type, 'PENDING', i.resource_group, i.priority, i.spec::jsonb, i.slots::jsonb,
            i.endpoint_id, i.created_by, greatest(now(), i.starts_at) + make_interval(secs => i.pending_s),
            i.owner, i.project, i.starts_at, (SELECT count(*) FROM named d WHERE d.n = i.n), i.isolated,
-           i.endpoint_revision, i.template, i.user_labels::jsonb, i.request_hash, i.adopted_from
+           i.endpoint_revision, i.template, i.user_labels::jsonb, i.request_hash, i.adopted_from,
+           i.traceparent
     FROM input i JOIN resource_groups g ON g.name = i.resource_group
     WHERE i.n NOT IN (SELECT n FROM repeated) AND i.n NOT IN (SELECT n FROM invalid) AND i.n NOT IN (SELECT n FROM over_quota)
       AND i.n NOT IN (SELECT n FROM led_by_other)

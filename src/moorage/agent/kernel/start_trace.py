@@ -1,0 +1,118 @@
+"""Trace of a kernel's start: a span for each step that its task takes until it is ready or has failed.
+
+Off is another class: without a tracer, or for a session that is not recorded, ``StartTrace`` does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from moorage.agent.state.checkpoint import KernelRecord
+from moorage.common.aio.clock import Clock
+from moorage.common.model.kernel import KernelSpec
+from moorage.common.model.status import ObservedState
+from moorage.common.telemetry.spans import (
+    Span,
+    SpanContext,
+    TraceSink,
+    Value,
+    kernel_context,
+    parse_traceparent,
+)
+
+T = TypeVar("T")
+# A step that takes less has found nothing to do.
+_SHORTEST_S = 0.001
+
+
+class StartTrace:
+    """Records nothing."""
+
+    async def step(self, name: str, work: Awaitable[T]) -> T:
+        """The result of ``work``, a step of the start."""
+        return await work
+
+    def note(self, state: ObservedState, record: KernelRecord) -> None:
+        """The kernel has reached ``state``. ``record``: with the outcome, if it has ended."""
+
+
+class RecordedStart(StartTrace):
+    """Recorded from ``record.created_at``, also after a restart of the agent; the steps only since then."""
+
+    def __init__(self, sink: TraceSink, session: SpanContext, record: KernelRecord, clock: Clock) -> None:
+        self._sink, self._session, self._clock = sink, session, clock
+        self._context = kernel_context(record.kernel_id, session)
+        self._created_at = record.created_at
+        self._spans: list[Span] = []
+        self._last = clock.now().timestamp()  # end of the last step
+        self._queued_at: float | None = None  # since when its job waits at a site
+        self._over = False
+
+    async def step(self, name: str, work: Awaitable[T]) -> T:
+        began, error = self._clock.now().timestamp(), ""
+        try:
+            return await work
+        except BaseException as failed:
+            error = str(getattr(failed, "reason", "")) or repr(failed)
+            raise
+        finally:
+            self._last = self._clock.now().timestamp()
+            if error or self._last - began >= _SHORTEST_S:
+                self._add(name, began, self._last, error)
+
+    def note(self, state: ObservedState, record: KernelRecord) -> None:
+        if self._over:
+            return
+        now, outcome = self._clock.now().timestamp(), record.outcome
+        if state is ObservedState.QUEUED:
+            self._queued_at = now if self._queued_at is None else self._queued_at
+        elif self._queued_at is not None and state is not ObservedState.UNKNOWN:
+            self._add("site queue", self._queued_at, now)
+            self._queued_at, self._last = None, now
+        error = ""
+        if outcome is not None:
+            error = "" if outcome.exit_code == 0 else f"{outcome.reason}: {outcome.detail}"
+        elif state is not ObservedState.RUNNING:
+            return
+        if record.handle is not None:
+            self._add("readiness", self._last, now, error)
+        self._end(now, record.spec, error)
+
+    def _add(self, name: str, began: float, ended: float, error: str = "") -> None:
+        own = self._context._replace(span_id=self._sink.new_span_id())
+        self._spans.append(Span(name, own, self._context.span_id, began, ended, {}, error=error))
+
+    def _end(self, now: float, spec: KernelSpec, error: str) -> None:
+        attributes: dict[str, Value] = {
+            "moorage.session.id": spec.session_id,
+            "moorage.kernel.id": spec.kernel_id,
+            "moorage.runtime": spec.runtime,
+            "moorage.engine": spec.engine,
+        }
+        if spec.cluster is not None:
+            attributes["moorage.kernel.hostname"] = spec.cluster.hostname
+        spans, self._spans, self._over = self._spans, [], True
+        root = Span(
+            "kernel start", self._context, self._session.span_id, self._created_at, now, attributes,
+            error=error,
+        )  # fmt: skip
+        self._sink.record([*spans, root])
+
+
+_NOT_RECORDED = StartTrace()
+
+
+def start_trace(sink: TraceSink | None, record: KernelRecord, clock: Clock) -> StartTrace:
+    session = None if sink is None else parse_traceparent(record.spec.traceparent)
+    has_started = record.ready or record.outcome is not None
+    if sink is None or session is None or not session.is_sampled or has_started:
+        return _NOT_RECORDED
+    return RecordedStart(sink, session, record, clock)
+
+
+def program_traceparent(sink: TraceSink | None, spec: KernelSpec) -> str:
+    """What the program continues: the span of its kernel's start where the agent records it, else that of its
+    session's; "" if the session is not traced."""
+    session = None if sink is None else parse_traceparent(spec.traceparent)
+    return spec.traceparent if session is None else kernel_context(spec.kernel_id, session).traceparent

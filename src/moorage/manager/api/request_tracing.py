@@ -1,0 +1,64 @@
+"""Traces of the requests that create sessions. Such a request is the parent of the starts of its sessions."""
+
+from __future__ import annotations
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from moorage.common.aio.clock import Clock
+from moorage.common.model.errors import MoorageError
+from moorage.common.telemetry.spans import Span, SpanContext, TraceSink, Value, parse_traceparent
+from moorage.manager.api.audit import REQUEST_ID
+from moorage.manager.api.route import Route
+
+TRACE = web.RequestKey("moorage.trace", SpanContext)
+_CREATING = frozenset(
+    {
+        ("POST", "/v1/sessions"),
+        ("POST", "/v1/templates/{name:.+}/sessions"),
+        ("POST", "/v1/pipelines"),
+        ("POST", "/v1/pipelines/{ref:.+}/retry"),
+    }
+)
+
+
+def traced(row: Route, handler: Handler, tracer: TraceSink | None, clock: Clock) -> Handler:
+    """``handler`` with a span for each request; itself where nothing is traced."""
+    if tracer is None or (row.method, row.path) not in _CREATING:
+        return handler
+    name = f"{row.method} {row.path.replace(':.+', '')}"
+
+    async def serve(request: web.Request) -> web.StreamResponse:
+        began = clock.now().timestamp()
+        parent = parse_traceparent(request.headers.get("traceparent")) if tracer.accepts_parents else None
+        context = request[TRACE] = tracer.begin(parent)
+        status, error = 500, "internal"
+        try:
+            response = await handler(request)
+            status, error = response.status, ""
+            return response
+        except MoorageError as known:
+            status, error = known.http, known.code
+            raise
+        finally:
+            attributes: dict[str, Value] = {
+                "http.request.method": row.method,
+                "http.response.status_code": status,
+                "url.path": request.path,
+                "moorage.request.id": request.get(REQUEST_ID, ""),
+            }
+            if error:
+                attributes["error.type"] = error
+            span = Span(
+                name,
+                context,
+                parent.span_id if parent else 0,
+                began,
+                clock.now().timestamp(),
+                attributes,
+                kind="SERVER",
+                error=error if status >= 500 else "",
+            )
+            tracer.record([span])
+
+    return serve

@@ -1,0 +1,159 @@
+"""Spans of a session's start, made from its history. Pure.
+
+``queue`` and ``placement`` are made by the scheduler's process when the session is placed, the others by the
+process that writes the transition with which the start ends. What happens on the node is traced by its agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from moorage.common.model.ids import SessionId
+from moorage.common.model.status import STARTING, TERMINAL, Status
+from moorage.common.telemetry.spans import Span, SpanContext, Value, session_context
+from moorage.manager.lifecycle.transitions import Event, Transition
+
+_FAILURES = frozenset({Event.FAIL, Event.FAILED, Event.EXPIRED, Event.DEPENDENCY_FAILED})
+_ENDED = TERMINAL | {Status.TERMINATING}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An entry of a session's history. ``at``: unix seconds."""
+
+    revision: int
+    at: float
+    event: str
+    old: Status | None
+    new: Status
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class TracedSession:
+    """``stored``: the context below which its start is traced. ``history``: by revision, all of it."""
+
+    session_id: SessionId
+    name: str
+    type: str
+    resource_group: str
+    project: str
+    stored: SpanContext
+    history: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """``revision``: of the session's history entry, if the placement was committed. ``began``, ``ended``: of
+    the scheduling pass until the commit, unix seconds. ``holds``: the reasons for which the session was not
+    placed before, and since when."""
+
+    revision: int
+    began: float
+    ended: float
+    agents: tuple[str, ...]
+    holds: tuple[tuple[str, float], ...] = ()
+
+
+def ends_start(transition: Transition) -> bool:
+    """Whether a session is up, or no longer starts."""
+    old, new = transition.old, transition.new
+    if new is Status.RUNNING:
+        return old is not Status.RUNNING
+    return (old is Status.PENDING or old in STARTING) and new in _ENDED
+
+
+def placement_spans(
+    session: TracedSession, placement: Placement, new_span_id: Callable[[], int]
+) -> list[Span]:
+    """``queue`` and ``placement``; none if the placement was not committed."""
+    history = [one for one in session.history if one.revision <= placement.revision]
+    if not history or (history[-1].revision, history[-1].event) != (placement.revision, Event.PLACED):
+        return []
+    context, _ = session_context(session.session_id, session.stored)
+    queued: dict[str, Value] = {"moorage.resource_group": session.resource_group}
+    if placement.holds:
+        queued["moorage.hold.reason"] = placement.holds[-1][0]
+    placed: dict[str, Value] = {
+        "moorage.resource_group": session.resource_group,
+        "moorage.agent.id": ", ".join(placement.agents),
+    }
+    return [
+        Span(
+            "queue",
+            context._replace(span_id=new_span_id()),
+            context.span_id,
+            _pending_since(history[:-1]),
+            history[-1].at,
+            queued,
+            events=[(f"hold {reason}", at) for reason, at in placement.holds],
+        ),
+        Span(
+            "placement",
+            context._replace(span_id=new_span_id()),
+            context.span_id,
+            placement.began,
+            placement.ended,
+            placed,
+        ),
+    ]
+
+
+def start_spans(session: TracedSession, revision: int, new_span_id: Callable[[], int]) -> list[Span]:
+    """The spans of the start that ended with the entry ``revision``: how long orders took to the agent, and
+    the whole start. A session that had been RUNNING before starts again: below its first start."""
+    history = [one for one in session.history if one.revision <= revision]
+    if not history or history[-1].revision != revision:
+        return []
+    context, parent_id = session_context(session.session_id, session.stored)
+    again = [n for n, one in enumerate(history) if (one.old, one.new) == (Status.RUNNING, Status.PENDING)]
+    if again:
+        history = history[again[-1] :]
+        context, parent_id = context._replace(span_id=new_span_id()), context.span_id
+    first, last = history[0], history[-1]
+    made = [
+        Span(
+            "delivery",
+            context._replace(span_id=new_span_id()),
+            context.span_id,
+            one.at,
+            following.at,
+            {"moorage.agent.id": one.detail.removeprefix("on ")},
+            error=following.reason if following.new is Status.PENDING or following.new in _ENDED else "",
+        )
+        for one, following in pairwise(history)
+        if one.new is Status.SCHEDULED
+    ]
+    if last.old is Status.PENDING:  # it was never placed: the scheduler has not recorded its wait
+        own = context._replace(span_id=new_span_id())
+        waited: dict[str, Value] = {"moorage.resource_group": session.resource_group}
+        made.append(Span("queue", own, context.span_id, _pending_since(history[:-1]), last.at, waited))
+    error = f"{last.reason}: {last.detail}" if last.event in _FAILURES else ""
+    attributes: dict[str, Value] = {
+        "moorage.session.id": session.session_id,
+        "moorage.session.name": session.name,
+        "moorage.session.type": session.type,
+        "moorage.session.status": last.new,
+        "moorage.resource_group": session.resource_group,
+        "moorage.project": session.project,
+        "moorage.attempts": sum(one.new is Status.SCHEDULED for one in history),
+    }
+    if last.reason:
+        attributes["moorage.reason"] = last.reason
+    events = [(one.event, one.at) for one in history[1:]]
+    name = "session restart" if again else "session start"
+    made.append(Span(name, context, parent_id, first.at, last.at, attributes, error=error, events=events))
+    return made
+
+
+def _pending_since(history: Sequence[Entry]) -> float:
+    """When the session that is pending at the end of ``history`` became so."""
+    since = history[-1].at
+    for one in reversed(history):
+        if one.new is not Status.PENDING:
+            break
+        since = one.at
+    return since

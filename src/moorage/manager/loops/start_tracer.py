@@ -1,0 +1,78 @@
+"""Start tracer: sends the spans of starts of sessions, from what the scheduler notes and from the history.
+
+Exists only where traces are on. Each manager traces what it has written itself, so that each span is sent
+once. Lost are the spans of a process that dies first, and the reasons for which a session waited under a
+former leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from moorage.common.aio.clock import Clock
+from moorage.common.aio.loop import Loop
+from moorage.common.model.ids import SessionId
+from moorage.common.telemetry.spans import Span, TraceSink
+from moorage.manager.lifecycle.start_spans import Placement, ends_start, placement_spans, start_spans
+from moorage.manager.lifecycle.transitions import Transition
+from moorage.manager.scheduling.core.results import Hold, Place
+from moorage.manager.store import Store
+
+# Sessions whose holds are kept, and how many of each; and sessions that wait to be read.
+_SESSIONS, _HOLDS = 20_000, 16
+_READ_TOGETHER = 200
+
+
+class StartTracer:
+    """``loop`` sends the spans. The scheduler calls ``held`` and ``placed``."""
+
+    def __init__(self, store: Store, tracer: TraceSink, clock: Clock) -> None:
+        self._store, self._tracer, self._clock = store, tracer, clock
+        self._holds: dict[SessionId, list[tuple[str, float]]] = {}
+        self._placed: dict[SessionId, Placement] = {}
+        self._ended: dict[SessionId, int] = {}
+        self.loop = Loop("traces", self.run_once, interval_s=60.0, clock=clock, bursts=True)
+        store.sessions.tracer = tracer
+        store.lifecycle.on_applied = self._applied
+
+    def held(self, holds: Sequence[Hold]) -> None:
+        now = self._clock.now().timestamp()
+        for hold in holds:
+            known, reason = self._holds.setdefault(hold.session_id, []), str(hold.reason)
+            if len(known) < _HOLDS and (not known or known[-1][0] != reason):
+                known.append((reason, now))
+        for session_id in list(self._holds)[: max(0, len(self._holds) - _SESSIONS)]:
+            del self._holds[session_id]
+
+    def placed(self, places: Sequence[Place], took_s: float) -> None:
+        """``took_s``: from the start of the pass until these placements were committed."""
+        now = self._clock.now().timestamp()
+        for place in places:
+            agents = tuple(dict.fromkeys(kernel.agent_id for kernel in place.kernels))
+            holds = tuple(self._holds.pop(place.session_id, ()))
+            if len(self._placed) < _SESSIONS:
+                revision = place.revision + 1
+                self._placed[place.session_id] = Placement(revision, now - took_s, now, agents, holds)
+        if places:
+            self.loop.nudge()
+
+    def _applied(self, transitions: Sequence[Transition]) -> None:
+        ended = [one for one in transitions if ends_start(one)]
+        for one in ended[: _SESSIONS - len(self._ended)]:
+            self._ended[one.session_id] = one.revision + 1
+            self._holds.pop(one.session_id, None)
+        if ended:
+            self.loop.nudge()
+
+    async def run_once(self) -> None:
+        while ids := list(dict.fromkeys((*self._placed, *self._ended)))[:_READ_TOGETHER]:
+            found = await self._store.lifecycle.traced(ids)
+            placed = {one: self._placed.pop(one) for one in ids if one in self._placed}
+            ended = {one: self._ended.pop(one) for one in ids if one in self._ended}
+            spans: list[Span] = []
+            for session in found:
+                if (placement := placed.get(session.session_id)) is not None:
+                    spans += placement_spans(session, placement, self._tracer.new_span_id)
+                if (revision := ended.get(session.session_id)) is not None:
+                    spans += start_spans(session, revision, self._tracer.new_span_id)
+            self._tracer.record(spans)
