@@ -146,9 +146,9 @@ async def test_an_agent_that_was_killed_goes_on_with_the_trace(
     platform.start("manager")
     platform.start("agent")
     await platform.wait_until_ready()
-    program = "import http.server, os, sys, time\nwhile not os.path.exists('go'): time.sleep(0.05)\n"
-    program += "http.server.test(port=int(sys.argv[1]), bind='127.0.0.1')"
-    command = ["python3", "-c", program, "{port}"]
+    serve = 'exec python3 -m http.server --bind 127.0.0.1 "$1"'
+    waiting = f"until test -e go; do sleep 0.05; done; {serve}"
+    command = ["/bin/sh", "-c", waiting, "web", "{port}"]
     probe = {"path": "/", "period_s": 0.1}
     await create(
         platform,
@@ -165,7 +165,7 @@ async def test_an_agent_that_was_killed_goes_on_with_the_trace(
         await until("the kernel was created", is_creating)
         platform.kill("agent")
         platform.start("agent")
-        (pid,) = kernels_below(platform.home)
+        pid = next(iter(kernels_below(platform.home)))
         await asyncio.to_thread(Path(f"/proc/{pid}/cwd/go").touch)
 
         async def is_running() -> bool:

@@ -18,6 +18,7 @@ from moorage.agent.kernel.context import AgentContext
 from moorage.agent.kernel.kernel_ids import is_usable, orphan_observation
 from moorage.agent.kernel.outcome import Outcome
 from moorage.agent.kernel.removed import RemovedKernels
+from moorage.agent.kernel.start_trace import with_log_fields
 from moorage.agent.kernel.task import NEVER_STARTED, KernelTask
 from moorage.agent.link.report_timing import HOUSEKEEPING, IMMEDIATE, UNHURRIED, OnChange
 from moorage.agent.runtimes import Handle, Runtime, RuntimeFailed
@@ -359,7 +360,8 @@ class KernelManager:
         )
         self._kernels[record.kernel_id] = kernel
         self._note(record.kernel_id)
-        self._runs[record.kernel_id] = SupervisedTask("kernel", kernel.run, key=record.kernel_id, finite=True)
+        run = with_log_fields(record.spec, kernel.run)
+        self._runs[record.kernel_id] = SupervisedTask("kernel", run, key=record.kernel_id, finite=True)
 
     def _on_kernel_change(self, kernel_id: KernelId, within_s: float) -> None:
         self._note(kernel_id)

@@ -5,13 +5,14 @@ Off is another class: without a tracer, or for a session that is not recorded, `
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from moorage.agent.state.checkpoint import KernelRecord
 from moorage.common.aio.clock import Clock
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.status import ObservedState
+from moorage.common.telemetry.log_context import LogFields, working_for
 from moorage.common.telemetry.spans import (
     Span,
     SpanContext,
@@ -116,3 +117,15 @@ def program_traceparent(sink: TraceSink | None, spec: KernelSpec) -> str:
     session's; "" if the session is not traced."""
     session = None if sink is None else parse_traceparent(spec.traceparent)
     return spec.traceparent if session is None else kernel_context(spec.kernel_id, session).traceparent
+
+
+def with_log_fields(spec: KernelSpec, run: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
+    """``run``, the task of this kernel, whose log lines say so."""
+    session = parse_traceparent(spec.traceparent)
+    subject = LogFields(
+        trace_id="" if session is None else session.trace,
+        session_id=spec.session_id,
+        kernel_id=spec.kernel_id,
+        endpoint=spec.served_name if spec.endpoint_id is not None else "",
+    )
+    return working_for(subject, run)

@@ -12,6 +12,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import structlog
 
+from moorage.common.telemetry.log_context import LOG_SUBJECT
+
 # The component that a line comes from: that of the process, or the part of ``moorage up``.
 Component: TypeAlias = Literal["manager", "agent", "proxy", "up", "cli"]
 _OWN_NAMES: Final = ("agent", "manager", "proxy")
@@ -38,7 +40,7 @@ def setup(fmt: Literal["text", "json"] = "text", level: str = "info", component:
     last: structlog.types.Processor
     if fmt == "json":
         last = structlog.processors.JSONRenderer()
-        shared += [partial(_add_source, component), structlog.processors.format_exc_info]
+        shared += [_add_subject, partial(_add_source, component), structlog.processors.format_exc_info]
     else:
         # Plain tracebacks: the pretty ones print local variables, and those hold secrets.
         plain = structlog.dev.plain_traceback
@@ -65,6 +67,15 @@ def _add_source(
     record = event.get("_record")
     name = event["logger"] = record.name if record is not None else logger.name
     event["component"] = component_of(name, process)
+    return event
+
+
+def _add_subject(logger: Any, method: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
+    """The fields of what the task works for. What the line says itself counts."""
+    if (subject := LOG_SUBJECT.get()) is not None:
+        for name, value in subject.log_fields().items():
+            if value:
+                event.setdefault(name, value)
     return event
 
 

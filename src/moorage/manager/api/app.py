@@ -21,6 +21,7 @@ from moorage.common.aio.clock import Clock
 from moorage.common.http.head import HeadGuard
 from moorage.common.http.server import GuardedSite, Listener, find_problem
 from moorage.common.model.errors import MoorageError, NotFound, Unauthenticated
+from moorage.common.telemetry.log_context import LOG_SUBJECT
 from moorage.manager.api import docs_page
 from moorage.manager.api.audit import REQUEST_ID, is_audited, reader_of, run_audited
 from moorage.manager.api.authentication import Authenticator
@@ -38,7 +39,7 @@ from moorage.manager.api.problems import (
     problem_response,
 )
 from moorage.manager.api.request import BUDGET_WARNING, is_within_limit, read_body, read_query
-from moorage.manager.api.request_tracing import TRACE, traced
+from moorage.manager.api.request_tracing import TRACE, RequestSubject, traced
 from moorage.manager.api.route import Call, Route
 from moorage.manager.api.routes import ROUTES
 from moorage.manager.api.sessions import STREAM
@@ -215,6 +216,7 @@ def _error_middleware(deps: ApiServices, guard: HeadGuard) -> Middleware:
         given = request.headers.get("x-request-id", "")
         request_id = given if _VALIDREQUEST_ID.fullmatch(given) else deps.clock.new_id()
         request[REQUEST_ID] = request_id
+        LOG_SUBJECT.set(RequestSubject(request))
         if refusal := find_problem(guard, request):
             response = _malformed(refusal.status, refusal.detail)
             response.force_close()  # what follows may be misread, too
@@ -236,6 +238,8 @@ def _error_middleware(deps: ApiServices, guard: HeadGuard) -> Middleware:
                 f"the manager failed to process the request (request id {request_id})",
                 next_step="search the manager's log for this request id",
             )
+        finally:
+            LOG_SUBJECT.set(None)  # the task goes on with the next request of the connection
         if stream := request.get(STREAM):
             return _abort_stream(request, stream, error)
         return problem_response(error, headers)

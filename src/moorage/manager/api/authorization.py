@@ -11,6 +11,7 @@ from moorage.common.model.errors import Forbidden
 from moorage.common.model.roles import Role
 from moorage.common.model.spec import SessionSpec, Workload
 from moorage.common.views.resources import SessionView
+from moorage.manager.api.request_tracing import SESSION
 from moorage.manager.api.route import Access, Call, Route
 from moorage.manager.identity import limits
 from moorage.manager.identity.inside import refusal_inside
@@ -90,7 +91,9 @@ def named_groups(scope: Scope) -> frozenset[str] | None:
 
 async def visible_session(call: AnyCall) -> SessionView:
     """The session of the path parameter ``ref``. Raises ``NotFound`` if the caller may not see it."""
-    return await call.deps.store.sessions.get(call.scope, call.path("ref"))
+    found = await call.deps.store.sessions.get(call.scope, call.path("ref"))
+    call.request[SESSION] = found.id
+    return found
 
 
 async def controlled_session(call: AnyCall) -> SessionView:

@@ -12,6 +12,8 @@ from moorage.manager.api.audit import REQUEST_ID
 from moorage.manager.api.route import Route
 
 TRACE = web.RequestKey("moorage.trace", SpanContext)
+SESSION = web.RequestKey("moorage.session", str)
+"""The id of the session that the request is about, once it is known."""
 _CREATING = frozenset(
     {
         ("POST", "/v1/sessions"),
@@ -20,6 +22,24 @@ _CREATING = frozenset(
         ("POST", "/v1/pipelines/{ref:.+}/retry"),
     }
 )
+
+
+class RequestSubject:
+    """What log lines say of a request (``LogSubject``)."""
+
+    def __init__(self, request: web.Request) -> None:
+        self._request = request
+
+    def log_fields(self) -> dict[str, str]:
+        request = self._request
+        context = request.get(TRACE) or parse_traceparent(request.headers.get("traceparent"))
+        is_endpoint = request.path.startswith("/v1/endpoints/")
+        return {
+            "request_id": request.get(REQUEST_ID, ""),
+            "trace_id": "" if context is None else context.trace,
+            "session_id": request.get(SESSION, ""),
+            "endpoint": request.match_info.get("name", "") if is_endpoint else "",
+        }
 
 
 def traced(row: Route, handler: Handler, tracer: TraceSink | None, clock: Clock) -> Handler:

@@ -23,6 +23,7 @@ from moorage.common.views.resources import HistoryEntry, Page, SessionView
 from moorage.manager.api import authorization
 from moorage.manager.api.idle import check_choice
 from moorage.manager.api.listing import PageQuery, SelectorText, WholeQuery, order, paging, split_list
+from moorage.manager.api.request_tracing import SESSION
 from moorage.manager.api.route import Call, NoQuery
 from moorage.manager.api.stored_secrets import check_secrets
 from moorage.manager.workloads.site_jobs import as_job
@@ -131,6 +132,7 @@ async def _with_warnings(
 ) -> SessionView:
     """Adds warnings if no agent could ever hold the session, about fields that its type has in part, and
     about budgets. The session has been created in any case."""
+    call.request[SESSION] = made.id
     message = REASONS[Reason.INFEASIBLE].text
     found = features.warnings(spec.type, ["depends_on"] if spec.depends_on else [])
     found += [f"{message}: {line}" for line in await call.deps.explanations.infeasible(spec)]

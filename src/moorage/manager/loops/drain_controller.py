@@ -35,5 +35,5 @@ class DrainController:
             if (m := drain_session(one, *left[one.session_id], self._lost_grace_s)) is not None
         ]
         for move in moves:
-            log.info("session leaves a drained agent", id=move.session_id, step=move.event)
+            log.info("session leaves a drained agent", session_id=move.session_id, step=move.event)
         await self._store.lifecycle.apply_all(moves, term=term)

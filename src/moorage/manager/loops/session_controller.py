@@ -113,7 +113,7 @@ class SessionController:
             for _, move in moves:
                 log.info(
                     "session",
-                    id=move.session_id,
+                    session_id=move.session_id,
                     step=move.event,
                     status=move.new,
                     reason=move.reason or None,

@@ -133,7 +133,7 @@ class SchedulingStore:
         for place, result in zip(places, results, strict=True):
             if isinstance(result, BaseException):  # a constraint was violated: the next pass tries again
                 log.warning(
-                    "placement rejected", session=place.session_id, agent=place.agent_id, error=str(result)
+                    "placement rejected", session_id=place.session_id, agent=place.agent_id, error=str(result)
                 )
         placed = {p.session_id for p, result in zip(places, results, strict=True) if result is True}
         self._pending.remove(placed)

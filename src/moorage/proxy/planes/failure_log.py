@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import structlog
 
+from moorage.common.telemetry.log_context import LOG_SUBJECT
 from moorage.proxy.core.flow import RequestFlow
 from moorage.proxy.core.retry import Failure
-from moorage.proxy.core.traced_flow import TracedFlow
+from moorage.proxy.planes.log_subject import FlowSubject
 
 log = structlog.get_logger("moorage.proxy")
 
 
 def log_failure(flow: RequestFlow, failure: Failure, detail: str) -> None:
     """Called before the flow learns about the failure."""
-    trace = flow.trace if isinstance(flow, TracedFlow) else ""
+    # Here the callbacks of the replica's connection run, which serves one request after another.
+    LOG_SUBJECT.set(FlowSubject(flow))
     log.warning(
         "replica failed",
         model=flow.model,
@@ -24,5 +26,4 @@ def log_failure(flow: RequestFlow, failure: Failure, detail: str) -> None:
         kind=failure.value,
         detail=detail,
         request_id=flow.request_id,
-        **({"trace_id": trace} if trace else {}),
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from moorage.common.aio.sockets import reset
 from moorage.common.aio.tasks import spawn
 from moorage.common.link.messages import Target
+from moorage.common.telemetry.log_context import LOG_SUBJECT
 from moorage.proxy.core.admission import LocalResponse
 from moorage.proxy.core.commands import Break, Command, Hold, Send, Start
 from moorage.proxy.core.error_response import ErrorResponse, invalid_key
@@ -21,6 +22,7 @@ from moorage.proxy.planes.asyncio.heads import ResponseHead
 from moorage.proxy.planes.asyncio.messages import KnownHead, own_lines, own_response
 from moorage.proxy.planes.asyncio.upstream import UpstreamConnection
 from moorage.proxy.planes.failure_log import log_failure
+from moorage.proxy.planes.log_subject import log_fields
 from moorage.proxy.planes.providers import pool_address
 
 if TYPE_CHECKING:
@@ -62,6 +64,11 @@ class Exchange:
         self.flow, self.keeps_alive = flow, keeps_alive
         self._has_http11, self._wants_body = has_http11, wants_body
         self._is_started = self._is_stream_open = False
+        LOG_SUBJECT.set(self)
+
+    def log_fields(self) -> dict[str, str]:
+        """What log lines say of the request that is under way."""
+        return {} if self.flow is None else log_fields(self.flow)
 
     def know(self, head: KnownHead) -> None:
         """The head of the request is admitted."""
@@ -156,6 +163,7 @@ class Exchange:
 
     async def _connect(self, target: Target) -> None:
         pool = self._plane.upstreams
+        LOG_SUBJECT.set(None)  # other requests follow on the connection, whose callbacks run in this context
         try:
             if target.tls:
                 upstream = await pool.connect_to_provider(target)

@@ -21,6 +21,7 @@ from moorage.common.http.server import (
     find_problem,
     read_in_time,
 )
+from moorage.common.telemetry.log_context import LOG_SUBJECT
 from moorage.proxy.apps import AppHandler, RequestContext
 from moorage.proxy.control.table_watch import TableWatch
 from moorage.proxy.core import error_response
@@ -33,6 +34,7 @@ from moorage.proxy.core.routes import IndexedTable
 from moorage.proxy.core.traced_flow import begin_flow
 from moorage.proxy.core.websocket import Farewell
 from moorage.proxy.dialout.connector import Connector
+from moorage.proxy.planes.log_subject import FlowSubject
 from moorage.proxy.planes.simple.relay import break_off, join, relay
 from moorage.proxy.planes.simple.upstream import Attempt, Failed, UpstreamClient
 from moorage.proxy.timeouts import Timeouts
@@ -163,6 +165,7 @@ class SimplePlane:
         self._idle.clear()
         context = RequestContext(request, self._clock)
         flow = begin_flow(self._router, context.request_id, context.started_at)
+        LOG_SUBJECT.set(FlowSubject(flow))
         try:
             return await self._respond_while_admitted(context, flow)
         except ConnectionError:
@@ -184,6 +187,7 @@ class SimplePlane:
                 self._router.record_request("", context.status, now - context.started_at)
             else:
                 flow.client_gone(now)  # unless it has ended
+            LOG_SUBJECT.set(None)
 
     async def _respond_while_admitted(self, context: RequestContext, flow: RequestFlow) -> web.StreamResponse:
         scope = asyncio.timeout(None)

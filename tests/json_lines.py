@@ -1,0 +1,42 @@
+"""Log lines of this process in tests, as JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import structlog
+
+from moorage.common.config import logging as setup
+
+
+class Lines:
+    def __init__(self, file: io.StringIO) -> None:
+        self._file = file
+
+    def of(self, logger: str) -> list[dict[str, Any]]:
+        """The lines of this logger, in order."""
+        lines = map(json.loads, self._file.getvalue().splitlines())
+        return [line for line in lines if line["logger"] == logger]
+
+
+@contextmanager
+def json_lines(component: setup.Component) -> Iterator[Lines]:
+    """What this process logs meanwhile, with the libraries' lines."""
+    root, file = logging.getLogger(), io.StringIO()
+    before = root.handlers[:], root.level
+    with patch("sys.stderr", file):
+        setup.setup("json", "info", component)
+    root.handlers.remove(root.handlers[-1]) if len(root.handlers) > 1 else None
+    try:
+        with patch("sys.stderr", file):
+            yield Lines(file)
+    finally:
+        root.handlers[:], root.level = before
+        structlog.reset_defaults()
+        logging.captureWarnings(False)
