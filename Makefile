@@ -62,7 +62,7 @@ UNITS := $(LONGEST) $(filter-out $(LONGEST) %/__pycache__,$(patsubst %/,%,$(wild
 CHECKS := check-types $(addprefix check-,$(UNITS)) check-contracts check-style
 PLATFORMS := tests/e2e tests/install
 SERIAL := tests/faults
-ANYWHERE := -m "not isolation and not docker and not vllm and not gpu and not browser and not hpc and not monitoring and not celery and not cluster and not ssh and not coding and not etcd and not install and not deploy"
+ANYWHERE := -m "not isolation and not docker and not vllm and not gpu and not browser and not hpc and not monitoring and not celery and not cluster and not ssh and not coding and not etcd and not install and not trixie and not deploy"
 
 # Its parts run side by side; each prints its output when it ends. Tests wait for timeouts of the product: one job more
 # than there are cores uses that time.
@@ -137,7 +137,13 @@ test-cluster-faults: $(STAMP) ## Partitions, promotions, kills and upgrades of a
 
 .PHONY: test-install
 test-install: $(STAMP) ## The wheel in fresh environments outside the checkout: client, demo, upgrades, each Python here (minutes)
+	@why=$$($(BIN)/python -m tests.install.trixie_root) || printf '%s\n' "" "*** THE TESTS IN DEBIAN TRIXIE DID NOT RUN: $$why" "" >&2
 	$(PYTEST) -vv tests/install tests/unit/agent/test_engine_environments.py
+
+.PHONY: test-install-short
+test-install-short: $(STAMP) ## The wheel in a root of Debian trixie with Python 3.13, made with mmdebstrap in build/ (needs root); two minutes
+	@if why=$$($(BIN)/python -m tests.install.trixie_root); then exec $(PYTEST) -m trixie tests/install; \
+	else printf '%s\n' "" "*** THE TESTS IN DEBIAN TRIXIE DID NOT RUN: $$why" "" >&2; fi
 
 # Rendering takes seconds, Compose a minute: without a Docker Engine, Compose alone does not run.
 .PHONY: test-deploy

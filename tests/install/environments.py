@@ -57,7 +57,12 @@ class Environment:
 
     def install(self, *requirements: str, upgrade: bool = False) -> None:
         where = ["--python", self.program("python")]
-        tool = [UV, "pip", "install", "--quiet", *where] if UV else [self.program("pip"), "install", "-q"]
+        # Compiled, as by pip: the first start of a daemon has a deadline.
+        tool = (
+            [UV, "pip", "install", "--quiet", "--compile-bytecode", *where]
+            if UV
+            else [self.program("pip"), "install", "-q"]
+        )
         # The version of two wheels may be the same: what counts is which file it is.
         again = ["--reinstall-package", "moorage"] if UV else ["--force-reinstall", "--no-deps"]
         self.must([*tool, *(again if upgrade else []), *requirements])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Annotated
 
 import typer
@@ -33,6 +34,8 @@ def demo(
     if not verbose:
         logging.setup(loaded.settings.common.log_format, "warning", "up")
     with needs_extra("all"):
+        # Its server runs in a process of its own. Here, only to fail before everything is started.
+        importlib.import_module("xllamacpp")
         from moorage.demo.run import run_demo
     run_and_exit(
         run_demo(loaded.settings, clock=boot.clock, link_token=boot.token, home=boot.home, once=exit)

@@ -16,6 +16,7 @@ import structlog
 from moorage.common.aio import gc
 from moorage.common.aio.tasks import FAILURES, OTHER
 from moorage.common.model.errors import StartupError
+from moorage.common.model.extras import explain_import_error
 
 log = structlog.get_logger("moorage.process")
 
@@ -76,14 +77,13 @@ def _log_unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> 
 
 @contextmanager
 def needs_extra(extra: str) -> Iterator[None]:
-    """Imports of a command whose dependencies are optional. Raises ``StartupError`` if one is missing."""
+    """Imports of a command whose dependencies are optional. Raises ``StartupError`` if one is missing, or a
+    library of the system that it needs."""
     try:
         yield
     except ImportError as error:
-        raise StartupError(
-            f"this needs a package that is not installed: {error.name or error}",
-            next_step=f"pip install 'moorage[{extra}]'",
-        ) from error
+        missing, next_step = explain_import_error(error, extra)
+        raise StartupError(f"this needs {missing}", next_step=next_step) from error
 
 
 async def serve(component: AbstractAsyncContextManager[Any], on_ready: Callable[[Any], None]) -> int:

@@ -283,7 +283,10 @@ def main(argv: Sequence[str]) -> int:
     try:
         import xllamacpp
     except ImportError as error:
-        print(f"llamacpp: {error}; install it with: pip install 'moorage[llamacpp]'", file=sys.stderr)
+        # A wheel of llama.cpp expects libgomp of the system.
+        lacks_library = "cannot open shared object" in str(error)
+        step = "apt install libgomp1" if lacks_library else "pip install 'moorage[llamacpp]'"
+        print(f"llamacpp: {error}; install it with: {step}", file=sys.stderr)
         return 2
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

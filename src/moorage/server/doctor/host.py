@@ -6,7 +6,7 @@ Works with any subset of the extras installed. ``node`` has the deeper checks fo
 from __future__ import annotations
 
 import asyncio
-import importlib.util
+import importlib
 import os
 import platform
 import shlex
@@ -18,6 +18,7 @@ import aiohttp
 
 from moorage.common.config.settings import Settings
 from moorage.common.model.errors import MoorageError
+from moorage.common.model.extras import explain_import_error
 from moorage.common.model.slots import format_amount
 from moorage.server.doctor.checks import GIB, CheckResult
 
@@ -83,8 +84,11 @@ def _postgres(settings: Settings) -> CheckResult:
 
 
 def _llamacpp() -> CheckResult:
-    if importlib.util.find_spec("xllamacpp") is None:
-        return CheckResult("absent", "engine llamacpp", "not installed", "pip install 'moorage[llamacpp]'")
+    try:
+        importlib.import_module("xllamacpp")
+    except ImportError as error:
+        missing, next_step = explain_import_error(error, "llamacpp")
+        return CheckResult("absent", "engine llamacpp", f"needs {missing}", next_step)
     return CheckResult("ok", "engine llamacpp", "installed: serves GGUF files without a GPU")
 
 
