@@ -15,12 +15,12 @@ import aiohttp
 import pytest
 
 from moorage.common.aio.clock import SystemClock
+from tests.documents import blocks
 from tests.e2e.harness import Platform, until
 from tests.heappe import HeappeServer, Project, Script, Site, Template, Timing
 
 pytestmark = pytest.mark.hpc
 ROOT = Path(__file__).parents[2]
-GUIDE = (ROOT / "docs" / "hpc.md").read_text()
 SERVER = """
 import http.server, json, sys
 
@@ -39,14 +39,8 @@ http.server.ThreadingHTTPServer(("", int(sys.argv[2])), H).serve_forever()
 
 
 def steps() -> list[str]:
-    """The indented blocks of the guide, in order."""
-    blocks: list[list[str]] = [[]]
-    for line in GUIDE.splitlines():
-        if line.startswith("    "):
-            blocks[-1].append(line[4:])
-        elif blocks[-1]:
-            blocks.append([])
-    return ["\n".join(block) for block in blocks if block]
+    """The blocks of commands and settings of the guide, in order."""
+    return [block.text for block in blocks(ROOT / "docs" / "hpc.md") if block.language in ("", "toml")]
 
 
 class Reader:
@@ -66,11 +60,7 @@ class Reader:
         if step.startswith("[agent"):
             for example, url in self.urls.items():
                 step = step.replace(example, url)
-            # A section of its own belongs to the file that the step before began.
-            with (self.platform.home / "moorage.toml").open(
-                "w" if step.startswith("[agent]") else "a"
-            ) as file:
-                file.write(f"{step}\n")
+            (self.platform.home / "moorage.toml").write_text(f"{step}\n")
             return
         for line in step.splitlines():
             if line == "systemctl restart moorage-agent":

@@ -1,0 +1,194 @@
+"""Every command line, setting and REST path that a document names exists.
+
+Nothing runs here. ``tests/e2e/test_documents.py`` runs the blocks, and tells which of them cannot run.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+from tests.documents import ROOT, SHELLS, blocks, moorage_commands, pages, spans
+
+import moorage
+from moorage.__main__ import app
+from moorage.common.config.loader import SECRETS
+from moorage.common.config.settings import Settings
+from moorage.common.model.errors import MoorageError
+from moorage.manager.api.openapi import describe
+from moorage.manager.api.routes import ROUTES
+
+PAGES = pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+FILES = ("json", "proto")  # such as agent.json
+LANGUAGES = {*SHELLS, "toml", "yaml", "python", "console", "text", "mermaid", "json"}
+# APIs of OpenAI and Anthropic, which the proxy answers.
+ELSEWHERE = re.compile(r"/v1/(chat|completions|embeddings|models|messages|responses|realtime|audio|rerank)")
+
+
+@cache
+def root() -> Any:
+    """The root command with every module. A process of its own has those of one command only."""
+    command = typer.main.get_command(app)
+    command.get_command(None, "")
+    return command
+
+
+def parse(arguments: list[str]) -> None:
+    """Parse a command line as the program would, down to the command."""
+    context = root().make_context("moorage", list(arguments))
+    while hasattr(context.command, "resolve_command"):
+        rest = [*context._protected_args, *context.args]
+        if not rest:
+            return
+        name, command, rest = context.command.resolve_command(context, rest)
+        context = command.make_context(name, rest, parent=context)
+
+
+def problem_of(arguments: list[str]) -> str:
+    """Why a command line does not parse; "" if it does. Files of the reader need not be here."""
+    try:
+        parse(arguments)
+    except typer.Exit:
+        return ""  # such as --help
+    except (typer.TyperException, MoorageError) as error:
+        said = str(getattr(error, "message", error))
+        return "" if "does not exist" in said else said
+    return ""
+
+
+def unknown_words(span: str) -> Iterator[str]:
+    """Commands and options of a code span that do not exist. A span may leave out values and arguments."""
+    try:
+        words = shlex.split(span.replace("…", " ").replace("[", " ").replace("]", " "))[1:]
+    except ValueError:
+        return  # half of a quotation
+    command, options = root(), set(_options(root()))
+    for word in words:
+        if word == "--":
+            return
+        if word.startswith("-"):
+            if word.partition("=")[0] not in options and word not in ("-h", "--help"):
+                yield word
+        elif hasattr(command, "get_command"):
+            inner = command.get_command(None, word)
+            if inner is None and not (word.isupper() or command.invoke_without_command or "|" in word):
+                yield word
+            if inner is not None:
+                command = inner
+                options |= {*_options(command)}
+
+
+def _options(command: Any) -> Iterator[str]:
+    for parameter in command.params:
+        yield from (*parameter.opts, *parameter.secondary_opts)
+
+
+@PAGES
+def test_every_block_says_what_it_is(page: Path) -> None:
+    wrong = [f"{one.page}:{one.line} {one.language}" for one in blocks(page) if one.language not in LANGUAGES]
+    assert wrong == []
+    for one in blocks(page):
+        if one.language == "toml":
+            tomllib.loads(one.text)
+        elif one.language == "yaml":
+            yaml.safe_load(one.text)
+        elif one.language == "python":
+            compile(one.text, f"{one.page}:{one.line}", "exec", flags=0x2000)  # await at the top
+
+
+@PAGES
+def test_every_command_line_parses(page: Path) -> None:
+    wrong = []
+    for one in blocks(page):
+        if one.language not in SHELLS and one.language != "console":
+            continue
+        calls = [line[2:] for line in one.text.splitlines() if line.startswith("$ ")]
+        text = "\n".join(calls) if one.language == "console" else one.text
+        for arguments in moorage_commands(text):
+            if problem := problem_of(arguments):
+                wrong.append(f"{one.page}:{one.line} moorage {shlex.join(arguments)}: {problem}")
+    assert wrong == []
+
+
+@PAGES
+def test_every_command_in_a_sentence_exists(page: Path) -> None:
+    named = [(line, span) for line, span in spans(page) if span.startswith("moorage ")]
+    assert [(line, span, bad) for line, span in named if (bad := [*unknown_words(span)])] == []
+
+
+@PAGES
+def test_every_setting_exists(page: Path) -> None:
+    named = [(line, span.partition("=")[0].strip()) for line, span in spans(page)]
+    for one in blocks(page):
+        if one.language == "toml":
+            named += [(one.line, name) for name in _toml_names(tomllib.loads(one.text))]
+        named += [(one.line, _of_variable(v)) for v in re.findall(r"MOORAGE_[A-Z]+__[A-Z_]+", one.text)]
+    named += [(line, _of_variable(span)) for line, span in spans(page)]
+    known, sections = settings(), {*Settings.model_fields}
+    wrong = []
+    for line, name in named:
+        section, dot, rest = name.partition(".")
+        if dot and section in sections and re.fullmatch(r"[a-z_.]*[a-z]", rest):
+            name_known = name in known or rest.startswith(("sites.", "plugins.")) or rest in FILES
+            wrong += [] if name_known else [(line, name)]
+    assert wrong == []
+
+
+def _of_variable(text: str) -> str:
+    found = re.match(r"MOORAGE_([A-Z]+)__([A-Z_]+)", text)
+    return f"{found[1]}.{found[2]}".lower() if found else ""
+
+
+def _toml_names(table: dict[str, Any]) -> Iterator[str]:
+    for section, values in table.items():
+        if section in Settings.model_fields:
+            yield from (f"{section}.{name}" for name in values if name not in ("sites", "plugins"))
+
+
+@cache
+def settings() -> set[str]:
+    """Each name, and for a secret also that of the file that has it."""
+    found = {
+        f"{section}.{name}"
+        for section in Settings.model_fields
+        for name in type(getattr(Settings(), section)).model_fields
+    }
+    return found | {f"{name}_file" for name in SECRETS}
+
+
+@PAGES
+def test_every_rest_path_exists(page: Path) -> None:
+    wrong = []
+    for line, span in spans(page):
+        for method, path, query in re.findall(r"\b(GET|POST|PUT|PATCH|DELETE) (/v1/[^\s?\[]*)\??(\S*)", span):
+            if problem := problem_of_route(method, path.rstrip("/…"), query):
+                wrong.append((line, span, problem))
+    assert wrong == []
+
+
+@cache
+def routes() -> dict[str, Any]:
+    paths: dict[str, Any] = describe(ROUTES, moorage.__version__)["paths"]
+    return paths
+
+
+def problem_of_route(method: str, path: str, query: str) -> str:
+    """What is wrong with a route of a document, "" if nothing. Placeholders are ``{ref}`` or ``NAME``."""
+    if ELSEWHERE.match(path):
+        return ""
+    for known, operations in routes().items():
+        pattern = re.sub(r"\{[^}]*\}", r"[^/]+", known)
+        if re.fullmatch(pattern, path) and method.lower() in operations:
+            operation = operations[method.lower()]
+            given = {one["name"] for one in operation.get("parameters", ()) if one.get("in") == "query"}
+            unknown = [n for n in re.findall(r"(?:^|&)(\w+)=", query) if n not in given]
+            return f"unknown parameters: {unknown}" if unknown else ""
+    return "no such route"
