@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "0082"
-down_revision = "0078"
+down_revision = "0081"
 branch_labels = None
 depends_on = None
 
