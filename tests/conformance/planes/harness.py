@@ -15,7 +15,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from tests.conformance.planes import dialed
 from tests.conformance.planes.client import Client, Response
+from tests.conformance.planes.dialed import Dialed
 from tests.conformance.planes.replica import Replica, Script
 
 from moorage.common.aio.clock import Clock, SystemClock
@@ -30,8 +32,14 @@ from moorage.proxy.planes.asyncio import AsyncioPlane
 from moorage.proxy.planes.base import DataPlane
 from moorage.proxy.planes.simple import SimplePlane
 
-MakePlane = Callable[[RequestRouter, ProxySettings, Clock, Timeouts], DataPlane]
-PLANES: dict[str, MakePlane] = {"asyncio": AsyncioPlane, "simple": SimplePlane}
+MakePlane = Callable[[RequestRouter, ProxySettings, Clock, Timeouts], DataPlane] | Dialed
+# Each with replicas that are reached directly, and over a connection that an agent has dialed.
+PLANES: dict[str, MakePlane] = {
+    "asyncio": AsyncioPlane,
+    "asyncio-dialed": Dialed(AsyncioPlane),
+    "simple": SimplePlane,
+    "simple-dialed": Dialed(SimplePlane),
+}
 
 KEY, ACCESS_TOKEN, REPLICA_KEY = "client-key", "mga-good", "replica-key"
 SESSION = SessionId("01a1fe3c-5331-77ad-8599-a7c43705bf82")
@@ -79,6 +87,11 @@ def table(*targets: Target, app_port: int = 0, generation: int = 1) -> RouteTabl
     )
 
 
+def replica_host(plane: MakePlane) -> str:
+    """As replicas are called."""
+    return dialed.HOST if isinstance(plane, Dialed) else "127.0.0.1"
+
+
 class Served:
     """A running plane."""
 
@@ -122,16 +135,26 @@ async def serving(
     router.tracer = tracer
     clock = SystemClock()
     router.credentials.confirmed(clock.monotonic(), 0)
-    router.update_table(routes)
-    plane = make(router, configured, clock, timeouts or Timeouts())
-    served = Served(plane, router, await plane.start("127.0.0.1", 0))
-    try:
-        yield served
-        served.close_clients()
-        await until(lambda: not router.in_flight)
-    finally:
-        served.close_clients()
-        await plane.stop(0.2)
+    async with _maker(make, router) as make_plane:
+        router.update_table(routes)
+        plane = make_plane(router, configured, clock, timeouts or Timeouts())
+        served = Served(plane, router, await plane.start("127.0.0.1", 0))
+        try:
+            yield served
+            served.close_clients()
+            await until(lambda: not router.in_flight)
+        finally:
+            served.close_clients()
+            await plane.stop(0.2)
+
+
+@asynccontextmanager
+async def _maker(make: MakePlane, router: RequestRouter) -> AsyncIterator[dialed.MakePlane]:
+    if isinstance(make, Dialed):
+        async with make.agent(router) as make_plane:
+            yield make_plane
+    else:
+        yield make
 
 
 @asynccontextmanager

@@ -6,7 +6,16 @@ import asyncio
 
 import pytest
 from tests.conformance.planes.client import Client
-from tests.conformance.planes.harness import APP_PATH, BODY, MakePlane, head, post, serving_one, until
+from tests.conformance.planes.harness import (
+    APP_PATH,
+    BODY,
+    MakePlane,
+    head,
+    post,
+    replica_host,
+    serving_one,
+    until,
+)
 from tests.conformance.planes.replica import OK, SSE, Visit, answer, answers, chunk, event
 
 PROMPT = b'{"model":"tiny","prompt":"\xc3\xa9 \\u00e9 \\" {\\"model\\": 1}","n":1e2, "x" : [ ]}\n'
@@ -39,7 +48,7 @@ async def test_body_arrives_whole(plane: MakePlane, framed: bytes, pieces: tuple
         assert (request.body, following.body) == (PROMPT, BODY)
         assert request.line == "POST /v1/completions HTTP/1.1"
         assert request.all("authorization") == ["Bearer replica-key"]
-        assert request.all("host") == [f"127.0.0.1:{replica.port}"]
+        assert request.all("host") == [f"{replica_host(plane)}:{replica.port}"]
         assert not request.all("x-checksum"), "a trailer is no header"
 
 

@@ -95,7 +95,12 @@ class StreamTransport(asyncio.Transport):
     def close(self) -> None:
         if not self.is_closing():
             self._is_closing = self._ends = True
+            unread = sum(map(len, self._inbox))
             self._inbox.clear()
+            if unread and not self._peer_ended:
+                # The peer may wait for this credit, and would not get to know: its next data is reset.
+                self._window += unread
+                self._carrier.send(frames.credit(self.number, unread))
             self.send_all()
 
     def abort(self) -> None:

@@ -1,0 +1,67 @@
+"""Replicas that are reached over a connection that their agent has dialed: the data-plane conformance suite
+runs on them, too."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from moorage.agent.dialout.client import DialOut
+from moorage.common.aio.clock import Clock, SystemClock
+from moorage.common.config.settings import ProxySettings
+from moorage.common.link.dial import Dialer
+from moorage.common.link.messages import RouteTable, Target
+from moorage.common.model.addresses import dial_out_host
+from moorage.proxy import Timeouts
+from moorage.proxy.core.request_router import RequestRouter
+from moorage.proxy.dialout.connector import Connector
+from moorage.proxy.dialout.listener import DialOutListener
+from moorage.proxy.planes.asyncio import AsyncioPlane
+from moorage.proxy.planes.base import DataPlane
+from moorage.proxy.planes.simple import SimplePlane
+
+AGENT = "node-1"
+HOST = dial_out_host(AGENT, "")
+MakePlane = Callable[[RequestRouter, ProxySettings, Clock, Timeouts], DataPlane]
+
+
+class Dialed:
+    """Makes planes of a kind within ``agent``, during which every replica without TLS is one of the agent."""
+
+    def __init__(self, kind: type[AsyncioPlane] | type[SimplePlane]) -> None:
+        self._kind = kind
+
+    @asynccontextmanager
+    async def agent(self, router: RequestRouter) -> AsyncIterator[MakePlane]:
+        clock, connector = SystemClock(), Connector()
+        dialer = Dialer("127.0.0.1:1", token="link-token", clock=clock)
+        async with DialOutListener("127.0.0.1", 0, dialer, clock) as listener:
+            connector.listener = listener
+            agent = DialOut(AGENT, "127.0.0.1", lambda _: True, dialer, clock)
+            agent.set_proxies(["{}:{}".format(*listener.address)])
+            update = router.update_table
+            router.update_table = lambda table: update(dialed(table))  # type: ignore[method-assign]
+
+            def make(
+                router: RequestRouter, settings: ProxySettings, clock: Clock, timeouts: Timeouts
+            ) -> DataPlane:
+                return self._kind(router, settings, clock, timeouts, None, connector)
+
+            try:
+                yield make
+            finally:
+                await agent.close()
+
+
+def dialed(table: RouteTable) -> RouteTable:
+    """The same at the agent that dials out."""
+
+    def moved(target: Target) -> Target:
+        return target if target.tls else replace(target, host=HOST)
+
+    return replace(
+        table,
+        models=tuple(replace(each, targets=tuple(map(moved, each.targets))) for each in table.models),
+        apps=tuple(replace(app, host=HOST) for app in table.apps),
+    )
