@@ -12,7 +12,7 @@ import pytest
 from moorage.common.model.spec import EndpointSpec
 from tests.free_ports import free_port
 
-from .harness import Platform, until
+from .harness import Platform, example, until
 from .test_apps import START, exchange
 
 pytestmark = [pytest.mark.xdist_group("platform"), pytest.mark.timeout(120)]
@@ -63,4 +63,13 @@ async def test_endpoint_websocket_and_tcp_over_dialed_connections(platform: Plat
         (agent,) = await client.list_agents()
         assert agent.address == "node-1.agent.invalid"
     assert await exchange(platform, b"stressed") == b"desserts"
+    shown = await asyncio.to_thread(example, platform, "dial_out.py", platform.openai_url)
+    first, answer, *refusals = shown.splitlines()
+    assert first == "node-1 is reached over its own connections: agent.reach is dial-out"
+    assert answer == "the proxy answers: hello from behind NAT"
+    assert [line.partition(", so")[0] for line in refusals] == [
+        "a cluster over two nodes: 1 agent: only dials out"
+    ]
+    listed = (await asyncio.to_thread(platform.run, "agents", "-o", "wide")).stdout
+    assert "dial-out" in listed.splitlines()[1].split()
     assert "an agent has dialed out" in platform.output("up")

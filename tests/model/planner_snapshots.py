@@ -78,6 +78,7 @@ def agents(draw: st.DrawFn, name: str) -> AgentState:
         ),
         available=draw(st.integers(0, 7)) > 0,
         draining=draw(st.integers(0, 9)) == 0,
+        dials_out=draw(st.integers(0, 4)) == 0,
         arch=draw(st.sampled_from(["x86_64", "x86_64", "aarch64"])),
         max_kernels=draw(st.sampled_from([None, None, 1, 5])),
         kernels=len(running),
@@ -337,6 +338,7 @@ def can_be_helped(snapshot: Snapshot, item: Pending) -> bool:
         agent
         for agent in snapshot.agents
         if agent.schedulable
+        and not (agent.dials_out and item.shape.mode == "multi-node")
         and item.arch in ("", agent.arch)
         and agent.agent_id not in item.avoid
         and (not item.designated or agent.agent_id in item.designated)

@@ -184,7 +184,8 @@ def recorded(*worlds: Snapshot, skip: int | None = None) -> list[Decision]:
 
 
 AGENT_CHANGES: list[dict[str, Any]] = [
-    {"available": False}, {"draining": True}, {"fenced": True}, {"arch": "aarch64"}, {"max_kernels": 3},
+    {"available": False}, {"draining": True}, {"fenced": True}, {"dials_out": True}, {"arch": "aarch64"},
+    {"max_kernels": 3},
     {"labels": {"zone": "a"}}, {"runtimes": frozenset({"fake"})}, {"engines": frozenset({"vllm"})},
     {"free": {"cpu": 999}}, {"capacity": {"cpu": 5000}}, {"free": {"mem": 1}}, {"kernels": 2},
     {"devices": ()},

@@ -29,7 +29,11 @@ def test_feasible_sets_are_those_of_a_scan(snapshot: Snapshot, data: st.DataObje
         }
         assert {node.agent.agent_id for node in feasible.nodes} == able
         assert {node.agent.agent_id for node in feasible.schedulable} == {
-            agent.agent_id for agent in snapshot.agents if agent.agent_id in able and agent.schedulable
+            agent.agent_id
+            for agent in snapshot.agents
+            if agent.agent_id in able
+            and agent.schedulable
+            and not (agent.dials_out and item.sub_kernels and item.mode == "multi-node")
         }
         classes = [node.rank for node_class in feasible.node_classes for node in node_class.nodes]
         assert sorted(classes) == [node.rank for node in feasible.nodes]
@@ -56,7 +60,9 @@ def test_diagnosis_counts_each_agent_once_with_what_it_has(snapshot: Snapshot) -
                 ("capacity", node.free),
             ):
                 short = next((slot for slot, amount in demand if amounts.get(slot, 0) < amount), None)
-                if kind != "never" and not (node.agent.schedulable and accepts_node(item, node, False)):
+                dials_out = node.agent.dials_out and item.shape.constraints.direct
+                takes_work = node.agent.schedulable and not dials_out
+                if kind != "never" and not (takes_work and accepts_node(item, node, False)):
                     break
                 if kind == "unhealthy":
                     short = None if node.fits_when_empty(demand) else short or ""

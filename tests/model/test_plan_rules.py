@@ -65,6 +65,7 @@ def test_clusters_are_complete_and_get_their_request(snapshot: Snapshot, policy:
         for asked, kernel in zip(item.kernels, place.kernels, strict=True):
             agent = by_id[kernel.agent_id]
             assert agent.schedulable
+            assert not (agent.dials_out and len(set(agents)) > 1)
             assert kernel.agent_id not in item.avoid
             assert item.arch in ("", agent.arch)
             given_: Counter[str] = Counter()

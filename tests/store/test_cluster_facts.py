@@ -26,12 +26,15 @@ async def test_facts_of_a_database(store: Store) -> None:
     presence = Presence(store, SystemClock(), "198.51.100.1:8701")
     presence.proxies["edge-1"] += 1
     presence.dialout = lambda: ["edge-1:8802"]
+    presence.asks = lambda: {"edge-1": ["192.0.2.1"]}
     await presence.run_once()
     await FakeAgent(store).report()
     facts = await cluster_facts(store.database.dsn)
     (manager,), (agent,) = facts["managers"], facts["agents"]
     assert abs(manager.pop("clock_ahead_s")) < 1
     assert manager.pop("dialout") == ["edge-1:8802"]
+    assert manager.pop("asks") == {"edge-1": ["192.0.2.1"]}
+    assert agent["undialed"] == {}
     assert manager == {"link": "198.51.100.1:8701", "version": moorage.__version__, "proxies": ["edge-1"]}
     assert (agent["id"], agent["connected"]) == ("node-1", True)
     assert (facts["revision"], facts["standbys"], facts["synchronous"]) == (newest_revision(), 0, False)

@@ -215,7 +215,7 @@ async def test_agent_proves_who_it_is_by_its_certificate(tmp_path: Path) -> None
 async def refused(found: Site, why: str) -> None:
     assert found.agent is not None
     agent = found.agent
-    await until(f"refused: {why}", lambda: why in agent.why(found.address))
+    await until(f"refused: {why}", lambda: why in agent.undialed.get(found.address, ""))
     assert not agent.connected
     assert found.listener.hosts == ()
 

@@ -17,7 +17,7 @@ from moorage.common.link.messages import Report
 from moorage.common.link.pb import agent_pb2, agent_pb2_grpc, routes_pb2, routes_pb2_grpc
 
 __all__ = ["site"]  # fixture
-ELSEWHERE = replace(INFO, address="192.0.2.7")
+ELSEWHERE = replace(INFO, address="192.0.2.7", undialed={"edge-9:8802": "timed out"})
 
 
 @asynccontextmanager
@@ -43,7 +43,13 @@ async def test_agent_is_sent_to_the_proxies_that_take_its_connections(site: Site
             pass
     async with attached(site, "dial-out") as message:
         assert not message.HasField("dialout")
-        assert [agent.address for agent in await site.client.list_agents()] == [host]
+        (agent,) = await site.client.list_agents()
+        assert (agent.address, agent.reach, agent.undialed) == (
+            host,
+            "dial-out",
+            {"edge-9:8802": "timed out"},
+        )
+        assert (agent.reach_reason, agent.direct_address) == ("agent.reach is dial-out", "")
     async with site.dialer("edge", kind="proxy").channel(()) as channel:
         call = routes_pb2_grpc.RouteFeedStub(channel).Report()  # type: ignore[no-untyped-call]
         await call.write(routes_pb2.ProxyReport(proxy_id="edge", dialout="edge.example:8802"))
@@ -56,6 +62,8 @@ async def test_agent_is_sent_to_the_proxies_that_take_its_connections(site: Site
                 except grpc.aio.AioRpcError:
                     await asyncio.sleep(0.1)
         assert list(message.dialout.addresses) == ["edge.example:8802"]
+        (agent,) = await site.client.list_agents()
+        assert agent.reach_reason == "its link comes from 127.0.0.1, not from agent.address = 192.0.2.7"
         with pytest.raises(grpc.aio.AioRpcError, match="is not where this connection comes from"):
             async with attached(site, "direct"):
                 pass

@@ -21,6 +21,7 @@ from moorage.common.link import codec
 from moorage.common.link.messages import AgentInfo, ModelRoute, Report, RouteTable, Target
 from moorage.common.link.pb import agent_pb2_grpc, routes_pb2, routes_pb2_grpc
 from moorage.common.model.ids import KernelId, SessionId
+from moorage.common.views.resources import AgentView
 from moorage.manager.rpc import reach
 from moorage.proxy.core.routes import IndexedTable
 from moorage.proxy.dialout import reach as proxy_reach
@@ -96,9 +97,17 @@ async def test_agent_is_moved_as_proxies_ask_and_stays_so_when_it_connects_again
     await site.join("edge", kind="proxy")
     told, info = list[tuple[str, ...]](), replace(INFO, address="127.0.0.1", reach="auto")
 
-    async def is_at(address: str) -> None:
+    async def is_at(address: str) -> AgentView:
         async with asyncio.timeout(20):
-            while [agent.address for agent in await site.client.list_agents()] != [address]:
+            while True:
+                found = [each for each in await site.client.list_agents() if each.address == address]
+                if found:
+                    return found[0]
+                await asyncio.sleep(0.05)
+
+    async def shows(*unreached_by: str) -> None:
+        async with asyncio.timeout(20):
+            while (await site.client.get_agent("node-1")).unreached_by != list(unreached_by):
                 await asyncio.sleep(0.05)
 
     async with site.dialer("edge", kind="proxy").channel(()) as channel:
@@ -111,9 +120,13 @@ async def test_agent_is_moved_as_proxies_ask_and_stays_so_when_it_connects_again
 
         await ask()
         async with agent_told(site, told, info):
-            await is_at("127.0.0.1")
+            found = await is_at("127.0.0.1")
+            assert (found.reach, found.reach_reason, found.direct_address) == ("direct", "", "")
             await ask("192.0.2.1", "127.0.0.1")
-            await is_at(dialed)
+            found = await is_at(dialed)
+            why = "127.0.0.1 does not answer edge"
+            assert (found.reach, found.reach_reason, found.direct_address) == ("dial-out", why, "127.0.0.1")
+            await shows("edge")
             assert told == [("edge.example:8802",)]
             await ask()
         async with agent_told(site, told, replace(info, version=f"{info.version}+again")):
@@ -121,7 +134,10 @@ async def test_agent_is_moved_as_proxies_ask_and_stays_so_when_it_connects_again
                 while len(told) < 2:
                     await asyncio.sleep(0.05)
             assert told[1:] == [("edge.example:8802",)]
-            await is_at(dialed)
+            found = await is_at(dialed)
+            assert (found.reach_reason, found.direct_address) == (why, "127.0.0.1")
             await ask(dialed)
-            await is_at("127.0.0.1")
+            await shows()
+            found = await is_at("127.0.0.1")
+            assert (found.reach, found.reach_reason, found.direct_address) == ("direct", "", "")
             assert told[2:] == [()]

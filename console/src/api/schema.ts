@@ -2493,6 +2493,39 @@ export interface components {
              * @default null
              */
             manager?: string | null;
+            /**
+             * Reach
+             * @description How proxies reach its kernels: at `address`, or over connections that the agent opens.
+             * @default direct
+             * @enum {string}
+             */
+            reach?: "direct" | "dial-out";
+            /**
+             * Reach Reason
+             * @description Why it is reached over its own connections.
+             * @default
+             */
+            reach_reason?: string;
+            /**
+             * Direct Address
+             * @description Address that proxies try while it dials out; empty: they try none.
+             * @default
+             */
+            direct_address?: string;
+            /**
+             * Unreached By
+             * @description Proxies that try its address, and get no answer there. Only some proxies try.
+             * @default []
+             */
+            unreached_by?: string[];
+            /**
+             * Undialed
+             * @description Proxies to which it has no connection although it dials out, with the reason.
+             * @default {}
+             */
+            undialed?: {
+                [key: string]: string;
+            };
         };
         /**
          * AppView
@@ -3948,6 +3981,39 @@ export interface components {
              * @default null
              */
             manager?: string | null;
+            /**
+             * Reach
+             * @description How proxies reach its kernels: at `address`, or over connections that the agent opens.
+             * @default direct
+             * @enum {string}
+             */
+            reach?: "direct" | "dial-out";
+            /**
+             * Reach Reason
+             * @description Why it is reached over its own connections.
+             * @default
+             */
+            reach_reason?: string;
+            /**
+             * Direct Address
+             * @description Address that proxies try while it dials out; empty: they try none.
+             * @default
+             */
+            direct_address?: string;
+            /**
+             * Unreached By
+             * @description Proxies that try its address, and get no answer there. Only some proxies try.
+             * @default []
+             */
+            unreached_by?: string[];
+            /**
+             * Undialed
+             * @description Proxies to which it has no connection although it dials out, with the reason.
+             * @default {}
+             */
+            undialed?: {
+                [key: string]: string;
+            };
             /**
              * Ended Kernels
              * @description Kernels that were declared to have ended.

@@ -119,6 +119,7 @@ class Agent:
         self._offered_runtimes: tuple[str, ...] = ()
         self._stack = AsyncExitStack()
         self._link: LinkClient | None = None
+        self._dialout: DialOut | None = None
         self._kernels: KernelManager | None = None
         self._start_record: AgentStart | None = None
         self._shutting_down = False
@@ -182,6 +183,7 @@ class Agent:
             doubtful_jobs=self._runtimes.doubtful_jobs(),
             site_nodes=self._runtimes.site_nodes(),
             reach=self._settings.reach,
+            undialed=self._dialout.undialed if self._dialout is not None else {},
         )
         draining = kernels.draining or self._shutting_down
         changed, removed = kernels.take_changes()
@@ -245,7 +247,7 @@ class Agent:
             self.state / "code",
             clock,
         )
-        dialout = dial_out(settings, self.id, kernels.observations, ports, dialer, clock)
+        dialout = self._dialout = dial_out(settings, self.id, kernels.observations, ports, dialer, clock)
         stack.push_async_callback(dialout.close)
         files = FilePorts(ports, None if settings.reach == "dial-out" else settings.address)
         commands = Commands(kernels.running, code, Workspaces(self.state).kept, files)

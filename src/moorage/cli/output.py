@@ -147,7 +147,7 @@ ENDPOINT_WIDE = ("REVISION", "SCALE", "GROUP", "SLOTS", "DETAIL")
 SESSION_COLUMNS = ("NAME", "TYPE", "STATUS", "PROGRESS", "AGENT", "AGE", "WHY")
 SESSION_WIDE = ("ID", "GROUP", "SLOTS", "ATTEMPT", "ENDPOINT", "PIPELINE", "ADDRESS", "DETAIL")
 AGENT_COLUMNS = ("ID", "STATUS", "GROUP", "CPU", "MEM", "DEVICES", "KERNELS", "SEEN", "MANAGER")
-AGENT_WIDE = ("ADDRESS", "VERSION", "ARCH", "RUNTIMES", "ENGINES")
+AGENT_WIDE = ("REACH", "ADDRESS", "VERSION", "ARCH", "RUNTIMES", "ENGINES")
 
 
 def load_cells(view: EndpointView | ReplicaView) -> tuple[str, str, str]:
@@ -228,6 +228,18 @@ def manager_of(view: AgentView) -> str:
     return "none" if view.manager is None else view.manager
 
 
+def reach_of(view: AgentView) -> str:
+    """How proxies reach the kernels of an agent, why so, and which proxies do not reach its address."""
+    parts: list[str] = [view.reach]
+    if view.reach_reason:
+        parts.append(view.reach_reason)
+    if view.direct_address:
+        parts.append(f"proxies try {view.direct_address}")
+    if view.unreached_by:
+        parts.append(f"no answer to {', '.join(view.unreached_by)}")
+    return "; ".join(parts)
+
+
 def agent_row(view: AgentView, now: datetime, *, wide: bool) -> list[str]:
     """Resources as used/offered. A device counts as used when any part of it is."""
     used: dict[str, list[int]] = {}
@@ -242,7 +254,14 @@ def agent_row(view: AgentView, now: datetime, *, wide: bool) -> list[str]:
     row = [view.id, status, view.resource_group, shown.get("cpu", ""), shown.get("mem", ""), devices]
     row += [str(view.kernels), f"{format_age(now, view.last_seen)} ago", manager_of(view)]
     if wide:
-        row += [view.address, view.version, view.arch, ",".join(view.runtimes), ",".join(view.engines)]
+        row += [
+            view.reach,
+            view.address,
+            view.version,
+            view.arch,
+            ",".join(view.runtimes),
+            ",".join(view.engines),
+        ]
     return row
 
 

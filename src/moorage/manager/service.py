@@ -293,7 +293,7 @@ class Manager:
             )
         presence.link, hand_over = self.published_link, HandOver(links, proxies, self._clock)
         presence.links, presence.dialout = hand_over.counts, lambda: proxies.dialout
-        presence.other_way = lambda: proxies.other_way
+        presence.other_way, presence.asks = lambda: proxies.other_way, lambda: proxies.asks
         presence.on_beat += [
             lambda others: hand_over.look(presence.link, others),
             lambda others: links.look((presence.own, *others)),

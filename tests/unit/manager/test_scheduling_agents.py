@@ -53,6 +53,36 @@ def test_member_is_placed_only_where_processes_are_isolated() -> None:
     assert hold(make_plan([plugin], [theirs]), "t").reason is Reason.NOT_ISOLATED
 
 
+def test_cluster_over_several_agents_gets_none_that_only_dials_out() -> None:
+    away, at_home = replace(node("away"), dials_out=True), [node("a"), node("b")]
+    several = cluster("s", 1, 1, mode="multi-node")
+    assert placements(make_plan([away, *at_home], [several])) == {"s": ["a", "b"]}
+    assert placements(make_plan([away], [session("s")])) == {"s": ["away"]}
+    assert placements(make_plan([away], [cluster("s", 1, 1, mode="single-node")])) == {"s": ["away"] * 2}
+    told = (
+        "1 agent: only dials out, so it takes no part in clusters over several agents: use cluster mode "
+        "single-node, or let proxies reach agent.address there (`moorage agents describe` says why they do "
+        "not)"
+    )
+    held = hold(make_plan([away, node("a")], [several]), "s")
+    # It may be reached directly again, so the session waits; it is not refused for ever.
+    assert held.reason is Reason.NO_ELIGIBLE_AGENT
+    assert [refusal_message(refusal) for refusal in held.refusals] == [
+        told,
+        "1 agent: some of the 2 kernels fit, but not all at once",
+    ]
+    assert not held.capacity
+    held = hold(make_plan([away, replace(away, agent_id=AgentId("b"))], [several]), "s")
+    assert held.reason is Reason.NO_ELIGIBLE_AGENT
+    assert [refusal_message(refusal) for refusal in held.refusals] == [told.replace("1 agent:", "2 agents:")]
+    # Direct, but with too little room: it waits for what runs there to end.
+    full = replace(node("b"), free={"cpu": 0, "mem": 0})
+    held = hold(make_plan([away, node("a"), full], [several]), "s")
+    assert held.reason is Reason.INSUFFICIENT_RESOURCES
+    only_two = cluster("s", 1, 1, 1, mode="multi-node")
+    assert hold(make_plan([node("a"), node("b")], [only_two]), "s").reason is Reason.INFEASIBLE
+
+
 MANY = [node(f"i-{n:03}", cpu=8) for n in range(10)]
 
 

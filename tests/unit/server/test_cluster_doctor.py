@@ -23,6 +23,7 @@ GOOD: dict[str, Any] = {
             "clock_ahead_s": 0.2,
             "proxies": ["edge-1"],
             "dialout": [],
+            "asks": {},
         },
         {
             "link": "198.51.100.2:8701",
@@ -30,11 +31,12 @@ GOOD: dict[str, Any] = {
             "clock_ahead_s": -0.1,
             "proxies": ["edge-2"],
             "dialout": [],
+            "asks": {},
         },
     ],
     "agents": [
-        {"id": "node-1", "address": "203.0.113.1", "version": "0.4.0", "connected": True},
-        {"id": "node-2", "address": "203.0.113.2", "version": "0.3.9", "connected": True},
+        {"id": "node-1", "address": "203.0.113.1", "version": "0.4.0", "connected": True, "undialed": {}},
+        {"id": "node-2", "address": "203.0.113.2", "version": "0.3.9", "connected": True, "undialed": {}},
     ],
     "certificates": [{"kind": "agent", "name": "node-1", "until": NOW + 60 * DAY_S}],
     "backup_at": NOW - 3600,
@@ -121,6 +123,43 @@ def test_agents_that_only_dial_out_need_a_proxy_that_listens() -> None:
     assert "proxy.dialout_listen" in found.next_step
     facts["managers"][1]["dialout"] = ["edge-2:8802"]
     assert all(one.status == "ok" for one in check(facts))
+    assert "1 reached over connections of their own only: node-1" in [one.detail for one in check(facts)]
+
+
+@pytest.mark.parametrize(
+    ("undialed", "status", "detail"),
+    [
+        ({"edge-1:8802": "timed out"}, "warn", "every proxy: node-1 (node-1 to edge-1:8802: timed out)"),
+        ({"edge-1:8802": "timed out", "edge-2:8802": ""}, "fail", "any proxy: node-1"),
+        ({"gone:8802": "timed out"}, "ok", "1 reached over connections of their own only"),
+    ],
+)
+def test_agents_that_cannot_dial(undialed: dict[str, str], status: str, detail: str) -> None:
+    facts = changed("agents.0.address", "node-1.agent.invalid")
+    facts["agents"][0]["undialed"] = undialed
+    for number in (0, 1):
+        facts["managers"][number]["dialout"] = [f"edge-{number + 1}:8802"]
+    found = next(one for one in check(facts) if detail in one.detail)
+    assert (found.status, "proxy.dialout_address" in found.next_step) == (status, status != "ok")
+
+
+@pytest.mark.parametrize(
+    ("asks", "status"),
+    [
+        ({"edge-1": ["203.0.113.1"], "edge-2": []}, "warn"),
+        ({"edge-1": ["203.0.113.1"], "edge-2": ["203.0.113.1"]}, "fail"),
+    ],
+)
+def test_agents_that_proxies_do_not_reach(asks: dict[str, list[str]], status: str) -> None:
+    facts = changed("managers.0.asks", asks)
+    (found,) = [one for one in check(facts) if one.status != "ok"]
+    assert (found.status, "node-1 does not answer at 203.0.113.1: to edge-1" in found.detail) == (
+        status,
+        True,
+    )
+    assert "agent.port_range" in found.next_step
+    facts["agents"][0]["connected"] = False
+    assert "does not answer" not in str(check(facts))
 
 
 def test_a_manager_of_the_release_before_tells_no_clock() -> None:

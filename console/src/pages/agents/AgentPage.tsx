@@ -169,6 +169,11 @@ function Forget({ agent, close }: { agent: Agent; close: () => void }) {
   );
 }
 
+/** Those that have a value. */
+function optional(facts: [string, string][]): [string, string][] {
+  return facts.filter(([, value]) => value !== "");
+}
+
 function AgentFacts({ agent, stats }: { agent: Agent; stats: Stats | undefined }) {
   return (
     <Facts
@@ -192,6 +197,21 @@ function AgentFacts({ agent, stats }: { agent: Agent; stats: Stats | undefined }
         [t("agent.engines"), agent.engines.join(", ")],
         [t("agent.arch"), agent.arch],
         [t("field.version"), agent.version],
+        [
+          t("agent.reach"),
+          t(agent.reach === "dial-out" ? "agent.reachDialOut" : "agent.reachDirect", {
+            address: agent.address,
+          }),
+        ],
+        ...optional([
+          [t("agent.reachReason"), agent.reach_reason ?? ""],
+          [t("agent.directAddress"), agent.direct_address ?? ""],
+          [t("agent.unreachedBy"), (agent.unreached_by ?? []).join(", ")],
+          ...Object.entries(agent.undialed ?? {}).map(([proxy, why]): [string, string] => [
+            t("agent.undialed", { proxy }),
+            why,
+          ]),
+        ]),
         [t("agent.connected"), <Age key="connected" at={agent.connected_since} />],
         [t("agents.seen"), <Age key="seen" at={agent.last_seen} />],
         [

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("moorage.agent.dialout")
 
 _CONNECT_S = 5.0
+_WHY = 300  # characters of a reason in a report
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.2, 5.0
 # A connection that lasted so long was no failed attempt.
 _STEADY_S = 10.0
@@ -72,6 +73,11 @@ class DialOut:
     def connected(self) -> tuple[str, ...]:
         """The addresses of the proxies that have a connection."""
         return tuple(address for address, link in self._links.items() if link.is_connected)
+
+    @property
+    def undialed(self) -> dict[str, str]:
+        """The addresses of proxies to which there is no connection after a failure, with its reason."""
+        return {a: link.why[:_WHY] for a, link in self._links.items() if link.why and not link.is_connected}
 
     def why(self, address: str) -> str:
         """Why there is no connection to this proxy; "" if there was no failure yet."""

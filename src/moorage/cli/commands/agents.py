@@ -210,6 +210,8 @@ def print_agent(out: Console, view: AgentView, stats: AgentStats, now: datetime)
         ("cordoned by", _cordoned_by(view)),
         ("group", view.resource_group),
         ("address", view.address),
+        ("reached by", output.reach_of(view)),
+        *((f"proxy {proxy}", f"not dialed: {why}") for proxy, why in sorted(view.undialed.items())),
         ("version", f"{view.version} ({view.arch})"),
         ("connected", f"for {connected}, last report {seen} ago"),
         ("manager", output.manager_of(view)),

@@ -60,7 +60,8 @@ class AgentInfo:
     ``report_interval_s``: the longest pause between two reports; 0: unknown. ``runtime_states``: of every
     runtime that the agent knows, offered or not; empty for an agent of an earlier release, which counts as if
     it had listed all kernels. ``doubtful_jobs``: of its batch runtimes. ``site_nodes``: of their site, as it
-    said of late. ``reach``: as of the setting.
+    said of late. ``reach``: as of the setting. ``undialed``: addresses of proxies that it should have dialed
+    and has no connection to, with the reason.
     """
 
     agent_id: AgentId
@@ -82,6 +83,7 @@ class AgentInfo:
     doubtful_jobs: tuple[DoubtfulJob, ...] = ()
     site_nodes: tuple[SiteNodes, ...] = ()
     reach: str = ""
+    undialed: dict[str, str] = field(default_factory=dict)
 
     def lists(self, runtime: str) -> bool:
         """Whether a kernel of ``runtime`` that a report lacks does not exist."""

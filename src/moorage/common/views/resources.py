@@ -262,6 +262,20 @@ class AgentView(View):
     manager: str | None = Field(
         None, description="gRPC address of the manager it is connected to; null: it is connected to none."
     )
+    reach: Literal["direct", "dial-out"] = Field(
+        "direct",
+        description="How proxies reach its kernels: at `address`, or over connections that the agent opens.",
+    )
+    reach_reason: str = Field("", description="Why it is reached over its own connections.")
+    direct_address: str = Field(
+        "", description="Address that proxies try while it dials out; empty: they try none."
+    )
+    unreached_by: list[str] = Field(
+        [], description="Proxies that try its address, and get no answer there. Only some proxies try."
+    )
+    undialed: dict[str, str] = Field(
+        {}, description="Proxies to which it has no connection although it dials out, with the reason."
+    )
 
 
 class Cordon(Model):

@@ -132,7 +132,7 @@ def changed_free_devices(old: AgentState, new: AgentState) -> list[int] | None:
         old.capacity != new.capacity
         or old.available != new.available
         or old.draining != new.draining
-        or old.fenced != new.fenced
+        or (old.fenced, old.dials_out) != (new.fenced, new.dials_out)
         or old.runtimes != new.runtimes
         or old.engines != new.engines
         or (old.arch, old.labels, old.max_kernels) != (new.arch, new.labels, new.max_kernels)
@@ -184,6 +184,7 @@ def agent_template(agent: AgentState) -> Json:
         "available": agent.available,
         "draining": agent.draining,
         "fenced": agent.fenced,
+        **({"dials_out": True} if agent.dials_out else {}),
         "arch": agent.arch,
         "labels": dict(agent.labels),
         "max_kernels": agent.max_kernels,
@@ -207,6 +208,7 @@ def decode_agent(
         available=template["available"],
         draining=template["draining"],
         fenced=template["fenced"],
+        dials_out=template.get("dials_out", False),
         arch=template["arch"],
         labels=template["labels"],
         max_kernels=template["max_kernels"],

@@ -72,6 +72,7 @@ class Presence:
         self.links: Callable[[], tuple[int, int]] = lambda: (0, 0)
         self.dialout: Callable[[], list[str]] = list
         self.other_way: Callable[[], list[str]] = list
+        self.asks: Callable[[], dict[str, list[str]]] = dict
         self.dialout_addresses: tuple[str, ...] = ()
         self.own = ManagerBeat("", link, 0)
         self.on_beat: list[Callable[[Sequence[ManagerBeat]], None]] = []
@@ -89,9 +90,9 @@ class Presence:
     async def run_once(self) -> None:
         proxies = [name for name, calls in self.proxies.items() if calls]
         own, links = self._store.managers.own_id, self.links()
-        self.own = ManagerBeat(own, self.link, 0, *links, self.dialout(), self.other_way())
+        self.own = ManagerBeat(own, self.link, 0, *links, self.dialout(), self.other_way(), self.asks())
         found = await self._store.managers.beat(
-            self.link, proxies, self.own.dialout, *links, self._clock.now(), self.own.other_way
+            self.link, proxies, self.own.dialout, *links, self._clock.now(), self.own.other_way, self.own.asks
         )
         self._written_at = now = self._clock.monotonic()
         others = [row for row in found if row.id != own]

@@ -66,6 +66,7 @@ class AgentStream:
         self.agent_id, self.incarnation, self.first = report.info.agent_id, report.incarnation, report
         self.address = self.host = report.info.address
         self.direct_host: str | None = None  # where proxies may be told to try it, if they decide how
+        self.reach_why = ""  # why it dials out
         self.refused: StreamRefused | None = None
         self.wake = asyncio.Event()
         self.wake.set()
@@ -98,9 +99,9 @@ class AgentStream:
         self._has_acknowledged = self.refuses_orders = False
         self._check(report)
 
-    def bind(self, host: str) -> None:
-        """Its kernels are reached at ``host``, where the agent says ``address``."""
-        self.host = host
+    def bind(self, host: str, why: str = "") -> None:
+        """Its kernels are reached at ``host``, where the agent says ``address``. ``why``: it dials out."""
+        self.host, self.reach_why = host, why
         self.wake.set()
 
     @property
@@ -176,6 +177,8 @@ class AgentStream:
             or (message.draining, self.refuses_orders) != (last.draining, refused),
             refuses_orders=self.refuses_orders,
             contact=message.sent_at > 0,
+            direct_address=(self.direct_host or "") if self.dials_out else "",
+            reach_why=self.reach_why,
         )
 
     def _refuses(self, message: Report | ReportDelta, now: float) -> bool:

@@ -49,7 +49,7 @@ class ReportLink:
         self.name = self.incarnation = ""
         self.refused: str | None = None
         self._told: tuple[str, ...] = ()
-        self.dialout = ""
+        self.name = self.dialout = ""
         self.other_way: tuple[str, ...] = ()
 
     def take_managers(self, managers: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
@@ -100,7 +100,7 @@ class ProxyLinks:
                     await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
                 link.dialout, link.other_way = report.dialout, report.other_way[:_OTHER_WAY]
                 if not name:
-                    name = report.proxy_id
+                    link.name = name = report.proxy_id
                     self._links[name] = self._links.get(name, 0) + 1
                 if report.load is not None:
                     if not link.name:
@@ -152,6 +152,15 @@ class ProxyLinks:
     def other_way(self) -> list[str]:
         """Hosts that proxies which are connected here would reach the other way, once for each of these."""
         return [host for link in self._reports if link.dialout for host in link.other_way]
+
+    @property
+    def asks(self) -> dict[str, list[str]]:
+        """The same by the name of the proxy: of its workers together, empty if it reaches all as they are."""
+        found: dict[str, set[str]] = {link.name: set() for link in self._reports if link.dialout}
+        for link in self._reports:
+            if link.dialout:
+                found[link.name].update(link.other_way)
+        return {name: sorted(hosts) for name, hosts in found.items()}
 
     @property
     def count(self) -> int:

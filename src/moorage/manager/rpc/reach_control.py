@@ -20,6 +20,7 @@ from moorage.manager.store.managers import ManagerBeat
 
 log = structlog.get_logger("moorage.link")
 
+_NAMED = 5  # proxies in a reason
 _UNTRIED = Reach(dials_out=False)
 
 
@@ -35,14 +36,20 @@ class ReachControl:
     async def bind(self, stream: AgentStream, peer: str) -> None:
         """Find the host at which an agent is reached that has connected. Raises ``StreamRefused`` for one
         that may not report its address."""
-        reach, host = stream.first.info.reach, None
+        reach, host, why = stream.first.info.reach, None, ""
         if reach != "dial-out":
             host = await self._addresses.bind(stream.agent_id, stream.address, peer)
         stream.direct_host = host if reach == "auto" else None
-        if host is not None and reach == "auto" and self.proxies and await self._has_dialed(stream):
+        if host is not None and reach == "auto" and self.proxies:
+            # If it dialed out before this connection, its address is tried again by proxies, not by requests.
+            stored, stored_why = await self._store.managers.address_of_agent(stream.agent_id)
+            if stored == stream.dial_out_host:
+                host, why = stream.dial_out_host, stored_why
+        if host is None and reach == "dial-out":
+            host, why = stream.dial_out_host, "agent.reach is dial-out"
+        if host is None and reach == "auto" and self.proxies:
             host = stream.dial_out_host
-        if host is None and (reach == "dial-out" or (reach == "auto" and self.proxies)):
-            host = stream.dial_out_host
+            why = f"its link comes from {source_of(peer)}, not from agent.address = {stream.address[:80]}"
         if host is None:
             raise StreamRefused(
                 grpc.StatusCode.PERMISSION_DENIED,
@@ -50,12 +57,7 @@ class ReachControl:
                 f"{source_of(peer)}: set agent.address to that, or allow it at the manager, with "
                 f'manager.agent_addresses = ["{stream.agent_id}={stream.address[:80]}"]',
             )
-        stream.bind(host)
-
-    async def _has_dialed(self, stream: AgentStream) -> bool:
-        """It dialed out before this connection: its address is tried again by proxies, not by requests."""
-        stored = await self._store.managers.address_of_agent(stream.agent_id)
-        return stored == stream.dial_out_host
+        stream.bind(host, why)
 
     def look(self, streams: Collection[AgentStream], managers: Sequence[ManagerBeat]) -> None:
         """Move the agents that proxies want to reach the other way. ``managers``: all of them."""
@@ -69,19 +71,30 @@ class ReachControl:
         for stream in streams:
             if stream.direct_host is None or not (asked[stream.host] or stream.agent_id in waiting):
                 continue
-            self._move(stream, Asked(asked[stream.host], taking, all_take))
+            askers = sorted({p for m in managers for p, hosts in m.asks.items() if stream.host in hosts})
+            self._move(stream, Asked(asked[stream.host], taking, all_take), askers)
 
-    def _move(self, stream: AgentStream, asked: Asked) -> None:
+    def _move(self, stream: AgentStream, asked: Asked, askers: Sequence[str]) -> None:
         assert stream.direct_host is not None
         name = stream.direct_host, stream.agent_id
         before = Reach(stream.dials_out, *_history(self._reach.get(name, _UNTRIED)))
         after = self._reach[name] = next_reach(before, asked, self._clock.monotonic())
         if after.dials_out == before.dials_out:
             return
-        stream.bind(stream.dial_out_host if after.dials_out else stream.direct_host)
+        why = "its address answers again"
+        if after.dials_out:
+            # A proxy of a manager of the release before has no name here.
+            why = f"{stream.direct_host} does not answer {_names(askers) or 'a proxy'}"
+            stream.bind(stream.dial_out_host, why)
+        else:
+            stream.bind(stream.direct_host)
         stream.send_request(FullReportRequest())
-        why = "its address does not answer" if after.dials_out else "its address answers again"
         log.warning("proxies reach an agent otherwise", agent=stream.agent_id, host=stream.host, why=why)
+
+
+def _names(proxies: Sequence[str]) -> str:
+    more = f" and {len(proxies) - _NAMED} more" if len(proxies) > _NAMED else ""
+    return ", ".join(proxies[:_NAMED]) + more
 
 
 def _history(reach: Reach) -> tuple[float | None, tuple[float, ...]]:

@@ -8,6 +8,7 @@ from datetime import datetime
 from pydantic import TypeAdapter
 from sqlalchemy import Text
 
+from moorage.common.model.addresses import is_dial_out_host
 from moorage.common.model.errors import Conflict, NotFound
 from moorage.common.model.ids import AgentId, EndpointId, SessionId
 from moorage.common.model.paging import FIRST, Paging
@@ -227,6 +228,7 @@ def _not_found(agent_id: str) -> NotFound:
 
 
 def _view(row: Row) -> resources.AgentView:
+    dials_out = is_dial_out_host(row["address"])
     return resources.AgentView(
         id=row["id"],
         status=row["status"],
@@ -255,4 +257,10 @@ def _view(row: Row) -> resources.AgentView:
         max_kernels=row["max_kernels"],
         loss_held_since=row["loss_held_since"],
         manager=row["manager_link"],
+        reach="dial-out" if dials_out else "direct",
+        # A manager of the release before leaves these as they were.
+        reach_reason=row["reach_why"] if dials_out else "",
+        direct_address=row["direct_address"] if dials_out else "",
+        unreached_by=row["unreached_by"],
+        undialed=row["undialed"],
     )

@@ -4,7 +4,7 @@ of the database, and its backups."""
 from __future__ import annotations
 
 from sqlalchemy import BigInteger, Boolean, Float, Integer, Text
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from moorage.manager.store.schema import ID, TIME, table
 
@@ -23,6 +23,7 @@ managers = table(
         "clock_ahead_s": [Float()],
         "dialout": ARRAY(Text()),
         "other_way": ARRAY(Text()),
+        "asks": JSONB(),
     },
 )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from moorage import __version__
@@ -27,7 +27,8 @@ class ManagerRow:
 class ManagerBeat:
     """A manager as its last beat shows it. The counts of links are its own; None: of the release before.
     ``dialout``: where its proxies take connections of agents that only dial out. ``other_way``: hosts that
-    they would reach the other way, once for each proxy."""
+    they would reach the other way, once for each proxy. ``asks``: the same by the name of the proxy, with an
+    empty list of one that reaches all as they are."""
 
     id: str
     link: str
@@ -36,6 +37,7 @@ class ManagerBeat:
     proxy_links: int | None = None
     dialout: Sequence[str] = ()
     other_way: Sequence[str] = ()
+    asks: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +67,12 @@ class ManagerStore:
         proxy_links: int,
         now: datetime,
         other_way: Sequence[str] = (),
+        asks: Mapping[str, Sequence[str]] | None = None,
     ) -> list[ManagerBeat]:
         """A sign of life of this manager, by its clock ``now``. Returns all managers with their previous
         beats."""
         own = self.own_id, link, __version__, sorted(proxies), agent_links, proxy_links, now.timestamp()
-        rows = await self._connection.fetch(SQL["manager_beat"], *own, dialout, other_way)
+        rows = await self._connection.fetch(SQL["manager_beat"], *own, dialout, other_way, asks or {})
         return [ManagerBeat(**row) for row in rows]
 
     async def remove(self, ids: Collection[str]) -> list[AgentId]:
@@ -109,10 +112,10 @@ class ManagerStore:
         row = await self._db.fetchrow(SQL["lineage_identity"])
         return DatabaseIdentity(**row)
 
-    async def address_of_agent(self, agent_id: str) -> str | None:
-        """Where its kernels were last reached; None: it is new."""
+    async def address_of_agent(self, agent_id: str) -> tuple[str, str]:
+        """Where its kernels were last reached, and why it dialed out; empty: it is new."""
         row = await self._db.fetchrow(SQL["agent_address"], agent_id)
-        return None if row is None else str(row["address"])
+        return ("", "") if row is None else (row["address"], row["reach_why"])
 
     async def of_agent(self, agent_id: str) -> ManagerRow | None:
         """The manager that the agent is connected to; None: there is none."""

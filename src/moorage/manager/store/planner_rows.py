@@ -8,6 +8,7 @@ from functools import lru_cache
 from math import ceil
 from typing import Literal
 
+from moorage.common.model.addresses import is_dial_out_host
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
 from moorage.common.model.runtimes import required_runtime
 from moorage.common.model.slots import WHOLE_DEVICE
@@ -192,6 +193,7 @@ def agent_states(
                 devices=tuple(devices),
                 available=row["available"],
                 draining=row["draining"],
+                dials_out=is_dial_out_host(row["address"]),
                 arch=row["arch"],
                 labels=row["labels"],
                 max_kernels=row["max_kernels"],

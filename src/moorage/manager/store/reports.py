@@ -231,6 +231,7 @@ class ReportStore:
             if before[item.agent_id]["was_away"]
             or before[item.agent_id]["old_incarnation"] != item.incarnation
             or before[item.agent_id]["readiness_changed"]
+            or before[item.agent_id]["old_address"] != item.info.address
         }
         offers = [(item.agent_id, offer) for item in items for offer in item.info.offers]
         changed_slots = await self.connection.fetch(
@@ -375,4 +376,7 @@ def _columns(update: AgentUpdate) -> dict[str, object]:
         "lease_runtimes": list(info.lease_runtimes),
         "doubtful_jobs": [asdict(job) for job in info.doubtful_jobs],
         "site_nodes": [asdict(nodes) for nodes in info.site_nodes],
+        "direct_address": update.direct_address,
+        "reach_why": update.reach_why,
+        "undialed": info.undialed,
     }

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from moorage.common.model.addresses import is_dial_out_host, is_loopback, split_address
 from moorage.common.model.versions import incompatibility
@@ -166,12 +166,9 @@ def _agents(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
     if away:
         next_step = "see their logs, and `moorage agents`; nothing is placed there"
         yield CheckResult("warn", "agents", f"connected to no manager: {_names(away)}", next_step)
-    dialing = [agent["id"] for agent in agents if is_dial_out_host(agent["address"])]
-    if dialing and not any(manager["dialout"] for manager in facts["managers"]):
-        next_step = "set proxy.dialout_listen, see docs/operating.md, Nodes that only dial out"
-        detail = f"reached by no proxy: they only dial out, and no proxy listens: {_names(dialing)}"
-        yield CheckResult("fail", "agents", detail, next_step)
-        away = away or dialing
+    unreached = list(_reach(facts))
+    yield from unreached
+    away = away or [result.detail for result in unreached if result.status != "ok"]
     hosts = {split_address(manager["link"])[0] for manager in facts["managers"]}
     local = [agent["id"] for agent in agents if is_loopback(agent["address"])]
     if local and (len(hosts) > 1 or len(local) < len(agents)):
@@ -185,6 +182,47 @@ def _agents(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
         yield CheckResult("warn", "agents", f"one, {agents[0]['id']}", next_step)
     elif not away and not local:
         yield CheckResult("ok", "agents", f"{len(agents)}, all connected")
+
+
+def _reach(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
+    """Agents that proxies do not reach, and how many are reached over connections of their own only."""
+    agents, managers = [agent for agent in facts["agents"] if agent["connected"]], facts["managers"]
+    dialing = {agent["id"]: agent for agent in agents if is_dial_out_host(agent["address"])}
+    listening = {address for manager in managers for address in manager["dialout"]}
+    if dialing and not listening:
+        next_step = "set proxy.dialout_listen, see docs/operating.md, Nodes that only dial out"
+        detail = f"reached by no proxy: they only dial out, and no proxy listens: {_names(list(dialing))}"
+        yield CheckResult("fail", "agents", detail, next_step)
+        return
+    undialed = {name: listening & agent["undialed"].keys() for name, agent in dialing.items()}
+    for none, status in ((True, "fail"), (False, "warn")):
+        names = [name for name, which in undialed.items() if which and (which == listening) is none]
+        if names:
+            failed = min(undialed[names[0]])
+            why = f"{names[0]} to {failed}: {dialing[names[0]]['undialed'][failed]}"
+            detail = (
+                f"without a connection to {'any proxy' if none else 'every proxy'}: {_names(names)} ({why})"
+            )
+            next_step = (
+                "let these nodes connect to that address, or set proxy.dialout_address to one that they reach"
+            )
+            yield CheckResult(cast(Status, status), "agents", detail, next_step)
+    asks = {proxy: hosts for manager in managers for proxy, hosts in manager["asks"].items()}
+    proxies = {name for manager in managers for name in manager["proxies"]}
+    for agent in agents:
+        unreached = sorted(proxy for proxy, hosts in asks.items() if agent["address"] in hosts)
+        if agent["id"] in dialing or not unreached:
+            continue
+        status = "fail" if proxies <= set(unreached) else "warn"
+        detail = f"{agent['id']} does not answer at {agent['address']}: to {_names(unreached)}"
+        next_step = (
+            "open agent.port_range there to the proxies; or set agent.reach to auto there, and "
+            "proxy.dialout_listen at every proxy"
+        )
+        yield CheckResult(cast(Status, status), "agents", detail, next_step)
+    if dialing:
+        detail = f"{len(dialing)} reached over connections of their own only: {_names(list(dialing))}"
+        yield CheckResult("ok", "agents", detail)
 
 
 def _names(names: Sequence[str]) -> str:

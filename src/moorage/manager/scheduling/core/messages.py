@@ -13,6 +13,10 @@ _FIXED = {
     RefusalKind.UNAVAILABLE: "silent, disconnected or not ready",
     RefusalKind.DRAINING: "cordoned or draining: no new work",
     RefusalKind.FENCED: "fenced until it reports again: abandoned work may still use its devices",
+    RefusalKind.DIALS_OUT: (
+        "only dials out, so it takes no part in clusters over several agents: use cluster mode single-node, "
+        "or let proxies reach agent.address there (`moorage agents describe` says why they do not)"
+    ),
     RefusalKind.DESIGNATED: "not one of the designated agents",
     RefusalKind.SHARES: "cannot split its devices into the requested fractions",
     RefusalKind.AVOIDED: "avoided: an earlier start of this session failed there",

@@ -133,6 +133,7 @@ class AgentState:
     available: bool = True
     draining: bool = False
     fenced: bool = False
+    dials_out: bool = False  # its kernels are reached over its own connections, by proxies only
     arch: str = ""  # like x86_64; "": not reported
     labels: Mapping[str, str] = field(default_factory=dict)
     max_kernels: int | None = None  # None: no limit

@@ -51,6 +51,7 @@ class RefusalKind(StrEnum):
     ENGINE = "engine"  # the agent does not offer the engine
     ARCH = "arch"  # another architecture
     LABELS = "labels"  # a required label is missing or has another value
+    DIALS_OUT = "dials-out"  # the kernels of other agents do not reach its own
     DESIGNATED = "designated"  # not one of the agents that the user named
     SHARES = "shares"  # its devices cannot be split into the requested fractions
     AVOIDED = "avoided"  # an earlier start of this session failed there

@@ -30,6 +30,8 @@ class NodeConstraints(NamedTuple):
     engine: str
     arch: str
     labels: frozenset[tuple[str, str]]
+    # Other agents reach its kernels at its address: those of a cluster over several agents talk directly.
+    direct: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -82,8 +84,9 @@ def shape_of(
     kernels: tuple[Mapping[str, int], ...],
 ) -> Shape:
     """``kernels``: the requested slots of each kernel, the main kernel first."""
-    constraints = NodeConstraints(runtime, engine, arch, frozenset(labels.items()))
     mode = mode if len(kernels) > 1 else "single-node"
+    direct = mode == "multi-node"
+    constraints = NodeConstraints(runtime, engine, arch, frozenset(labels.items()), direct)
     return _shape(constraints, mode, tuple(demand_of(slots) for slots in kernels))
 
 

@@ -299,7 +299,7 @@ def _same_node(old: AgentState, new: AgentState) -> bool:
         and old.packed.healthy == new.packed.healthy
         and old.runtimes == new.runtimes
         and old.engines == new.engines
-        and old.schedulable == new.schedulable
+        and (old.schedulable, old.dials_out) == (new.schedulable, new.dials_out)
         and (old.arch, old.labels, old.max_kernels) == (new.arch, new.labels, new.max_kernels)
         and old.packed.families == new.packed.families
     )

@@ -52,7 +52,7 @@ _PERMANENT = frozenset(
 
 def unmet_constraint(agent: AgentState, constraints: NodeConstraints) -> tuple[RefusalKind, str] | None:
     """The first constraint that ``agent`` does not satisfy, and the name of what it lacks."""
-    runtime, engine, arch, labels = constraints
+    runtime, engine, arch, labels, _ = constraints
     if runtime not in agent.runtimes:
         plain = unisolated(runtime)
         if not plain:
@@ -68,8 +68,11 @@ def unmet_constraint(agent: AgentState, constraints: NodeConstraints) -> tuple[R
     return None
 
 
-def unschedulable_reason(agent: AgentState) -> RefusalKind | None:
-    """Why the agent takes no new work at present."""
+def unschedulable_reason(agent: AgentState, *, direct: bool) -> RefusalKind | None:
+    """Why the agent takes no new work at present. ``direct``: see ``NodeConstraints``. How an agent is
+    reached may change, so a session waits for that as for the end of a drain."""
+    if direct and agent.dials_out:
+        return RefusalKind.DIALS_OUT
     if agent.fenced:
         return RefusalKind.FENCED
     if not agent.available:
@@ -101,14 +104,14 @@ class NodeClass:
 class FeasibleSet:
     """The nodes of a group that satisfy ``constraints``.
 
-    ``nodes`` are all of them, ``schedulable`` those that take new work at present. ``unmet`` counts the other
-    agents by what they lack.
+    ``nodes`` are all of them, ``schedulable`` those that take such work at present. ``unmet`` counts the
+    other agents by what they lack.
     """
 
     def __init__(self, nodes: list[NodeState], constraints: NodeConstraints) -> None:
         self.nodes: list[NodeState] = []
         self.unmet: RefusalCounts = {}
-        runtime, engine, arch, labels = constraints
+        runtime, engine, arch, labels, self.direct = constraints
         for node in nodes:
             agent = node.agent
             # The common case without a call.
@@ -125,6 +128,8 @@ class FeasibleSet:
             for node in self.nodes
             if (agent := node.agent).available and not agent.draining and not agent.fenced
         ]
+        if self.direct:
+            self.schedulable = [node for node in self.schedulable if not node.agent.dials_out]
         self.all_usable = len(self.schedulable) == len(self.nodes) and not any(
             node.has_unhealthy_devices for node in self.nodes
         )
@@ -207,7 +212,7 @@ def diagnose(
             if kind is None and slot is not None:
                 _count(counts, RefusalKind.NEVER, slot, node.capacity.get(slot, 0), node)
                 continue
-            kind = kind or unschedulable_reason(node.agent)
+            kind = kind or unschedulable_reason(node.agent, direct=feasible.direct)
             if kind is None and node.agent.agent_id in item.avoid:
                 kind = RefusalKind.AVOIDED
             if kind is None and not node.fits_when_empty(demand):

@@ -1,2 +1,2 @@
--- Where the kernels of agent $1 were last reached.
-SELECT address FROM agents WHERE id = $1
+-- Where the kernels of agent $1 were last reached, and why it dials out.
+SELECT address, reach_why FROM agents WHERE id = $1

@@ -10,7 +10,9 @@ SELECT k.id, k.agent_id, k.session_id, k.secret, s.name, s.project, s.type, s.sp
            JOIN secrets x ON x.project = s.project AND x.name = v.value) END AS secrets,
        k.hostname, k.cluster_role, k.cluster_index, k.lease_s, s.isolated, s.traceparent,
        CASE WHEN s.spec ? 'cluster' THEN (
-           SELECT jsonb_agg(jsonb_build_array(p.id, p.hostname, n.address) ORDER BY p.cluster_role, p.cluster_index)
+           SELECT jsonb_agg(jsonb_build_array(p.id, p.hostname,
+                      -- A cluster keeps the address of an agent that has begun to dial out: its kernels use no proxy.
+                      CASE WHEN n.address LIKE '%.agent.invalid' AND n.direct_address <> '' THEN n.direct_address ELSE n.address END) ORDER BY p.cluster_role, p.cluster_index)
            FROM kernels p JOIN agents n ON n.id = p.agent_id
            WHERE p.session_id = k.session_id AND p.attempt = k.attempt) END AS peers,
        CASE WHEN s.spec ? 'cluster' THEN (

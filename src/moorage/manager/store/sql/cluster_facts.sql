@@ -6,11 +6,11 @@ SELECT json_build_object(
     'synchronous', current_setting('synchronous_standby_names') <> '',
     'managers', coalesce((SELECT json_agg(json_build_object(
         'link', link, 'version', version, 'clock_ahead_s', clock_ahead_s, 'proxies', proxies,
-        'dialout', dialout) ORDER BY started_at, id)
+        'dialout', dialout, 'asks', asks) ORDER BY started_at, id)
         FROM managers), '[]'),
     'agents', coalesce((SELECT json_agg(json_build_object(
         'id', id, 'address', address, 'version', version,
-        'connected', manager IS NOT NULL AND detached_stream IS DISTINCT FROM stream) ORDER BY id)
+        'undialed', undialed, 'connected', manager IS NOT NULL AND detached_stream IS DISTINCT FROM stream) ORDER BY id)
         FROM agents WHERE status <> 'LOST'), '[]'),
     'certificates', coalesce((SELECT json_agg(json_build_object(
         'kind', kind, 'name', name, 'until', extract(epoch FROM certificate_until)) ORDER BY kind, name)

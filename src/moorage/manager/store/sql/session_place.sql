@@ -31,6 +31,9 @@ WITH term AS (
       AND NOT EXISTS (SELECT FROM subs u LEFT JOIN agents a ON a.id = u.agent_id AND a.status = 'ALIVE' AND a.ready AND NOT a.draining
                       AND a.detached_stream IS DISTINCT FROM a.stream
                       WHERE u.id = i.id AND a.id IS NULL)
+      -- Kernels on several agents reach each other directly, so none of these agents may have begun to dial out.
+      AND NOT EXISTS (SELECT FROM subs u JOIN agents a ON a.id IN (u.agent_id, i.agent_id)
+                      WHERE u.id = i.id AND u.agent_id <> i.agent_id AND a.address LIKE '%.agent.invalid')
       AND (s.attempt = 1 OR coalesce(s.spec ->> 'overlap', CASE WHEN s.endpoint_id IS NOT NULL THEN 'allowed' END) = 'allowed'
            OR NOT EXISTS (SELECT FROM kernels e WHERE e.session_id = s.id AND e.attempt < s.attempt
                             AND e.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')))

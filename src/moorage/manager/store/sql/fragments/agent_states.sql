@@ -1,7 +1,7 @@
 -- `topology`: NUMA node, NVLink domain and parent of each device, NULL if the agent reports none of them. `kernels`: the number
 -- of live kernels, where it is limited. `available`: its reports arrive, and it is connected to a manager.
 SELECT a.id, a.resource_group, a.status = 'ALIVE' AND a.ready AND a.detached_stream IS DISTINCT FROM a.stream AS available,
-       a.draining, a.runtimes, a.engines, a.arch, a.labels,
+       a.draining, a.address, a.runtimes, a.engines, a.arch, a.labels,
        s.slots, s.devices, s.offered, s.used, s.healthy, s.topology, a.max_kernels, a.share_quantum, a.share_minimum,
        CASE WHEN a.max_kernels IS NOT NULL THEN (
            SELECT count(*) FROM kernels k
