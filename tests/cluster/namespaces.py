@@ -24,20 +24,31 @@ class Namespaces:
     def open(self) -> None:
         """Raises ``OSError`` where namespaces cannot be made."""
         try:
-            _run("ip", "link", "add", self._bridge, "type", "bridge")
-            _run("ip", "addr", "add", f"{self.own}/24", "dev", self._bridge)
-            _run("ip", "link", "set", self._bridge, "up")
-            for index, (name, address) in enumerate(self.addresses.items(), 1):
-                space, outer = self._space(name), f"{self._prefix}v{index}"
-                _run("ip", "netns", "add", space)
-                _run("ip", "link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", space)
-                _run("ip", "link", "set", outer, "master", self._bridge, "up")
-                _run("ip", "-n", space, "addr", "add", f"{address}/24", "dev", "eth0")
-                _run("ip", "-n", space, "link", "set", "eth0", "up")
-                _run("ip", "-n", space, "link", "set", "lo", "up")
+            run("ip", "link", "add", self._bridge, "type", "bridge")
+            run("ip", "addr", "add", f"{self.own}/24", "dev", self._bridge)
+            run("ip", "link", "set", self._bridge, "up")
+            for name in self.addresses:
+                self.add(name)
         except OSError:
             self.close()
             raise
+
+    def add(self, name: str) -> None:
+        """Make one of the hosts, by ``open`` or after ``remove``."""
+        space, address = self._space(name), self.addresses[name]
+        outer = f"{self._prefix}v{address.rpartition('.')[2]}"
+        run("ip", "netns", "add", space)
+        run("ip", "link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", space)
+        run("ip", "link", "set", outer, "master", self._bridge, "up")
+        run("ip", "-n", space, "addr", "add", f"{address}/24", "dev", "eth0")
+        run("ip", "-n", space, "link", "set", "eth0", "up")
+        run("ip", "-n", space, "link", "set", "lo", "up")
+
+    def remove(self, name: str) -> None:
+        """With what it knows; nobody is told."""
+        outer = f"{self._prefix}v{self.addresses[name].rpartition('.')[2]}"
+        run("ip", "link", "del", outer)
+        run("ip", "netns", "del", self._space(name))
 
     def prefix(self, name: str) -> tuple[str, ...]:
         """What runs a command in the namespace; it replaces itself by the command."""
@@ -46,16 +57,16 @@ class Namespaces:
     def cut(self, name: str) -> None:
         """Drop every packet from and to other hosts. Nothing is closed."""
         nft = (*self.prefix(name), "nft")
-        _run(*nft, "add", "table", "inet", "cut")
+        run(*nft, "add", "table", "inet", "cut")
         self._cut.add(name)
         for chain, direction in (("input", "iif"), ("output", "oif")):
             hook = f"{{ type filter hook {chain} priority 0 ; policy drop ; }}"
-            _run(*nft, "add", "chain", "inet", "cut", chain, hook)
-            _run(*nft, "add", "rule", "inet", "cut", chain, direction, "lo", "accept")
+            run(*nft, "add", "chain", "inet", "cut", chain, hook)
+            run(*nft, "add", "rule", "inet", "cut", chain, direction, "lo", "accept")
 
     def heal(self, name: str) -> None:
         if name in self._cut:
-            _run(*self.prefix(name), "nft", "delete", "table", "inet", "cut")
+            run(*self.prefix(name), "nft", "delete", "table", "inet", "cut")
             self._cut.discard(name)
 
     def close(self) -> None:
@@ -67,7 +78,8 @@ class Namespaces:
         return f"{self._prefix}-{name}"
 
 
-def _run(*command: str) -> None:
+def run(*command: str) -> None:
+    """Raises ``OSError`` with what it printed."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     if done.returncode != 0:
         raise OSError(f"`{' '.join(command)}`: {done.stderr.strip() or done.stdout.strip()}")

@@ -1,4 +1,5 @@
-"""Program with two service ports: HTTP with WebSocket (echo), and TCP that reverses its input."""
+"""Program with two service ports: HTTP with WebSocket (echo) and a stream of numbers, and TCP that reverses
+its input."""
 
 from __future__ import annotations
 
@@ -14,6 +15,13 @@ async def reverse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 async def answer(request: web.Request) -> web.StreamResponse:
+    if request.path == "/stream":
+        stream = web.StreamResponse()
+        await stream.prepare(request)
+        for number in range(20):
+            await stream.write(f"{number}\n".encode())
+            await asyncio.sleep(0.05)
+        return stream
     if request.headers.get("Upgrade", "").lower() != "websocket":
         return web.Response(text=f"{request.path} {len(await request.read())}")
     socket = web.WebSocketResponse()
@@ -24,13 +32,13 @@ async def answer(request: web.Request) -> web.StreamResponse:
     return socket
 
 
-async def main(http_port: int, tcp_port: int) -> None:
+async def main(http_port: int, tcp_port: int, host: str = "127.0.0.1") -> None:
     runner = web.ServerRunner(web.Server(answer))  # type: ignore[arg-type]
     await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", http_port).start()
-    server = await asyncio.start_server(reverse, "127.0.0.1", tcp_port)
+    await web.TCPSite(runner, host, http_port).start()
+    server = await asyncio.start_server(reverse, host, tcp_port)
     await server.serve_forever()
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2])))
+    asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:]))

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -104,13 +104,19 @@ class Platform:
         )
 
     def start(
-        self, name: str, *arguments: str, env: dict[str, str] | None = None, known_as: str = ""
+        self,
+        name: str,
+        *arguments: str,
+        env: dict[str, str] | None = None,
+        known_as: str = "",
+        prefix: Sequence[str] = (),
     ) -> None:
         """Start a daemon in the background, with additional variables. Its output goes to a file, see
-        ``output``. ``known_as``: the name of a second one of its kind."""
+        ``output``. ``known_as``: the name of a second one of its kind. ``prefix``: runs its command
+        elsewhere."""
         known_as = known_as or name
         log = (self.home / f"{known_as}.out").open("ab")
-        command = [sys.executable, "-m", "moorage", name, *arguments]
+        command = [*prefix, sys.executable, "-m", "moorage", name, *arguments]
         environ = self.env | (env or {})
         self._running[known_as] = subprocess.Popen(
             command, env=environ, cwd=self.home, stdout=log, stderr=log

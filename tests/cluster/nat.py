@@ -1,0 +1,104 @@
+"""NAT in network namespaces: hosts on one bridge, and one behind a router that can restart with other rules.
+
+A restart of the router loses what its connection tracking knew, as a mapping that has idled out.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+
+from .namespaces import Namespaces, run
+
+# What belongs to no connection that this router has seen is dropped, also from inside: nothing is refused.
+_RULES = """
+table inet nat {{
+  chain input {{ type filter hook input priority 0; policy drop; }}
+  chain forward {{
+    type filter hook forward priority 0; policy drop;
+    ct state established,related accept
+    tcp flags & (fin|syn|rst|ack) != syn drop
+    iifname "eth1" ct state new accept
+    {opened}
+  }}
+  chain postrouting {{ type nat hook postrouting priority 100;
+    {masquerade}
+  }}
+}}
+"""
+
+
+class Nat:
+    """``outside``: hosts with addresses of their own; ``inside``: the one behind the router. ``own``: an
+    address of the tests outside."""
+
+    def __init__(self, outside: Sequence[str], inside: str) -> None:
+        self._inside, self.outside = inside, tuple(outside)
+        self._hosts = Namespaces([*outside, "router"])
+        third = self._hosts.own.split(".")[2]
+        self._network = f"10.236.{third}"
+        self.addresses = self._hosts.addresses | {inside: f"{self._network}.2"}
+        self.own, self.router = self._hosts.own, self._hosts.addresses["router"]
+
+    def open(self) -> None:
+        """Raises ``OSError`` where namespaces cannot be made."""
+        self._hosts.open()
+        try:
+            run("ip", "netns", "add", self._space(self._inside))
+            for name in self.outside:
+                self._in(name, "ip", "route", "add", f"{self._network}.0/24", "via", self.router)
+            run("ip", "route", "add", f"{self._network}.0/24", "via", self.router)
+            self.restart_router()
+        except OSError:
+            self.close()
+            raise
+
+    def restart_router(self, *, masquerade: bool = True, opened_to: Sequence[str] = ()) -> None:
+        """``masquerade``: what leaves has the router's address. ``opened_to``: hosts that may connect to the
+        one inside."""
+        self._hosts.remove("router")
+        self._hosts.add("router")
+        space, inside = self._space("router"), self._space(self._inside)
+        run(
+            "ip",
+            "link",
+            "add",
+            "eth1",
+            "netns",
+            space,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
+            inside,
+        )
+        for name, device, address in ((space, "eth1", 1), (inside, "eth0", 2)):
+            run("ip", "-n", name, "addr", "add", f"{self._network}.{address}/24", "dev", device)
+            run("ip", "-n", name, "link", "set", device, "up")
+        run("ip", "-n", inside, "link", "set", "lo", "up")
+        run("ip", "-n", inside, "route", "add", "default", "via", f"{self._network}.1")
+        self._in("router", "sysctl", "-qw", "net.ipv4.ip_forward=1")
+        sources = ", ".join(self.addresses[name] for name in opened_to)
+        rules = _RULES.format(
+            opened=f'iifname "eth0" ip saddr {{ {sources} }} ct state new accept' if sources else "",
+            masquerade='oifname "eth0" masquerade' if masquerade else "",
+        )
+        subprocess.run(
+            (*self.prefix("router"), "nft", "-f", "-"), input=rules, text=True, check=True, timeout=20
+        )
+
+    def prefix(self, name: str) -> tuple[str, ...]:
+        """What runs a command on a host; it replaces itself by the command."""
+        return ("ip", "netns", "exec", self._space(name))
+
+    def close(self) -> None:
+        subprocess.run(("ip", "netns", "del", self._space(self._inside)), capture_output=True, check=False)
+        self._hosts.close()
+
+    def _in(self, name: str, *command: str) -> None:
+        run(*self.prefix(name), *command)
+
+    def _space(self, name: str) -> str:
+        return self._hosts.prefix(name)[-1]

@@ -1,0 +1,165 @@
+"""An agent behind NAT, with two proxies: it dials out once they do not reach it, survives the loss of its
+mappings, and is reached directly again when the router lets the proxies in."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from moorage.agent.dialout.client import LONGEST_BACKOFF_S
+from moorage.common.dialout.connection import SILENT_TICKS, TICK_S
+from moorage.common.views.resources import AgentView
+from moorage.manager.rpc.reach import BACK_S
+from moorage.proxy.dialout.reach import AGAIN_S
+from tests.e2e import dialout_program
+from tests.e2e.harness import Platform, until
+from tests.e2e.test_apps import START, exchange
+
+from .nat import Nat
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(540)]
+PROXIES = ("proxy-1", "proxy-2")
+PROGRAM = (sys.executable, str(Path(dialout_program.__file__)), "{port:web}", "{port:backwards}", "0.0.0.0")
+# Silence until either side calls the connection broken, and the longest wait before it is dialed again.
+NOTICED_S = (SILENT_TICKS + 1) * TICK_S
+DIALED_AGAIN_S = NOTICED_S + 1.25 * LONGEST_BACKOFF_S
+# For a slow machine.
+GRACE_S = 15.0
+
+
+@pytest.fixture
+def nat() -> Iterator[Nat]:
+    made = Nat(PROXIES, "node-1")
+    try:
+        made.open()
+    except OSError as error:
+        pytest.skip(f"SKIPPED: no network namespaces on this machine: {error}")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def platform(home: Path, empty_database: str, nat: Nat) -> Iterator[Platform]:
+    running = Platform(home)
+    running.url, address = f"http://{nat.own}:8700", nat.addresses
+    running.env |= {
+        "MOORAGE_MANAGER__DSN": empty_database,
+        "MOORAGE_MANAGER__LISTEN": f"{nat.own}:8700",
+        "MOORAGE_MANAGER__LINK_LISTEN": f"{nat.own}:8701",
+        "MOORAGE_URL": running.url,
+        # Not loopback, but a network that nobody else is on.
+        "MOORAGE_COMMON__LINK_TLS": "off",
+        # Its link comes from the router, but this address is its own all the same.
+        "MOORAGE_MANAGER__AGENT_ADDRESSES": json.dumps([f"node-1={address['node-1']}"]),
+        "MOORAGE_AGENT__ADDRESS": address["node-1"],
+        "MOORAGE_AGENT__MANAGER": f"{nat.own}:8701",
+        "MOORAGE_PROXY__MANAGER": f"{nat.own}:8701",
+        "MOORAGE_PROXY__INTERNAL_LISTEN": "127.0.0.1:8801",
+        "MOORAGE_PROXY__DIALOUT_LISTEN": "0.0.0.0:8802",
+    }
+    running.start("manager")
+    for name in PROXIES:
+        env = {"MOORAGE_PROXY__ID": name, "MOORAGE_PROXY__LISTEN": f"{address[name]}:8800"}
+        running.start("proxy", env=env, known_as=name, prefix=nat.prefix(name))
+    running.start("agent", prefix=nat.prefix("node-1"))
+    yield running
+    running.close()
+
+
+class Clients:
+    """Of the session ``apps``, through each proxy."""
+
+    def __init__(self, platform: Platform, nat: Nat, http: aiohttp.ClientSession) -> None:
+        self._platform, self._nat, self._http = platform, nat, http
+        self._urls: dict[str, str] = {}
+
+    async def open(self, proxy: str) -> None:
+        self._through(proxy)
+        opened = await asyncio.to_thread(self._platform.run, "open", "apps")
+        assert opened.returncode == 0, opened.stderr
+        async with self._http.get(opened.stdout.strip()) as answer:
+            await answer.read()
+        self._urls[proxy] = opened.stdout.strip().partition("?")[0]
+
+    def _through(self, proxy: str) -> None:
+        self._platform.env["MOORAGE_OPENAI_URL"] = f"http://{self._nat.addresses[proxy]}:8800/v1"
+
+    async def answers(self, proxy: str) -> bool:
+        async with asyncio.timeout(5), self._http.get(self._urls[proxy]) as answer:
+            return answer.status == 200
+
+    async def socket(self, proxy: str) -> aiohttp.ClientWebSocketResponse:
+        socket = await self._http.ws_connect(self._urls[proxy])
+        await socket.send_str("hello")
+        assert await socket.receive_str() == "echo hello"
+        return socket
+
+    async def all_ways(self) -> None:
+        """A streamed response, a WebSocket and TCP, through each proxy."""
+        for proxy in PROXIES:
+            async with asyncio.timeout(30), self._http.get(f"{self._urls[proxy]}stream") as answer:
+                lines = [line async for line in answer.content]
+            assert lines == [b"%d\n" % number for number in range(20)]
+            await (await self.socket(proxy)).close()
+            self._through(proxy)
+            assert await exchange(self._platform, b"stressed") == b"desserts"
+
+
+async def test_agent_behind_nat_dials_out_until_it_is_reached_again(platform: Platform, nat: Nat) -> None:
+    async def agent() -> AgentView:
+        async with platform.client() as client:
+            return await client.get_agent("node-1")
+
+    async def reached(how: str, *unreached_by: str) -> bool:
+        seen = await agent()
+        return (seen.reach, seen.unreached_by, seen.undialed) == (how, list(unreached_by), {})
+
+    async def starts() -> bool:
+        started = await asyncio.to_thread(platform.run, *START, *PROGRAM)
+        return started.returncode == 0
+
+    await until("the first key exists", lambda: asyncio.to_thread((platform.home / "admin-key").exists), 120)
+    await until("the agent takes a session", starts, 120)
+    await until("proxies have found out", lambda: reached("dial-out", *PROXIES), 120)
+    address, found = nat.addresses["node-1"], await agent()
+    assert found.reach_reason.startswith(f"{address} does not answer proxy-"), found
+    assert found.direct_address == address
+    described = await asyncio.to_thread(platform.run, "agents", "describe", "node-1")
+    assert "no answer to proxy-1, proxy-2" in " ".join(described.stdout.split())
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as http:
+        clients = Clients(platform, nat, http)
+        for proxy in PROXIES:
+            await clients.open(proxy)
+            await until(f"{proxy} serves", lambda proxy=proxy: clients.answers(proxy))
+        await clients.all_ways()
+
+        # The router loses its mappings, and tells nobody.
+        socket = await clients.socket("proxy-1")
+        began = time.monotonic()
+        nat.restart_router()
+        async with asyncio.timeout(NOTICED_S + GRACE_S):
+            message = await socket.receive()
+        assert message.type is not aiohttp.WSMsgType.TEXT, "its stream has ended"
+        for proxy in PROXIES:
+            await until(f"{proxy} serves again", lambda proxy=proxy: clients.answers(proxy))
+        assert time.monotonic() - began < DIALED_AGAIN_S + GRACE_S
+        await clients.all_ways()
+        assert (await agent()).reach == "dial-out"
+
+        # Without NAT, and open to one of the proxies: it goes on to dial out.
+        nat.restart_router(masquerade=False, opened_to=["proxy-1"])
+        await until("proxy-1 reaches it", lambda: reached("dial-out", "proxy-2"), 120)
+        await clients.all_ways()
+        nat.restart_router(masquerade=False, opened_to=PROXIES)
+        await until(
+            "it is reached directly", lambda: reached("direct"), DIALED_AGAIN_S + AGAIN_S + BACK_S + 60
+        )
+        assert (await agent()).address == address
+        await clients.all_ways()
