@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,8 @@ STARTUP_S = 60.0
 @dataclass
 class Cluster:
     """``pids``: of the managers (``manager``, ``manager 2``…), of Postgres' parent process, and of the fleet
-    simulator. ``ports``: of the API of each manager; ``port`` is the first."""
+    simulator. ``ports``: of the API of each manager; ``port`` is the first. ``start``: starts the
+    manager with this number, from 1, at its ports, again."""
 
     dsn: str
     host: str
@@ -39,6 +40,7 @@ class Cluster:
     key: str
     pids: dict[str, int]
     ports: tuple[int, ...] = ()
+    start: Callable[[int], object] = lambda _: None
 
     def caller(self, number: int = 0) -> Caller:
         """To one of the managers in turn."""
@@ -48,6 +50,10 @@ class Cluster:
     def cpu(self) -> dict[str, float]:
         """CPU seconds used so far by the manager, Postgres (all live processes) and the agents."""
         return {name: sum(map(cpu_s, family(pid))) for name, pid in self.pids.items()}
+
+
+def manager_name(number: int) -> str:
+    return "manager" if number == 1 else f"manager {number}"
 
 
 def free_port() -> int:
@@ -96,14 +102,20 @@ async def start_cluster(
             env["MOORAGE_MANAGER__DSN"] = postgres.dsn
             pids = {"postgres": postgres.pid or 0}
             started = Cluster(postgres.dsn, "127.0.0.1", apis[0], links[0], "", pids, tuple(apis))
-            for number, (api, link) in enumerate(zip(apis, links, strict=True), 1):
-                name = "manager" if number == 1 else f"manager {number}"
+
+            def start(number: int) -> subprocess.Popen[bytes]:
+                name, (api, link) = manager_name(number), (apis[number - 1], links[number - 1])
                 listen = ("--listen", f"127.0.0.1:{api}", "--link-listen", f"127.0.0.1:{link}")
                 command = ("manager", "--home", str(home / name), *listen)
-                manager = stack.enter_context(process(*command, env=env, log=home / f"{name}.log"))
+                running = stack.enter_context(process(*command, env=env, log=home / f"{name}.log"))
+                pids[name] = running.pid
+                return running
+
+            started.start = start
+            for number in range(1, managers + 1):
+                manager = start(number)
                 started.key = started.key or await _key(home, manager)
-                pids[name] = manager.pid
-                await _wait_until_ready(started, number - 1)
+                await wait_until_ready(started, number - 1)
             if agents:
                 arguments = ("simulate", "--agents", str(agents), "--home", str(home / "agents"), *options)
                 simulator = stack.enter_context(process(*arguments, env=env, log=home / "agents.log"))
@@ -131,7 +143,7 @@ async def _key(home: Path, manager: subprocess.Popen[bytes]) -> str:
     raise SystemExit(f"the manager did not start:\n{(home / 'manager.log').read_text()[-2000:]}")
 
 
-async def _wait_until_ready(cluster: Cluster, number: int) -> None:
+async def wait_until_ready(cluster: Cluster, number: int) -> None:
     async with asyncio.timeout(STARTUP_S):
         while True:
             try:

@@ -11,6 +11,9 @@ import agent_harness as h
 import asyncpg
 from manager_harness import attach, client, manager, until
 
+from moorage.agent import Agent
+from moorage.common.aio.clock import SystemClock
+from moorage.common.config.settings import CommonSettings
 from moorage.common.link import codec
 from moorage.common.link.messages import Orders, OrdersDelta
 from moorage.common.link.pb import agent_pb2
@@ -129,3 +132,32 @@ async def test_kernel_that_ends_between_two_reports_counts_as_run(manager: Manag
         view = await until(client, "short", lambda v: v.status is Status.TERMINATED)
         assert view.result == "SUCCESS"
         assert [e.event for e in await client.history("short")] == ["created", "placed", "ready", "ended"]
+
+
+class Latest(SystemClock):
+    """Draws the longest random delays."""
+
+    def jitter(self, spread: float) -> float:
+        return 1 + spread
+
+
+async def test_agents_of_a_large_fleet_spread_their_way_to_the_next_manager(tmp_path: Path) -> None:
+    """They would come all at once when their manager fails."""
+    async with h.run_fake_manager() as first, h.run_fake_manager() as second:
+        first.order()
+        second.order()
+        both = f"{first.target},{second.target}"
+        settings = h.agent_settings(first, report_interval_s=30).model_copy(update={"manager": both})
+        async with Agent(settings, CommonSettings(), clock=Latest(), link_token=h.TOKEN, home=tmp_path):
+            async with asyncio.timeout(20):
+                while not (connected := [one for one in (first, second) if one.reports]):
+                    await asyncio.sleep(0.05)
+            [current] = connected
+            other = second if current is first else first
+            reports = len(current.reports)
+            current.tell(heartbeat_ms=35_000)  # longer than its own: it reports what it was told
+            await current.wait_for_report(lambda _: len(current.reports) > reports)
+            left_at = h.CLOCK.monotonic()
+            await current.stop()
+            await other.wait_for_report(lambda _: True)
+            assert other.arrived_at[0] - left_at > 5, "a fifth of the interval"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moorage.common.config.loader import load
-from moorage.common.link.redial import LONGEST_BACKOFF_S, SPREAD_S, Redial
+from moorage.common.link.redial import LONGEST_BACKOFF_S, LONGEST_SPREAD_S, SPREAD_S, Redial
 from moorage.common.model.addresses import split_addresses
 from moorage.common.model.errors import ConfigError
 
@@ -43,6 +43,20 @@ def test_after_a_success_the_others_are_tried_at_once_again() -> None:
         redial.next_delay_s()
     redial.succeeded()
     assert redial.next_delay_s() < SPREAD_S
+
+
+@pytest.mark.parametrize(
+    ("interval_s", "spread_s"),
+    [(0.0, SPREAD_S), (10.0, 2.0), (25.0, 5.0), (600.0, LONGEST_SPREAD_S)],
+    ids=["a small fleet", "2,001 agents", "10,000 agents", "240,000 agents"],
+)
+def test_agents_of_a_large_fleet_do_not_come_all_at_once(interval_s: float, spread_s: float) -> None:
+    redial = Redial([A, B], lambda spread: 1 + spread)  # the longest
+    redial.set_interval(interval_s)
+    assert redial.next_delay_s() == pytest.approx(spread_s)
+    redial.succeeded()
+    redial.set_interval(0.0)
+    assert redial.next_delay_s() == pytest.approx(SPREAD_S)
 
 
 def test_the_manager_that_was_found_better_is_next() -> None:

@@ -8,13 +8,17 @@ from hypothesis import strategies as st
 from tests.examples import examples
 
 from moorage.manager.rpc.spreading import (
+    FIRST_AT_ONCE,
+    LEAST_AT_ONCE,
     MOST_AT_ONCE,
+    QUICK_S,
     SETTLE_S,
     STEADY_S,
     WAIT_S,
     Spreading,
     find_moves,
     is_uneven,
+    next_at_once,
 )
 
 COUNTS = st.dictionaries(st.sampled_from("abcde"), st.integers(0, 2000), min_size=1)
@@ -82,10 +86,64 @@ def test_one_that_comes_again_and_again_gets_nothing() -> None:
 def test_the_next_decision_waits_until_the_counts_show_the_last_one() -> None:
     spreading, counts = Spreading(), {"a": 1000, "b": 0}
     spreading.decide("a", counts, 0.0)
-    assert spreading.decide("a", counts, STEADY_S) == {"b": MOST_AT_ONCE}
+    assert spreading.decide("a", counts, STEADY_S) == {"b": FIRST_AT_ONCE}
     assert spreading.decide("a", counts, STEADY_S + SETTLE_S - 0.1) == {}
     counts = {"a": 900, "b": 100}
-    assert spreading.decide("a", counts, STEADY_S + SETTLE_S) == {"b": MOST_AT_ONCE}
+    assert spreading.decide("a", counts, STEADY_S + SETTLE_S) == {"b": 2 * FIRST_AT_ONCE}
+
+
+AT_ONCE = [
+    ("they went at once", 100, 0.0, 200),
+    ("they went in time", 200, QUICK_S, 400),
+    ("no more at one time", MOST_AT_ONCE, 0.0, MOST_AT_ONCE),
+    ("they took longer", 400, QUICK_S + 0.5, 200),
+    ("they took long, again and again", 30, WAIT_S, LEAST_AT_ONCE),
+]
+
+
+@pytest.mark.parametrize(("asked", "took_s", "expected"), [case[1:] for case in AT_ONCE])
+def test_how_many_are_asked_at_one_time(asked: int, took_s: float, expected: int) -> None:
+    assert next_at_once(asked, took_s) == expected
+
+
+def test_fewer_are_asked_while_those_that_were_asked_are_slow() -> None:
+    spreading, now, counts = Spreading(), STEADY_S, {"a": 1000, "b": 0}
+    spreading.decide("a", counts, 0.0)
+    assert spreading.decide("a", counts, now) == {"b": FIRST_AT_ONCE}
+    slow_s = QUICK_S + 1
+    assert spreading.decide("a", counts, now + slow_s, left=60) == {}
+    counts = {"a": 900, "b": 100}
+    assert spreading.decide("a", counts, now + slow_s + SETTLE_S) == {"b": FIRST_AT_ONCE // 2}
+
+
+def test_few_that_stay_delay_nobody() -> None:
+    """An agent that serves a command stays until it ends."""
+    spreading, counts = Spreading(), {"a": 1000, "b": 0}
+    spreading.decide("a", counts, 0.0)
+    assert spreading.decide("a", counts, STEADY_S) == {"b": FIRST_AT_ONCE}
+    counts = {"a": 905, "b": 95}
+    assert spreading.decide("a", counts, STEADY_S + SETTLE_S, left=5) == {"b": 2 * FIRST_AT_ONCE}
+
+
+def test_ten_thousand_agents_are_spread_in_half_a_minute() -> None:
+    """Over two managers when a third one comes: each time those that are asked take two seconds to go."""
+    spreadings = {"a": Spreading(), "b": Spreading()}
+    counts, now, going = {"a": 5000, "b": 5000, "c": 0}, 0.0, list[tuple[float, str, int]]()
+    while is_uneven(counts):
+        for manager in [source for at, source, _ in going if at <= now]:
+            left, going = (
+                [one for one in going if one[1] != manager],
+                [one for one in going if one[1] == manager],
+            )
+            counts[manager] -= going[0][2]
+            counts["c"] += going[0][2]
+            going = left
+        for manager, spreading in spreadings.items():
+            waiting = sum(count for _, source, count in going if source == manager)
+            for _, count in spreading.decide(manager, counts, now, left=waiting).items():
+                going.append((now + 2, manager, count))
+        now += 1.0
+    assert now < STEADY_S + 30
 
 
 def test_the_next_decision_waits_for_those_that_were_asked() -> None:
@@ -94,8 +152,8 @@ def test_the_next_decision_waits_for_those_that_were_asked() -> None:
     spreading.decide("a", counts, 0.0)
     assert spreading.decide("a", counts, STEADY_S) == {"b": 2}
     late = STEADY_S + WAIT_S
-    assert spreading.decide("a", counts, late - 1, waits=True) == {}
-    assert spreading.decide("a", counts, late + SETTLE_S, waits=True) == {"b": 2}
+    assert spreading.decide("a", counts, late - 1, left=2) == {}
+    assert spreading.decide("a", counts, late + SETTLE_S, left=2) == {"b": 2}
 
 
 @examples(60)
@@ -109,7 +167,7 @@ def test_counts_that_are_behind_never_make_agents_go_back_and_forth(
     history, moved, step_s = [dict(counts)], 0, 0.5
     on_the_way: list[tuple[int, str, str, int]] = []
     least = sum(max(0, count - -(-sum(counts.values()) // len(counts))) for count in counts.values())
-    steps = round((STEADY_S + SETTLE_S * (2 * 4 * 400 / MOST_AT_ONCE)) / step_s)
+    steps = round((STEADY_S + SETTLE_S * (2 * 4 * 400 / FIRST_AT_ONCE)) / step_s)
     for step in range(steps):
         now = dict(history[-1])
         for _, source, target, count in [move for move in on_the_way if move[0] <= step]:

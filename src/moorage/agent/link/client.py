@@ -160,6 +160,7 @@ class LinkClient:
             self._usage_in_reports, before = True, self.interval_s
             self._holds_usage = wire.hold_usage
             self._requested_interval_s = min(wire.heartbeat_ms / 1000, _MAX_REQUESTED_INTERVAL_S)
+            self._dialer.redial.set_interval(self._requested_interval_s)
             if self.interval_s != before:
                 self._report_due.set()
 

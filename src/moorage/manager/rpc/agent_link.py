@@ -30,6 +30,7 @@ from moorage.manager.rpc.agent_stream import AgentStream, StreamRefused
 from moorage.manager.rpc.authentication import Caller
 from moorage.manager.rpc.large_messages import decode, encode
 from moorage.manager.rpc.orders_polling import OrdersPolling
+from moorage.manager.rpc.paced_waking import PacedWaking
 from moorage.manager.rpc.reach_control import ReachControl
 from moorage.manager.rpc.refusal_log import RefusalLog
 from moorage.manager.rpc.report_interval import ReportInterval
@@ -84,7 +85,7 @@ class AgentLinks:
         # Kernels that have ended and that orders still name, and the timer that prunes them.
         self._to_prune: dict[AgentId, set[KernelId]] = {}
         self._prune_timer: asyncio.TimerHandle | None = None
-        self._refusals = RefusalLog()
+        self._refusals, self._waking = RefusalLog(), PacedWaking()
         self._polling = OrdersPolling(clock.monotonic())
         interval_s = orders_polling.POLL_S / orders_polling.POLL_PARTS
         self.loop = Loop("orders", self.run_once, interval_s=interval_s, clock=clock, bursts=True)
@@ -160,8 +161,7 @@ class AgentLinks:
         """The managers at these addresses share the agents, which are told them with their orders, and where
         ``proxies`` take the connections of those that only dial out."""
         self._managers, self._reach.proxies = managers, proxies
-        for stream in self._streams.values():
-            stream.wake.set()
+        self._waking.wake(stream.wake for stream in self._streams.values())
 
     def look(self, managers: Sequence[ManagerBeat]) -> None:
         """Move agents between the ways in which proxies reach them. ``managers``: all of them."""

@@ -38,7 +38,7 @@ class _Kind(Generic[L]):
 
     def look(self, own: str, counts: Mapping[str, int], now: float) -> None:
         self._asked = [link for link in self._asked if self._links.has(link)]
-        for manager, count in self._spreading.decide(own, counts, now, waits=bool(self._asked)).items():
+        for manager, count in self._spreading.decide(own, counts, now, left=len(self._asked)).items():
             asked = self._links.hand_over(manager, count)
             self._asked += asked
             if asked:

@@ -14,10 +14,15 @@ from math import ceil, inf
 
 # Nothing moves while the largest and the smallest count differ by less than this part of the mean, or by 1.
 TOLERANCE = 0.2
-# At most so many are asked to move at one time, and so many seconds after they went the counts show it.
-MOST_AT_ONCE, SETTLE_S = 100, 3.0
-# How long those that were asked are waited for: they may be busy, and go when they are not.
-WAIT_S = 30.0
+# So many are asked to move at first; then twice as many each time, up to the last, while they go within
+# ``QUICK_S``, and half as many when they take longer: then the managers, or their nodes, are busy.
+LEAST_AT_ONCE, FIRST_AT_ONCE, MOST_AT_ONCE = 25, 100, 400
+QUICK_S = 3.0
+# So many seconds after they went the counts show it.
+SETTLE_S = 3.0
+# How long those that were asked are waited for: they may be busy, and go when they are not. A few that stay,
+# this part of them, delay nobody.
+WAIT_S, STRAGGLERS = 30.0, 0.1
 # A manager that comes and goes, such as one that fails at its start, gets nobody before so many seconds.
 STEADY_S = 5.0
 
@@ -50,6 +55,13 @@ def _sections(sizes: Mapping[str, int]) -> dict[str, tuple[int, int]]:
     return dict(zip(sizes, pairwise(accumulate(sizes.values(), initial=0)), strict=True))
 
 
+def next_at_once(asked: int, took_s: float) -> int:
+    """How many to ask next, after so many took ``took_s`` seconds to go."""
+    if took_s <= QUICK_S:
+        return min(2 * asked, MOST_AT_ONCE)
+    return max(asked // 2, LEAST_AT_ONCE)
+
+
 class Spreading:
     """Decides when this manager hands over, of one kind of peers: not while another manager is new, while
     those that were asked last have not gone, or before the counts show it. All times are monotonic
@@ -58,23 +70,28 @@ class Spreading:
     def __init__(self) -> None:
         self._since: dict[str, float] = {}
         self._settled_at = self._asked_at = -inf
+        self._asked, self._at_once = 0, FIRST_AT_ONCE
 
-    def decide(
-        self, own: str, counts: Mapping[str, int], now: float, *, waits: bool = False
-    ) -> dict[str, int]:
-        """As ``find_moves``, at most ``MOST_AT_ONCE`` in all. ``waits``: some that were asked are here
+    def decide(self, own: str, counts: Mapping[str, int], now: float, *, left: int = 0) -> dict[str, int]:
+        """As ``find_moves``, a bounded number in all. ``left``: how many that were asked last are here
         still."""
         self._since = {manager: self._since.get(manager, now) for manager in counts}
-        if waits and now - self._asked_at < WAIT_S:
+        if left > STRAGGLERS * self._asked and now - self._asked_at < WAIT_S:
             self._settled_at = now + SETTLE_S
         if now < self._settled_at or any(now - since < STEADY_S for since in self._since.values()):
             return {}
-        moves, left = find_moves(own, counts), MOST_AT_ONCE
+        if self._asked:
+            took_s = self._settled_at - SETTLE_S - self._asked_at
+            self._at_once = next_at_once(self._at_once, took_s)
+        moves, free = find_moves(own, counts), self._at_once
         chosen = {}
         for manager, count in moves.items():
-            if part := min(count, left):
+            if part := min(count, free):
                 chosen[manager] = part
-                left -= part
+                free -= part
+        self._asked = sum(chosen.values())
         if chosen:
             self._asked_at, self._settled_at = now, now + SETTLE_S
+        else:
+            self._at_once = FIRST_AT_ONCE
         return chosen
