@@ -24,7 +24,7 @@ from measuring import Caller, cpu_s, family
 from moorage.common.aio.clock import SystemClock
 from moorage.manager.postgres import EmbeddedPostgres
 
-STARTUP_S = 60.0
+STARTUP_S = 120.0
 
 
 @dataclass

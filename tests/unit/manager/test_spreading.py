@@ -9,7 +9,6 @@ from tests.examples import examples
 
 from moorage.manager.rpc.spreading import (
     FIRST_AT_ONCE,
-    LEAST_AT_ONCE,
     MOST_AT_ONCE,
     QUICK_S,
     SETTLE_S,
@@ -97,7 +96,7 @@ AT_ONCE = [
     ("they went in time", 200, QUICK_S, 400),
     ("no more at one time", MOST_AT_ONCE, 0.0, MOST_AT_ONCE),
     ("they took longer", 400, QUICK_S + 0.5, 200),
-    ("they took long, again and again", 30, WAIT_S, LEAST_AT_ONCE),
+    ("they took long, again and again", FIRST_AT_ONCE, WAIT_S, FIRST_AT_ONCE),
 ]
 
 
@@ -112,8 +111,13 @@ def test_fewer_are_asked_while_those_that_were_asked_are_slow() -> None:
     assert spreading.decide("a", counts, now) == {"b": FIRST_AT_ONCE}
     slow_s = QUICK_S + 1
     assert spreading.decide("a", counts, now + slow_s, left=60) == {}
-    counts = {"a": 900, "b": 100}
-    assert spreading.decide("a", counts, now + slow_s + SETTLE_S) == {"b": FIRST_AT_ONCE // 2}
+    now += slow_s + SETTLE_S
+    assert spreading.decide("a", {"a": 900, "b": 100}, now) == {"b": FIRST_AT_ONCE}, "no more than before"
+    now += SETTLE_S
+    assert spreading.decide("a", {"a": 800, "b": 200}, now) == {"b": 2 * FIRST_AT_ONCE}
+    assert spreading.decide("a", {"a": 800, "b": 200}, now + slow_s, left=60) == {}
+    now += slow_s + SETTLE_S
+    assert spreading.decide("a", {"a": 700, "b": 300}, now) == {"b": FIRST_AT_ONCE}, "half as many"
 
 
 def test_few_that_stay_delay_nobody() -> None:

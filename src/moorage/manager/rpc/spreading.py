@@ -15,9 +15,10 @@ from math import ceil, inf
 # Nothing moves while the largest and the smallest count differ by less than this part of the mean, or by 1.
 TOLERANCE = 0.2
 # So many are asked to move at first; then twice as many each time, up to the last, while they go within
-# ``QUICK_S``, and half as many when they take longer: then the managers, or their nodes, are busy.
-LEAST_AT_ONCE, FIRST_AT_ONCE, MOST_AT_ONCE = 25, 100, 400
-QUICK_S = 3.0
+# ``QUICK_S``, and half as many when they take longer, but no fewer than at first: then the managers, or their
+# nodes, are busy.
+FIRST_AT_ONCE, MOST_AT_ONCE = 100, 400
+QUICK_S = 5.0
 # So many seconds after they went the counts show it.
 SETTLE_S = 3.0
 # How long those that were asked are waited for: they may be busy, and go when they are not. A few that stay,
@@ -59,7 +60,7 @@ def next_at_once(asked: int, took_s: float) -> int:
     """How many to ask next, after so many took ``took_s`` seconds to go."""
     if took_s <= QUICK_S:
         return min(2 * asked, MOST_AT_ONCE)
-    return max(asked // 2, LEAST_AT_ONCE)
+    return max(asked // 2, FIRST_AT_ONCE)
 
 
 class Spreading:
