@@ -57,6 +57,11 @@ class MoorageTools:
 
     async def _call(self, name: str, arguments: Mapping[str, Any]) -> Any:
         if name == APPLY and self._writes:
+            if unknown := sorted(arguments.keys() - {"plan_id"}):
+                raise InvalidInput(
+                    f"{APPLY} has no argument {unknown[0]!r}: a plan is applied as it was shown",
+                    next_step="plan again with other arguments",
+                )
             return await self._apply(str(arguments.get("plan_id", "")))
         operation = self._operations.get(name.removeprefix(PLAN))
         if operation is None or operation.writes != name.startswith(PLAN):
@@ -77,6 +82,7 @@ class MoorageTools:
             effect, _ = await self._request("POST", operation, arguments, query={"dry_run": "true"})
         elif operation.about is not None:
             effect, etag = await self._request("GET", operation, arguments, path=operation.about)
+            arguments = operation.pinned(arguments, effect)
         else:
             operation.target(arguments)
         now = self._clock.monotonic()
@@ -105,8 +111,9 @@ class MoorageTools:
             answer, _ = await self._request(
                 operation.method.upper(), operation, plan.arguments, headers=headers
             )
-        except ApiError:
-            self._book.give_back(plan)
+        except ApiError as error:
+            if error.status < 500:  # else it may have happened
+                self._book.give_back(plan)
             raise
         return answer
 

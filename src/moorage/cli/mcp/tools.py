@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from moorage.common.model.errors import InvalidInput
+
 # About who may do what, or about the platform itself. Keys and secrets stay with people.
 _WITHHELD = frozenset(
     {
@@ -72,19 +74,32 @@ class Operation:
             schema["$defs"] = dict(self.definitions)
         return schema
 
+    def pinned(self, arguments: Mapping[str, Any], found: Any) -> dict[str, Any]:
+        """``arguments`` with the id of what they name, ``found`` at ``about``: later the name may be that of
+        another session or pipeline."""
+        given = dict(arguments)
+        if "ref" in given and isinstance(found, dict) and isinstance(found.get("id"), str):
+            given["ref"] = found["id"]
+        return given
+
     def target(self, arguments: Mapping[str, Any], path: str | None = None) -> tuple[str, dict[str, str]]:
         """The encoded path and the query of a request. Raises ``KeyError`` with the name of a parameter that
-        is missing."""
+        is missing, and ``InvalidInput`` for one that would lead to another resource."""
         filled, query = path or self.path, {}
         for name, one in self.parameters.items():
             if one["in"] == "path":
-                filled = filled.replace(f"{{{name}}}", quote(str(arguments[name]), safe=""))
+                value = str(arguments[name])
+                if value in ("", ".", ".."):
+                    raise InvalidInput(f"{name} = {value!r} names nothing", next_step="give a name or an id")
+                filled = filled.replace(f"{{{name}}}", quote(value, safe=""))
             elif arguments.get(name) is not None:
                 query[name] = _text(arguments[name])
         return filled, query
 
 
 def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(_text, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
