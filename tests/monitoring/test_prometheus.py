@@ -4,6 +4,7 @@ answer."""
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -38,6 +39,25 @@ EMPTY = {
 }
 
 
+# What operators look at first, and from how many of the three processes' jobs it comes here.
+WATCHED = {
+    "moorage_manager_leader": 1,
+    "moorage_session_wait_seconds_count": 1,
+    "moorage_oldest_pending_seconds": 1,
+    "moorage_slots_allocated": 1,
+    "moorage_slots_offered": 1,
+    "moorage_slots_unhealthy": 1,
+    "moorage_http_request_duration_seconds_bucket": 1,
+    "moorage_endpoint_replica_running_requests": 1,
+    "moorage_endpoint_replica_waiting_requests": 1,
+    "moorage_build_info": 3,
+    "process_cpu_seconds_total": 3,
+    "process_resident_memory_bytes": 3,
+    "process_open_fds": 3,
+    "process_max_fds": 3,
+}
+
+
 def promtool(*arguments: str) -> None:
     done = subprocess.run(["promtool", *arguments], cwd=FOLDER, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -47,6 +67,13 @@ def test_rules_and_configuration_are_valid() -> None:
     promtool("check", "rules", "alerts.yaml")
     promtool("test", "rules", "alerts_test.yaml")
     promtool("check", "config", "--syntax-only", "prometheus.yml")
+
+
+@pytest.mark.parametrize("metric", WATCHED)
+def test_what_is_watched_has_a_panel_or_an_alert(metric: str) -> None:
+    name = re.compile(rf"\b{metric.removesuffix('_bucket').removesuffix('_count')}(_bucket|_count)?\b")
+    rules = (FOLDER / "alerts.yaml").read_text()
+    assert any(name.search(text) for text in (rules, *(query for _, _, query in dashboards.queries())))
 
 
 class Prometheus:
@@ -181,6 +208,9 @@ async def test_every_query_of_a_dashboard_has_an_answer(platform: Platform, fold
         async with asyncio.timeout(60):
             while missing := await unanswered():
                 await asyncio.sleep(1)
+        for metric, jobs in WATCHED.items():
+            found = await prometheus.query(f"count by (job) ({metric})")
+            assert len(found) == jobs, (metric, found)
         for _, title, expression in dashboards.queries():
             if title in EMPTY:
                 await prometheus.query(substituted(expression))
