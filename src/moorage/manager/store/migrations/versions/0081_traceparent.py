@@ -2,8 +2,8 @@
 
 from alembic import op
 
-revision = "0082"
-down_revision = "0081"
+revision = "0081"
+down_revision = "0080"
 branch_labels = None
 depends_on = None
 

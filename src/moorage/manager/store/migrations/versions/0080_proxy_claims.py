@@ -6,8 +6,8 @@ NULL: its link has ended, or a manager of the release before took the report.
 
 from alembic import op
 
-revision = "0081"
-down_revision = "0078"
+revision = "0080"
+down_revision = "0079"
 branch_labels = None
 depends_on = None
 
