@@ -19,7 +19,7 @@ import yaml
 from tests.documents import ROOT, SHELLS, blocks, moorage_commands, pages, spans
 
 import moorage
-from moorage.__main__ import app
+from moorage.cli import app
 from moorage.common.config.loader import SECRETS
 from moorage.common.config.settings import Settings
 from moorage.common.model.errors import MoorageError
@@ -36,7 +36,9 @@ ELSEWHERE = re.compile(r"/v1/(chat|completions|embeddings|models|messages|respon
 @cache
 def root() -> Any:
     """The root command with every module. A process of its own has those of one command only."""
-    command = typer.main.get_command(app)
+    import moorage.__main__  # noqa: F401 - it adds all commands
+
+    command: Any = typer.main.get_command(app)
     command.get_command(None, "")
     return command
 

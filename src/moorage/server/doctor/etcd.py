@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from moorage.server.doctor.checks import CheckResult
+from moorage.server.doctor.checks import CheckResult, Status
 
 
 def check_etcd(
@@ -28,7 +28,7 @@ def _members(health: Mapping[str, str]) -> Iterator[CheckResult]:
     ill = [f"{endpoint} ({problem})" for endpoint, problem in health.items() if problem]
     if ill:
         next_step = "see `etcdctl endpoint health` and `etcdctl alarm list`; what runs goes on without etcd"
-        status = "fail" if len(ill) == len(health) else "warn"
+        status: Status = "fail" if len(ill) == len(health) else "warn"
         yield CheckResult(status, "etcd", f"not healthy: {', '.join(ill)}", next_step)
     elif len(health) < 3:
         detail = f"{len(health)} in etcd.address: the loss of one may leave new parts without managers"
