@@ -259,6 +259,7 @@ async def test_two_addresses_of_one_proxy_are_one_connection(tmp_path: Path) -> 
         other = found.address.replace("127.0.0.1", "localhost")
         agent.set_proxies([found.address, other])
         await until("it was tried", lambda: "another address" in agent.why(other))
+        assert agent.undialed == {}
         for _ in range(20):  # no stream goes over the second one, which ends
             reader, writer = await found.open(port)
             writer.write(b"stressed")

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 log = structlog.get_logger("moorage.agent.dialout")
 
 _CONNECT_S = 5.0
+_SPARE = "another address of it is connected"
 _WHY = 300  # characters of a reason in a report
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.2, 5.0
 # A connection that lasted so long was no failed attempt.
@@ -77,7 +78,11 @@ class DialOut:
     @property
     def undialed(self) -> dict[str, str]:
         """The addresses of proxies to which there is no connection after a failure, with its reason."""
-        return {a: link.why[:_WHY] for a, link in self._links.items() if link.why and not link.is_connected}
+        return {
+            address: link.why[:_WHY]
+            for address, link in self._links.items()
+            if link.why not in ("", _SPARE) and not link.is_connected
+        }
 
     def why(self, address: str) -> str:
         """Why there is no connection to this proxy; "" if there was no failure yet."""
@@ -213,7 +218,7 @@ class ProxyLink:
                 connection.say_hello(hello)
                 await self._greeted.wait()
             if (first := self._reached.get(self._worker)) is not None or self._is_spare:
-                self._logged = self.why = "another address of it is connected"
+                self._logged = self.why = _SPARE
                 connection.end(self.why)
                 if first is not None:
                     await first._lost.wait()

@@ -41,15 +41,15 @@ def another_process(name: str, address: str) -> str:
 
 class ReportLink:
     """One report stream. ``manager``: where the proxy is to go; empty: it stays. ``asked_at``: monotonic
-    seconds. ``name`` and ``incarnation``: of the worker, once it has reported load. ``refused``: the
-    address of the process that has its name; None: it has it."""
+    seconds. ``name`` and ``incarnation``: of the worker, once it has reported load; ``proxy``: of all its
+    workers. ``refused``: the address of the process that has its name; None: it has it."""
 
     def __init__(self) -> None:
         self.asked_at, self.manager = -inf, ""
         self.name = self.incarnation = ""
         self.refused: str | None = None
         self._told: tuple[str, ...] = ()
-        self.name = self.dialout = ""
+        self.proxy = self.dialout = ""
         self.other_way: tuple[str, ...] = ()
 
     def take_managers(self, managers: tuple[str, ...]) -> tuple[tuple[str, ...], str]:
@@ -100,7 +100,7 @@ class ProxyLinks:
                     await context.abort(grpc.StatusCode.PERMISSION_DENIED, wrong)
                 link.dialout, link.other_way = report.dialout, report.other_way[:_OTHER_WAY]
                 if not name:
-                    link.name = name = report.proxy_id
+                    link.proxy = name = report.proxy_id
                     self._links[name] = self._links.get(name, 0) + 1
                 if report.load is not None:
                     if not link.name:
@@ -156,10 +156,10 @@ class ProxyLinks:
     @property
     def asks(self) -> dict[str, list[str]]:
         """The same by the name of the proxy: of its workers together, empty if it reaches all as they are."""
-        found: dict[str, set[str]] = {link.name: set() for link in self._reports if link.dialout}
+        found: dict[str, set[str]] = {link.proxy: set() for link in self._reports if link.dialout}
         for link in self._reports:
             if link.dialout:
-                found[link.name].update(link.other_way)
+                found[link.proxy].update(link.other_way)
         return {name: sorted(hosts) for name, hosts in found.items()}
 
     @property
