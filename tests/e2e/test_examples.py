@@ -42,7 +42,7 @@ async def test_the_page_on_the_python_client(
         assert capsys.readouterr().out.splitlines() == re.findall(
             r"print\(.*\)  # (.*)$", block, re.MULTILINE
         )
-    assert len(blocks) == 8
+    assert len(blocks) == 9
 
 
 async def test_templates(one_node: Platform) -> None:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from moorage.sdk.code import SyncSession
     from moorage.sdk.errors import ApiError, Unreachable
     from moorage.sdk.execution import RunningCommand
+    from moorage.sdk.sync_client import SyncClient
     from moorage.sdk.tunnel import forward_connection
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "Client",
     "Message",
     "RunningCommand",
+    "SyncClient",
     "SyncSession",
     "Unreachable",
     "chat",
@@ -27,6 +29,7 @@ _MODULES = {
     "Client": "client",
     "Message": "chat_completions",
     "RunningCommand": "execution",
+    "SyncClient": "sync_client",
     "SyncSession": "code",
     "Unreachable": "errors",
     "chat": "chat_completions",

@@ -22,7 +22,7 @@ class EndpointCalls(Transport):
     ) -> EndpointView:
         """``idempotency_key``: as of ``create_session``."""
         return await self.call(
-            EndpointView, "POST", "/v1/endpoints", body=spec, idempotency_key=idempotency_key
+            EndpointView, "POST", "/v1/endpoints", body=spec, idempotency_key=self.repeatable(idempotency_key)
         )
 
     async def get_endpoint(self, name: str) -> EndpointView:
@@ -59,7 +59,7 @@ class EndpointCalls(Transport):
             f"/v1/endpoints/{segment(name)}",
             body=patch,
             if_match=None if version is None else f'"{version}"',
-            idempotency_key=idempotency_key,
+            idempotency_key=self.repeatable(idempotency_key),
         )
 
     async def scale_endpoint(self, name: str, replicas: int) -> EndpointView:

@@ -73,7 +73,12 @@ class PipelineCalls(Transport):
         text, like a UUID, which makes the call safe to repeat."""
         query = {"dry_run": "true" if dry_run else None, "force": "true" if force else None}
         return await self.call(
-            PipelineView, "POST", "/v1/pipelines", query=query, body=pipeline, idempotency_key=idempotency_key
+            PipelineView,
+            "POST",
+            "/v1/pipelines",
+            query=query,
+            body=pipeline,
+            idempotency_key=self.repeatable(idempotency_key),
         )
 
     @asynccontextmanager

@@ -39,7 +39,12 @@ class SessionCalls(Transport):
         """
         query = {"strict": "true" if strict else None, "force": "true" if force else None}
         return await self.call(
-            SessionView, "POST", "/v1/sessions", query=query, body=spec, idempotency_key=idempotency_key
+            SessionView,
+            "POST",
+            "/v1/sessions",
+            query=query,
+            body=spec,
+            idempotency_key=self.repeatable(idempotency_key),
         )
 
     async def plan_session(self, spec: SessionSpec) -> PlanView:

@@ -58,7 +58,12 @@ class TemplateCalls(Transport):
         query = {"strict": "true" if strict else None, "force": "true" if force else None}
         path = f"/v1/templates/{segment(name)}/sessions"
         return await self.call(
-            SessionView, "POST", path, query=query, body=body, idempotency_key=idempotency_key
+            SessionView,
+            "POST",
+            path,
+            query=query,
+            body=body,
+            idempotency_key=self.repeatable(idempotency_key),
         )
 
     async def plan_template(

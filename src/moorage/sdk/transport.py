@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from yarl import URL
 
 import moorage
+from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import InvalidInput
 from moorage.common.views.resources import Health, Page, Problem
 from moorage.sdk.connections import Closed, Connections, Streamed
@@ -27,6 +28,18 @@ M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
 
 
+# Statuses that a later call may not meet.
+_TRANSIENT = frozenset({429, 502, 503, 504})
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
+
+
+def pauses_s(retries: int) -> Iterator[float | None]:
+    """How long to wait after each failed attempt; None: it was the last one."""
+    for number in range(retries):
+        yield min(_FIRST_PAUSE_S * 2.0**number, _LONGEST_PAUSE_S) * SystemClock().jitter(0.2)
+    yield None
+
+
 class Transport:
     """Connection to one manager, and ``call``, through which all typed calls go."""
 
@@ -38,8 +51,9 @@ class Transport:
         timeout: float = 30.0,
         ca_file: str | None = None,
         verify: bool = True,
+        retries: int = 0,
     ) -> None:
-        self._ca_file, self._verify = ca_file, verify
+        self._ca_file, self._verify, self.retries = ca_file, verify, retries
         try:
             self._base = URL(url.rstrip("/"))
         except ValueError:
@@ -91,6 +105,7 @@ class Transport:
         also_accept: int = 200,
     ) -> M:
         """One request, and its answer as ``answer_type``. ``also_accept``: another status that has one.
+        What is safe to repeat is repeated, ``retries`` times at most.
 
         Raises ``ApiError`` and ``Unreachable``.
         """
@@ -103,6 +118,23 @@ class Transport:
         if if_match is not None:
             headers["If-Match"] = if_match
         target = self.address(path, query or {}).raw_path_qs
+        repeats = self.retries if method == "GET" or idempotency_key is not None else 0
+        for pause_s in pauses_s(repeats):
+            try:
+                status, raw = await self._exchange(method, target, headers, data, also_accept)
+                break
+            except (Unreachable, ApiError) as error:
+                if pause_s is None or (isinstance(error, ApiError) and error.status not in _TRANSIENT):
+                    raise
+                await asyncio.sleep(pause_s)
+        try:
+            return answer_type.model_validate_json(raw)
+        except ValidationError as error:
+            raise ApiError(status, not_moorage(self.url, status, raw)) from error
+
+    async def _exchange(
+        self, method: str, target: str, headers: dict[str, str], data: bytes | None, also_accept: int
+    ) -> tuple[int, bytes]:
         try:
             async with asyncio.timeout(self.timeout):
                 status, raw = await self._open().exchange(method, target, headers, data)
@@ -110,10 +142,11 @@ class Transport:
             raise self.unreachable(error) from error
         if not 200 <= status < 300 and status != also_accept:
             raise ApiError(status, problem_of(self.url, status, raw))
-        try:
-            return answer_type.model_validate_json(raw)
-        except ValidationError as error:
-            raise ApiError(status, not_moorage(self.url, status, raw)) from error
+        return status, raw
+
+    def repeatable(self, idempotency_key: str | None) -> str | None:
+        """The key of a creation: the one given, or a new one if the client repeats calls."""
+        return idempotency_key or (SystemClock().new_id() if self.retries else None)
 
     async def stream(
         self, path: str, query: Mapping[str, str | None], headers: Mapping[str, str], *, begin_s: float

@@ -23,7 +23,7 @@ class Dependency(Model):
         description="Id or name. A name refers to the live session, else to the most recent one."
     )
     on: Literal["success", "any", "failure"] = Field(
-        "success", description="Required outcome. success applies to batch sessions only."
+        default="success", description="Required outcome. success applies to batch sessions only."
     )
 
 
@@ -35,9 +35,9 @@ def dependency(value: Any) -> Any:
 class SubKernels(Model):
     """Settings of the sub kernels of a cluster. Absent fields are those of main1."""
 
-    command: list[NoNul] = Field([])
+    command: list[NoNul] = Field(default=[])
     image: Image | None = None
-    env: Env = Field({}, description="Additional variables; they override those of main1.")
+    env: Env = Field(default={}, description="Additional variables; they override those of main1.")
     resources: Resources | None = None
 
 
@@ -48,14 +48,16 @@ class Cluster(Model):
         description="Number of kernels, main1 included. 1: no cluster."
     )
     mode: Literal["single-node", "multi-node"] = Field(
-        "single-node", description="All kernels on one agent, or each on a different agent."
+        default="single-node", description="All kernels on one agent, or each on a different agent."
     )
     on_kernel_loss: Literal["end", "degrade"] = Field(
-        "end",
+        default="end",
         description="When a running sub kernel is lost: end the session, or continue without it. The loss of "
         "main1 always ends the session.",
     )
-    sub: SubKernels | None = Field(None, description="Settings in which the sub kernels differ from main1.")
+    sub: SubKernels | None = Field(
+        default=None, description="Settings in which the sub kernels differ from main1."
+    )
 
 
 def drop_single_kernel_cluster(value: Cluster | None) -> Cluster | None:

@@ -53,15 +53,20 @@ class ExecSpec(Model):
     command: Annotated[list[NoNul], Field(min_length=1, max_length=4096)] = Field(
         description="Program and arguments. No shell is involved."
     )
-    tty: bool = Field(False, description="Allocate a terminal. All output is then on the stdout channel.")
-    stdin: bool = Field(False, description="Forward standard input. Otherwise the command reads end of file.")
+    tty: bool = Field(
+        default=False, description="Allocate a terminal. All output is then on the stdout channel."
+    )
+    stdin: bool = Field(
+        default=False, description="Forward standard input. Otherwise the command reads end of file."
+    )
     size: Size = Size()
-    env: Env = Field({}, description="Environment variables in addition to those of the session.")
+    env: Env = Field(default={}, description="Environment variables in addition to those of the session.")
     kernel: Annotated[str, Field(max_length=64)] = Field(
-        "main1", description="Kernel of a cluster session to run in, such as sub1."
+        default="main1", description="Kernel of a cluster session to run in, such as sub1."
     )
     files: CopySpec | None = Field(
-        None, description="What the command copies. Jobs of a site run no commands, and copy it themselves."
+        default=None,
+        description="What the command copies. Jobs of a site run no commands, and copy it themselves.",
     )
 
 

@@ -52,13 +52,13 @@ class PreemptionOptions(Model):
     """Preemption: sessions may be stopped in favor of sessions of strictly higher priority."""
 
     how: Literal["requeue", "end"] = Field(
-        "requeue", description="Whether a preempted session is requeued or ends."
+        default="requeue", description="Whether a preempted session is requeued or ends."
     )
     order: Literal["newest", "oldest", "smallest"] = Field(
-        "newest", description="Order of preemption among sessions of the lowest priority."
+        default="newest", description="Order of preemption among sessions of the lowest priority."
     )
     min_runtime_s: Annotated[float, Field(ge=0, le=31_536_000)] = Field(
-        0, description="Minimum runtime before a session may be preempted, in seconds."
+        default=0, description="Minimum runtime before a session may be preempted, in seconds."
     )
 
 
@@ -66,90 +66,98 @@ class GroupOptions(Model):
     """Scheduling options of a resource group. Changes take effect in the next scheduling pass."""
 
     strategy: Literal["fifo", "lifo", "drf"] = Field(
-        "fifo", description="Order of the queue. drf: the lowest dominant share divided by weight is next."
+        default="fifo",
+        description="Order of the queue. drf: the lowest dominant share divided by weight is next.",
     )
     hol: Literal["strict", "skip", "backfill"] = Field(
-        "backfill",
+        default="backfill",
         description="Head-of-line blocking: what happens behind a session that lacks resources. strict: the "
         "others wait. skip: they may start first. backfill: resources are reserved for it, and others may "
         "start first if they do not delay it.",
     )
     num_retries_to_skip: Annotated[int, Field(ge=0, le=1000)] = Field(
-        1,
+        default=1,
         description="hol=skip: number of failed attempts after which a session is tried after the others; "
         "0: the head of the queue blocks.",
     )
     max_bypasses: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
-        100,
+        default=100,
         description="Sessions that may start ahead of the blocked head until it is overdue; null: no limit.",
     )
     max_skip_age_s: Annotated[float, Field(ge=0, le=31_536_000)] | None = Field(
-        3600,
+        default=3600,
         description="Waiting time after which a session is overdue, so that no younger one may delay it, "
         "in seconds; null: no limit.",
     )
     agent_selection: Selection = Field(
-        "concentrated", description="concentrated, dispersed, round-robin, or custom:NAME for an entry point."
+        default="concentrated",
+        description="concentrated, dispersed, round-robin, or custom:NAME for an entry point.",
     )
     replicas: Literal["spread", "pack", "none"] = Field(
-        "spread",
+        default="spread",
         description="Placement of the replicas of one endpoint: on different agents, on as few agents as "
         "possible, or without preference.",
     )
     fraction: Literal["even", "fill"] = Field(
-        "fill", description="Fractions of devices: on the emptiest device that fits, or on the fullest."
+        default="fill",
+        description="Fractions of devices: on the emptiest device that fits, or on the fullest.",
     )
     share_by: Literal["user", "project"] = Field(
-        "user", description="drf: whether shares are compared by user or by project."
+        default="user", description="drf: whether shares are compared by user or by project."
     )
     weights: Annotated[dict[Name, Annotated[int, Field(ge=1, le=1_000_000)]], Field(max_length=10_000)] = (
-        Field({}, description="drf: weight by user or project; 1 for all others.")
+        Field(default={}, description="drf: weight by user or project; 1 for all others.")
     )
     description: Annotated[str, Field(max_length=1000, pattern=r"^[^\x00]*$")] = Field(
-        "", description="What the group is for."
+        default="", description="What the group is for."
     )
     projects: Annotated[list[Name], Field(max_length=10_000)] | None = Field(
-        None, description="Projects that may use the group, beside `users`. null for both: all."
+        default=None, description="Projects that may use the group, beside `users`. null for both: all."
     )
     users: Annotated[list[Name], Field(max_length=10_000)] | None = Field(
-        None, description="Users that may use the group, in any project."
+        default=None, description="Users that may use the group, in any project."
     )
     session_types: Annotated[list[SessionType], Field(min_length=1)] | None = Field(
-        None, description="Session types that may be created; null: all but system."
+        default=None, description="Session types that may be created; null: all but system."
     )
     reuse: ReusePolicy = Field(
-        "never", description="Whether an equal batch session takes the place of one that does not say."
+        default="never",
+        description="Whether an equal batch session takes the place of one that does not say.",
     )
     slot_priority: Annotated[list[Slot], Field(max_length=32)] = Field(
-        [], description="Slots by which agents are compared first, before devices, cpu and mem."
+        default=[], description="Slots by which agents are compared first, before devices, cpu and mem."
     )
     exclusive: Annotated[list[Annotated[list[Family], Field(min_length=2)]], Field(max_length=32)] = Field(
-        [], description="Groups of device families of which a session may request only one."
+        default=[], description="Groups of device families of which a session may request only one."
     )
     container_user: Annotated[str, Field(pattern=r"^([0-9]+(:[0-9]+)?)?$")] = Field(
-        "", description="uid or uid:gid of containers; empty: the node's setting, else that of the image."
+        default="",
+        description="uid or uid:gid of containers; empty: the node's setting, else that of the image.",
     )
     images: Annotated[list[ImagePattern], Field(max_length=1000)] | None = Field(
-        None,
+        default=None,
         description="Images that its sessions may name, such as registry.example/team/*; `*` also matches "
         "slashes. null: all.",
     )
     mounts: Annotated[list[Directory], Field(max_length=100)] | None = Field(
-        None, description="Directories of the nodes below which its sessions may name a model. null: all."
+        default=None,
+        description="Directories of the nodes below which its sessions may name a model. null: all.",
     )
     hpc: HpcOptions | None = Field(
-        None, description="Site at which its sessions run as jobs; null: they run on the nodes of its agents."
+        default=None,
+        description="Site at which its sessions run as jobs; null: they run on the nodes of its agents.",
     )
     template_defaults: dict[str, Any] = Field(
-        {},
+        default={},
         description="Fields of the specification of sessions that are made from a template, in place of the "
         "template's; the caller overrides them.",
     )
     idle: IdlePolicy | None = Field(
-        None, description="When its interactive sessions count as unused and end. null: as each chooses."
+        default=None,
+        description="When its interactive sessions count as unused and end. null: as each chooses.",
     )
     preemption: PreemptionOptions | None = Field(
-        None, description="Preemption options; null: sessions are never preempted."
+        default=None, description="Preemption options; null: sessions are never preempted."
     )
 
 
@@ -173,21 +181,23 @@ Limits = Annotated[dict[str, str | int | float], BeforeValidator(_check_limits)]
 class QuotaLimits(Model):
     """Quota of a user, project or resource group. 0 allows none; an absent limit is no limit."""
 
-    slots: Limits = Field({}, description="Limits by slot, such as {'cuda.device': 4, 'mem': '256GiB'}.")
+    slots: Limits = Field(
+        default={}, description="Limits by slot, such as {'cuda.device': 4, 'mem': '256GiB'}."
+    )
     sessions: Annotated[int, Field(ge=0, le=1_000_000_000)] | None = Field(
-        None, description="Maximum number of placed sessions that have not ended."
+        default=None, description="Maximum number of placed sessions that have not ended."
     )
     pending: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
-        None, description="Maximum number of pending sessions; creation fails beyond it."
+        default=None, description="Maximum number of pending sessions; creation fails beyond it."
     )
     node_hours: Annotated[float, Field(ge=0, le=1_000_000_000)] | None = Field(
-        None,
+        default=None,
         description="Resource groups of kind hpc: hours that jobs may use nodes in a calendar month (UTC). "
         "What a live job has left of its walltime counts too.",
     )
 
     system_sessions: Annotated[int, Field(ge=0, le=1_000_000_000)] | None = Field(
-        None,
+        default=None,
         description="Maximum number of placed system sessions. They count against no other limit but "
         "`pending`.",
     )

@@ -26,15 +26,17 @@ def _check_size(value: str | int) -> str | int:
 class SiteJob(Model):
     """What the job of a session asks of its site. An empty text: the default of the agent or the site."""
 
-    cluster: Text = Field("", description="Cluster of the site.")
-    node_type: Text = Field("", description="Type of the nodes, by the site's own name or number.")
-    project: Text = Field("", description="Project that the site bills.")
-    template: Text = Field("", description="Command template that is registered at the site (HEAppE).")
-    partition: Text = Field("", description="Slurm: partition.")
-    qos: Text = Field("", description="Slurm: quality of service.")
-    account: Text = Field("", description="Slurm: account.")
+    cluster: Text = Field(default="", description="Cluster of the site.")
+    node_type: Text = Field(default="", description="Type of the nodes, by the site's own name or number.")
+    project: Text = Field(default="", description="Project that the site bills.")
+    template: Text = Field(
+        default="", description="Command template that is registered at the site (HEAppE)."
+    )
+    partition: Text = Field(default="", description="Slurm: partition.")
+    qos: Text = Field(default="", description="Slurm: quality of service.")
+    account: Text = Field(default="", description="Slurm: account.")
     options: Annotated[dict[Word, Text], Field(max_length=64)] = Field(
-        {}, description="Further options, as the runtime knows them."
+        default={}, description="Further options, as the runtime knows them."
     )
 
 
@@ -44,18 +46,18 @@ class HpcOptions(SiteJob):
     runtime: SiteRuntimeChoice = Field(description="Runtime of the agents of the group.")
     walltime_s: Seconds = Field(description="Runtime that jobs ask for, in seconds.")
     queue_timeout_s: Seconds = Field(
-        604_800, description="Maximum time of a job in the queue of the site, in seconds."
+        default=604_800, description="Maximum time of a job in the queue of the site, in seconds."
     )
     node_cores: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
-        None, description="Processors of a node, which a session may not exceed; null: not checked."
+        default=None, description="Processors of a node, which a session may not exceed; null: not checked."
     )
     node_memory: Annotated[str | int, AfterValidator(_check_size)] | None = Field(
-        None, description="Memory of a node, such as 512GiB; null: not checked."
+        default=None, description="Memory of a node, such as 512GiB; null: not checked."
     )
     node_gpus: Annotated[int, Field(ge=0, le=1000)] | None = Field(
-        None, description="GPUs of a node; null: not checked."
+        default=None, description="GPUs of a node; null: not checked."
     )
     successor_at: Annotated[float, Field(gt=0, lt=1)] = Field(
-        0.9,
+        default=0.9,
         description="Part of the walltime after which the successor of a replica starts at the latest.",
     )

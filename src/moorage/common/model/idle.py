@@ -20,13 +20,14 @@ class Utilization(Model):
     allocated, does not count."""
 
     window_s: Annotated[float, Field(ge=60, le=5400)] = Field(
-        600, description="Length of the window, in seconds. Usage is known by the minute."
+        default=600, description="Length of the window, in seconds. Usage is known by the minute."
     )
-    cpu: Percent | None = Field(None, description="Threshold in percent of the allocated processors.")
-    memory: Percent | None = Field(None, description="Threshold in percent of the allocated memory.")
-    gpu: Percent | None = Field(None, description="Threshold in percent of the allocated devices.")
+    cpu: Percent | None = Field(default=None, description="Threshold in percent of the allocated processors.")
+    memory: Percent | None = Field(default=None, description="Threshold in percent of the allocated memory.")
+    gpu: Percent | None = Field(default=None, description="Threshold in percent of the allocated devices.")
     busy_if: Literal["any", "all"] = Field(
-        "any", description="The session is in use if any, or only if all of these reach their thresholds."
+        default="any",
+        description="The session is in use if any, or only if all of these reach their thresholds.",
     )
 
     @model_validator(mode="after")
@@ -40,11 +41,11 @@ class Bounds(Model):
     """A limit that administrators set, and within which users choose their own."""
 
     default_s: Seconds | None = Field(
-        None, description="For sessions that choose none; null: `max_s`, and with that null no limit."
+        default=None, description="For sessions that choose none; null: `max_s`, and with that null no limit."
     )
-    min_s: Duration = Field(0, description="The shortest that a session may choose, in seconds.")
+    min_s: Duration = Field(default=0, description="The shortest that a session may choose, in seconds.")
     max_s: Seconds | None = Field(
-        None, description="The longest that a session may choose; null: any, and `never`."
+        default=None, description="The longest that a session may choose; null: any, and `never`."
     )
 
     @model_validator(mode="after")
@@ -59,26 +60,31 @@ class IdleRules(Model):
     """Idle criteria of interactive sessions."""
 
     traffic: Bounds | None = Field(
-        None, description="Time without traffic to its apps and without `moorage exec`. null: as it chooses."
+        default=None,
+        description="Time without traffic to its apps and without `moorage exec`. null: as it chooses.",
     )
     lifetime: Bounds | None = Field(
-        None, description="Time that it runs, whatever it does. null: as the session chooses."
+        default=None, description="Time that it runs, whatever it does. null: as the session chooses."
     )
     utilization: Utilization | None = Field(
-        None, description="Use of what it was allocated. null: as the session chooses."
+        default=None, description="Use of what it was allocated. null: as the session chooses."
     )
-    grace_s: Duration = Field(0, description="Time after the start that never counts as idle, in seconds.")
+    grace_s: Duration = Field(
+        default=0, description="Time after the start that never counts as idle, in seconds."
+    )
     warning_s: Annotated[float, Field(ge=0, le=86_400)] = Field(
-        300, description="How long before its end a session is warned. It never ends earlier than warned."
+        default=300,
+        description="How long before its end a session is warned. It never ends earlier than warned.",
     )
     end_when: Literal["any", "all"] = Field(
-        "any", description="A session ends when any of its criteria is met, or only when all of them are."
+        default="any",
+        description="A session ends when any of its criteria is met, or only when all of them are.",
     )
     extension_s: Duration = Field(
-        3600, description="The longest that an extension keeps a session; 0: none is allowed."
+        default=3600, description="The longest that an extension keeps a session; 0: none is allowed."
     )
     extensions: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
-        3, description="How often a session may be extended."
+        default=3, description="How often a session may be extended."
     )
 
 
@@ -86,7 +92,7 @@ class IdlePolicy(IdleRules):
     """Idle criteria of a resource group."""
 
     projects: Annotated[dict[Name, IdleRules], Field(max_length=10_000)] = Field(
-        {}, description="Rules for sessions of these projects, in place of those of the group."
+        default={}, description="Rules for sessions of these projects, in place of those of the group."
     )
 
     def rules(self, project: str) -> IdleRules:
@@ -100,13 +106,13 @@ class IdleChoice(Model):
     """Idle criteria that a session chooses, within the bounds of its resource group."""
 
     traffic_s: Choice | None = Field(
-        None,
+        default=None,
         description="End it after so long without traffic to its apps and without `moorage exec`; never: do "
         "not. null: as its resource group says.",
     )
     lifetime_s: Choice | None = Field(
-        None, description="End it when it has run so long. null: as its resource group says."
+        default=None, description="End it when it has run so long. null: as its resource group says."
     )
     utilization: Utilization | None = Field(
-        None, description="Only where its resource group has no thresholds. null: as the group says."
+        default=None, description="Only where its resource group has no thresholds. null: as the group says."
     )

@@ -32,9 +32,9 @@ class Input(Model):
     """Output of an earlier step, which must succeed."""
 
     step: Annotated[str, Field(max_length=63)]
-    output: Folder | None = Field(None, description="May be left out if the step has one output.")
+    output: Folder | None = Field(default=None, description="May be left out if the step has one output.")
     path: Folder | None = Field(
-        None,
+        default=None,
         description="Where it is found, read-only, in the working directory; default: inputs/STEP/OUTPUT. Of "
         "an array, each element at PATH/INDEX.",
     )

@@ -87,7 +87,8 @@ class After(Model):
 
     step: StepName
     on: Literal["success", "failure", "any"] = Field(
-        "success", description="Of an array, every element must end so. success: of batch sessions only."
+        default="success",
+        description="Of an array, every element must end so. success: of batch sessions only.",
     )
 
 
@@ -117,29 +118,31 @@ class Step(Model):
 
     name: StepName
     after: Annotated[list[Annotated[After, BeforeValidator(_after)]], Field(max_length=1000)] = Field(
-        [], description="Steps that must end first. A bare name means their success."
+        default=[], description="Steps that must end first. A bare name means their success."
     )
     array: Annotated[str, AfterValidator(_check_array)] | None = Field(
-        None,
+        default=None,
         description="FIRST-LAST%AT_ONCE: one session for each number, which it finds in the variable "
         "JOB_COMPLETION_INDEX.",
     )
     spec: Annotated[SessionSpec, WrapValidator(_unless_valid)] | None = Field(
-        None, description="What the step runs, unless `template` says it."
+        default=None, description="What the step runs, unless `template` says it."
     )
-    template: NoNul | None = Field(None, description="NAME or NAME@VERSION, in place of `spec`.")
+    template: NoNul | None = Field(default=None, description="NAME or NAME@VERSION, in place of `spec`.")
     outputs: Annotated[list[Folder], Field(max_length=MAX_OUTPUTS)] = Field(
-        [],
+        default=[],
         description="Directories of its working directory that later steps may have. The step fails if one "
         "is missing when its program has ended with code 0.",
     )
     inputs: Annotated[list[Annotated[Input, BeforeValidator(expand_input)]], Field(max_length=100)] = Field(
-        [],
+        default=[],
         description="Outputs of earlier steps, which must succeed: STEP, STEP/OUTPUT, or an object with "
         "`step`, `output` and `path`.",
     )
-    parameters: dict[str, Value] = Field({}, description="Values of the template's parameters.")
-    overrides: dict[str, Any] = Field({}, description="Fields of the specification, over the template.")
+    parameters: dict[str, Value] = Field(default={}, description="Values of the template's parameters.")
+    overrides: dict[str, Any] = Field(
+        default={}, description="Fields of the specification, over the template."
+    )
 
     @model_validator(mode="after")
     def _check_program(self) -> Self:
@@ -193,8 +196,8 @@ class PipelineSpec(Model):
 
 class _StoredStep(BaseModel):
     name: str
-    after: list[After] = Field([])
-    inputs: list[Input] = Field([])
+    after: list[After] = Field(default=[])
+    inputs: list[Input] = Field(default=[])
 
 
 class _StoredSteps(BaseModel):

@@ -21,23 +21,24 @@ class Reload(Model):
     """How the program is asked to read its settings again: by a signal, or by a POST request."""
 
     signal: ReloadSignal | None = Field(
-        None, description="To the main program of each kernel. It must have a handler: the default ends it."
+        default=None,
+        description="To the main program of each kernel. It must have a handler: the default ends it.",
     )
     http: Annotated[str, Field(pattern=r"^/[\x21-\x7e]*$", max_length=2048)] | None = Field(
-        None, description="Path of a POST request to the main kernel; 2xx acknowledges it."
+        default=None, description="Path of a POST request to the main kernel; 2xx acknowledges it."
     )
     port: Annotated[str, Field(pattern=NAME_PATTERN, max_length=NAME_LENGTH)] | None = Field(
-        None,
+        default=None,
         description="`http`: the service port. null: the port that serves requests, else the only service "
         "port.",
     )
     acknowledge: Acknowledge = Field(
-        "handler",
+        default="handler",
         description="handler: the signal's handler has returned, or the response is 2xx. progress: the "
         'program also writes the line {"reloaded": true} to the file that MOORAGE_PROGRESS names.',
     )
     timeout_s: Annotated[float, Field(gt=0, le=3600)] = Field(
-        60, description="How long a kernel may take to acknowledge, in seconds."
+        default=60, description="How long a kernel may take to acknowledge, in seconds."
     )
 
     @model_validator(mode="after")

@@ -20,23 +20,27 @@ class Autoscale(Model):
     """Automatic scaling. Each rule that is set asks for a number of replicas; the largest counts, within
     ``min`` and ``max``."""
 
-    min: _Count = Field(1, description="Least number of replicas. 0: stops when idle, wakes by a request.")
-    max: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="Greatest number of replicas.")
-    waiting: _Target | None = Field(None, description="Waiting requests per replica.")
-    running: _Target | None = Field(None, description="Running requests per replica.")
-    kv_cache: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        None, description="Use of the KV cache, averaged over the replicas: 0 to 1."
+    min: _Count = Field(
+        default=1, description="Least number of replicas. 0: stops when idle, wakes by a request."
     )
-    request_rate: _Target | None = Field(None, description="Requests per second and replica.")
-    first_token_s: _Target | None = Field(None, description="Time to the first token in seconds, p90.")
+    max: Annotated[int, Field(ge=1, le=1000)] = Field(default=1, description="Greatest number of replicas.")
+    waiting: _Target | None = Field(default=None, description="Waiting requests per replica.")
+    running: _Target | None = Field(default=None, description="Running requests per replica.")
+    kv_cache: Annotated[float, Field(gt=0, le=1)] | None = Field(
+        default=None, description="Use of the KV cache, averaged over the replicas: 0 to 1."
+    )
+    request_rate: _Target | None = Field(default=None, description="Requests per second and replica.")
+    first_token_s: _Target | None = Field(
+        default=None, description="Time to the first token in seconds, p90."
+    )
     idle_timeout_s: Seconds = Field(
-        IDLE_TIMEOUT_S, description="With `min` 0: time without a request after which it stops."
+        default=IDLE_TIMEOUT_S, description="With `min` 0: time without a request after which it stops."
     )
     up_cooldown_s: Annotated[float, Field(ge=0, le=86_400)] = Field(
-        15, description="Least time between two changes upward, and between a change and one upward."
+        default=15, description="Least time between two changes upward, and between a change and one upward."
     )
     down_delay_s: Annotated[float, Field(ge=0, le=86_400)] = Field(
-        300, description="How long fewer replicas must have been enough before one is stopped."
+        default=300, description="How long fewer replicas must have been enough before one is stopped."
     )
 
     @model_validator(mode="after")
@@ -64,10 +68,12 @@ class Fallback(Model):
         description="Another endpoint; with `url`, what the provider calls the model."
     )
     url: Annotated[str, Field(max_length=2048)] | None = Field(
-        None,
+        default=None,
         description="Base URL of an outside provider of OpenAI's API, such as https://api.example.com/v1.",
     )
-    secret: Name | None = Field(None, description="Stored secret of the project with the provider's API key.")
+    secret: Name | None = Field(
+        default=None, description="Stored secret of the project with the provider's API key."
+    )
 
     @property
     def shown(self) -> str:
@@ -95,18 +101,19 @@ class Routing(Model):
     """How the proxies route requests for an endpoint. A change needs no new replicas."""
 
     fallbacks: Annotated[list[Fallback], Field(max_length=8)] = Field(
-        [],
+        default=[],
         description="Where a request goes when no replica is ready, can be reached or has room: each once, "
         "in this order. Those of another model are not followed.",
     )
     fallback_after_s: Annotated[float, Field(ge=0, le=86_400)] = Field(
-        5, description="How long a request waits for a ready replica before it falls back."
+        default=5, description="How long a request waits for a ready replica before it falls back."
     )
     affinity: Literal["none", "prefix"] = Field(
-        "none", description="prefix: requests that begin alike go to the same replica, which has them cached."
+        default="none",
+        description="prefix: requests that begin alike go to the same replica, which has them cached.",
     )
     max_load: Annotated[float, Field(ge=1, le=100)] = Field(
-        1.25,
+        default=1.25,
         description="Affinity: how many times its share of the requests in flight a replica gets at most.",
     )
 
@@ -122,18 +129,20 @@ class ModelLimits(Model):
 class Rollout(Model):
     """Rolling update: how replicas of a new revision replace those of the old one."""
 
-    max_surge: _Count = Field(1, description="Replicas that may exist beyond the wanted number.")
-    max_unavailable: _Count = Field(0, description="Replicas that may be missing from the wanted number.")
+    max_surge: _Count = Field(default=1, description="Replicas that may exist beyond the wanted number.")
+    max_unavailable: _Count = Field(
+        default=0, description="Replicas that may be missing from the wanted number."
+    )
     max_failures: Annotated[int, Field(ge=1, le=20)] = Field(
-        3, description="Replicas of a new revision that may fail in a row before it is rolled back."
+        default=3, description="Replicas of a new revision that may fail in a row before it is rolled back."
     )
     canary: Annotated[int, Field(ge=0, le=99)] = Field(
-        0,
+        default=0,
         description="Percentage of the requests that a new revision gets, until it is promoted or undone. "
         "0: it replaces the one before at once.",
     )
     drain_timeout_s: Annotated[float, Field(ge=0, le=86_400)] = Field(
-        120, description="How long a replica that is to stop may finish its requests."
+        default=120, description="How long a replica that is to stop may finish its requests."
     )
 
     @model_validator(mode="after")

@@ -43,60 +43,65 @@ class Workload(Model):
     """Workload of a kernel: program, runtime and resources; shared by sessions and endpoints."""
 
     engine: Literal["llamacpp", "vllm", "custom"] = Field(
-        "custom", description="vllm and llamacpp serve `model`; custom runs `command`."
+        default="custom", description="vllm and llamacpp serve `model`; custom runs `command`."
     )
-    model: NoNul | None = Field(None, description="vllm: a path or a hub id. llamacpp: a GGUF file.")
-    args: list[NoNul] = Field([], description="Additional arguments of the engine, passed unchanged.")
+    model: NoNul | None = Field(default=None, description="vllm: a path or a hub id. llamacpp: a GGUF file.")
+    args: list[NoNul] = Field(default=[], description="Additional arguments of the engine, passed unchanged.")
     command: list[NoNul] = Field(
-        [],
+        default=[],
         description="custom: program and arguments; `{port}` and `{model}` are substituted. An interactive "
         "session without a command idles until it is stopped.",
     )
-    probe: Probe | None = Field(None, description="Readiness probe of custom engines that serve requests.")
-    env: Env = Field({})
+    probe: Probe | None = Field(
+        default=None, description="Readiness probe of custom engines that serve requests."
+    )
+    env: Env = Field(default={})
     secret_env: Annotated[dict[str, Name], AfterValidator(check_env)] = Field(
-        {}, description="Variables whose values are stored secrets of the project: {variable: secret}."
+        default={},
+        description="Variables whose values are stored secrets of the project: {variable: secret}.",
     )
     runtime: RuntimeChoice = Field(
-        DEFAULT_RUNTIME,
+        default=DEFAULT_RUNTIME,
         description="Runtime on the node. docker requires `image`, except for engine vllm; custom:NAME is "
         "one of a plug-in. Resource groups of kind hpc have their own.",
     )
     image: Image | None = Field(
-        None,
+        default=None,
         description="Image: name, name:tag or name@digest. vllm without one uses the node's default.",
     )
     resources: Resources = Field(
-        {"cpu": 1, "mem": "1GiB"},
+        default={"cpu": 1, "mem": "1GiB"},
         description="Requested slots, such as {'cpu': 2, 'mem': '8GiB', 'cuda.device': 1}.",
     )
     resource_group: Name = "default"
     priority: Annotated[int, Field(ge=0, le=100)] = 10
     start_timeout_s: Annotated[float, Field(gt=0, le=86_400)] = Field(
-        900,
+        default=900,
         description="Maximum time from SCHEDULED to RUNNING. Then another agent is tried, finally ERROR.",
     )
     stop_grace_s: Annotated[float, Field(ge=0, le=3600)] = Field(
-        10, description="Time between SIGTERM and SIGKILL, in seconds."
+        default=10, description="Time between SIGTERM and SIGKILL, in seconds."
     )
     max_attempts: Annotated[int, Field(ge=1, le=10)] = Field(
-        3, description="Maximum number of start attempts, each on a different agent."
+        default=3, description="Maximum number of start attempts, each on a different agent."
     )
-    arch: Word | None = Field(None, description="Required CPU architecture, such as x86_64.")
+    arch: Word | None = Field(default=None, description="Required CPU architecture, such as x86_64.")
     labels: Annotated[dict[Word, NoNul], Field(max_length=64)] = Field(
-        {}, description="Required labels of the agent."
+        default={}, description="Required labels of the agent."
     )
     agents: Annotated[list[Name], Field(max_length=1000)] = Field(
-        [], description="Ids of eligible agents; empty: all."
+        default=[], description="Ids of eligible agents; empty: all."
     )
     preemptible: bool = Field(
-        True, description="Whether the session may be preempted, if its resource group allows preemption."
+        default=True,
+        description="Whether the session may be preempted, if its resource group allows preemption.",
     )
     reload: Reload | None = Field(
-        None, description="How `moorage reload` asks the program to read its settings again; null: not."
+        default=None,
+        description="How `moorage reload` asks the program to read its settings again; null: not.",
     )
     overlap: Literal["allowed", "never"] | None = Field(
-        None,
+        default=None,
         description="Whether a new attempt may start while an earlier one may still run. null: allowed for "
         "replicas of endpoints, never for other sessions.",
     )
@@ -139,75 +144,80 @@ class Workload(Model):
 class SessionSpec(Workload):
     """Session specification: the body of ``POST /v1/sessions``."""
 
-    name: Name | None = Field(None, description="Unique among live sessions; generated if absent.")
+    name: Name | None = Field(default=None, description="Unique among live sessions; generated if absent.")
     type: SessionType = SessionType.BATCH
-    user_labels: UserLabels = Field({})
+    user_labels: UserLabels = Field(default={})
     pending_timeout_s: Seconds | None = Field(
-        None, description="Maximum time in PENDING, in seconds; null: unlimited."
+        default=None, description="Maximum time in PENDING, in seconds; null: unlimited."
     )
     timeout_s: Seconds | None = Field(
-        None, description="Maximum runtime of a batch session, per run, in seconds."
+        default=None, description="Maximum runtime of a batch session, per run, in seconds."
     )
     max_lifetime_s: Seconds | None = Field(
-        None, description="Maximum runtime of any session, per run, in seconds."
+        default=None, description="Maximum runtime of any session, per run, in seconds."
     )
-    idle: IdleChoice | None = Field(None, description="Interactive: when it counts as unused and ends.")
+    idle: IdleChoice | None = Field(
+        default=None, description="Interactive: when it counts as unused and ends."
+    )
     queue_timeout_s: Seconds | None = Field(
-        None,
+        default=None,
         description="Resource groups of kind hpc: maximum time in the queue of the site, in seconds. null: "
         "as the group says.",
     )
     job: SiteJob | None = Field(
-        None, description="What its job asks of a site. Set from its resource group, not by requests."
+        default=None, description="What its job asks of a site. Set from its resource group, not by requests."
     )
     walltime_s: Seconds | None = Field(
-        None,
+        default=None,
         description="Resource groups of kind hpc: runtime that is asked of the site, in seconds, at most "
         "that of the group. null: as the group says.",
     )
     retries: Annotated[int, Field(ge=0, le=20)] = Field(
-        0, description="Batch: how often the program is requeued after it failed, was killed or disappeared."
+        default=0,
+        description="Batch: how often the program is requeued after it failed, was killed or disappeared.",
     )
     on_lost_agent: Literal["requeue", "wait", "fail"] | None = Field(
-        None,
+        default=None,
         description="Batch: what happens when its agent is LOST. requeue: the node ends the program when "
         "`lease_s` has passed without contact, then it runs again; requires `retries`. wait: it runs on, and "
         "the session waits for the agent. fail: the session ends in ERROR. null: requeue with `retries`, "
         "else fail.",
     )
     lease_s: Annotated[float, Field(ge=5, le=604_800)] | None = Field(
-        None,
+        default=None,
         description=f"on_lost_agent requeue: how long the program runs without contact between its node and "
         f"a manager, in seconds. null: {LEASE_S:.0f}.",
     )
     retry_backoff_s: Annotated[float, Field(gt=0, le=300)] = Field(
-        5, description="Backoff before the first retry, in seconds; it doubles each time, up to 300."
+        default=5, description="Backoff before the first retry, in seconds; it doubles each time, up to 300."
     )
     depends_on: Annotated[list[Annotated[Dependency, BeforeValidator(dependency)]], Field(max_length=100)] = (
-        Field([], description="Sessions that must end first. A bare name means its success.")
+        Field(default=[], description="Sessions that must end first. A bare name means its success.")
     )
     dependency_failed: Literal["end", "wait"] = Field(
-        "end", description="When a dependency ends otherwise: cancel this session, or keep it pending."
+        default="end",
+        description="When a dependency ends otherwise: cancel this session, or keep it pending.",
     )
     starts_at: Timestamp | None = Field(
-        None, description="Batch: earliest start, in RFC 3339. pending_timeout_s counts from then."
+        default=None, description="Batch: earliest start, in RFC 3339. pending_timeout_s counts from then."
     )
     reuse: ReusePolicy | None = Field(
-        None,
+        default=None,
         description="Batch: whether an equal session of the project takes its place. success: one that has "
         "succeeded gives its result. live: one that has not ended shares its run. both, or never. null: as "
         "the resource group says.",
     )
     cluster: Annotated[Cluster | None, AfterValidator(drop_single_kernel_cluster)] = Field(
-        None, description="Cluster of several kernels, each with its own `resources`; null: one kernel."
+        default=None,
+        description="Cluster of several kernels, each with its own `resources`; null: one kernel.",
     )
 
     ports: Annotated[list[Port], Field(max_length=service_ports.MAX_PORTS)] = Field(
-        [], description="Service ports, reached through the proxy with an access token."
+        default=[], description="Service ports, reached through the proxy with an access token."
     )
 
     workspace: Literal["keep", "drop"] | None = Field(
-        None,
+        default=None,
         description="Working directory on the node (/workspace in containers). drop: removed with the "
         "kernel. keep: stays on the node, also for retries there, until it is deleted.",
     )
@@ -310,38 +320,34 @@ class EndpointSpec(Workload):
 
     name: Name = Field(description="Unique name, which clients send as `model`.")
     replicas: Annotated[int, Field(ge=0, le=1000)] = Field(
-        1, description="Number of replicas; with `autoscale`, the number to begin with."
+        default=1, description="Number of replicas; with `autoscale`, the number to begin with."
     )
-    autoscale: Autoscale | None = Field(None, description="null: the number of replicas is fixed.")
+    autoscale: Autoscale | None = Field(default=None, description="null: the number of replicas is fixed.")
     rollout: Rollout = Rollout()
     routing: Routing = Routing()
     resource_groups: Annotated[list[Name], Field(max_length=16)] = Field(
-        [],
+        default=[],
         description="Resource groups in order of preference, in place of `resource_group`: a replica that "
         "finds no room in one is placed in the next.",
     )
     adapters: Annotated[list[Adapter], Field(max_length=256)] = Field(
-        [], description="LoRA adapters, served as ENDPOINT:NAME. A change rolls out. vllm only."
+        default=[], description="LoRA adapters, served as ENDPOINT:NAME. A change rolls out. vllm only."
     )
-    limits: ModelLimits | None = Field(None, description="Of all requests for it; null: none.")
+    limits: ModelLimits | None = Field(default=None, description="Of all requests for it; null: none.")
     max_lifetime_s: Seconds | None = Field(
-        None, description="Maximum runtime of a replica; a successor serves before it ends."
+        default=None, description="Maximum runtime of a replica; a successor serves before it ends."
     )
 
     @model_validator(mode="before")
     @classmethod
-    def _begin_in_range(cls, given: Any) -> Any:
-        scale = given.get("autoscale") if isinstance(given, dict) else None
+    def _complete(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        scale, groups = given.get("autoscale"), given.get("resource_groups")
         if isinstance(scale, dict) and "replicas" not in given and isinstance(scale.get("min"), int):
-            return given | {"replicas": max(1, scale["min"])}
-        return given
-
-    @model_validator(mode="before")
-    @classmethod
-    def _prefer_first_group(cls, given: Any) -> Any:
-        groups = given.get("resource_groups") if isinstance(given, dict) else None
+            given = given | {"replicas": max(1, scale["min"])}
         if isinstance(groups, list) and groups:
-            return given | {"resource_group": groups[0]}
+            given = given | {"resource_group": groups[0]}
         return given
 
     @property
@@ -357,10 +363,9 @@ class EndpointSpec(Workload):
     def _check_endpoint(self) -> Self:
         if self.engine == "custom" and self.probe is None:
             raise ValueError("a custom endpoint requires `probe`")
-        if self.reload is not None:
-            wrong = find_reload_problem(self.reload, self.runtime, (), self.env.items(), serves=True)
-            if wrong:
-                raise ValueError(wrong)
+        reload = self.reload
+        if reload and (wrong := find_reload_problem(reload, self.runtime, (), self.env.items(), serves=True)):
+            raise ValueError(wrong)
         scale = self.autoscale
         if scale is not None and not scale.min <= self.replicas <= scale.max:
             raise ValueError(

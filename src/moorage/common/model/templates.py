@@ -26,10 +26,10 @@ class Parameter(Model):
 
     type: Literal["string", "integer", "number", "boolean"] = "string"
     default: Value | None = None
-    min: float | None = Field(None, description="integer and number: the least value.")
-    max: float | None = Field(None, description="integer and number: the largest value.")
+    min: float | None = Field(default=None, description="integer and number: the least value.")
+    max: float | None = Field(default=None, description="integer and number: the largest value.")
     choices: Annotated[list[Value], Field(min_length=1, max_length=100)] | None = Field(
-        None, description="The only values that are allowed; null: any."
+        default=None, description="The only values that are allowed; null: any."
     )
     description: NoNul = ""
 
@@ -65,10 +65,10 @@ def _check_parameter_names(value: dict[str, Parameter]) -> dict[str, Parameter]:
 class Role(Model):
     """Kernels of one role: what differs from `spec`. Values may be strings with `{{ parameter }}`."""
 
-    count: int | str = Field(1, description="Number of kernels of the role; of main always 1.")
+    count: int | str = Field(default=1, description="Number of kernels of the role; of main always 1.")
     command: list[NoNul] | None = None
     image: NoNul | None = None
-    env: dict[str, NoNul] = Field({})
+    env: dict[str, NoNul] = Field(default={})
     resources: dict[str, str | int | float] | None = None
 
 
@@ -92,14 +92,16 @@ class TemplateSpec(Model):
     kind: Literal["template"] = "template"
     description: NoNul = ""
     base: NoNul | None = Field(
-        None, description="NAME or NAME@VERSION of a template on which this one is merged, as it is now."
+        default=None,
+        description="NAME or NAME@VERSION of a template on which this one is merged, as it is now.",
     )
     parameters: Annotated[
         dict[str, Parameter], Field(max_length=100), AfterValidator(_check_parameter_names)
-    ] = Field({})
-    spec: dict[str, Any] = Field({}, description="Fields of a session's specification.")
+    ] = Field(default={})
+    spec: dict[str, Any] = Field(default={}, description="Fields of a session's specification.")
     roles: Roles | None = Field(
-        None, description="Roles with their own commands, images, variables and resources; null: one kernel."
+        default=None,
+        description="Roles with their own commands, images, variables and resources; null: one kernel.",
     )
 
 
@@ -107,11 +109,11 @@ class TemplateRun(Model):
     """The body of ``POST /v1/templates/{name}/sessions``."""
 
     version: Annotated[int, Field(ge=1, le=2_147_483_647)] | None = Field(
-        None, description="null: the latest."
+        default=None, description="null: the latest."
     )
-    parameters: dict[str, Value] = Field({}, description="Values of the template's parameters.")
+    parameters: dict[str, Value] = Field(default={}, description="Values of the template's parameters.")
     overrides: dict[str, Any] = Field(
-        {},
+        default={},
         description="Fields of a session's specification, merged over the template: objects deeply, lists "
         "replaced; null removes a field.",
     )

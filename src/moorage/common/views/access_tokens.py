@@ -32,7 +32,7 @@ class AccessTokenSpec(Model):
     """The body of ``POST /v1/sessions/{ref}/apps/{app}/access-tokens``."""
 
     lifetime_s: Annotated[float, Field(ge=10, le=MONTH_S)] = Field(
-        WORKING_DAY_S, description="How long the token is valid, in seconds."
+        default=WORKING_DAY_S, description="How long the token is valid, in seconds."
     )
 
 

@@ -22,6 +22,10 @@ class AuditEntry(View):
     resource: str = Field(description="Kind of the resource, such as groups.")
     name: str = Field(description="Its name, or that of what was created; empty: none.")
     status: int | None = Field(description="Status of the answer; null: the outcome is not known.")
-    code: str = Field("", description="Code of the error with which it was refused.")
-    before: dict[str, Any] | None = Field(None, description="The resource before the write; null: none.")
-    after: dict[str, Any] | None = Field(None, description="The answer to the write, without secrets.")
+    code: str = Field(default="", description="Code of the error with which it was refused.")
+    before: dict[str, Any] | None = Field(
+        default=None, description="The resource before the write; null: none."
+    )
+    after: dict[str, Any] | None = Field(
+        default=None, description="The answer to the write, without secrets."
+    )

@@ -28,12 +28,15 @@ _UNITS = "GPU, CPU and node milliseconds, MiB seconds of memory, requests, token
 class BudgetSpec(Model):
     """What a project, a user or a key may use in each day, week, month or year (UTC) of one unit."""
 
-    soft: Amount | None = Field(None, description=f"From here on it is marked and warned about. {_UNITS}")
+    soft: Amount | None = Field(
+        default=None, description=f"From here on it is marked and warned about. {_UNITS}"
+    )
     hard: Amount | None = Field(
-        None, description="From here on there are no new sessions and no requests, until the period ends."
+        default=None,
+        description="From here on there are no new sessions and no requests, until the period ends.",
     )
     policy: Policy = Field(
-        "continue",
+        default="continue",
         description="What becomes of what runs or waits then. stop: sessions end, and "
         "endpoints have no replicas until the period ends or `hard` is raised.",
     )
@@ -67,9 +70,11 @@ class PriceSpec(Model):
     """The price of an hour (gpu, cpu, node), a GiB for an hour (memory), or a million (requests, tokens)."""
 
     unit: Unit
-    device: NoNul = Field("", description='Model of the GPU; "": any.', max_length=200)
-    resource_group: NoNul = Field("", description='"": any.', max_length=200)
-    since: Timestamp | None = Field(None, description="A full hour, not in the past. Default: this hour.")
+    device: NoNul = Field(default="", description='Model of the GPU; "": any.', max_length=200)
+    resource_group: NoNul = Field(default="", description='"": any.', max_length=200)
+    since: Timestamp | None = Field(
+        default=None, description="A full hour, not in the past. Default: this hour."
+    )
     price: Amount = Field(description="In millionths of the currency.")
 
 
@@ -93,12 +98,12 @@ class CorrectionSpec(Model):
     at: Timestamp = Field(description="When it was used; not in the future.")
     reason: NoNul = Field(min_length=1, max_length=1000)
     project: NoNul = Field(max_length=200)
-    user: NoNul = Field("", max_length=200)
-    key: NoNul = Field("", description="Name or id.", max_length=200)
-    model: NoNul = Field("", max_length=200)
-    session_id: NoNul = Field("", max_length=200)
-    resource_group: NoNul = Field("", max_length=200)
-    device: NoNul = Field("", max_length=200)
+    user: NoNul = Field(default="", max_length=200)
+    key: NoNul = Field(default="", description="Name or id.", max_length=200)
+    model: NoNul = Field(default="", max_length=200)
+    session_id: NoNul = Field(default="", max_length=200)
+    resource_group: NoNul = Field(default="", max_length=200)
+    device: NoNul = Field(default="", max_length=200)
 
 
 class CorrectionView(View):

@@ -18,9 +18,9 @@ class SignIn(Model):
     """The body of ``POST /v1/session``: a user with its password, or a key."""
 
     user: Name | None = None
-    password: Annotated[str, Field(min_length=1, max_length=1024)] | None = Field(None, repr=False)
+    password: Annotated[str, Field(min_length=1, max_length=1024)] | None = Field(default=None, repr=False)
     key: Annotated[str, Field(min_length=1, max_length=512)] | None = Field(
-        None, repr=False, description="An API key: the console session may do what the key may."
+        default=None, repr=False, description="An API key: the console session may do what the key may."
     )
 
     @model_validator(mode="after")
@@ -57,18 +57,26 @@ class WhoAmI(View):
     project: str
     role: Role
     platform_role: PlatformRole | None = None
-    projects: dict[str, MemberRole] = Field({}, description="The user's role in each of its projects.")
-    key: str = Field("", description="Name of the key; empty for a user that signed in without one.")
-    csrf_token: str = Field("", description="Of a console session: sent as X-CSRF-Token with each write.")
-    expires_at: datetime | None = Field(None, description="End of the console session, whatever happens.")
-    idle_s: int | None = Field(None, description="Seconds without a request until a console session ends.")
+    projects: dict[str, MemberRole] = Field(
+        default={}, description="The user's role in each of its projects."
+    )
+    key: str = Field(default="", description="Name of the key; empty for a user that signed in without one.")
+    csrf_token: str = Field(
+        default="", description="Of a console session: sent as X-CSRF-Token with each write."
+    )
+    expires_at: datetime | None = Field(
+        default=None, description="End of the console session, whatever happens."
+    )
+    idle_s: int | None = Field(
+        default=None, description="Seconds without a request until a console session ends."
+    )
     now: datetime = Field(description="The manager's time.")
 
 
 class SignedOut(View):
     ended: int = Field(description="Number of console sessions that ended.")
     continue_at: str = Field(
-        "", description="Where the browser signs out of the OpenID provider; empty: nowhere."
+        default="", description="Where the browser signs out of the OpenID provider; empty: nowhere."
     )
 
 

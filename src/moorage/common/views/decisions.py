@@ -29,8 +29,10 @@ class DecisionPage(View):
 
     items: list[SegmentView]
     next: str | None = None
-    kept_since: datetime | None = Field(None, description="Time of the oldest stored decision of the group.")
-    kept_until: datetime | None = Field(None, description="Time of the newest one.")
+    kept_since: datetime | None = Field(
+        default=None, description="Time of the oldest stored decision of the group."
+    )
+    kept_until: datetime | None = Field(default=None, description="Time of the newest one.")
 
 
 class TakeView(View):
@@ -52,6 +54,8 @@ class RunView(View):
     endpoint_id: str | None
     taken_at: datetime
     released_at: datetime | None
-    limit_s: float | None = Field(None, description="Longest run in seconds, stop included; null: unlimited.")
+    limit_s: float | None = Field(
+        default=None, description="Longest run in seconds, stop included; null: unlimited."
+    )
     preemptible: bool = True
     takes: list[TakeView]

@@ -20,7 +20,8 @@ class ReplicaView(View):
     name: str
     status: Status
     state: str = Field(
-        "", description="queued, loading, ready, busy (requests wait there), draining; empty once it ends."
+        default="",
+        description="queued, loading, ready, busy (requests wait there), draining; empty once it ends.",
     )
     revision: int = 1
     reason: Reason
@@ -28,11 +29,13 @@ class ReplicaView(View):
     agent_id: str | None
     status_since: datetime
     log_tail: str = ""
-    running: int = Field(0, description="Requests that run at its engine.")
-    waiting: int = Field(0, description="Requests that wait at its engine.")
-    kv_cache: float | None = Field(None, description="Use of its KV cache, 0 to 1. null: unknown.")
-    address: str = Field("", description="Host and port of its engine; empty until it listens.")
-    unhealthy: str = Field("", description="Why its engine fails its health checks; empty: it does not.")
+    running: int = Field(default=0, description="Requests that run at its engine.")
+    waiting: int = Field(default=0, description="Requests that wait at its engine.")
+    kv_cache: float | None = Field(default=None, description="Use of its KV cache, 0 to 1. null: unknown.")
+    address: str = Field(default="", description="Host and port of its engine; empty until it listens.")
+    unhealthy: str = Field(
+        default="", description="Why its engine fails its health checks; empty: it does not."
+    )
 
 
 class RolloutView(View):
@@ -47,8 +50,10 @@ class RolloutView(View):
     updated: int = Field(description="Replicas of the revision.")
     ready: int = Field(description="Those of them that are ready.")
     old: int = Field(description="Replicas of other revisions.")
-    canary: int = Field(0, description="Percentage of the requests that the revision gets; 0: no canary.")
-    reason: Reason = Field(Reason.NONE, description="Why the newest revision was rolled back.")
+    canary: int = Field(
+        default=0, description="Percentage of the requests that the revision gets; 0: no canary."
+    )
+    reason: Reason = Field(default=Reason.NONE, description="Why the newest revision was rolled back.")
     detail: str = ""
 
 
@@ -86,7 +91,9 @@ class LateSuccessor(View):
     expected_at: datetime | None = Field(
         description="When the next replica is expected to be ready. null: unknown."
     )
-    reason: Reason = Field(Reason.NONE, description="`node-hours` if a quota of them holds the next replica.")
+    reason: Reason = Field(
+        default=Reason.NONE, description="`node-hours` if a quota of them holds the next replica."
+    )
 
 
 class EndpointView(View):
@@ -96,47 +103,57 @@ class EndpointView(View):
     replicas: int = Field(description="Desired number of replicas.")
     ready: int = Field(description="Number of replicas that are ready.")
     reason: Reason = Field(
-        Reason.NONE,
+        default=Reason.NONE,
         description="Reason of the last failed replica, while it is failing; or `budget-exhausted`.",
     )
     detail: str = ""
-    failures: int = Field(0, description="Replicas that failed in a row since the last ready one.")
+    failures: int = Field(default=0, description="Replicas that failed in a row since the last ready one.")
     retry_at: datetime | None = None
     suspended_until: datetime | None = Field(
-        None, description="A budget is exhausted and stops its replicas, until then or until it is raised."
+        default=None,
+        description="A budget is exhausted and stops its replicas, until then or until it is raised.",
     )
-    revision: int = Field(1, description="The revision that all replicas shall have.")
-    version: int = Field(1, description="Changes with every change by a user; its ETag.")
+    revision: int = Field(default=1, description="The revision that all replicas shall have.")
+    version: int = Field(default=1, description="Changes with every change by a user; its ETag.")
     rollout: RolloutView | None = None
     created_at: datetime
-    user: str = Field("", description="Owner: the user of the API key that created it.")
+    user: str = Field(default="", description="Owner: the user of the API key that created it.")
     project: str = ""
-    shared_with: list[str] = Field([], description='Other projects that may use it; "*": all.')
-    user_labels: dict[str, str] = Field({})
+    shared_with: list[str] = Field(default=[], description='Other projects that may use it; "*": all.')
+    user_labels: dict[str, str] = Field(default={})
     spec: Annotated[EndpointSpec, PlainSerializer(masked_spec)] | None = Field(
-        None, description="null for viewers, and for projects that it is shared with."
+        default=None, description="null for viewers, and for projects that it is shared with."
     )
-    running: int = Field(0, description="Requests that run at the engines of its replicas.")
-    waiting: int = Field(0, description="Requests that wait there, and that proxies hold for a replica.")
-    kv_cache: float | None = Field(None, description="Mean use of the KV caches, 0 to 1. null: unknown.")
+    running: int = Field(default=0, description="Requests that run at the engines of its replicas.")
+    waiting: int = Field(
+        default=0, description="Requests that wait there, and that proxies hold for a replica."
+    )
+    kv_cache: float | None = Field(
+        default=None, description="Mean use of the KV caches, 0 to 1. null: unknown."
+    )
     late_successor: LateSuccessor | None = Field(
-        None, description="Set while a walltime is expected to end before its successor is ready."
+        default=None, description="Set while a walltime is expected to end before its successor is ready."
     )
-    start_times: list[StartTimes] = Field([], description="Of its jobs, by resource group of kind hpc.")
+    start_times: list[StartTimes] = Field(
+        default=[], description="Of its jobs, by resource group of kind hpc."
+    )
     expected_at: datetime | None = Field(
-        None, description="When the next replica is expected to be ready. null: none starts, or unknown."
+        default=None,
+        description="When the next replica is expected to be ready. null: none starts, or unknown.",
     )
-    scalings: int = Field(0, description="Changes of the number of replicas by autoscaling so far.")
-    sessions: list[ReplicaView] = Field([], description="Live replicas, and the last ones that ended.")
+    scalings: int = Field(default=0, description="Changes of the number of replicas by autoscaling so far.")
+    sessions: list[ReplicaView] = Field(
+        default=[], description="Live replicas, and the last ones that ended."
+    )
 
 
 class NewEndpoint(EndpointSpec):
     """The body of ``POST /v1/endpoints``."""
 
     shared_with: Annotated[list[Name | Literal["*"]], Field(max_length=1000)] = Field(
-        [], description='Other projects that may see and use it; "*": all.'
+        default=[], description='Other projects that may see and use it; "*": all.'
     )
-    user_labels: UserLabels = Field({})
+    user_labels: UserLabels = Field(default={})
 
 
 class Scale(Model):
@@ -149,7 +166,8 @@ class RolloutUndo(Model):
     """The body of ``POST /v1/endpoints/{name}/rollout/undo``."""
 
     revision: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="The revision to return to. null: the last complete one before the current one."
+        default=None,
+        description="The revision to return to. null: the last complete one before the current one.",
     )
 
 

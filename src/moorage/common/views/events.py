@@ -32,9 +32,9 @@ class SessionChange(View):
     revision: int
     status_since: datetime
     endpoint_id: str | None = None
-    pipeline: StepRef | None = Field(None, description="Its place in a pipeline.")
-    progress: ProgressView | None = Field(None, description="Of its main kernel.")
-    reload: ReloadView | None = Field(None, description="Of its main kernel.")
+    pipeline: StepRef | None = Field(default=None, description="Its place in a pipeline.")
+    progress: ProgressView | None = Field(default=None, description="Of its main kernel.")
+    reload: ReloadView | None = Field(default=None, description="Of its main kernel.")
 
 
 class AgentChange(View):
@@ -45,7 +45,7 @@ class AgentChange(View):
     cordon: str
     draining: bool
     ready: bool
-    gone: bool = Field(False, description="The agent was forgotten.")
+    gone: bool = Field(default=False, description="The agent was forgotten.")
 
 
 class EndpointChange(View):
@@ -97,20 +97,20 @@ class Capacity(View):
 
 class GroupOverview(View):
     name: str
-    sessions: dict[str, int] = Field({}, description="Live sessions by status.")
+    sessions: dict[str, int] = Field(default={}, description="Live sessions by status.")
     waiting: dict[str, int] = Field(
-        {}, description="Pending sessions by the reason why they wait; empty: not examined yet."
+        default={}, description="Pending sessions by the reason why they wait; empty: not examined yet."
     )
     oldest_pending_since: datetime | None = None
-    agents: dict[str, int] = Field({}, description="Agents by status.")
-    slots: dict[str, Capacity] = Field({}, description="Capacity by slot.")
+    agents: dict[str, int] = Field(default={}, description="Agents by status.")
+    slots: dict[str, Capacity] = Field(default={}, description="Capacity by slot.")
 
 
 class Overview(View):
     """Counts of what the caller may see, by resource group."""
 
     now: datetime
-    sessions: dict[str, int] = Field({}, description="Live sessions by status.")
+    sessions: dict[str, int] = Field(default={}, description="Live sessions by status.")
     groups: list[GroupOverview]
 
 
@@ -124,7 +124,9 @@ class Holder(View):
     project: str = ""
     user: str = ""
     endpoint_id: str | None = None
-    hidden: bool = Field(False, description="It belongs to another project, so its names are left out.")
+    hidden: bool = Field(
+        default=False, description="It belongs to another project, so its names are left out."
+    )
 
 
 class OccupiedSlot(View):
@@ -135,7 +137,7 @@ class OccupiedSlot(View):
     unhealthy_reason: str = ""
     capacity: int = Field(description="In base units; a whole device is 1000.")
     used: int
-    holders: list[Holder] = Field([], description="In the order in which they took their parts.")
+    holders: list[Holder] = Field(default=[], description="In the order in which they took their parts.")
 
 
 class AgentOccupancy(View):
@@ -155,25 +157,29 @@ class SlotHistory(View):
     """A column for each value; base units, devices in 1/1000."""
 
     at: list[int] = Field(
-        [], description="Begin of each step, in Unix seconds. Steps without a sample are absent."
+        default=[], description="Begin of each step, in Unix seconds. Steps without a sample are absent."
     )
-    capacity: list[float] = Field([], description="Mean over the step.")
-    used: list[float] = Field([], description="Mean over the step.")
-    used_peak: list[int] = Field([])
+    capacity: list[float] = Field(default=[], description="Mean over the step.")
+    used: list[float] = Field(default=[], description="Mean over the step.")
+    used_peak: list[int] = Field(default=[])
 
 
 class QueueHistory(View):
     at: list[int] = Field(
-        [], description="Begin of each step, in Unix seconds. Steps without a sample are absent."
+        default=[], description="Begin of each step, in Unix seconds. Steps without a sample are absent."
     )
-    pending: list[float] = Field([], description="Pending sessions of all projects, the mean over the step.")
-    pending_peak: list[int] = Field([])
-    running: list[float] = Field([], description="Running sessions of all projects, the mean over the step.")
+    pending: list[float] = Field(
+        default=[], description="Pending sessions of all projects, the mean over the step."
+    )
+    pending_peak: list[int] = Field(default=[])
+    running: list[float] = Field(
+        default=[], description="Running sessions of all projects, the mean over the step."
+    )
 
 
 class GroupHistory(View):
     name: str
-    slots: dict[str, SlotHistory] = Field({})
+    slots: dict[str, SlotHistory] = Field(default={})
     queue: QueueHistory
 
 

@@ -24,27 +24,29 @@ class ExecutionSpec(Model):
     """A run of code in a session."""
 
     mode: Literal["query", "batch"] = Field(
-        "query",
+        default="query",
         description="query: `code` in the code kernel of `language`. batch: the commands `clean`, `build` "
         "and `exec`, each by a shell in the workspace.",
     )
     code: Code = ""
-    language: Language = Field("python", description=_LANGUAGE)
-    clean: Code = Field("", description="Command of a batch run that comes first.")
-    build: Code = Field("", description="Command of a batch run; if it fails, `exec` is not run.")
-    exec: Code = Field("", description="Command of a batch run whose exit code is that of the run.")
+    language: Language = Field(default="python", description=_LANGUAGE)
+    clean: Code = Field(default="", description="Command of a batch run that comes first.")
+    build: Code = Field(default="", description="Command of a batch run; if it fails, `exec` is not run.")
+    exec: Code = Field(default="", description="Command of a batch run whose exit code is that of the run.")
     run_id: RunId | None = Field(
-        None, description="Makes the request safe to repeat: the same id is the same run. Default: new."
+        default=None,
+        description="Makes the request safe to repeat: the same id is the same run. Default: new.",
     )
     timeout_s: Annotated[float, Field(gt=0, le=code_runs.MAX_TIMEOUT_S)] = Field(
-        code_runs.DEFAULT_TIMEOUT_S,
+        default=code_runs.DEFAULT_TIMEOUT_S,
         description="After this time the run is interrupted, and if that does not help, its kernel killed.",
     )
     wait_s: WaitS = Field(
-        2.0, description="Longest wait for an end, a wish for input or the end of a stage, in seconds."
+        default=2.0,
+        description="Longest wait for an end, a wish for input or the end of a stage, in seconds.",
     )
-    stdin: bool = Field(True, description="Whether the code may ask for input.")
-    kernel: Hostname = Field("main1", description=_KERNEL)
+    stdin: bool = Field(default=True, description="Whether the code may ask for input.")
+    kernel: Hostname = Field(default="main1", description=_KERNEL)
 
     @model_validator(mode="after")
     def _matches_mode(self) -> ExecutionSpec:
@@ -60,9 +62,9 @@ class ExecutionInput(Model):
     """An answer to a run that waits for input."""
 
     text: Annotated[str, Field(max_length=code_runs.MAX_CODE_BYTES)]
-    after: Annotated[int, Field(ge=0)] = Field(0, description="`next` of the previous answer.")
+    after: Annotated[int, Field(ge=0)] = Field(default=0, description="`next` of the previous answer.")
     wait_s: WaitS = 2.0
-    kernel: Hostname = Field("main1", description=_KERNEL)
+    kernel: Hostname = Field(default="main1", description=_KERNEL)
 
 
 class ExecutionView(View):
@@ -80,9 +82,11 @@ class ExecutionView(View):
         "answered; clear; stage (`stage`, `exit_code`); truncated, gap: output was dropped; end."
     )
     next: int
-    exit_code: int | None = Field(None, description="0: the code ran to its end. Null: not known.")
-    reason: str = Field("", description="Why it has ended, if not by itself.")
-    waiting_for: int = Field(0, description="So many runs come before it, the one that runs not counted.")
+    exit_code: int | None = Field(default=None, description="0: the code ran to its end. Null: not known.")
+    reason: str = Field(default="", description="Why it has ended, if not by itself.")
+    waiting_for: int = Field(
+        default=0, description="So many runs come before it, the one that runs not counted."
+    )
 
     @property
     def ended(self) -> bool:
@@ -94,10 +98,10 @@ class CompletionSpec(Model):
 
     code: Code
     cursor: Annotated[int | None, Field(ge=0)] = Field(
-        None, description="Position in the code, in characters. Default: its end."
+        default=None, description="Position in the code, in characters. Default: its end."
     )
-    language: Language = Field("python", description=_LANGUAGE)
-    kernel: Hostname = Field("main1", description=_KERNEL)
+    language: Language = Field(default="python", description=_LANGUAGE)
+    kernel: Hostname = Field(default="main1", description=_KERNEL)
 
 
 class CompletionView(View):

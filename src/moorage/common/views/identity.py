@@ -21,9 +21,10 @@ class UserPatch(Model):
     """The body of ``PATCH /v1/users/{name}``: the fields that it has are replaced."""
 
     email: Email = ""
-    status: Status = Field("active", description="The keys of a disabled user are refused.")
+    status: Status = Field(default="active", description="The keys of a disabled user are refused.")
     platform_role: PlatformRole | None = Field(
-        None, description="admin: everything. auditor: reads everything but logs and secrets. null: neither."
+        default=None,
+        description="admin: everything. auditor: reads everything but logs and secrets. null: neither.",
     )
 
 
@@ -39,11 +40,13 @@ class UserView(View):
     email: str
     status: Status
     platform_role: PlatformRole | None
-    projects: dict[str, MemberRole] = Field({}, description="The user's role in each of its projects.")
-    subject: str | None = Field(
-        None, description="Its subject at the OpenID provider; null: it is not linked."
+    projects: dict[str, MemberRole] = Field(
+        default={}, description="The user's role in each of its projects."
     )
-    version: int = Field(0, description="Another one after each change: the ETag.")
+    subject: str | None = Field(
+        default=None, description="Its subject at the OpenID provider; null: it is not linked."
+    )
+    version: int = Field(default=0, description="Another one after each change: the ETag.")
     created_at: datetime
     created_by: str = ""
 
@@ -57,20 +60,20 @@ class UserSubject(Model):
 class ProjectPatch(Model):
     """The body of ``PATCH /v1/projects/{name}``: the fields that it has are replaced."""
 
-    status: Status = Field("active", description="The keys of a disabled project are refused.")
+    status: Status = Field(default="active", description="The keys of a disabled project are refused.")
     max_priority: Annotated[int, Field(ge=0, le=100)] | None = Field(
-        None, description="Highest priority of its sessions and endpoints; null: any."
+        default=None, description="Highest priority of its sessions and endpoints; null: any."
     )
     resource_groups: Annotated[list[Name], Field(max_length=1000)] | None = Field(
-        None, description="Resource groups that it may name; null: all."
+        default=None, description="Resource groups that it may name; null: all."
     )
     requests_per_minute: Rate | None = Field(
-        None, description="Of all its keys together, for models; null: no limit."
+        default=None, description="Of all its keys together, for models; null: no limit."
     )
     tokens_per_minute: Rate | None = None
     concurrent_requests: Rate | None = None
     reuse: ReusePolicy | None = Field(
-        None,
+        default=None,
         description="Whether an equal batch session takes the place of one that does not say; null: as its "
         "resource group says.",
     )
@@ -93,7 +96,7 @@ class ProjectView(View):
     concurrent_requests: int | None = None
     reuse: ReusePolicy | None = None
     members: int = Field(description="Number of members.")
-    version: int = Field(0, description="Another one after each change: the ETag.")
+    version: int = Field(default=0, description="Another one after each change: the ETag.")
     created_at: datetime
     created_by: str = ""
 

@@ -20,17 +20,21 @@ class KeyLimits(Model):
     the fields that its body has."""
 
     scopes: Annotated[list[KeyScope], Field(max_length=4)] | None = Field(
-        None, description="What the key is for. null: everything that its role allows."
+        default=None, description="What the key is for. null: everything that its role allows."
     )
-    models: Names | None = Field(None, description="Models that it may send requests to. null: all it sees.")
-    resource_groups: Names | None = Field(None, description="Resource groups that it may name. null: all.")
+    models: Names | None = Field(
+        default=None, description="Models that it may send requests to. null: all it sees."
+    )
+    resource_groups: Names | None = Field(
+        default=None, description="Resource groups that it may name. null: all."
+    )
     max_priority: Annotated[int, Field(ge=0, le=100)] | None = Field(
-        None, description="Highest priority of sessions and endpoints that it creates."
+        default=None, description="Highest priority of sessions and endpoints that it creates."
     )
     requests_per_minute: Rate | None = None
     tokens_per_minute: Rate | None = None
     concurrent_requests: Rate | None = None
-    expires_at: Timestamp | None = Field(None, description="Default: valid until it is revoked.")
+    expires_at: Timestamp | None = Field(default=None, description="Default: valid until it is revoked.")
 
 
 class KeySpec(KeyLimits):
@@ -38,15 +42,15 @@ class KeySpec(KeyLimits):
 
     name: Name = Field(description="Unique among keys that are not revoked. Histories show it as `key:NAME`.")
     user: Name | None = Field(
-        None,
+        default=None,
         description="Owner of everything created with the key. Default: the key's name for administrators, "
         "else the caller.",
     )
     project: Name | None = Field(
-        None, description="Project of everything created with the key. Default: the caller's."
+        default=None, description="Project of everything created with the key. Default: the caller's."
     )
     role: Role | None = Field(
-        None,
+        default=None,
         description="At most the user's. auditor and admin: of the platform. Default: the user's role in the "
         "project, or member.",
     )
@@ -70,16 +74,16 @@ class KeyView(BaseModel):
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
     concurrent_requests: int | None = None
-    version: int = Field(0, description="Another one after each change: the ETag.")
+    version: int = Field(default=0, description="Another one after each change: the ETag.")
     created_at: datetime
     created_by: str = ""
     expires_at: datetime | None = None
     last_used_at: datetime | None = Field(
-        None,
+        default=None,
         description="Last use of the management API, to the minute. Requests through proxies do not count.",
     )
     previous_until: datetime | None = Field(
-        None, description="After a rotation: until when the secret before it is valid."
+        default=None, description="After a rotation: until when the secret before it is valid."
     )
 
 
@@ -87,7 +91,7 @@ class Rotation(Model):
     """The body of ``POST /v1/keys/{name}/rotate``."""
 
     grace_s: Annotated[int, Field(ge=0, le=2_592_000)] = Field(
-        0, description="How long the secret before stays valid, in seconds."
+        default=0, description="How long the secret before stays valid, in seconds."
     )
 
 

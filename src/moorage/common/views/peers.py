@@ -19,12 +19,14 @@ PeerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 class JoinTokenSpec(Model):
     """The body of ``POST /v1/join-tokens``."""
 
-    kind: PeerKind = Field("agent", description="What may join with it.")
+    kind: PeerKind = Field(default="agent", description="What may join with it.")
     resource_group: Name | None = Field(
-        None, description="Resource group of agents that join with it; overrides their own setting."
+        default=None, description="Resource group of agents that join with it; overrides their own setting."
     )
-    uses: Annotated[int, Field(ge=1, le=100_000)] = Field(1, description="How many peers may join with it.")
-    expires_at: Timestamp | None = Field(None, description="Default: one hour from now.")
+    uses: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        default=1, description="How many peers may join with it."
+    )
+    expires_at: Timestamp | None = Field(default=None, description="Default: one hour from now.")
 
 
 class JoinTokenView(BaseModel):
@@ -71,9 +73,13 @@ class JoinReply(BaseModel):
     resource_group: str | None
     certificate: str = Field(description="The peer's certificate, in PEM.")
     authority: str = Field(description="Certificate of the CA for the links, in PEM.")
-    other_authorities: list[str] = Field([], description="Those to trust beside it, while it is rotated.")
+    other_authorities: list[str] = Field(
+        default=[], description="Those to trust beside it, while it is rotated."
+    )
     link: str = Field(description="Address of the gRPC link. Without a host: the host of the REST API.")
-    other_links: list[str] = Field([], description="Addresses of the gRPC links of the other managers.")
+    other_links: list[str] = Field(
+        default=[], description="Addresses of the gRPC links of the other managers."
+    )
     now: datetime = Field(description="Time of the manager's clock.")
 
 
@@ -90,7 +96,8 @@ class PeerView(BaseModel):
     certificate_until: datetime
     token: str | None = Field(description="Id of the join token it used; null when that was deleted.")
     manager: str | None = Field(
-        None, description="gRPC address of the manager it is connected to; null: it is connected to none."
+        default=None,
+        description="gRPC address of the manager it is connected to; null: it is connected to none.",
     )
 
 
@@ -98,7 +105,7 @@ class RotateCa(Model):
     """The body of ``POST /v1/ca/rotate``."""
 
     force: Literal["distributing", "reissuing"] | None = Field(
-        None,
+        default=None,
         description="End this state without the peers that it waits for: they must join again.",
     )
 
@@ -123,4 +130,6 @@ class CaView(BaseModel):
     issuer: str = Field(description="SHA-256 of the issuing CA's certificate, in hex.")
     other: str | None = Field(description="That of the CA trusted beside it, while it is rotated.")
     waiting_for: list[PeerRef] = Field(description="Peers that the rotation waits for.")
-    join_again: list[PeerRef] = Field([], description="Peers that must join again, because it was forced.")
+    join_again: list[PeerRef] = Field(
+        default=[], description="Peers that must join again, because it was forced."
+    )

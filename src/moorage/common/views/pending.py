@@ -39,20 +39,24 @@ class PendingExplanation(View):
 
     text: str = Field(description="Summary in one line.")
     conditions: list[Condition] = Field(
-        [], description="Conditions that must hold before agents are considered."
+        default=[], description="Conditions that must hold before agents are considered."
     )
-    refusals: list[str] = Field([], description="One line per kind of refusal, with the number of agents.")
-    fenced: list[str] = Field([], description="Fenced devices: unhealthy, so not allocated.")
-    position: int | None = Field(None, description="Place in the queue of its resource group; 1 is next.")
-    waiting: int | None = Field(None, description="Length of that queue.")
-    blockers: list[str] = Field([], description="Sessions that it waits for.")
+    refusals: list[str] = Field(
+        default=[], description="One line per kind of refusal, with the number of agents."
+    )
+    fenced: list[str] = Field(default=[], description="Fenced devices: unhealthy, so not allocated.")
+    position: int | None = Field(
+        default=None, description="Place in the queue of its resource group; 1 is next."
+    )
+    waiting: int | None = Field(default=None, description="Length of that queue.")
+    blockers: list[str] = Field(default=[], description="Sessions that it waits for.")
     expected_start: datetime | None = Field(
-        None, description="Estimated start; null when there is no basis for one."
+        default=None, description="Estimated start; null when there is no basis for one."
     )
-    expected_kind: StartKind | None = Field(None, description="Kind of that estimate.")
-    basis: str = Field("", description="Basis of the expected start, or why there is none.")
+    expected_kind: StartKind | None = Field(default=None, description="Kind of that estimate.")
+    basis: str = Field(default="", description="Basis of the expected start, or why there is none.")
     calibration: StartCalibration | None = Field(
-        None,
+        default=None,
         description="Accuracy of past estimates of that kind in the resource group; null: there are none.",
     )
 
@@ -76,4 +80,4 @@ class PlanView(PendingExplanation):
 
     fits: bool
     resource_group: str
-    places: list[KernelPlaceView] = Field([], description="One per kernel, the main kernel first.")
+    places: list[KernelPlaceView] = Field(default=[], description="One per kernel, the main kernel first.")

@@ -14,18 +14,18 @@ class StepView(BaseModel):
     """Step, or one element of its array. ``run``: 1, and one more with each retry."""
 
     name: str
-    index: int | None = Field(None, description="Of an element of an array.")
+    index: int | None = Field(default=None, description="Of an element of an array.")
     state: StepState
-    after: list[After] = Field([])
+    after: list[After] = Field(default=[])
     run: int
     session_id: str
     session: str = Field(description="Name of its session.")
     reason: str = ""
     detail: str = ""
     adopted_from: str | None = Field(
-        None, description="Session whose run it shares, or whose result it took."
+        default=None, description="Session whose run it shares, or whose result it took."
     )
-    progress: ProgressView | None = Field(None, description="Of the main kernel of its session.")
+    progress: ProgressView | None = Field(default=None, description="Of the main kernel of its session.")
 
 
 class PipelineView(BaseModel):
@@ -39,7 +39,7 @@ class PipelineView(BaseModel):
     created_by: str
     state: StepState
     counts: dict[StepState, int] = Field(description="Number of steps and elements by state.")
-    steps: list[StepView] = Field([])
+    steps: list[StepView] = Field(default=[])
 
 
 class PlannedPipeline(PipelineView):

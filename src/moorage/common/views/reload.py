@@ -21,6 +21,6 @@ class ReloadView(BaseModel):
     )
     requested_at: datetime
     requested_by: str
-    detail: str = Field("", description="Why the reload of generation `ended` failed.")
-    ended: int = Field(0, description="Generation of the newest reload that has ended; 0: none.")
-    ended_at: datetime | None = Field(None, description="When the manager received its outcome.")
+    detail: str = Field(default="", description="Why the reload of generation `ended` failed.")
+    ended: int = Field(default=0, description="Generation of the newest reload that has ended; 0: none.")
+    ended_at: datetime | None = Field(default=None, description="When the manager received its outcome.")

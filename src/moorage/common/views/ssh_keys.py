@@ -17,7 +17,8 @@ class SshKeySpec(Model):
         min_length=1, max_length=MAX_LENGTH, description="One line, as in ~/.ssh/id_ed25519.pub."
     )
     name: Name | None = Field(
-        None, description="Unique among the user's. Default: the comment, else the type and a fingerprint."
+        default=None,
+        description="Unique among the user's. Default: the comment, else the type and a fingerprint.",
     )
 
 
@@ -31,9 +32,9 @@ class SshKeyView(BaseModel):
     fingerprint: str = Field(description="As `ssh-keygen -l` shows it.")
     public_key: str
     key: str | None = Field(
-        None, description="The API key that registered it, as which it acts and with which it ends."
+        default=None, description="The API key that registered it, as which it acts and with which it ends."
     )
-    project: str | None = Field(None, description="Of that API key; null: all projects of the user.")
+    project: str | None = Field(default=None, description="Of that API key; null: all projects of the user.")
     created_at: datetime
     created_by: str = ""
-    last_used_at: datetime | None = Field(None, description="Last login, to the minute.")
+    last_used_at: datetime | None = Field(default=None, description="Last login, to the minute.")

@@ -11,7 +11,7 @@ class StepRef(BaseModel):
     id: str = Field(description="Id of the pipeline.")
     name: str = Field(description="Name of the pipeline.")
     step: str
-    index: int | None = Field(None, description="Of an element of an array.")
+    index: int | None = Field(default=None, description="Of an element of an array.")
     run: int = Field(description="1, and one more with each retry of the step.")
 
     @property

@@ -17,10 +17,10 @@ from moorage.common.views.resources import View
 class UsageView(View):
     cpu: int = Field(description="1/1000 of a processor.")
     memory: int = Field(description="Bytes, without the page cache.")
-    rx: int | None = Field(None, description="Bytes received per second.")
-    tx: int | None = Field(None, description="Bytes sent per second.")
-    gpu: int | None = Field(None, description="1/1000 of a device, summed over all devices.")
-    gpu_memory: int | None = Field(None, description="Bytes, summed over all devices.")
+    rx: int | None = Field(default=None, description="Bytes received per second.")
+    tx: int | None = Field(default=None, description="Bytes sent per second.")
+    gpu: int | None = Field(default=None, description="1/1000 of a device, summed over all devices.")
+    gpu_memory: int | None = Field(default=None, description="Bytes, summed over all devices.")
 
 
 class LatestUsage(UsageView):
@@ -42,7 +42,7 @@ class KernelStats(View):
     status: Status
     agent_id: str | None
     latest: LatestUsage | None = None
-    spans: list[UsageSpan] = Field([], description="Oldest first; empty unless requested.")
+    spans: list[UsageSpan] = Field(default=[], description="Oldest first; empty unless requested.")
 
 
 class SessionStats(View):
@@ -73,19 +73,19 @@ class DeviceStats(View):
     slot: str
     model: str
     memory_bytes: int = Field(description="Size of its memory in bytes.")
-    memory: int | None = Field(None, description="Bytes in use, by any process.")
-    gpu: int | None = Field(None, description="Utilization in 1/1000.")
-    temperature: int | None = Field(None, description="Degrees Celsius.")
-    power: int | None = Field(None, description="Milliwatts.")
+    memory: int | None = Field(default=None, description="Bytes in use, by any process.")
+    gpu: int | None = Field(default=None, description="Utilization in 1/1000.")
+    temperature: int | None = Field(default=None, description="Degrees Celsius.")
+    power: int | None = Field(default=None, description="Milliwatts.")
 
 
 class AgentStats(View):
     id: str
     status: AgentStatus
     resource_group: str
-    at: datetime | None = Field(None, description="Time of the last report; null: none yet.")
-    cpu: int | None = Field(None, description="1/1000 of a processor, for the whole node.")
-    memory: int | None = Field(None, description="Bytes, for the whole node.")
+    at: datetime | None = Field(default=None, description="Time of the last report; null: none yet.")
+    cpu: int | None = Field(default=None, description="1/1000 of a processor, for the whole node.")
+    memory: int | None = Field(default=None, description="Bytes, for the whole node.")
     offered_cpu: int
     offered_memory: int
     devices: list[DeviceStats]

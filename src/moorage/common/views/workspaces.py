@@ -13,7 +13,7 @@ class WorkspaceView(View):
     """A directory that a session has kept on a node."""
 
     session_id: str
-    session: str = Field("", description="Name of the session; empty when its record was deleted.")
+    session: str = Field(default="", description="Name of the session; empty when its record was deleted.")
     agent_id: str
     size: int = Field(description="Size of its files in bytes.")
     changed_at: datetime
@@ -23,5 +23,5 @@ class WorkspaceView(View):
 class WorkspaceList(View):
     items: list[WorkspaceView]
     silent: list[str] = Field(
-        [], description="Agents that did not answer; their workspaces are missing here."
+        default=[], description="Agents that did not answer; their workspaces are missing here."
     )
