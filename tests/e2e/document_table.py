@@ -1,0 +1,94 @@
+"""What the shell blocks of the documents need that the test's platform does not have.
+
+A line that is in no table runs. ``tests/tidy/test_documents.py`` parses all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Page:
+    """``before``: commands that make what the page presumes. ``absent``: the beginning of a line that cannot
+    run here, and why, or which test runs it. ``block:`` before the first line of a block means all of it.
+    """
+
+    before: str = ""
+    absent: dict[str, str] = field(default_factory=dict)
+
+
+INSTALLED = "the platform of the test is installed and runs: tests/install"
+HUB = "a model hub: tests/e2e/test_hub_models.py has one on loopback"
+MACHINES = "several machines: tests/cluster"
+KUBERNETES = "Kubernetes: tests/deploy checks the manifests"
+SSH = "OpenSSH: tests/ssh"
+AGENTS = "Claude Code and Codex of npm: tests/coding"
+
+RUN_ELSEWHERE = {"docs/cluster.md": "tests/cluster/test_guide.py", "docs/hpc.md": "tests/hpc/test_guide.py"}
+
+PAGES = {
+    "README.md": Page(
+        absent={
+            "block:make demo": INSTALLED,
+            "block:.venv/bin/moorage up": INSTALLED,
+            "moorage serve Qwen/Qwen3-0.6B": HUB,
+            "block:moorage start --name notebook": "JupyterLab: tests/browser/test_notebook.py",
+            "block:moorage manager --listen": MACHINES,
+            "block:moorage agent join": MACHINES,
+            "block:moorage proxy join": MACHINES,
+        },
+    ),
+    "CONTRIBUTING.md": Page(absent={"block:make install": "the targets that run this test"}),
+    "docs/tutorial.md": Page(absent={"block:make install": INSTALLED}),
+    "docs/usage.md": Page(before="moorage keys create ann --project vision; moorage keys create ci"),
+    "docs/models.md": Page(
+        absent={
+            "moorage models show": HUB,
+            "moorage serve Qwen/Qwen3-8B": HUB,
+            "moorage serve meta-llama": HUB,
+            "moorage serve Qwen/Qwen3-0.6B-GGUF": HUB,
+            "moorage agent install-engine": "vLLM: tests/e2e/test_engine_setup.py",
+        },
+    ),
+    "docs/ssh.md": Page(
+        absent={
+            "block:pip install": SSH,
+            "block:sftp dev": SSH,
+            "ssh -p": SSH,
+            "scp -P": SSH,
+            "rsync -e": SSH,
+            "moorage start --type system": "Docker: tests/ssh and examples/system_session.sh",
+        },
+    ),
+    "docs/coding-agents.md": Page(absent={"block:npm install": AGENTS, "block:pip install": AGENTS}),
+    "docs/telemetry.md": Page(absent={"block:pip install": INSTALLED}),
+    "docs/kubernetes.md": Page(
+        absent={
+            "block:cd deploy/kubernetes/trial": KUBERNETES,
+            "block:for pod in": KUBERNETES,
+            "block:kubectl -n moorage port-forward": KUBERNETES,
+            "block:moorage agents drain NODE": KUBERNETES,
+        },
+    ),
+    "docs/slurm.md": Page(),
+    "docs/scheduling.md": Page(
+        absent={"moorage scheduler replay --from 09:00": "decisions of working hours"},
+    ),
+    "docs/operating.md": Page(
+        before="""
+moorage serve ./tiny.gguf --name tiny
+moorage serve ./tiny.gguf --name qwen
+moorage groups create h100
+moorage groups create a100
+moorage run --name train-1 --label old=1 -- true
+""",
+        absent={
+            "moorage serve Qwen/Qwen3-8B": HUB,
+            "moorage agents forget node-7": MACHINES,
+            "block:python3 -m venv /opt/moorage": MACHINES,
+            "block:WHEEL=": INSTALLED,
+            "block:moorage config set --etcd": "etcd: tests/etcd",
+        },
+    ),
+}

@@ -1,0 +1,151 @@
+"""The shell blocks of the documents, typed into a shell beside a platform of real processes.
+
+Addresses are replaced, files that a reader has are made, and ``document_table`` names the lines that need
+what is not here. Every other line must succeed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.documents import ROOT, SHELLS, Block, blocks, pages
+
+from .document_table import PAGES, RUN_ELSEWHERE, Page
+from .harness import Platform, kernels_below, until
+
+TIMEOUT_S = 100.0
+SHELL_BLOCKS = {
+    name: found
+    for page in pages()
+    if (name := str(page.relative_to(ROOT))) not in RUN_ELSEWHERE
+    and (found := [block for block in blocks(page) if block.language in SHELLS])
+}
+MODELS = ("model.gguf", "tiny.gguf", "small.gguf", "Qwen3-0.6B-Q8_0.gguf", "models/tiny-v2.gguf")
+
+
+@pytest.fixture(scope="module")
+def reader(reachable_dir: Path, tiny_model: Path) -> Iterator[tuple[Platform, Path]]:
+    """A platform whose node takes GPU sessions on its CPUs, and the directory of somebody who types."""
+    home = Path(tempfile.mkdtemp(prefix="up-", dir=reachable_dir))
+    home.chmod(0o711)
+    running = Platform(home)
+    running.env |= {
+        "MOORAGE_AGENT__INVENTORY": "auto+cpu-slots:4+cpu-overcommit:8",
+        "MOORAGE_AGENT__PROCESS_ENV": '["JUPYTER_PATH"]',
+        "JUPYTER_PATH": f"{sys.prefix}/share/jupyter",
+    }
+    running.start("up")
+    folder = Path(tempfile.mkdtemp(prefix="reader-", dir=reachable_dir))
+    for name in MODELS:
+        (folder / name).parent.mkdir(exist_ok=True)
+        shutil.copy(tiny_model, folder / name)
+    for name in ("train.py", "token.txt", "bootstrap.sh"):
+        (folder / name).write_text("print('trains')\n")
+    (folder / "docs/images").mkdir(parents=True)
+    (folder / "backups").mkdir()
+    (folder / ".ssh").mkdir()
+    key = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / ".ssh/id_ed25519")]
+    subprocess.run(key, check=shutil.which("ssh-keygen") is not None)
+    program = folder / "bin" / "moorage"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m moorage "$@"\n')
+    program.chmod(0o755)
+    state = folder / ".local/share/moorage"
+    state.parent.mkdir(parents=True)
+    state.symlink_to(home)
+    yield running, folder
+    running.close()
+    assert kernels_below(home) == {}
+
+
+def absent_lines(block: Block, page: Page) -> list[str]:
+    """The entries of the table that apply to a block."""
+    starts = [line.strip() for line in block.text.splitlines()]
+    whole = [
+        key for key in page.absent if block.first.startswith(key.removeprefix("block:")) and "block:" in key
+    ]
+    return whole or [key for key in page.absent if any(line.startswith(key) for line in starts)]
+
+
+def script_of(block: Block, page: Page) -> str:
+    """The block without what cannot run here."""
+    absent = absent_lines(block, page)
+    if any(key.startswith("block:") for key in absent):
+        return ""
+    kept = [line for line in block.text.splitlines() if not line.strip().startswith(tuple(absent) or "\0")]
+    return "\n".join(kept)
+
+
+def test_the_table_names_lines_that_exist() -> None:
+    named = {(name, key) for name, page in PAGES.items() for key in page.absent}
+    used = {
+        (name, key)
+        for name, found in SHELL_BLOCKS.items()
+        for block in found
+        for key in absent_lines(block, PAGES.get(name, Page()))
+    }
+    assert named == used
+    assert {*SHELL_BLOCKS} >= {*PAGES}
+    assert all((ROOT / path).exists() for path in RUN_ELSEWHERE.values())
+
+
+@pytest.mark.parametrize("name", SHELL_BLOCKS)
+@pytest.mark.timeout(240)
+async def test_the_blocks_of_a_page_run(reader: tuple[Platform, Path], name: str) -> None:
+    platform, folder = reader
+    page = PAGES.get(name, Page())
+    texts = [script_of(block, page) for block in SHELL_BLOCKS[name]]
+    if not any(texts):
+        return  # the table says why
+    # The first page waits for a new database, too.
+    key = platform.home / "admin-key"
+    await until("the platform has started", lambda: asyncio.to_thread(key.exists), 120)
+    await platform.wait_until_ready()
+    try:
+        for block, text in [(None, page.before), *zip(SHELL_BLOCKS[name], texts, strict=True)]:
+            done = await asyncio.to_thread(type_into_shell, platform, folder, text)
+            where = f"{name}:{block.line}" if block else f"{name}, before"
+            assert done.returncode == 0, f"{where}\n{done.stdout[-6000:]}\n{platform.output('up')[-3000:]}"
+    finally:
+        for noun, verb in (("ps", "stop"), ("endpoints", "stop")):
+            alive = platform.run(noun, "-o", "name").stdout.split()
+            _ = alive and platform.run(verb, *alive)
+
+
+def type_into_shell(platform: Platform, folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    """Run commands on a terminal, as ``exec -it`` needs one. A shell that they open ends at once."""
+    for example, here in {
+        "http://127.0.0.1:8800": platform.openai_url.removesuffix("/v1"),
+        "http://127.0.0.1:8700": platform.url,
+        " /models/": f" {folder}/models/",
+        "=/models/": f"={folder}/models/",
+        '"/models/': f'"{folder}/models/',
+        "/backups/": f"{folder}/backups/",
+        # It asks, and drops what was typed before.
+        "secrets set openai\n": "secrets set openai < token.txt\n",
+        # Simulations of minutes, in seconds.
+        "--jobs 2000": "--jobs 40",
+        "--jobs 1500": "--jobs 40",
+        "--like gpu-03": "--like node-1",
+    }.items():
+        text = text.replace(example, here)
+    env = platform.env | {
+        "HOME": str(folder),
+        "PATH": f"{folder}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    script = folder / "block.sh"
+    script.write_text(f"set -ex\n{text}\n")
+    command = ["script", "--quiet", "--return", "--flush", "--command", f"bash {script}", "/dev/null"]
+    return subprocess.run(
+        command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, errors="replace", timeout=TIMEOUT_S, check=False, input="exit\n",
+    )  # fmt: skip
