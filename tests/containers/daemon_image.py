@@ -4,6 +4,8 @@ registry."""
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib.util
 import re
 import shutil
 import subprocess
@@ -22,8 +24,10 @@ from .images import PYTHON_IMAGE
 
 IMAGE = "moorage-test/daemons:1"
 _CHECKOUT = Path(__file__).parents[2]
-_DOCKERFILE = _CHECKOUT / "deploy" / "docker" / "Dockerfile"
+DOCKERFILE = _CHECKOUT / "deploy" / "docker" / "Dockerfile"
 _EXTRAS = ("manager", "agent", "proxy")
+# The time of the files in the image.
+EPOCH = 1_700_000_000
 
 
 def ensure(api: Any, folder: Path) -> None:
@@ -34,21 +38,33 @@ def ensure(api: Any, folder: Path) -> None:
 
 
 def _build(api: Any, folder: Path) -> None:
-    site = folder / "site"
+    context, base = folder / "context", folder / "base"
+    site = context / packages().PLACE
     with zipfile.ZipFile(wheel.build(folder)) as packed:
         packed.extractall(site)
     for name in _needed():
         _copy(name, site)
-    _add_libraries(
-        api, folder, "FROM " + PYTHON_IMAGE + "\nCOPY libraries /opt/python/lib\n", IMAGE + "-base", site
-    )
-    build(api, folder, _DOCKERFILE.read_text(), IMAGE, {"BASE": IMAGE + "-base"})
+    packages().finish(context, EPOCH)
+    text = f"FROM {PYTHON_IMAGE}\nCOPY libraries /opt/python/lib\n"
+    _add_libraries(api, base, text, IMAGE + "-base", site)
+    build(api, context, DOCKERFILE.read_text(), IMAGE, {"BASE": IMAGE + "-base"})
+
+
+@functools.cache
+def packages() -> Any:
+    """deploy/docker/packages.py, which is a program and no module of a package."""
+    spec = importlib.util.spec_from_file_location("packages", DOCKERFILE.with_name("packages.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _add_libraries(api: Any, folder: Path, text: str, tag: str, site: Path) -> None:
     """Add the libraries that Python extensions need and that the minimal test image does not have."""
     libraries = folder / "libraries"
-    libraries.mkdir()
+    libraries.mkdir(parents=True)
     extensions = [str(path) for path in site.rglob("*.so*")]
     output = subprocess.run(["ldd", *extensions], capture_output=True, text=True, check=False).stdout
     for path in set(re.findall(r"=> (/\S+) \(0x", output)):
@@ -57,11 +73,14 @@ def _add_libraries(api: Any, folder: Path, text: str, tag: str, site: Path) -> N
     build(api, folder, text, tag, {})
 
 
-def build(api: Any, folder: Path, text: str, tag: str, args: dict[str, str]) -> None:
+def build(
+    api: Any, folder: Path, text: str, tag: str, args: dict[str, str], *, nocache: bool = False
+) -> None:
     """``text``: the Dockerfile; ``folder``: the build context. Fails with the output of the build."""
     (folder / "Dockerfile").write_text(text)
     output = []
-    for line in api.build(path=str(folder), tag=tag, rm=True, decode=True, buildargs=args):
+    options = {"rm": True, "decode": True, "buildargs": args, "nocache": nocache}
+    for line in api.build(path=str(folder), tag=tag, **options):
         output.append(str(line.get("stream") or line.get("error") or ""))
         assert "error" not in line, "".join(output)
 

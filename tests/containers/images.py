@@ -17,9 +17,7 @@ PYTHON_IMAGE = "moorage-test/python:1"
 _NAME_SERVICES = ("libnss_dns.so.2", "libnss_files.so.2")
 # Programs for interactive work.
 _PROGRAMS = ("sh", "sleep", "tar", "mkdir", "mv", "cp", "rm", "cat", "stty", "readlink")
-_LEFT_OUT = frozenset(
-    {"test", "idlelib", "site-packages", "ensurepip", "__pycache__", "turtledemo", "tkinter"}
-)
+_LEFT_OUT = frozenset({"test", "idlelib", "site-packages", "ensurepip", "turtledemo", "tkinter"})
 _ENV = {
     "PATH": "/opt/python/bin",
     "LD_LIBRARY_PATH": "/opt/python/lib",
@@ -64,7 +62,8 @@ def write_python_root(path: Path) -> None:
 
 def _slim(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
     parts = set(entry.name.split("/"))
-    return None if parts & _LEFT_OUT or entry.name.endswith((".a", ".pyc")) else entry
+    # The bytecode of plain Python stays: without it, every new container would compile what it imports.
+    return None if parts & _LEFT_OUT or entry.name.endswith((".a", ".opt-1.pyc", ".opt-2.pyc")) else entry
 
 
 def _libraries(binaries: list[Path]) -> Iterator[Path]:
