@@ -11,6 +11,7 @@ import tarfile
 from pathlib import Path
 
 POSTGRES_IMAGE = "moorage-test/postgres:1"
+_PROGRAMS = ("postgres", "initdb", "psql", "pg_ctl", "pg_isready", "pg_basebackup")
 _USER = 999
 _DATA = "var/lib/postgresql"
 _START = b"""#!/bin/sh
@@ -27,7 +28,7 @@ exec postgres -D /var/lib/postgresql/data -h 0.0.0.0 -k /tmp -F
 def programs() -> Path | None:
     """The directory of Debian's Postgres programs; None if they are not installed."""
     for folder in sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True):
-        if all((folder / name).exists() for name in ("postgres", "initdb", "psql")):
+        if all((folder / name).exists() for name in _PROGRAMS):
             return folder
     return None
 
@@ -50,16 +51,17 @@ def import_postgres(socket: Path, folder: Path, bin_dir: Path) -> None:
 
 def _write(tar: tarfile.TarFile, bin_dir: Path) -> None:
     major = bin_dir.parent.name
-    lib, share, shell = bin_dir.parent / "lib", Path("/usr/share/postgresql") / major, shutil.which("sh")
-    assert shell is not None
-    names = [bin_dir / name for name in ("postgres", "initdb", "psql")]
+    lib, share = bin_dir.parent / "lib", Path("/usr/share/postgresql") / major
+    names = [bin_dir / name for name in _PROGRAMS]
     for path in names:
         tar.add(path.resolve(), str(path))
-    tar.add(Path(shell).resolve(), "bin/sh")
+    tools = {name: Path(found) for name in ("sh", "cat", "chmod", "sleep") if (found := shutil.which(name))}
+    for name, path in tools.items():
+        tar.add(path.resolve(), f"bin/{name}")
     tar.add(lib, str(lib), filter=lambda entry: None if "/bitcode" in entry.name else entry)
     tar.add(share, str(share))
     output = subprocess.run(
-        ["ldd", *map(str, names), shell, *map(str, lib.glob("*.so"))],
+        ["ldd", *map(str, (*names, *tools.values(), *lib.glob("*.so")))],
         capture_output=True,
         text=True,
         check=False,

@@ -16,13 +16,14 @@ import pytest
 from tests.free_ports import free_port
 from tests.trixie import COMPOSE
 
-from .daemon_image import IMAGE, build, ensure
+from . import official_postgres
+from .daemon_image import IMAGE, ensure
 from .engine import PrivateEngine
 from .images import PYTHON_IMAGE
 from .polling import until
-from .postgres_image import POSTGRES_IMAGE, import_postgres, programs
+from .postgres_image import programs
 
-pytestmark = [pytest.mark.xdist_group("platform"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.xdist_group("platform"), pytest.mark.timeout(240, func_only=True)]
 FILE = Path(__file__).parents[2] / "deploy" / "compose" / "compose.yaml"
 PLUGINS = (
     "~/.docker",
@@ -32,28 +33,6 @@ PLUGINS = (
     "/usr/libexec/docker",
     str(COMPOSE.parents[1]),
 )
-# A short version of the entry point of the official Postgres image.
-START = """#!/bin/sh
-set -e
-read -r password < "$POSTGRES_PASSWORD_FILE" || test -n "$password"
-data=/var/lib/postgresql/data
-if test ! -e $data/PG_VERSION; then
-  echo "$password" > /tmp/password
-  initdb -D $data -U "$POSTGRES_USER" --pwfile=/tmp/password --auth=scram-sha-256 --locale=C --encoding=UTF8
-  echo "CREATE DATABASE $POSTGRES_DB" | postgres --single -D $data postgres
-fi
-shift
-exec postgres -D $data -k /tmp "$@"
-"""
-POSTGRES = f"""FROM {POSTGRES_IMAGE}
-USER 0
-COPY start /start
-COPY pg_isready /bin/pg_isready
-COPY --chown=999:999 data/ /var/lib/postgresql/data/
-USER 999
-ENTRYPOINT ["/bin/sh", "/start"]
-CMD ["postgres"]
-"""
 
 
 def compose() -> str:
@@ -97,7 +76,7 @@ class Project:
         env = os.environ | {
             "DOCKER_HOST": f"unix://{self._engine.socket}",
             "MOORAGE_IMAGE": IMAGE,
-            "POSTGRES_IMAGE": f"{POSTGRES_IMAGE}-official",
+            "POSTGRES_IMAGE": official_postgres.IMAGE,
         }
         done = subprocess.run(
             [self._program, *arguments],
@@ -121,12 +100,7 @@ def project(docker_engine: PrivateEngine, reachable_dir: Path) -> Iterator[Proje
     ):
         project = Project(docker_engine, Path(folder))
         ensure(api, reachable_dir)
-        import_postgres(docker_engine.socket, reachable_dir, bin_dir)
-        context = Path(folder) / "postgres"
-        (context / "data").mkdir(parents=True)
-        (context / "start").write_text(START)
-        shutil.copy(bin_dir / "pg_isready", context)
-        build(api, context, POSTGRES, f"{POSTGRES_IMAGE}-official", {})
+        official_postgres.ensure(api, docker_engine.socket, reachable_dir, bin_dir)
         try:
             yield project
         finally:
