@@ -18,6 +18,7 @@ SECRETS = {
     "dsn": "postgresql://moorage:s3cret@moorage-postgres:5432/moorage\n",
     "ca-secret": "a passphrase for the authority\n",
     "secrets-keys": "a key that encrypts secrets\n",
+    "admin-key": "mg-0123456789abcdef0123456789abcdef\n",
     "postgres-password": "s3cret",
 }
 LATER = "moorage-join-tokens"

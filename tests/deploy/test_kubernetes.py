@@ -92,6 +92,18 @@ def test_every_volume_that_is_mounted_exists(manifests: Manifests) -> None:
         assert used == known, workload["metadata"]["name"]
 
 
+def test_managers_read_every_key_of_their_secret(manifests: Manifests) -> None:
+    """In particular the first administrator's key: a generated one would be lost with its pod."""
+    [secret] = [
+        one for one in manifests.of("Secret") if one["metadata"]["name"].startswith("moorage-manager")
+    ]
+    for one in containers(manifests.pods()["moorage-manager"]):
+        [mount] = [mount for mount in one["volumeMounts"] if mount["name"] == "secrets"]
+        values = [str(variable.get("value")) for variable in one["env"]]
+        read = {value.rpartition("/")[2] for value in values if value.startswith(mount["mountPath"])}
+        assert read == set(secret["data"]) == {"dsn", "ca-secret", "secrets-keys", "admin-key"}
+
+
 def test_containers_are_confined(manifests: Manifests) -> None:
     for name, pod in manifests.pods().items():
         spec = pod["spec"]

@@ -142,7 +142,7 @@ class Manager:
         starts = StartTracer(store, self._tracer, clock) if self._tracer is not None else None
         if starts is not None:
             await enter(starts.loop)
-        self.first_key = await store.keys.create_first()
+        self.first_key = await store.keys.create_first(settings.admin_key)
         if self.first_key is not None:
             write_secret(self._home / "admin-key", self.first_key)
         leader = self._leader = await enter(Leader(store, clock, metrics.term_begun))

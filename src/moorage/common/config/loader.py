@@ -28,6 +28,7 @@ from moorage.common.model.errors import ConfigError, StartupError
 SECRETS = frozenset(
     {
         "common.link_token",
+        "manager.admin_key",
         "manager.ca_secret",
         "manager.dsn",
         "manager.oidc_client_secret",

@@ -150,6 +150,10 @@ class ManagerSettings(DatabaseSettings, ConsoleSettings, FileServerSettings, Sec
     ca_secret: str | None = Field(None, repr=False)
     """Passphrase of the CA key, which is stored in Postgres. All managers of one database need the same.
     None: generated once and kept in the state directory. Also ``ca_secret_file``."""
+    admin_key: Annotated[str | None, Field(pattern=r"^mg-[A-Za-z0-9_-]{32,}$", repr=False)] = None
+    """The first administrator's key, ``mg-`` and 32 or more letters and digits that nobody can guess. A
+    manager makes it while the database has no key; later it has no effect. None: generated. Also
+    ``admin_key_file``."""
     secrets_key_file: Path | None = None
     """File with the keys that encrypt stored secrets, one per line, the newest first. All managers of one
     database need the same. None: ``secrets-keys`` in the state directory, made with the first secret."""

@@ -50,9 +50,10 @@ class KeyStore:
         self._db, self._notifier, self._clock = db, notifier, clock
         self._connection = db.dedicated_connection()
 
-    async def create_first(self) -> str | None:
-        """Create the first admin key and return its secret; None if there is any key."""
-        secret, digest = self._new_secret()
+    async def create_first(self, given: str | None = None) -> str | None:
+        """Create the first admin key and return its secret; None if there is any key. ``given``: the secret,
+        in place of a new one."""
+        secret, digest = (given, digest_of(given)) if given else self._new_secret()
         rows = await self._db.fetch(SQL["key_create_first"], self._clock.new_id(), secret[:8], digest)
         return secret if rows else None
 
