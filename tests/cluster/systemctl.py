@@ -1,7 +1,7 @@
 """Stand-in for systemctl on machines without systemd: it runs the units in /etc/systemd/system.
 
-Understands what docs/cluster.md says: ``start``, ``stop``, ``restart``, ``reload``, ``enable [--now]``,
-``disable``, and units of Debian's Postgres. Output of a unit goes to /var/log/units.
+Understands what docs/cluster.md and deploy/join.sh say: ``start``, ``stop``, ``restart``, ``reload``,
+``enable [--now]``, ``disable``, and units of Debian's Postgres. Output of a unit goes to /var/log/units.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ def start(name: str) -> int:
         return subprocess.call(["pg_ctlcluster", match[1], match[2], "start"])
     if name.endswith(".timer"):
         return 0
+    if runs(name):
+        return 0
     unit = UNITS / f"{name}.service"
     env = environment(unit)
     for directory in values(unit, "StateDirectory"):
@@ -50,6 +52,14 @@ def start(name: str) -> int:
         process = subprocess.Popen(words, env=env, cwd="/", stdout=log, stderr=log, start_new_session=True)
     (RUNNING / name).write_text(str(process.pid))
     return 0
+
+
+def runs(name: str) -> bool:
+    try:
+        stat = Path("/proc", (RUNNING / name).read_text(), "stat").read_text()
+    except FileNotFoundError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 def stop(name: str) -> int:
