@@ -150,7 +150,7 @@ test-install-short: $(STAMP) ## The wheel in a root of Debian trixie with Python
 test-deploy: $(STAMP) $(DEPLOY_STAMP) ## deploy/kubernetes and deploy/compose, with Debian trixie's kubectl and Compose 2, unpacked in build/ (needs root)
 	@if why=$$($(BIN)/python -m tests.deploy.prepare); then $(PYTEST) -m deploy tests/deploy; \
 	else printf '%s\n' "" "*** THE TESTS OF deploy DID NOT RUN: $$why" "" >&2; exit 0; fi; \
-	if why=$$($(BIN)/python -m tests.containers.prepare); then exec $(PYTEST) -m docker tests/containers/test_compose.py; \
+	if why=$$($(BIN)/python -m tests.containers.prepare); then exec $(PYTEST) -m docker tests/containers/test_compose.py tests/containers/test_compose_cluster.py; \
 	else printf '%s\n' "" "*** THE TEST OF deploy/compose DID NOT RUN: $$why" "" >&2; fi
 
 $(DEPLOY_STAMP): tests/deploy/requirements.txt
@@ -180,8 +180,9 @@ sim: $(STAMP) ## Deterministic simulation with faults (SEEDS=1000; a failing see
 	MOORAGE_SEEDS=$(SEEDS) $(BIN)/pytest -q -s tests/sim -k seeds
 
 .PHONY: test-docker
-test-docker: $(STAMP) ## Containers, in a private Docker Engine (needs root; installs Debian packages if necessary)
-	@if why=$$($(BIN)/python -m tests.containers.prepare); then exec $(PYTEST) -n 2 --dist loadgroup -m "docker and not vllm" tests/conformance tests/containers; \
+test-docker: $(STAMP) ## Containers and deploy/compose, in a private Docker Engine (needs root; installs Debian packages if necessary)
+	@why=$$($(BIN)/python -m tests.deploy.prepare docker-compose) || printf '%s\n' "" "*** THE TEST OF deploy/compose IS SKIPPED: $$why" "" >&2; \
+	if why=$$($(BIN)/python -m tests.containers.prepare); then exec $(PYTEST) -n 2 --dist loadgroup -m "docker and not vllm and not deploy" tests/conformance tests/containers; \
 	else printf '%s\n' "" "*** THE TESTS WITH DOCKER DID NOT RUN: $$why" "" >&2; fi
 
 # Four workers, each with a Slurm of its own: most of the time passes in walltimes.

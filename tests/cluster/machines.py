@@ -126,6 +126,14 @@ class Machines:
         program.write_text(MOORAGE)
         program.chmod(0o755)
 
+    def pid(self, name: str) -> int:
+        """Of the process that holds the machine."""
+        return int((self.home / name / "pid").read_text())
+
+    def command(self, name: str, *words: str) -> list[str]:
+        """What runs ``words`` on that machine."""
+        return [*self._on(name), *words]
+
     def _on(self, name: str) -> list[str]:
         pid = (self.home / name / "pid").read_text()
         return ["nsenter", "--target", pid, "--mount", "--net", "--uts", f"--wd={ROOT}"]

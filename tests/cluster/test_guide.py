@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.cluster.guide import addresses, steps
 from tests.cluster.machines import Machines
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(400)]
@@ -21,37 +21,18 @@ NEEDED = ("etcd", "etcdctl", "pg_createcluster", "nsenter", "ip", "openssl", "sy
 INSTALLED = re.compile(r"python3 -m venv .*|/opt/moorage/bin/pip install .*")
 
 
-def steps() -> Iterator[tuple[list[str], str]]:
-    """Each indented block after ``On one, two and three:``, with the machines that it is for."""
-    machines: list[str] = []
-    block: list[str] = []
-    for line in [*GUIDE.splitlines(), ""]:
-        if line.startswith("    "):
-            block.append(line[4:])
-            continue
-        if block:
-            yield machines, "\n".join(block)
-            block = []
-        if match := re.fullmatch(r"On (.*):", line):
-            machines = re.split(r", | and ", match[1])
-
-
-def addresses() -> dict[str, str]:
-    return dict(re.findall(r"^\| `(\w+)` \| ([\d.]+) \|", GUIDE, re.MULTILINE))
-
-
 def test_each_step_names_its_machines() -> None:
-    known = set(addresses())
+    known = set(addresses(GUIDE))
     assert len(known) == 4
-    assert all(machines and set(machines) <= known for machines, _ in steps())
+    assert all(machines and set(machines) <= known for machines, _ in steps(GUIDE))
 
 
 def test_the_guide_works(home: Path) -> None:
     if os.geteuid() != 0 or not all(map(shutil.which, NEEDED)):
         pytest.skip(f"needs root and {', '.join(NEEDED)}: make test-cluster installs what is missing")
     said: dict[str, str] = {}
-    with Machines(home, addresses()) as machines:
-        for names, block in steps():
+    with Machines(home, addresses(GUIDE)) as machines:
+        for names, block in steps(GUIDE):
             commands = "\n".join(line for line in block.splitlines() if not INSTALLED.fullmatch(line))
             for name in names:
                 if commands != block:

@@ -1,4 +1,4 @@
-"""etcd image without a registry: the program of this machine and its libraries."""
+"""etcd image without a registry: the programs of this machine and their libraries."""
 
 from __future__ import annotations
 
@@ -20,9 +20,12 @@ def import_etcd(socket: Path, folder: Path) -> bool:
     if program is None:
         return False
     root = folder / "etcd.tar"
-    libraries = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
+    programs = [Path(path) for path in (program, shutil.which("etcdctl")) if path]
+    argv = ["ldd", *map(str, programs)]
+    libraries = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
     with tarfile.open(root, "w") as tar:
-        tar.add(Path(program).resolve(), "bin/etcd")
+        for path in programs:
+            tar.add(path.resolve(), f"bin/{path.name}")
         for library in sorted(set(re.findall(r"(?:=> |^\s+)(/\S+) \(0x", libraries, re.MULTILINE))):
             tar.add(Path(library).resolve(), library)
     client = docker.APIClient(base_url=f"unix://{socket}", timeout=120)
@@ -37,7 +40,7 @@ def import_etcd(socket: Path, folder: Path) -> bool:
         "--advertise-client-urls",
         url,
     ]
-    changes = [f"CMD {json.dumps(command)}"]
+    changes = ["ENV PATH=/bin", f"CMD {json.dumps(command)}"]
     try:
         client.import_image_from_file(str(root), repository=name, tag=tag, changes=changes)
     finally:
