@@ -18,7 +18,10 @@ from tests.containers.engine import missing_requirement
 
 _PACKAGES = {
     "docker.io": "dockerd",
+    "etcd-client": "etcdctl",
+    "etcd-server": "etcd",
     "iproute2": "ip",
+    "postgresql": "pg_basebackup",
     "systemd": "/usr/lib/systemd/systemd",
     "wireguard-go": "wireguard-go",
     "wireguard-tools": "wg",

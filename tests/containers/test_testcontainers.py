@@ -1,9 +1,10 @@
-"""The store on a Postgres, and a registration in an etcd, run by testcontainers, as users may do in their own
-tests."""
+"""The store on a Postgres, and daemons on a Postgres and an etcd, run by testcontainers, as users may do in
+their own tests."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,13 +12,14 @@ import asyncpg
 import pytest
 
 from moorage.common.aio.clock import SystemClock
-from moorage.common.etcd.access import EtcdAccess, EtcdError
+from moorage.common.etcd.access import EtcdAccess
 from moorage.common.etcd.client import EtcdClient
-from moorage.common.etcd.registration import Registration, member_key
+from moorage.common.etcd.registration import member_key
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import Status
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store import Store, migrate
+from tests.e2e.harness import Platform
 
 from .engine import PrivateEngine
 from .etcd_image import ETCD_IMAGE, import_etcd
@@ -85,17 +87,38 @@ async def test_store_on_postgres_in_a_container(dsn: str) -> None:
 
 
 @pytest.mark.timeout(180)
-async def test_registration_in_an_etcd_in_a_container(etcd: str) -> None:
-    access = EtcdAccess((etcd,))
-    async with EtcdClient(access) as client, asyncio.timeout(60):
-        key = member_key(access, "proxies", "a")
-        registration = Registration(client, key, lambda: {"url": "http://127.0.0.1:1"}, SystemClock())
-        while True:
-            try:
-                await registration.refresh()
-                break
-            except EtcdError:
-                await asyncio.sleep(0.1)
-        assert set((await client.read(access.prefix)).entries) == {key}
-        await registration.end()
-        assert not (await client.read(access.prefix)).entries
+async def test_manager_and_proxy_on_etcd_and_postgres_in_containers(etcd: str, dsn: str, home: Path) -> None:
+    """The manager is registered in etcd, the proxy finds it there, and both have a setting that is shared."""
+    async with asyncio.timeout(120):
+        # testcontainers asks from inside of the container; the port of the host may open a moment later.
+        while not await is_reachable(dsn):
+            await asyncio.sleep(0.1)
+        address = etcd.replace("http", "etcd", 1)
+        platform = Platform(home)
+        platform.env |= {
+            "MOORAGE_MANAGER__DSN": dsn,
+            "MOORAGE_ETCD__ADDRESS": address,
+            "MOORAGE_PROXY__MANAGER": address,
+            "MOORAGE_PROXY__ID": "door",
+        }
+        try:
+            while (done := platform.run("config", "set", "--etcd", "proxy.metering=false")).returncode:
+                assert "etcd" in done.stderr, done.stderr
+                await asyncio.sleep(0.2)
+            platform.start("manager")
+            platform.start("proxy")
+            access = EtcdAccess((etcd,))
+            members = {
+                member_key(access, "managers", platform.link),
+                member_key(access, "proxies", "door"),
+            }
+            async with EtcdClient(access) as client:
+                while not members <= set((await client.read(access.prefix)).entries):
+                    await asyncio.sleep(0.2)
+            shown = json.loads(platform.run("config", "show", "--origin", "-o", "json").stdout)
+            assert shown["proxy.metering"] == {"value": False, "origin": "etcd"}
+            async with platform.client() as client:
+                [manager] = await client.list_managers()
+                assert manager.proxies == ["door"]
+        finally:
+            platform.close()
