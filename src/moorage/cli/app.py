@@ -17,6 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 import moorage
 from moorage.cli.context import Cli, command, with_shared_options
 from moorage.cli.errors import ErrorReportingGroup
+from moorage.cli.quick_parameters import QuickParameters
 
 _ALIASES = {"ls": "list", "rm": "delete"}
 _HELP: dict[str, str] = {}
@@ -63,7 +64,7 @@ class _RootGroup(ErrorReportingGroup):
             formatter.write_dl(sorted((own | _HELP).items()))
 
 
-class _NounGroup(TyperGroup):
+class _NounGroup(QuickParameters, TyperGroup):
     """Commands about one kind of object. ``ls`` and ``rm`` stand for ``list`` and ``delete``."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:

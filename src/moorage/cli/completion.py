@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import typer
 
-from moorage.cli.connection import find_connection
 from moorage.common.model.errors import MoorageError
 from moorage.common.model.status import LIVE
 
@@ -73,38 +68,17 @@ def _complete(ctx: typer.Context, incomplete: str, *listings: _Listing) -> list[
     """Sorted names that begin with ``incomplete`` and are not among the arguments yet."""
     given = {value for values in ctx.params.values() if isinstance(values, list | tuple) for value in values}
     options = {name: ctx.params.get(name) for name in ("url", "key_file", "ca_file")}
+    from moorage.cli.plain_reads import FAILURES, PlainReads  # other commands need no completion
+
     try:
-        pages = _read(options, [listing.path for listing in listings])
+        with PlainReads(options, timeout_s=_TIMEOUT_S) as reads:
+            pages = [reads.get(listing.path) for listing in listings]
         names = {
             item[listing.name]
             for listing, page in zip(listings, pages, strict=True)
             for item in page["items"]
             if listing.replicas or item.get("endpoint") is None
         }
-    except (MoorageError, OSError, ValueError, KeyError, TypeError):
+    except (MoorageError, *FAILURES):
         return []
     return sorted(name for name in names - given if name.startswith(incomplete))
-
-
-def _read(options: dict[str, str | None], paths: Sequence[str]) -> list[Any]:
-    """The JSON at ``paths``. Without the client's models, whose import takes longer than the rest."""
-    import asyncio
-
-    from yarl import URL
-
-    from moorage.sdk.connections import Connections
-    from moorage.sdk.verification import verification
-
-    at = find_connection(os.environ, **options)
-    connections = Connections(URL(at.url), verification(at.url, at.ca_file))
-    headers = {"Authorization": f"Bearer {at.key}"} if at.key else {}
-
-    async def read() -> list[Any]:
-        try:
-            async with asyncio.timeout(_TIMEOUT_S):
-                found = [await connections.exchange("GET", path, headers, None) for path in paths]
-        finally:
-            connections.close()
-        return [json.loads(body) for _, body in found]
-
-    return asyncio.run(read())

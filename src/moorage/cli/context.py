@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVar, get_type_hints
@@ -14,6 +14,7 @@ import typer
 
 from moorage.cli.connection import Connection, find_connection
 from moorage.cli.output import printable, to_json
+from moorage.cli.quick_parameters import QuickCommand
 from moorage.common.aio.clock import Clock, SystemClock
 from moorage.common.model.durations import format_duration, parse_duration
 from moorage.sdk.errors import ApiError
@@ -36,6 +37,8 @@ class Output(StrEnum):
 
 
 _PANEL = "Connection and output"
+# The client waits longer for a slow manager.
+_PLAIN_READ_S = 5.0
 SHARED: dict[str, Any] = {
     "url": Annotated[
         str | None,
@@ -131,6 +134,14 @@ class Cli:
 
         return asyncio.run(main())
 
+    def read_lists(self, *lists: tuple[str, Mapping[str, str | None]]) -> list[Any]:
+        """The items of lists of the REST API, with their fields as attributes: quickly, and not validated.
+        Raises ``plain_reads.FAILURES``, also where the client of the SDK may succeed."""
+        from moorage.cli.plain_reads import read_lists
+
+        names = ("url", "key_file", "ca_file")
+        return read_lists({n: self._given.get(n) for n in names}, lists, timeout_s=_PLAIN_READ_S)
+
     def print_manifests(self, views: Iterable[Any]) -> None:
         """As YAML that ``moorage apply`` takes."""
         from moorage.cli import manifests
@@ -155,7 +166,7 @@ def command(app: typer.Typer, name: str | None = None, **settings: Any) -> Calla
     """Register ``function(cli, ...)`` as a command that also takes the shared options."""
 
     def register(function: Callable[Concatenate[Cli, P], None]) -> Callable[Concatenate[Cli, P], None]:
-        app.command(name, **settings)(with_shared_options(function))
+        app.command(name, **{"cls": QuickCommand} | settings)(with_shared_options(function))
         return function
 
     return register

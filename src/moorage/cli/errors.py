@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from moorage.cli.output import printable
+from moorage.cli.quick_parameters import QuickParameters
 from moorage.common.model.errors import (
     BodyTooLarge,
     ConfigError,
@@ -61,7 +62,7 @@ def one_line(error: MoorageError) -> str:
     return printable(error.message + step, one_line=True)
 
 
-class ErrorReportingGroup(TyperGroup):
+class ErrorReportingGroup(QuickParameters, TyperGroup):
     """The root command: turns every known error of a command into one line and an exit code."""
 
     def list_commands(self, ctx: Any) -> list[str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from moorage.common.model.errors import NotFound
 from moorage.common.model.status import LIVE, Status
-from moorage.sdk import ApiError
+from moorage.sdk.errors import ApiError
 
 if TYPE_CHECKING:
     from moorage.common.views.endpoints import EndpointView

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from moorage.common.views.endpoints import EndpointView, ReplicaView
     from moorage.common.views.progress import ProgressView
     from moorage.common.views.resources import AgentView, KernelView, SessionView
+    from moorage.common.views.steps import StepRef
 
 # A column of a table is never cut below this, in cells: as wide as ``RUNNING`` and a space.
 _LEAST_WIDTH = 8
@@ -190,12 +191,19 @@ def progress_text(progress: ProgressView | None, *, short: bool = False) -> str:
     return " ".join(found[:1] if short else found)
 
 
+def step_label(place: StepRef | None) -> str:
+    """Pipeline and step of a session as one text, such as ``train/eval[3]``."""
+    if place is None:
+        return ""
+    return f"{place.name}/{place.step}" + ("" if place.index is None else f"[{place.index}]")
+
+
 def session_row(view: SessionView, now: datetime, *, wide: bool) -> list[str]:
     kernel = current_kernel(view)
     why = view.hold.text if view.hold else str(view.reason)
     if (
         not why
-        and view.status is Status.RUNNING
+        and view.status == Status.RUNNING
         and view.type in (SessionType.INTERACTIVE, SessionType.SYSTEM)
     ):
         why = view.detail  # as the warning of an idle session
@@ -209,7 +217,7 @@ def session_row(view: SessionView, now: datetime, *, wide: bool) -> list[str]:
             format_slots(view.slots),
             str(view.attempt),
             view.endpoint or "",
-            view.pipeline.label if view.pipeline else "",
+            step_label(view.pipeline),
         ]
         row += [f"{kernel.host}:{kernel.port}" if kernel and kernel.port else "", view.detail]
     return row

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from rich.text import Text
-
 from moorage.cli.output import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
     from moorage.cli.summary import Stage
 
@@ -24,7 +23,7 @@ class Progress:
         self._err, self._name = err, printable(name, one_line=True)
         self._printed, self._note, self._subject = 0, "", ""
         self._told: set[tuple[str, str]] = set()
-        self._spinner = err.status(Text(self._name)) if err.is_terminal else None
+        self._spinner = err.status(_text(self._name)) if err.is_terminal else None
 
     def __enter__(self) -> Self:
         if self._spinner:
@@ -49,7 +48,7 @@ class Progress:
         for stage in stages[self._printed :] if self._spinner else ():
             if first_of_another and (stage.name, stage.note) in self._told:
                 continue
-            line = Text(f"{stage.after_s:8.2f} s  {self._name}: {stage.name}")
+            line = _text(f"{stage.after_s:8.2f} s  {self._name}: {stage.name}")
             if stage.note:
                 line.append(f" ({printable(stage.note, one_line=True)})")
             self._err.print(line, soft_wrap=True)
@@ -57,8 +56,15 @@ class Progress:
         self._printed = max(self._printed, len(stages))
         note = printable(note, one_line=True)
         if note and note != self._note:
-            self._err.print(Text(f"            {self._name} waits: {note}"), soft_wrap=True)
+            self._err.print(f"            {self._name} waits: {note}", soft_wrap=True)
         self._note = note
         if self._spinner and stages:
             activity = printable(activity, one_line=True)
-            self._spinner.update(Text(f"{self._name}: {stages[-1].name} … {activity}".rstrip()))
+            self._spinner.update(_text(f"{self._name}: {stages[-1].name} … {activity}".rstrip()))
+
+
+def _text(plain: str) -> Text:
+    """For the spinner, which takes a string as markup. Imported here: help of a command needs no spinner."""
+    from rich.text import Text
+
+    return Text(plain)

@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.text import Text
 
 from moorage.cli.app import app
 from moorage.cli.commands.extend import idle_facts
@@ -28,6 +27,7 @@ from moorage.cli.output import (
     print_table,
     printable,
     progress_text,
+    step_label,
 )
 from moorage.cli.start_times import start_text
 from moorage.cli.summary import current_activity, explain_failure, next_steps
@@ -126,7 +126,9 @@ def _origin(view: SessionView) -> list[tuple[str, str]]:
     place, found = view.pipeline, [("template", view.template or "")]
     if place is not None:
         run = f", run {place.run}" if place.run > 1 else ""
-        found.append(("pipeline", f"{place.label}{run}; `moorage pipelines describe {place.id}` shows it"))
+        found.append(
+            ("pipeline", f"{step_label(place)}{run}; `moorage pipelines describe {place.id}` shows it")
+        )
     return found
 
 
@@ -384,4 +386,4 @@ def _history(out: Console, history: Sequence[HistoryEntry], title: str = "histor
 def _log(out: Console, tail: str, full_log: str) -> None:
     if tail:
         print_heading(out, f"last lines of its log (`{full_log}`)")
-        out.print(Text(printable(tail).rstrip()), soft_wrap=True)
+        out.print(printable(tail).rstrip(), soft_wrap=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
 from moorage.cli import output, parse
 from moorage.cli.app import list_command, noun
@@ -197,7 +196,7 @@ def _print_groups(cli: Cli, found: list[GroupView], *, one: bool = False) -> Non
         ]
         output.print_table(cli.out, columns, rows)
     if not found:
-        cli.err.print(Text("there is no resource group"))
+        cli.note("there is no resource group")
 
 
 def _shown(value: object) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from moorage.sdk import Client
 
     _Listed = tuple[list[EndpointView], list[SessionView]]
+    _Table = tuple[Sequence[str], list[list[str]]]
 
 sessions = noun(
     "sessions", help="Sessions. `ps` lists them with the endpoints; the short commands act on them."
@@ -68,31 +70,26 @@ def ps(
 
         return await asyncio.gather(all_endpoints(client, selector), _sessions(client, all_, selector))
 
+    def listing(found: _Listed) -> _Listing:
+        return _Listing(
+            names=[view.name for view in found[0]] + [v.name for v in found[1] if v.endpoint is None],
+            tables=[_endpoint_table(cli, found[0]), _session_table(cli, found[1])],
+            fields={"endpoints": found[0], "sessions": found[1]},
+        )
+
     if watch:
         from moorage.cli.watch import watch as watch_list
 
         kinds: tuple[EventKind, ...] = ("session", "endpoint")
-        cli.run(lambda client: watch_list(cli, client, kinds, work, lambda found: _show(cli, *found)))
-    else:
-        _show(cli, *cli.run(work, workloads_only=True))
+        cli.run(lambda client: watch_list(cli, client, kinds, work, lambda found: _show(cli, listing(found))))
+        return
+    endpoints_read = [] if pipeline is not None else [("/v1/endpoints", {"selector": selector})]
 
+    def plain() -> _Listing:
+        *first, last = cli.read_lists(*endpoints_read, _session_list(all_, selector, pipeline))
+        return listing((first[0] if first else [], last))
 
-def _show(cli: Cli, endpoint_views: list[EndpointView], session_views: list[SessionView]) -> None:
-    if cli.json:
-        cli.print_json({"endpoints": endpoint_views, "sessions": session_views})
-    elif cli.output is Output.NAME:
-        alone = (view.name for view in session_views if view.endpoint is None)
-        for name in (*(view.name for view in endpoint_views), *alone):
-            print(name)
-    elif not endpoint_views and not session_views:
-        cli.note(_NOTHING)
-    else:
-        if endpoint_views:
-            _print_endpoints(cli, endpoint_views)
-        if endpoint_views and session_views:
-            cli.out.print()
-        if session_views:
-            _print_sessions(cli, session_views)
+    _show(cli, _plainly(cli, plain) or listing(cli.run(work, workloads_only=True)))
 
 
 @list_command(sessions)
@@ -103,31 +100,34 @@ def list_sessions(cli: Cli, all_: All = False, selector: Selector = None, pipeli
     Examples:
       moorage sessions list --all
     """
-    found = cli.run(lambda client: _sessions(client, all_, selector, pipeline), workloads_only=True)
-    if cli.json:
-        cli.print_json({"sessions": found})
-    elif cli.output is Output.NAME:
-        for view in found:
-            print(view.name)
-    elif found:
-        _print_sessions(cli, found)
-    else:
-        cli.note(_NOTHING)
+
+    def listing(found: list[SessionView]) -> _Listing:
+        return _Listing([view.name for view in found], [_session_table(cli, found)], {"sessions": found})
+
+    def plain() -> _Listing:
+        return listing(*cli.read_lists(_session_list(all_, selector, pipeline)))
+
+    def complete() -> _Listing:
+        read = cli.run(lambda client: _sessions(client, all_, selector, pipeline), workloads_only=True)
+        return listing(read)
+
+    _show(cli, _plainly(cli, plain) or complete())
 
 
 @list_command(endpoints)
 def list_endpoints(cli: Cli, selector: Selector = None) -> None:
     """List endpoints."""
-    found = cli.run(lambda client: all_endpoints(client, selector), workloads_only=True)
-    if cli.json:
-        cli.print_json({"endpoints": found})
-    elif cli.output is Output.NAME:
-        for view in found:
-            print(view.name)
-    elif found:
-        _print_endpoints(cli, found)
-    else:
-        cli.note("there is no endpoint; `moorage serve MODEL` creates one")
+
+    def listing(found: list[EndpointView]) -> _Listing:
+        return _Listing([view.name for view in found], [_endpoint_table(cli, found)], {"endpoints": found})
+
+    def plain() -> _Listing:
+        return listing(*cli.read_lists(("/v1/endpoints", {"selector": selector})))
+
+    def complete() -> _Listing:
+        return listing(cli.run(lambda client: all_endpoints(client, selector), workloads_only=True))
+
+    _show(cli, _plainly(cli, plain) or complete(), "there is no endpoint; `moorage serve MODEL` creates one")
 
 
 @command(endpoints, "set")
@@ -163,19 +163,64 @@ def set_endpoint(
         print(f"{view.name} has revision {view.revision}{note if rolls else ''}")
 
 
+@dataclass(frozen=True)
+class _Listing:
+    """What a list prints: its names, its tables, or its fields in JSON."""
+
+    names: list[str]
+    tables: list[_Table]
+    fields: dict[str, Any]
+
+
+def _show(cli: Cli, found: _Listing, nothing: str = _NOTHING) -> None:
+    tables = [(columns, rows) for columns, rows in found.tables if rows]
+    if cli.json:
+        cli.print_json(found.fields)
+    elif cli.output is Output.NAME:
+        for name in found.names:
+            print(name)
+    elif not tables:
+        cli.note(nothing)
+    for number, (columns, rows) in enumerate(tables if cli.output in (Output.TABLE, Output.WIDE) else ()):
+        if number:
+            cli.out.print()
+        output.print_table(cli.out, columns, rows)
+
+
+def _plainly(cli: Cli, plain: Callable[[], _Listing]) -> _Listing | None:
+    """``plain`` in tables and names. None: the client shall read, whose answers are validated and complete,
+    and whose errors say what is wrong."""
+    from moorage.cli.plain_reads import FAILURES
+
+    if cli.json:
+        return None
+    try:
+        return plain()
+    except FAILURES:
+        return None
+
+
+def _session_list(
+    with_ended: bool, selector: str | None, pipeline: str | None
+) -> tuple[str, dict[str, str | None]]:
+    """Path and query of what ``_sessions`` reads."""
+    statuses = None if with_ended else ",".join(sorted(LIVE))
+    return "/v1/sessions", {"status": statuses, "selector": selector, "pipeline": pipeline}
+
+
 async def _sessions(
     client: Client, with_ended: bool, selector: str | None, pipeline: str | None = None
 ) -> list[SessionView]:
     return await all_sessions(client, () if with_ended else LIVE, selector=selector, pipeline=pipeline)
 
 
-def _print_sessions(cli: Cli, found: Sequence[SessionView]) -> None:
+def _session_table(cli: Cli, found: Sequence[SessionView]) -> _Table:
     columns = output.SESSION_COLUMNS + (output.SESSION_WIDE if cli.wide else ())
     now = cli.clock.now()
-    output.print_table(cli.out, columns, [output.session_row(view, now, wide=cli.wide) for view in found])
+    return columns, [output.session_row(view, now, wide=cli.wide) for view in found]
 
 
-def _print_endpoints(cli: Cli, found: Sequence[EndpointView]) -> None:
+def _endpoint_table(cli: Cli, found: Sequence[EndpointView]) -> _Table:
     columns = output.ENDPOINT_COLUMNS + (output.ENDPOINT_WIDE if cli.wide else ())
     now = cli.clock.now()
-    output.print_table(cli.out, columns, [output.endpoint_row(view, now, wide=cli.wide) for view in found])
+    return columns, [output.endpoint_row(view, now, wide=cli.wide) for view in found]

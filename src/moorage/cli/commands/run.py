@@ -11,7 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.text import Text
 
 from moorage.cli import parse, times
 from moorage.cli.app import app
@@ -342,7 +341,7 @@ def _exit_code(cli: Cli, view: SessionView) -> int:
     stopped = kernel is not None and view.spec.size > 1 and kernel.status is not Status.ERROR
     if code is None or stopped or view.reason not in (Reason.EXIT_NONZERO, Reason.EXIT_ZERO):
         line = "; ".join(part for part in (f"moorage: {view.name} did not succeed: {failure}", step) if part)
-        cli.err.print(Text(printable(line, one_line=True)), soft_wrap=True)
+        cli.err.print(printable(line, one_line=True), soft_wrap=True)
     if view.reason is Reason.TIMEOUT:
         return TIMEOUT
     if view.reason is Reason.CREATE_FAILED and "No such file or directory" in view.detail:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.text import Text
 
 from moorage.cli import parse
 from moorage.cli.app import app
@@ -262,9 +261,7 @@ async def _serve(
 async def _report_failure(cli: Cli, client: Client, name: str, failed: ReplicaView, keep: bool) -> None:
     failure, step = explain_failure(failed.reason, failed.detail)
     if failed.log_tail:
-        cli.err.print(
-            Text(f"last lines of its log:\n{printable(failed.log_tail).rstrip()}\n"), soft_wrap=True
-        )
+        cli.err.print(f"last lines of its log:\n{printable(failed.log_tail).rstrip()}\n", soft_wrap=True)
     outcome = f"it is kept and retried; `moorage stop {name}` deletes it"
     if not keep:
         try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.text import Text
 
 from moorage.cli.app import app
 from moorage.cli.context import Cli, Output, command, duration_option
@@ -168,7 +167,7 @@ async def _until_running(
 def _report_failure(cli: Cli, view: SessionView) -> None:
     failure, step = explain_failure(view.reason, view.detail)
     line = "; ".join(part for part in (f"moorage: {view.name} does not run: {failure}", step) if part)
-    cli.err.print(Text(printable(line, one_line=True)), soft_wrap=True)
+    cli.err.print(printable(line, one_line=True), soft_wrap=True)
     kernel = current_kernel(view)
     if kernel is not None and kernel.log_tail:
-        cli.err.print(Text(printable(kernel.log_tail.rstrip())), soft_wrap=True)
+        cli.err.print(printable(kernel.log_tail.rstrip()), soft_wrap=True)

@@ -13,8 +13,3 @@ class StepRef(BaseModel):
     step: str
     index: int | None = Field(default=None, description="Of an element of an array.")
     run: int = Field(description="1, and one more with each retry of the step.")
-
-    @property
-    def label(self) -> str:
-        """Pipeline and step as one text, such as ``train/eval[3]``."""
-        return f"{self.name}/{self.step}" + ("" if self.index is None else f"[{self.index}]")
