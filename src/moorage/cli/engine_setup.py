@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -83,7 +84,12 @@ async def offer_engine(cli: Cli, client: Client, spec: EndpointSpec, yes: bool) 
 
 
 def _ask(node: AgentView, size: str) -> bool:
-    return typer.confirm(f"No node has vLLM. Install it on {node.id} ({size})?", default=True, err=True)
+    # At the first Ctrl-C, asyncio's handler would only cancel this task, which waits for input.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return typer.confirm(f"No node has vLLM. Install it on {node.id} ({size})?", default=True, err=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 async def _install(cli: Cli, client: Client, node: AgentView, runtime: str) -> None:
