@@ -6,9 +6,8 @@ import io
 import json
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from typing import Any
-from unittest.mock import patch
 
 import structlog
 
@@ -30,11 +29,11 @@ def json_lines(component: setup.Component) -> Iterator[Lines]:
     """What this process logs meanwhile, with the libraries' lines."""
     root, file = logging.getLogger(), io.StringIO()
     before = root.handlers[:], root.level
-    with patch("sys.stderr", file):
+    with redirect_stderr(file):
         setup.setup("json", "info", component)
     root.handlers.remove(root.handlers[-1]) if len(root.handlers) > 1 else None
     try:
-        with patch("sys.stderr", file):
+        with redirect_stderr(file):
             yield Lines(file)
     finally:
         root.handlers[:], root.level = before

@@ -1,4 +1,4 @@
-"""What the shell blocks of the documents need that the test's platform does not have.
+"""Requirements of the documents' shell blocks that the test's platform does not meet.
 
 A line that is in no table runs. ``tests/tidy/test_documents.py`` parses all of them.
 """

@@ -208,9 +208,7 @@ async def test_every_query_of_a_dashboard_has_an_answer(platform: Platform, fold
         async with asyncio.timeout(60):
             while missing := await unanswered():
                 await asyncio.sleep(1)
-        for metric, jobs in WATCHED.items():
-            found = await prometheus.query(f"count by (job) ({metric})")
-            assert len(found) == jobs, (metric, found)
+        await check_watched(prometheus)
         for _, title, expression in dashboards.queries():
             if title in EMPTY:
                 await prometheus.query(substituted(expression))
@@ -224,6 +222,12 @@ async def test_every_query_of_a_dashboard_has_an_answer(platform: Platform, fold
             await client.delete_endpoint(SLOW.name)
             await client.stop_session("gpu")
         await until("no kernel is left", lambda: no_kernel(platform))
+
+
+async def check_watched(prometheus: Prometheus) -> None:
+    for metric, jobs in WATCHED.items():
+        found = await prometheus.query(f"count by (job) ({metric})")
+        assert len(found) == jobs, (metric, found)
 
 
 async def no_kernel(platform: Platform) -> bool:

@@ -109,10 +109,8 @@ class Agent:
             owner=self.id,
         )
         self._runtimes = RuntimeRegistry(settings, self.state, self._home, logs, clock)
-        self._device_health = None if simulated else self._monitor_devices()
-        self._inventory = (
-            FencedInventory(offered, self._device_health.fences) if self._device_health else offered
-        )
+        health = self._device_health = None if simulated else self._monitor_devices()
+        self._inventory = FencedInventory(offered, health.fences) if health else offered
         self._node = preflight.describe_node(settings.vllm_command, settings.vllm_image, settings.process_env)
         self._offers: tuple[SlotOffer, ...] = ()
         self._engines: tuple[str, ...] = ()

@@ -30,13 +30,13 @@ T = TypeVar("T")
 
 # Statuses that a later call may not meet.
 _TRANSIENT = frozenset({429, 502, 503, 504})
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
+FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
 
 
 def pauses_s(retries: int) -> Iterator[float | None]:
     """How long to wait after each failed attempt; None: it was the last one."""
     for number in range(retries):
-        yield min(_FIRST_PAUSE_S * 2.0**number, _LONGEST_PAUSE_S) * SystemClock().jitter(0.2)
+        yield min(FIRST_PAUSE_S * 2.0**number, _LONGEST_PAUSE_S) * SystemClock().jitter(0.2)
     yield None
 
 

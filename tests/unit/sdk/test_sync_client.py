@@ -23,7 +23,7 @@ def manager() -> Iterator[FakeManager]:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "_FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(transport, "FIRST_PAUSE_S", 0.01)
 
 
 def created(manager: FakeManager) -> int:

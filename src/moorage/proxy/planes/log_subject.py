@@ -1,4 +1,4 @@
-"""What log lines say of a request, alike in every data plane."""
+"""Subject of the log lines that are written for a request, alike in every data plane."""
 
 from __future__ import annotations
 
