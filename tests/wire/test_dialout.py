@@ -267,7 +267,7 @@ async def test_two_addresses_of_one_proxy_are_one_connection(tmp_path: Path) -> 
             assert await reader.read() == b"desserts"
             writer.close()
             assert found.listener.connections(found.host) == (first,)
-        assert agent.connected == (found.address,)
+        assert (agent.connected, agent.undialed) == ((found.address,), {}), "no failure is reported"
         # The proxy is known by the other address alone: new streams go over that one at once.
         agent.set_proxies([other])
         await until("the other is connected", lambda: agent.connected == (other,))
