@@ -55,7 +55,8 @@ def _iterated(
             while (item := self.run(following())) is not _END:
                 yield item
         finally:
-            self.run(end())
+            if self._loop is not None:  # else leaving the client has ended it
+                self.run(end())
 
     return iterate
 
