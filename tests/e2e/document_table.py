@@ -25,7 +25,11 @@ KUBERNETES = "Kubernetes: tests/deploy checks the manifests"
 SSH = "OpenSSH: tests/ssh"
 AGENTS = "Claude Code and Codex of npm: tests/coding"
 
-RUN_ELSEWHERE = {"docs/cluster.md": "tests/cluster/test_guide.py", "docs/hpc.md": "tests/hpc/test_guide.py"}
+RUN_ELSEWHERE = {
+    "docs/cluster.md": "tests/cluster/test_guide.py",
+    "docs/compose.md": "tests/containers/test_compose_cluster.py",
+    "docs/hpc.md": "tests/hpc/test_guide.py",
+}
 
 PAGES = {
     "README.md": Page(
@@ -35,6 +39,7 @@ PAGES = {
             "moorage serve Qwen/Qwen3-0.6B": HUB,
             "block:moorage start --name notebook": "JupyterLab: tests/browser/test_notebook.py",
             "block:moorage manager --listen": MACHINES,
+            "block:moorage join-tokens create": MACHINES,
             "block:moorage agent join": MACHINES,
             "block:moorage proxy join": MACHINES,
         },
@@ -66,7 +71,6 @@ PAGES = {
     "docs/kubernetes.md": Page(
         absent={
             "block:cd deploy/kubernetes/trial": KUBERNETES,
-            "block:for pod in": KUBERNETES,
             "block:kubectl -n moorage port-forward": KUBERNETES,
             "block:moorage agents drain NODE": KUBERNETES,
         },
@@ -85,10 +89,15 @@ moorage run --name train-1 --label old=1 -- true
 """,
         absent={
             "moorage serve Qwen/Qwen3-8B": HUB,
+            "moorage endpoints set qwen adapters": "vLLM: tests/vllm/test_adapters.py",
             "moorage agents forget node-7": MACHINES,
             "block:python3 -m venv /opt/moorage": MACHINES,
+            "block:ssh MANAGER": MACHINES,
             "block:WHEEL=": INSTALLED,
             "block:moorage config set --etcd": "etcd: tests/etcd",
+            "moorage run --label team=vision": "a program of the reader",
+            "moorage doctor --cluster": "an installation without findings: tests/cluster",
+            "moorage db restore": "a manager that is stopped: tests/e2e/test_restore.py",
         },
     ),
 }

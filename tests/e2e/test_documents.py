@@ -94,31 +94,37 @@ def test_the_table_names_lines_that_exist() -> None:
         for key in absent_lines(block, PAGES.get(name, Page()))
     }
     assert named == used
-    assert {*SHELL_BLOCKS} >= {*PAGES}
+    assert {*SHELL_BLOCKS} == {*PAGES}
     assert all((ROOT / path).exists() for path in RUN_ELSEWHERE.values())
 
 
-@pytest.mark.parametrize("name", SHELL_BLOCKS)
+def runs_here(name: str) -> bool:
+    """Whether a page has a line that no entry of the table leaves out."""
+    # Nothing of a page that nobody has put into the table: it may change this machine.
+    return name in PAGES and any(script_of(block, PAGES[name]) for block in SHELL_BLOCKS[name])
+
+
+@pytest.mark.parametrize("name", [*filter(runs_here, SHELL_BLOCKS)])
 @pytest.mark.timeout(240)
 async def test_the_blocks_of_a_page_run(reader: tuple[Platform, Path], name: str) -> None:
     platform, folder = reader
-    page = PAGES.get(name, Page())
+    page = PAGES[name]
     texts = [script_of(block, page) for block in SHELL_BLOCKS[name]]
-    if not any(texts):
-        return  # the table says why
     # The first page waits for a new database, too.
     key = platform.home / "admin-key"
     await until("the platform has started", lambda: asyncio.to_thread(key.exists), 120)
     await platform.wait_until_ready()
+    failed = []
     try:
         for block, text in [(None, page.before), *zip(SHELL_BLOCKS[name], texts, strict=True)]:
             done = await asyncio.to_thread(type_into_shell, platform, folder, text)
             where = f"{name}:{block.line}" if block else f"{name}, before"
-            assert done.returncode == 0, f"{where}\n{done.stdout[-6000:]}\n{platform.output('up')[-3000:]}"
+            failed += [f"{where}\n{done.stdout[-3000:]}"] if done.returncode else []
     finally:
         for noun, verb in (("ps", "stop"), ("endpoints", "stop")):
             alive = platform.run(noun, "-o", "name").stdout.split()
             _ = alive and platform.run(verb, *alive)
+    assert not failed, "\n".join(failed)
 
 
 def type_into_shell(platform: Platform, folder: Path, text: str) -> subprocess.CompletedProcess[str]:
@@ -130,6 +136,7 @@ def type_into_shell(platform: Platform, folder: Path, text: str) -> subprocess.C
         "=/models/": f"={folder}/models/",
         '"/models/': f'"{folder}/models/',
         "/backups/": f"{folder}/backups/",
+        "$(date +%F)": "2030-01-31",
         # It asks, and drops what was typed before.
         "secrets set openai\n": "secrets set openai < token.txt\n",
         # Simulations of minutes, in seconds.
