@@ -18,6 +18,8 @@ from .daemon_image import IMAGE, ensure
 from .engine import PrivateEngine
 
 __all__ = ["site"]  # fixture
+# Not the build of the image, for which a busy machine takes minutes.
+pytestmark = pytest.mark.timeout(120, func_only=True)
 
 
 @pytest.fixture
@@ -78,3 +80,24 @@ async def test_agent_in_a_container(site: Site, api: Any, reachable_dir: Path) -
         assert (await site.client.get_agent("node-c")).draining, (
             "as process 1 it received SIGTERM and sent the shutdown notice"
         )
+
+
+COMPILED = """
+import os, sys
+import moorage.manager, moorage.agent, moorage.proxy, moorage.server.commands.daemons
+sources = [module for module in list(sys.modules.values()) if getattr(module, "__cached__", None)]
+print(len(sources), *[one.__file__ for one in sources if not os.path.exists(one.__cached__)])
+"""
+
+
+def test_a_container_that_cannot_write_compiles_nothing(api: Any) -> None:
+    host = api.create_host_config(read_only=True)
+    container = api.create_container(
+        IMAGE, ["-c", COMPILED], entrypoint=["python3"], host_config=host, network_disabled=True
+    )["Id"]
+    api.start(container)
+    code, output = wait_and_remove(api, container)
+    assert code == 0, output
+    number, *missing = output.split()
+    assert int(number) > 500
+    assert not missing
