@@ -76,6 +76,7 @@ INFOS = st.builds(
     doubtful_jobs=st.lists(DOUBTFUL_JOBS, max_size=3).map(tuple),
     site_nodes=st.lists(SITE_NODES, max_size=3).map(tuple),
     reach=TEXT,
+    undialed=LABELS,
 )
 APPS = st.builds(
     AppPort,

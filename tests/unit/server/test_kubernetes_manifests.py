@@ -39,6 +39,7 @@ def test_every_daemon_can_read_the_shared_settings() -> None:
 def test_the_environment_has_settings_only(container: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "dsn").write_text("postgresql://moorage@moorage-postgres/moorage")
     (tmp_path / "ca-secret").write_text("a passphrase")
+    (tmp_path / "admin-key").write_text(f"mg-{'0' * 40}")
     ours = {
         one["name"]: one.get("value", ADDRESS)
         .replace("$(POD_IP)", ADDRESS)
