@@ -23,6 +23,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 _FAULTS = re.compile(
     r"Traceback \(most recent call last\)|Exception in callback|never retrieved|was never awaited"
     r"|Task was destroyed|Unhandled exception"
+    r"|^[IWEF]\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ \S+\.cc:\d+\]"  # of gRPC itself
 )
 _CONTEXT = 40  # lines after a match that are shown
 

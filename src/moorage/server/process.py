@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
+import os
 import signal
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
@@ -19,6 +20,9 @@ from moorage.common.model.errors import StartupError
 from moorage.common.model.extras import explain_import_error
 
 log = structlog.get_logger("moorage.process")
+
+# Read when gRPC is first imported. It would write lines of its own beside ours, which say what it failed at.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 
 def write_connection_file(home: Path, **addresses: str) -> None:
