@@ -77,11 +77,13 @@ async def test_victim_is_requeued_and_runs_later(store: Store) -> None:
     await allow(store)
     await add(store, "low", pending_timeout_s=3600)
     old = await runs(store, agent, "low")
-    high = await add(store, "high", 90)
+    await add(store, "high", 90)
     await tick(store)
     view = await store.sessions.get(SYSTEM, "low")
     assert (view.status, view.reason, view.attempt) == (Status.PENDING, Reason.PREEMPTED, 2)
-    assert high in view.detail
+    assert view.detail == "for session high, which has a higher priority"
+    history = (await store.sessions.history(SYSTEM, "low")).items
+    assert history[-1].detail == view.detail, "people know names"
     assert view.deadline_at is not None
     assert {k.id: k.status for k in view.kernels}[old] is Status.TERMINATING
     for _ in range(2):  # it has its grace, and nobody gets the room meanwhile

@@ -351,7 +351,7 @@ class SessionStore:
         for kernel in kernels:
             of_session[kernel["session_id"]].append(kernel)
         views = [rows.session_view(r, of_session[r["id"]], r["endpoint_name"]) for r in shown]
-        views = await self._concealed(scope, views)
+        views = await self._as_seen(scope, views)
         return resources.Page[resources.SessionView](items=views, next=following)
 
     async def history(
@@ -361,17 +361,17 @@ class SessionStore:
         found, following = await _HISTORY.page(self._db, paging, await self.find(scope, ref))
         entries = [resources.HistoryEntry(**dict(row)) for row in found]
         return resources.Page[resources.HistoryEntry](
-            items=await self._concealed(scope, entries), next=following
+            items=await self._as_seen(scope, entries), next=following
         )
 
-    async def _concealed(self, scope: Scope, views: list[V]) -> list[V]:
-        """Without the ids of sessions that the caller may not see, and without the output of those that it
-        does not control."""
-        if scope.projects is None and scope.role is not Role.AUDITOR:
+    async def _as_seen(self, scope: Scope, views: list[V]) -> list[V]:
+        """With names in place of ids in messages, and without output that the caller may not see."""
+        sees_all = scope.projects is None and scope.role is not Role.AUDITOR
+        ids = {one for view in views for one in visibility.mentioned(view)}
+        if sees_all and not ids:
             return views
-        ids = {SessionId(one) for view in views for one in visibility.mentioned(view)}
-        visible = await self.names(scope, ids)
-        return [visibility.concealed(scope, view, visible) for view in views]
+        names = {id: name for id, (name, _) in (await self.names(scope, ids)).items()}
+        return [visibility.as_seen(scope, view, names, sees_all=sees_all) for view in views]
 
     async def names(
         self, scope: Scope, session_ids: Collection[SessionId]

@@ -1,9 +1,10 @@
-"""Visibility of parts of sessions: what views leave out for callers who may not see it. Pure."""
+"""Visibility of parts of sessions: names in place of ids in messages, and what views leave out for callers
+who may not see it. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import TypeVar
 
 from moorage.common.model.ids import SessionId
@@ -25,12 +26,13 @@ def mentioned(view: SessionView | HistoryEntry) -> set[SessionId]:
     return {SessionId(found) for text in texts for found in _ID.findall(text)}
 
 
-def concealed(scope: Scope, view: V, visible: Collection[SessionId]) -> V:
-    """Without ids in its messages that are not ``visible``, and without the output of a session that the
-    caller does not control."""
+def as_seen(scope: Scope, view: V, names: Mapping[SessionId, str], *, sees_all: bool) -> V:
+    """With names in place of ids in its messages, and without the output of a session that the caller does
+    not control. ``names``: of the sessions that the caller may see. Other ids stay if it ``sees_all``: they
+    are not of sessions, or of removed ones."""
 
     def clean(text: str) -> str:
-        return _ID.sub(lambda found: found[0] if found[0] in visible else _OTHER, text)
+        return _ID.sub(lambda found: names.get(SessionId(found[0]), found[0] if sees_all else _OTHER), text)
 
     changes: dict[str, object] = {"detail": clean(view.detail)}
     if isinstance(view, SessionView):
