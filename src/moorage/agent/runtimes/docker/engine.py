@@ -20,6 +20,7 @@ from moorage.agent.runtimes.base import OnProgress, RuntimeFailed
 from moorage.agent.runtimes.docker.container_config import lists_cdi_gpus
 from moorage.agent.runtimes.docker.errors import EngineUnavailable, NoSuchObject, RequestRefused
 from moorage.agent.runtimes.docker.pull_progress import PullProgress, ThrottledCallback
+from moorage.agent.state.log_times import LogRange
 
 T = TypeVar("T")
 _SOCKET = Path("/var/run/docker.sock")
@@ -85,6 +86,17 @@ class Engine:
         async for data in self._stream(f"/containers/{container}/logs", query, idle_s):
             if output := b"".join(piece for _, piece in demultiplexer.feed(data)):
                 yield output
+
+    async def messages(self, container: str, wanted: LogRange) -> AsyncGenerator[list[bytes], None]:
+        """Both outputs of a container, in order, as messages: a line each, or a piece of a long one. Each
+        begins with its time in RFC 3339 and a space."""
+        demultiplexer = StreamDemultiplexer()
+        query = {"stdout": "1", "stderr": "1", "follow": str(int(wanted.follow)), "timestamps": "1"}
+        query |= {"tail": str(wanted.tail_lines or "all"), "since": f"{wanted.since_ms / 1000:.3f}"}
+        idle_s = None if wanted.follow else _STREAM_IDLE_S
+        async for data in self._stream(f"/containers/{container}/logs", query, idle_s):
+            if messages := [message for _, message in demultiplexer.feed(data)]:
+                yield messages
 
     async def events(self, filters: dict[str, list[str]]) -> AsyncGenerator[dict[str, Any], None]:
         """An empty event as soon as the engine listens, then each event."""

@@ -7,10 +7,8 @@ makes a kernel UNKNOWN, never GONE.
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -37,6 +35,7 @@ from moorage.agent.runtimes.docker.container_config import (
     host_config,
     parse_state,
 )
+from moorage.agent.runtimes.docker.container_logs import ContainerLogs
 from moorage.agent.runtimes.docker.engine import Engine
 from moorage.agent.runtimes.docker.errors import (
     EngineUnavailable,
@@ -56,7 +55,8 @@ from moorage.agent.runtimes.docker.usage import ContainerMeter
 from moorage.agent.runtimes.docker.validation import validate
 from moorage.agent.runtimes.execution import Command, Execution
 from moorage.agent.runtimes.host_names import resolve_hosts
-from moorage.agent.state.logs import LogStore, tail_text
+from moorage.agent.state.log_times import LogRange
+from moorage.agent.state.logs import LogStore
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.ids import KernelId
 from moorage.common.model.service_ports import ServicePort
@@ -65,7 +65,6 @@ from moorage.common.model.status import ObservedState
 log = structlog.get_logger("moorage.agent.docker")
 _INSPECT_TIMEOUT_S, _ACTION_TIMEOUT_S, _KILL_TIMEOUT_S = 5.0, 40.0, 5
 _NAME_TAKEN = "is already in use by container"
-_TAIL_LINES = 400
 _ENDED = (ObservedState.EXITED, ObservedState.GONE)
 
 
@@ -85,7 +84,7 @@ class DockerRuntime:
         address: str,
         image_gc: ImageGarbageCollector,
     ) -> None:
-        self._engine, self._signer, self._logs = engine, signer, logs
+        self._engine, self._signer, self._logs = engine, signer, ContainerLogs(engine, logs)
         self._rules, self._address = rules, address
         self._events = ContainerEvents(engine, signer.owner)
         self._meter = ContainerMeter(engine)
@@ -179,7 +178,7 @@ class DockerRuntime:
         await cancel_and_wait(self._kills.pop(_kernel_id(handle), None))
         try:
             await self._kill(handle)
-            await self._save_log(handle)
+            await self._logs.save(_kernel_id(handle), _container_id(handle))
             await self._remove(container)
         except NoSuchObject:
             missing = self._missing(handle)
@@ -208,30 +207,14 @@ class DockerRuntime:
     async def usage(self, handles: Mapping[KernelId, Handle]) -> dict[KernelId, Counters]:
         return await self._meter.measure({kernel_id: _container_id(h) for kernel_id, h in handles.items()})
 
-    async def logs(
-        self, handle: Handle, tail_lines: int = 0, follow: bool = False
-    ) -> AsyncGenerator[bytes, None]:
-        saved = self._logs.exists(_kernel_id(handle))
-        source = (
-            self._logs.read(_kernel_id(handle), tail_lines, False, lambda: False)
-            if saved
-            else self._engine.logs(_container_id(handle), tail_lines, follow)
-        )
-        async with aclosing(source) as pieces:
-            async for data in pieces:
-                yield data
+    def logs(self, handle: Handle, tail_lines: int = 0, follow: bool = False) -> AsyncGenerator[bytes, None]:
+        return self.timed_logs(handle, LogRange(tail_lines, follow))
+
+    def timed_logs(self, handle: Handle, wanted: LogRange) -> AsyncGenerator[bytes, None]:
+        return self._logs.read(_kernel_id(handle), _container_id(handle), wanted)
 
     async def log_tail(self, handle: Handle, max_bytes: int = 8192) -> str:
-        if self._logs.exists(_kernel_id(handle)):
-            return await asyncio.to_thread(self._logs.tail, _kernel_id(handle), max_bytes)
-        end = b""
-        try:
-            async with aclosing(self._engine.logs(_container_id(handle), _TAIL_LINES)) as pieces:
-                async for data in pieces:
-                    end = (end + data)[-max_bytes - 1 :]
-        except RuntimeFailed as error:
-            log.warning("cannot read the log of a container", kernel=_kernel_id(handle), error=str(error))
-        return tail_text(end, max_bytes)
+        return await self._logs.tail(_kernel_id(handle), _container_id(handle), max_bytes)
 
     async def exec(self, handle: Handle, command: Command) -> Execution:
         return await execute(self._engine, _container_id(handle), command)
@@ -351,24 +334,6 @@ class DockerRuntime:
         except RuntimeFailed as error:
             log.warning("cannot kill a container", kernel=_kernel_id(handle), error=str(error))
         self._kills.pop(_kernel_id(handle), None)
-
-    async def _save_log(self, handle: Handle) -> None:
-        """Copy the log to the log directory, because the engine deletes it with the container."""
-        folder = self._logs.folder(_kernel_id(handle))
-        if self._logs.exists(_kernel_id(handle)):
-            return
-        part = folder / f"part.{os.getpid()}"
-        try:
-            await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True, mode=0o700)
-            with part.open("wb") as file:
-                async with aclosing(self._engine.logs(_container_id(handle))) as pieces:
-                    async for data in pieces:
-                        await asyncio.to_thread(file.write, data)
-            part.replace(folder / "kernel.log")
-        except (OSError, RequestRefused) as error:
-            # A full disk or an unreadable log driver must not prevent the removal of the container.
-            log.warning("cannot save the log of a container", kernel=_kernel_id(handle), error=str(error))
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     def _missing(self, handle: Handle) -> RuntimeObservation:
         """The observation for a container unknown to the engine. The kernel is GONE only if it is the
