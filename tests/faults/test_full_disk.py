@@ -145,6 +145,7 @@ async def test_full_data_disk_is_reported_and_survived(platform: Platform, data_
     assert any("disk" in str(e) and "full" in str(e) for e in client.refused), str(client.refused[0])
     (data_disk / "filler").unlink()
     await client.check_recovery()
+    platform.close()  # before its disk is unmounted
 
 
 def _move_wal(data: Path, to: Path) -> None:
