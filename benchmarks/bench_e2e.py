@@ -67,8 +67,8 @@ def specs(model: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def server_command(fields: dict[str, Any], port: int) -> list[str]:
-    """The command line that the agent would use, from the agent's own code."""
+def server_command(fields: dict[str, Any], port: int, vllm: str = "vllm") -> list[str]:
+    """The command line that the agent would use, from the agent's own code. ``vllm``: its vLLM."""
     spec = EndpointSpec.model_validate({"name": "baseline", **fields})
     kernel = KernelSpec(
         kernel_id=KernelId("baseline"),
@@ -79,10 +79,11 @@ def server_command(fields: dict[str, Any], port: int) -> list[str]:
         engine=spec.engine,
         served_name=spec.name,
         model=spec.model or "",
+        args=tuple(spec.args),
         command=tuple(spec.command),
         slots=parse_slots(spec.resources),
     )
-    node = NodeInfo(python=sys.executable, cores=len(os.sched_getaffinity(0)))
+    node = NodeInfo(python=sys.executable, vllm_command=vllm, cores=len(os.sched_getaffinity(0)))
     return list(ENGINES[spec.engine].invocation(kernel, host="127.0.0.1", port=port, node=node).argv)
 
 
@@ -155,20 +156,23 @@ async def first_token(openai_url: str, key: str, model: str) -> float:
         await asyncio.sleep(POLL_INTERVAL_S)
 
 
-async def measure_baseline(fields: dict[str, Any]) -> float:
+async def measure_baseline(fields: dict[str, Any], vllm: str = "vllm") -> float:
     """Seconds from starting the server by hand to its first token."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     start = time.time()
     process = subprocess.Popen(
-        server_command(fields, port), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        server_command(fields, port, vllm),
+        env=os.environ | fields.get("env", {}),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     try:
         return await first_token(f"http://127.0.0.1:{port}/v1", "", "baseline") - start
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(30)
 
 
 async def measure_endpoint(platform: Platform, fields: dict[str, Any], name: str) -> dict[str, float]:
