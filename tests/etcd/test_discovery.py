@@ -24,12 +24,14 @@ SMALL = ("--resources", "cpu=0.1", "--resources", "mem=32MiB")
 
 
 @pytest.fixture
-def platform(home: Path, three: EtcdServers) -> Iterator[Platform]:
-    """A manager that is registered in etcd, and an agent and a proxy that know nothing else."""
+def platform(home: Path, three: EtcdServers, empty_database: str) -> Iterator[Platform]:
+    """A manager that is registered in etcd, and an agent and a proxy that know nothing else. The agent waits
+    for its manager for 30 s only, which a Postgres that is made meanwhile may take on a busy machine."""
     path = home / "platform"
     path.mkdir()
     created = Platform(path)
     created.env |= {
+        "MOORAGE_MANAGER__DSN": empty_database,
         "MOORAGE_ETCD__ADDRESS": three.address,
         "MOORAGE_ETCD__USER": USER,
         "MOORAGE_ETCD__PASSWORD": PASSWORD,
