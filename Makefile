@@ -104,6 +104,7 @@ soak: $(STAMP) ## Many more property examples, seeds and faults, and the mutatio
 	$(MAKE) --no-print-directory test-compiled
 	$(MAKE) --no-print-directory sim SEEDS=5000
 	$(MAKE) --no-print-directory test-faults
+	$(MAKE) --no-print-directory test-cluster
 	$(MAKE) --no-print-directory test-cluster-faults
 	$(MAKE) --no-print-directory test-cgroup2
 	$(MAKE) --no-print-directory test-install
@@ -215,13 +216,14 @@ test-gpu: $(STAMP) ## Agents with a real NVIDIA GPU: inventory, health, memory, 
 
 # Each needs a package of Debian, which it installs (needs root). Two at a time: most of their time passes in timeouts of
 # the product.
+# In continuous integration the slow ones are left out: `make test-cluster` and `make soak` run them.
 PACKAGED := $(addprefix test-,celery cluster coding etcd monitoring ssh)
 .PHONY: test-packaged $(PACKAGED)
 test-packaged: $(STAMP) ## Celery with Redis, PgBouncer, etcd, Prometheus, OpenSSH (installs Debian packages), Claude Code and Codex (from npm)
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target --keep-going $(PACKAGED)
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target --keep-going $(PACKAGED) SHORT=1
 
 $(PACKAGED): test-%: $(STAMP)
-	@if why=$$($(BIN)/python -m tests.packages $*); then exec $(PYTEST) -n 2 --dist loadfile -m $* tests/$*; \
+	@if why=$$($(BIN)/python -m tests.packages $*); then exec $(PYTEST) -n 2 --dist loadfile -m "$*$(if $(SHORT), and not slow)" tests/$*; \
 	else printf '%s\n' "" "*** THE TESTS $* DID NOT RUN: $$why" "" >&2; fi
 
 test-coding: $(CODING_STAMP)

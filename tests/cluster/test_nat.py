@@ -24,7 +24,7 @@ from tests.e2e.test_apps import START, exchange
 
 from .nat import Nat
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(540)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(540)]
 PROXIES = ("proxy-1", "proxy-2")
 PROGRAM = (sys.executable, str(Path(dialout_program.__file__)), "{port:web}", "{port:backwards}", "0.0.0.0")
 # Silence until either side calls the connection broken, and the longest wait before it is dialed again.
