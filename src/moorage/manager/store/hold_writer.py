@@ -191,9 +191,7 @@ class HoldWriter:
             for name in unmet.names
         }
         found = await self._sessions.names(Scope.system("scheduler"), ids)
-        return {
-            session_id: f"{name} ({session_id}, {status})" for session_id, (name, status) in found.items()
-        }
+        return {session_id: f"{session_id} ({status})" for session_id, (_, status) in found.items()}
 
 
 def _with_names(unmet: UnmetCondition, names: Mapping[str, str]) -> UnmetCondition:

@@ -35,7 +35,7 @@ SELECT s.id, s.status, s.revision, s.attempt, s.requeues, s.requeued_from, s.spe
                                      AND (p.status = 'ERROR' OR NOT s.spec ? 'cluster')))) ELSE 0
        END AS untried_agents,
        CASE WHEN s.status = 'PENDING' AND s.dependencies > 0 THEN (
-           SELECT string_agg(format('%s (%s) ended %s, needed was %s', u.name, u.id, concat_ws(' ', u.status,
+           SELECT string_agg(format('%s ended %s, needed was %s', u.id, concat_ws(' ', u.status,
                       nullif(u.result, 'UNDEFINED'), nullif(u.reason, '')), d.condition), '; ' ORDER BY u.id)
            FROM session_dependencies d JOIN sessions u ON u.id = d.depends_on
            WHERE d.session_id = s.id AND d.condition <> 'adopted'
