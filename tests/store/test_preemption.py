@@ -8,10 +8,10 @@ from moorage.common.aio.clock import SystemClock
 from moorage.common.model.group_options import GroupOptions, PreemptionOptions
 from moorage.common.model.ids import AgentId, SessionId
 from moorage.common.model.reasons import Reason
-from moorage.common.model.spec import SessionSpec
+from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.model.status import ObservedState, Result, Status
 from moorage.manager.identity.scope import Scope
-from moorage.manager.loops import Leader, Scheduler
+from moorage.manager.loops import Leader, ReplicaController, Scheduler
 from moorage.manager.metrics import Metrics
 from moorage.manager.scheduling.core.results import Victim
 from moorage.manager.store import Store
@@ -98,6 +98,25 @@ async def test_victim_is_requeued_and_runs_later(store: Store) -> None:
     view = await store.sessions.get(SYSTEM, "low")
     assert (view.status, view.requeues, view.kernels[-1].agent_id) == (Status.RUNNING, 0, "node-1")
     assert await store.integrity.check() == []
+
+
+async def test_endpoint_names_the_session_that_took_its_replicas_place(store: Store) -> None:
+    agent, clock = FakeAgent(store, gpus=1), SystemClock()
+    await agent.report()
+    await allow(store)
+    resources = {"cuda.device": 1}
+    spec = EndpointSpec(name="m", engine="llamacpp", model="/m.gguf", resources=resources, priority=10)
+    await store.endpoints.create(Scope.system("t"), spec)
+    async with Leader(store, clock) as leader:
+        await ReplicaController(store, leader, SessionTerminator(store, LOST_GRACE_S), clock).run_once()
+    [replica] = (await store.endpoints.get(SYSTEM, "m")).replicas
+    await runs(store, agent, replica.name)
+    await add(store, "high", 90)
+    await tick(store)
+    [replica] = (await store.endpoints.get(SYSTEM, "m")).replicas
+    assert replica.detail == "for session high, which has a higher priority"
+    [listed] = (await store.endpoints.page(SYSTEM))[0]
+    assert listed.replicas == [replica]
 
 
 async def test_victim_is_terminated_by_group_option(store: Store) -> None:

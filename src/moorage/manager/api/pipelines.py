@@ -74,7 +74,7 @@ async def submit(call: Call[PipelineSpec, SubmitQuery]) -> PipelineView | Planne
     new = step_reuse.with_meanings(new, call.scope.owner.project, forced=forced)
     made = await deps.store.pipelines.create(call.scope, pipeline, new, once=once, forced=forced)
     after = {step.name: step.conditions for step in pipeline.steps}
-    return _shown(call, made.pipeline, made.steps, after)
+    return await _shown(call, made.pipeline, made.steps, after)
 
 
 async def list_pipelines(call: Call[None, PipelineQuery]) -> Page[PipelineView]:
@@ -263,16 +263,17 @@ def _state(row: StepRow) -> StepState:
 
 
 async def _view(call: Call[Any, Any], found: StoredPipeline) -> PipelineView:
-    return _shown(call, found, await call.deps.store.pipelines.steps(found.id), found.conditions)
+    return await _shown(call, found, await call.deps.store.pipelines.steps(found.id), found.conditions)
 
 
-def _shown(
+async def _shown(
     call: Call[Any, Any],
     found: StoredPipeline,
     rows: Sequence[StepRow],
     after: Mapping[str, Sequence[After]],
 ) -> PipelineView:
     controls = call.scope.controls(found.owner, found.project)
+    named = await call.deps.store.sessions.naming(call.scope, [row.detail for row in rows])
     steps = [
         StepView.model_construct(  # of values that are what they say: large pipelines have many
             name=row.step,
@@ -283,7 +284,7 @@ def _shown(
             session_id=row.session_id,
             session=row.session,
             reason=row.reason,
-            detail=row.detail if controls else "",
+            detail=named(row.detail) if controls else "",
             progress=row.progress if controls else None,
             adopted_from=row.adopted_from,
         )

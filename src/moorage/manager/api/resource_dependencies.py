@@ -5,7 +5,7 @@ Methods that return a page take which one, and filters.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol, Unpack
 
 from moorage.common.model.group_options import QuotaLimits, QuotaScope
@@ -62,6 +62,10 @@ class Sessions(Protocol):
         self, scope: Scope, session_ids: Collection[SessionId]
     ) -> dict[SessionId, tuple[str, Status]]:
         """Name and status of each session that the caller may see."""
+        ...
+
+    async def naming(self, scope: Scope, texts: Iterable[str]) -> Callable[[str], str]:
+        """Puts the names of sessions in place of their ids in these messages, for this caller."""
         ...
 
     async def page(

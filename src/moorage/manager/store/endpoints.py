@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -27,6 +28,8 @@ from moorage.manager.store.endpoint_rows import EndpointRecord, read_endpoints, 
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.rows import Row
+from moorage.manager.store.sessions import SessionStore
+from moorage.manager.store.visibility import Naming, mentioned
 
 _E = tables.endpoints.c
 _ORDER = Order({"name": _E.name, "created_at": _E.created_at}, [_E.id], "name")
@@ -36,8 +39,8 @@ _REVISIONS = Listing(
 
 
 class EndpointStore:
-    def __init__(self, db: Database, notifier: Notifier, clock: Clock) -> None:
-        self._db, self._notifier, self._clock = db, notifier, clock
+    def __init__(self, db: Database, notifier: Notifier, sessions: SessionStore, clock: Clock) -> None:
+        self._db, self._notifier, self._sessions, self._clock = db, notifier, sessions, clock
         self._connection = db.dedicated_connection()
 
     async def create(
@@ -181,8 +184,13 @@ class EndpointStore:
         """Newest first by default. Raises ``NotFound``."""
         snapshot = (await self.get(scope, name)).snapshot
         rows, following = await _REVISIONS.page(self._db, paging, snapshot.endpoint_id)
+        named = await self._sessions.naming(scope, [row["detail"] for row in rows])
         items = [
-            RevisionView(**dict(row), current=row["revision"] == snapshot.revision, state=_state(row))
+            RevisionView(
+                **dict(row) | {"detail": named(row["detail"])},
+                current=row["revision"] == snapshot.revision,
+                state=_state(row),
+            )
             for row in rows
         ]
         return Page[RevisionView](items=items, next=following)
@@ -195,7 +203,7 @@ class EndpointStore:
         found = await self._db.select(select(tables.endpoints).where(*conditions))
         if not found:
             raise _not_found(name)
-        records = await self._records(found)
+        records = await self._records(scope, found)
         if not records:
             raise _not_found(name)
         return records[0]
@@ -215,7 +223,7 @@ class EndpointStore:
         conditions += selectors.conditions(_E.user_labels, selector)
         statement = select(tables.endpoints).where(*conditions)
         found, following = await fetch_page(self._db, statement, _ORDER, paging)
-        return await self._records(found), following
+        return await self._records(scope, found), following
 
     async def scale(self, scope: Scope, name: str, replicas: int) -> EndpointRecord:
         """Set the number of replicas and clear the count of failures. Raises ``NotFound``."""
@@ -239,11 +247,20 @@ class EndpointStore:
         self._notifier.notify_endpoints([EndpointId(endpoint_id)])
         self._notifier.notify_routes([EndpointId(endpoint_id)])
 
-    async def _records(self, found: Sequence[Row]) -> list[EndpointRecord]:
-        """In the order of ``found``."""
+    async def _records(self, scope: Scope, found: Sequence[Row]) -> list[EndpointRecord]:
+        """In the order of ``found``, with names in place of the ids of sessions in messages."""
         records = await read_endpoints(self._db, [row["id"] for row in found])
+        texts = [text for one in records for text in (one.rollout_detail, *(r.detail for r in one.replicas))]
+        if mentioned(texts):
+            named = await self._sessions.naming(scope, texts)
+            records = [_named(one, named) for one in records]
         by_id = {record.snapshot.endpoint_id: record for record in records}
         return [by_id[EndpointId(row["id"])] for row in found if row["id"] in by_id]
+
+
+def _named(record: EndpointRecord, named: Naming) -> EndpointRecord:
+    replicas = [one.model_copy(update={"detail": named(one.detail)}) for one in record.replicas]
+    return replace(record, replicas=replicas, rollout_detail=named(record.rollout_detail))
 
 
 def _visible(scope: Scope) -> list[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar, Unpack
 
@@ -366,12 +366,17 @@ class SessionStore:
 
     async def _as_seen(self, scope: Scope, views: list[V]) -> list[V]:
         """With names in place of ids in messages, and without output that the caller may not see."""
-        sees_all = scope.projects is None and scope.role is not Role.AUDITOR
-        ids = {one for view in views for one in visibility.mentioned(view)}
-        if sees_all and not ids:
+        texts = [text for view in views for text in visibility.messages(view)]
+        if _sees_all(scope) and not visibility.mentioned(texts):
             return views
+        clean = await self.naming(scope, texts)
+        return [visibility.as_seen(scope, view, clean) for view in views]
+
+    async def naming(self, scope: Scope, texts: Iterable[str]) -> visibility.Naming:
+        """Puts the names of sessions in place of their ids in these messages, for this caller."""
+        ids = visibility.mentioned(texts)
         names = {id: name for id, (name, _) in (await self.names(scope, ids)).items()}
-        return [visibility.as_seen(scope, view, names, sees_all=sees_all) for view in views]
+        return visibility.naming(names, sees_all=_sees_all(scope))
 
     async def names(
         self, scope: Scope, session_ids: Collection[SessionId]
@@ -398,3 +403,7 @@ class SessionStore:
                 )
             states[row["state"]].append(SessionId(row["id"]))
         return states
+
+
+def _sees_all(scope: Scope) -> bool:
+    return scope.projects is None and scope.role is not Role.AUDITOR

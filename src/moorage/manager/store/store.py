@@ -101,7 +101,7 @@ class Store:
         self.secrets = SecretStore(db, keyring, notifier)
         self.platform_secrets = PlatformSecrets(db, keyring, clock)
         self.orders = OrderStore(db, keyring, keep_unknown=keep_unknown_kernels)
-        self.endpoints = EndpointStore(db, notifier, clock)
+        self.endpoints = EndpointStore(db, notifier, self.sessions, clock)
         self.replicas = ReplicaStore(db, notifier, self.orders)
         self.loads = LoadStore(db, notifier, self.endpoints, self.managers.own_id)
         self.keys, self.ssh_keys = KeyStore(db, notifier, clock), SshKeyStore(db, notifier, clock)

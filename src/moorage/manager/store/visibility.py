@@ -4,7 +4,7 @@ who may not see it. Pure."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from moorage.common.model.ids import SessionId
@@ -12,28 +12,38 @@ from moorage.common.views.resources import HistoryEntry, KernelView, SessionView
 from moorage.manager.identity.scope import Scope
 
 V = TypeVar("V", SessionView, HistoryEntry)
+Naming = Callable[[str], str]
 
 _ID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 _OTHER = "of another project"
 
 
-def mentioned(view: SessionView | HistoryEntry) -> set[SessionId]:
-    """Ids in its messages: of other sessions, as the scheduler writes them."""
+def mentioned(texts: Iterable[str]) -> set[SessionId]:
+    """Ids in messages: of other sessions, as the scheduler writes them."""
+    return {SessionId(found) for text in texts for found in _ID.findall(text)}
+
+
+def messages(view: SessionView | HistoryEntry) -> list[str]:
     texts = [view.detail]
     if isinstance(view, SessionView):
         texts += [kernel.detail for kernel in view.kernels]
         texts += [view.hold.text, *view.hold.refusals] if view.hold is not None else []
-    return {SessionId(found) for text in texts for found in _ID.findall(text)}
+    return texts
 
 
-def as_seen(scope: Scope, view: V, names: Mapping[SessionId, str], *, sees_all: bool) -> V:
-    """With names in place of ids in its messages, and without the output of a session that the caller does
-    not control. ``names``: of the sessions that the caller may see. Other ids stay if it ``sees_all``: they
-    are not of sessions, or of removed ones."""
+def naming(names: Mapping[SessionId, str], *, sees_all: bool) -> Naming:
+    """Puts names in place of ids in a message. ``names``: of the sessions that the caller may see. Other ids
+    stay if it ``sees_all``: they are not of sessions, or of removed ones."""
 
-    def clean(text: str) -> str:
+    def named(text: str) -> str:
         return _ID.sub(lambda found: names.get(SessionId(found[0]), found[0] if sees_all else _OTHER), text)
 
+    return named
+
+
+def as_seen(scope: Scope, view: V, clean: Naming) -> V:
+    """With names in place of ids in its messages, and without the output of a session that the caller does
+    not control."""
     changes: dict[str, object] = {"detail": clean(view.detail)}
     if isinstance(view, SessionView):
         shows_output = scope.controls(view.user, view.project)
