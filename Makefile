@@ -136,13 +136,19 @@ test-cluster-faults: $(STAMP) ## Partitions, promotions, kills and upgrades of a
 	@if why=$$($(BIN)/python -m tests.packages cluster); then exec $(BIN)/python -m tests.cluster.run --seconds 300 $(FAULTS_ARGS); \
 	else printf '%s\n' "" "*** THE CLUSTER TEST DID NOT RUN: $$why" "" >&2; fi
 
+# Without uv, nothing installs for another Python than the one that runs it.
+build/uv/bin/uv: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade --target build/uv 'uv>=0.9,<1'
+
+test-install test-install-short: export PATH := $(PATH):$(CURDIR)/build/uv/bin
+
 .PHONY: test-install
-test-install: $(STAMP) ## The wheel in fresh environments outside the checkout: client, demo, upgrades, each Python here (minutes)
+test-install: $(STAMP) $(if $(UV),,build/uv/bin/uv) ## The wheel in fresh environments outside the checkout: client, demo, upgrades, each Python here (minutes)
 	@why=$$($(BIN)/python -m tests.install.trixie_root) || printf '%s\n' "" "*** THE TESTS IN DEBIAN TRIXIE DID NOT RUN: $$why" "" >&2
 	$(PYTEST) -vv tests/install tests/unit/agent/test_engine_environments.py
 
 .PHONY: test-install-short
-test-install-short: $(STAMP) ## The wheel in a root of Debian trixie with Python 3.13, made with mmdebstrap in build/ (needs root); two minutes
+test-install-short: $(STAMP) $(if $(UV),,build/uv/bin/uv) ## The wheel in a root of Debian trixie with Python 3.13, made with mmdebstrap in build/ (needs root); two minutes
 	@if why=$$($(BIN)/python -m tests.install.trixie_root); then exec $(PYTEST) -m trixie tests/install; \
 	else printf '%s\n' "" "*** THE TESTS IN DEBIAN TRIXIE DID NOT RUN: $$why" "" >&2; fi
 

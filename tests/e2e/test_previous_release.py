@@ -32,6 +32,8 @@ from .harness import Platform, until
 from .test_crashes import SLOW, answers
 
 RESOURCES = {"cpu": "0.1", "mem": "64MiB"}
+# The previous release lets gRPC write lines of its own, which `Platform` takes for faults.
+QUIET = {"GRPC_VERBOSITY": "NONE"}
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +152,7 @@ def test_specs_that_use_nothing_new_are_readable_to_the_previous_release(previou
     done = subprocess.run(
         [sys.executable, "-c", read],
         input="\n".join(lines),
-        env=os.environ | {"PYTHONPATH": str(previous_release)},
+        env=os.environ | {"PYTHONPATH": str(previous_release), **QUIET},
         capture_output=True,
         text=True,
         check=False,
@@ -169,7 +171,7 @@ async def test_agents_and_proxies_of_the_previous_release(platform: Platform, pr
     await platform.wait_until_ready()
     async with relay_to(platform) as relay:
         for name in ("agent", "proxy"):
-            platform.start(name, env={"PYTHONPATH": str(previous_release)})
+            platform.start(name, env={"PYTHONPATH": str(previous_release), **QUIET})
         await run_a_session(platform)
         await asyncio.sleep(1)
         check_counts(relay.counts)
@@ -211,7 +213,7 @@ async def test_a_manager_of_the_previous_release_runs_on_beside_this_one(
     """This one migrates under it and under load, goes, returns, and leads when the other one stops."""
     beside, link = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
     listens = {"MOORAGE_MANAGER__LISTEN": beside, "MOORAGE_MANAGER__LINK_LISTEN": link}
-    platform.start("manager", env={"PYTHONPATH": str(previous_release)})
+    platform.start("manager", env={"PYTHONPATH": str(previous_release), **QUIET})
     await platform.wait_until_ready()
     async with relay_to(platform) as relay, AsyncExitStack() as stack:
         for name in ("agent", "proxy"):
@@ -258,7 +260,7 @@ async def test_agents_of_the_previous_release_go_on_in_a_renamed_group(
     platform: Platform, previous_release: Path
 ) -> None:
     """They know nothing of the rename, and go on announcing the former name, also when they start again."""
-    previous = {"PYTHONPATH": str(previous_release), "MOORAGE_AGENT__RESOURCE_GROUP": "fast"}
+    previous = {"PYTHONPATH": str(previous_release), **QUIET, "MOORAGE_AGENT__RESOURCE_GROUP": "fast"}
     platform.start("manager")
     await platform.wait_until_ready()
     platform.start("agent", env=previous)
