@@ -17,7 +17,6 @@ from moorage.common.model.labels import Selector
 from moorage.common.model.paging import FIRST, Paging, SessionMatch
 from moorage.common.model.reasons import Reason
 from moorage.common.model.reuse import request_hash
-from moorage.common.model.roles import Role
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import LIVE, Result, Status
 from moorage.common.telemetry import TraceSink
@@ -367,16 +366,13 @@ class SessionStore:
     async def _as_seen(self, scope: Scope, views: list[V]) -> list[V]:
         """With names in place of ids in messages, and without output that the caller may not see."""
         texts = [text for view in views for text in visibility.messages(view)]
-        if _sees_all(scope) and not visibility.mentioned(texts):
-            return views
-        clean = await self.naming(scope, texts)
-        return [visibility.as_seen(scope, view, clean) for view in views]
+        return visibility.as_seen(scope, views, await self.naming(scope, texts))
 
     async def naming(self, scope: Scope, texts: Iterable[str]) -> visibility.Naming:
         """Puts the names of sessions in place of their ids in these messages, for this caller."""
         ids = visibility.mentioned(texts)
         names = {id: name for id, (name, _) in (await self.names(scope, ids)).items()}
-        return visibility.naming(names, sees_all=_sees_all(scope))
+        return visibility.naming(scope, names)
 
     async def names(
         self, scope: Scope, session_ids: Collection[SessionId]
@@ -392,9 +388,8 @@ class SessionStore:
         states: dict[str, list[SessionId]] = {"failed": [], "unmet": [], "met": []}
         if not spec.depends_on:
             return states
-        refs = [dependency.session for dependency in spec.depends_on]
-        conditions = [dependency.on for dependency in spec.depends_on]
-        ids = [rows.as_uuid(ref) for ref in refs]
+        refs = [one.session for one in spec.depends_on]
+        ids, conditions = [rows.as_uuid(ref) for ref in refs], [one.on for one in spec.depends_on]
         found = await self._db.fetch(SQL["dependency_states"], refs, ids, conditions, scope.owner.project)
         for position, row in enumerate(found):
             if row["why"] is not None:
@@ -403,7 +398,3 @@ class SessionStore:
                 )
             states[row["state"]].append(SessionId(row["id"]))
         return states
-
-
-def _sees_all(scope: Scope) -> bool:
-    return scope.projects is None and scope.role is not Role.AUDITOR

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from moorage.common.model.ids import SessionId
+from moorage.common.model.roles import Role
 from moorage.common.views.resources import HistoryEntry, KernelView, SessionView
 from moorage.manager.identity.scope import Scope
 
@@ -31,19 +32,30 @@ def messages(view: SessionView | HistoryEntry) -> list[str]:
     return texts
 
 
-def naming(names: Mapping[SessionId, str], *, sees_all: bool) -> Naming:
+def _sees_all(scope: Scope) -> bool:
+    return scope.projects is None and scope.role is not Role.AUDITOR
+
+
+def naming(scope: Scope, names: Mapping[SessionId, str]) -> Naming:
     """Puts names in place of ids in a message. ``names``: of the sessions that the caller may see. Other ids
-    stay if it ``sees_all``: they are not of sessions, or of removed ones."""
+    stay if it sees all: they are not of sessions, or of removed ones."""
+    other = None if _sees_all(scope) else _OTHER
 
     def named(text: str) -> str:
-        return _ID.sub(lambda found: names.get(SessionId(found[0]), found[0] if sees_all else _OTHER), text)
+        return _ID.sub(lambda found: names.get(SessionId(found[0]), other or found[0]), text)
 
     return named
 
 
-def as_seen(scope: Scope, view: V, clean: Naming) -> V:
-    """With names in place of ids in its messages, and without the output of a session that the caller does
+def as_seen(scope: Scope, views: list[V], clean: Naming) -> list[V]:
+    """With names in place of ids in their messages, and without the output of sessions that the caller does
     not control."""
+    if _sees_all(scope) and not any(mentioned(messages(view)) for view in views):
+        return views  # long lists of administrators: nothing to copy
+    return [_as_seen(scope, view, clean) for view in views]
+
+
+def _as_seen(scope: Scope, view: V, clean: Naming) -> V:
     changes: dict[str, object] = {"detail": clean(view.detail)}
     if isinstance(view, SessionView):
         shows_output = scope.controls(view.user, view.project)
