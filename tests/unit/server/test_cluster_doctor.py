@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -44,7 +45,9 @@ GOOD: dict[str, Any] = {
 }
 
 
-def check(facts: dict[str, Any], *, embedded: bool = False, hosts: int = 2) -> list[CheckResult]:
+def check(
+    facts: dict[str, Any], *, embedded: bool = False, hosts: Sequence[str] = ("db-1", "db-2")
+) -> list[CheckResult]:
     return check_cluster(facts, version="0.4.0", revision="0100", embedded=embedded, hosts=hosts)
 
 
@@ -69,6 +72,7 @@ CASES: list[tuple[str, Any, str, str, str, str]] = [
     ("managers", [], "fail", "managers", "none", "moorage manager"),
     ("managers", GOOD["managers"][:1], "warn", "managers", "one, at 198.51.100.1", "another machine"),
     ("managers.1.link", "198.51.100.1:9701", "warn", "managers", "all on 198.51.100.1", "another machine"),
+    ("managers.1.proxies", [], "warn", "proxies", "one, edge-1", "DNS or a load balancer"),
     ("managers.1.proxies", ["edge-1"], "warn", "proxies", "one, edge-1", "another one"),
     ("standbys", 0, "warn", "Postgres", "no standby", "streaming standby"),
     ("backup_at", None, "fail", "backup", "none was taken", "moorage db backup"),
@@ -89,9 +93,11 @@ CASES: list[tuple[str, Any, str, str, str, str]] = [
     ("managers.1.clock_ahead_s", -400.0, "fail", "clocks", "-400.0 s", "ntp"),
     ("managers.1.version", "0.3.0", "warn", "versions", "other managers than 0.4.0", "upgrade"),
     ("agents.1.version", "0.2.0", "warn", "versions", "agents far from 0.4.0: node-2", "Upgrades"),
+    ("revision", "0101", "warn", "schema", "schema 0101, this release has 0100", "upgrade this machine"),
     ("revision", "0099", "warn", "schema", "schema 0099", "migrates"),
     ("agents", [], "fail", "agents", "none", "agent join"),
     ("agents", GOOD["agents"][:1], "warn", "agents", "one, node-1", "another node"),
+    ("agents.0.address", "203.0.113.2", "warn", "agents", "2, all on 203.0.113.2", "another machine"),
     ("agents.0.connected", False, "warn", "agents", "no manager: node-1", "moorage agents"),
     ("agents.0.address", "127.0.0.1", "warn", "agents", "own machine: node-1", "agent.address"),
 ]
@@ -112,8 +118,21 @@ def test_an_embedded_postgres_is_a_single_point_of_failure() -> None:
 
 
 def test_a_standby_that_the_settings_do_not_name_helps_nobody() -> None:
-    (found,) = [one for one in check(GOOD, hosts=1) if one.name == "Postgres"]
+    (found,) = [one for one in check(GOOD, hosts=["db-1"]) if one.name == "Postgres"]
     assert (found.status, "manager.dsn" in found.next_step) == ("warn", True)
+
+
+def test_a_standby_on_the_machine_of_its_primary_is_lost_with_it() -> None:
+    (found,) = [one for one in check(GOOD, hosts=["db-1", "db-1"]) if one.name == "Postgres"]
+    assert (found.status, found.detail) == ("warn", "primary and standby are on one machine, db-1")
+    assert "another machine" in found.next_step
+
+
+def test_no_proxy_reaches_no_model() -> None:
+    facts = changed("managers.1.proxies", [])
+    facts["managers"][0]["proxies"] = []
+    (found,) = [one for one in check(facts) if one.name == "proxies"]
+    assert (found.status, found.detail) == ("warn", "none: no model can be reached")
 
 
 def test_agents_that_only_dial_out_need_a_proxy_that_listens() -> None:

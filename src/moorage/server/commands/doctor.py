@@ -8,6 +8,7 @@ import os
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -73,6 +74,7 @@ async def _check_cluster(boot: Bootstrap, output: str) -> int:
         from moorage.manager.store.connector import each_host
         from moorage.manager.store.migrate import newest_revision
         from moorage.server.commands.database import database_of
+        from moorage.server.doctor.certificates import check_files, configured_certificates
         from moorage.server.doctor.cluster import check_cluster
     dsn = boot.loaded.settings.manager.dsn
     async with database_of(boot) as url:
@@ -82,8 +84,9 @@ async def _check_cluster(boot: Bootstrap, output: str) -> int:
             version=moorage.__version__,
             revision=newest_revision(),
             embedded=dsn is None,
-            hosts=len(each_host(url)),
+            hosts=[urlsplit(one).hostname or "" for one in each_host(url)],
         )
+    results += check_files(configured_certificates(boot.loaded.settings), facts["now"])
     results += await _check_etcd(boot, [manager["link"] for manager in facts["managers"]])
     _print_results(results, output)
     return exit_code(results)

@@ -22,10 +22,10 @@ _NAMED = 5
 
 
 def check_cluster(
-    facts: Mapping[str, Any], *, version: str, revision: str, embedded: bool, hosts: int
+    facts: Mapping[str, Any], *, version: str, revision: str, embedded: bool, hosts: Sequence[str]
 ) -> list[CheckResult]:
     """``version`` and ``revision``: of this release and its schema. ``embedded``: a manager runs Postgres.
-    ``hosts``: how many of Postgres the settings name."""
+    ``hosts``: those of Postgres that the settings name."""
     return [
         *_managers(facts["managers"]),
         *_proxies(facts["managers"]),
@@ -65,7 +65,7 @@ def _proxies(managers: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
     yield CheckResult("warn", "proxies", detail, next_step)
 
 
-def _postgres(facts: Mapping[str, Any], *, embedded: bool, hosts: int) -> Iterator[CheckResult]:
+def _postgres(facts: Mapping[str, Any], *, embedded: bool, hosts: Sequence[str]) -> Iterator[CheckResult]:
     if embedded:
         detail = "embedded in a manager: it is lost with that machine"
         next_step = "back up, restore into a Postgres with a standby, and set manager.dsn"
@@ -74,7 +74,10 @@ def _postgres(facts: Mapping[str, Any], *, embedded: bool, hosts: int) -> Iterat
         detail = "no standby is connected: nothing new starts while this server is away"
         next_step = "add a streaming standby, see docs/operating.md, A primary and standbys"
         yield CheckResult("warn", "Postgres", detail, next_step)
-    elif hosts < 2:
+    elif len(hosts) > 1 and len(set(hosts)) == 1:
+        detail = f"primary and standby are on one machine, {hosts[0]}"
+        yield CheckResult("warn", "Postgres", detail, "move the standby to another machine")
+    elif len(hosts) < 2:
         detail = f"{facts['standbys']} standbys, but manager.dsn names one host"
         next_step = "name all hosts in manager.dsn, unless its address moves with the primary"
         yield CheckResult("warn", "Postgres", detail, next_step)
@@ -126,7 +129,7 @@ def _clocks(managers: Sequence[Mapping[str, Any]]) -> Iterator[CheckResult]:
         return
     apart_s = max(*ahead.values(), 0.0) - min(*ahead.values(), 0.0)
     furthest = max(ahead, key=lambda link: abs(ahead[link]))
-    detail = f"{apart_s:.1f} s apart at most, managers and Postgres"
+    detail = f"{apart_s:.1f} s apart at most, managers and Postgres (of a node: `moorage agent doctor`)"
     if apart_s < _CLOCK_WARN_S:
         yield CheckResult("ok", "clocks", detail)
         return
@@ -177,7 +180,11 @@ def _agents(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
         )
         detail = f"reached only by a proxy on their own machine: {_names(local)}"
         yield CheckResult("warn", "agents", detail, next_step)
-    if len(agents) == 1:
+    addresses = {agent["address"] for agent in agents}
+    if len(agents) > 1 and len(addresses) == 1 and not local:
+        detail = f"{len(agents)}, all on {min(addresses)}"
+        yield CheckResult("warn", "agents", detail, "join a node on another machine")
+    elif len(agents) == 1:
         next_step = "join another node: sessions have nowhere to go when it fails"
         yield CheckResult("warn", "agents", f"one, {agents[0]['id']}", next_step)
     elif not away and not local:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from urllib.parse import urlsplit
 
 from moorage.server.doctor.checks import CheckResult, Status
 
@@ -30,6 +31,9 @@ def _members(health: Mapping[str, str]) -> Iterator[CheckResult]:
         next_step = "see `etcdctl endpoint health` and `etcdctl alarm list`; what runs goes on without etcd"
         status: Status = "fail" if len(ill) == len(health) else "warn"
         yield CheckResult(status, "etcd", f"not healthy: {', '.join(ill)}", next_step)
+    elif len(health) > 1 and len(hosts := {urlsplit(endpoint).hostname for endpoint in health}) == 1:
+        detail = f"{len(health)} members, all on {hosts.pop()}"
+        yield CheckResult("warn", "etcd", detail, "move two of them to machines of their own")
     elif len(health) < 3:
         detail = f"{len(health)} in etcd.address: the loss of one may leave new parts without managers"
         yield CheckResult("warn", "etcd", detail, "run three members, and name all of them in etcd.address")
