@@ -17,6 +17,7 @@ GOOD: dict[str, Any] = {
     "revision": "0100",
     "standbys": 2,
     "synchronous": True,
+    "connections": 97,
     "managers": [
         {
             "link": "198.51.100.1:8701",
@@ -75,6 +76,7 @@ CASES: list[tuple[str, Any, str, str, str, str]] = [
     ("managers.1.proxies", [], "warn", "proxies", "one, edge-1", "DNS or a load balancer"),
     ("managers.1.proxies", ["edge-1"], "warn", "proxies", "one, edge-1", "another one"),
     ("standbys", 0, "warn", "Postgres", "no standby", "streaming standby"),
+    ("connections", 79, "warn", "Postgres", "79 connections for 2 managers", "max_connections"),
     ("backup_at", None, "fail", "backup", "none was taken", "moorage db backup"),
     ("backup_at", NOW - 2 * DAY_S, "warn", "backup", "2 days old", "each day"),
     ("backup_at", NOW - 9 * DAY_S, "fail", "backup", "9 days old", "each day"),

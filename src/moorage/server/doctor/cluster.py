@@ -17,6 +17,7 @@ _DAY_S = 86_400
 _BACKUP_WARN_S, _BACKUP_FAIL_S, _TEST_WARN_S = 1.5 * _DAY_S, 8 * _DAY_S, 92 * _DAY_S
 # As for an agent (``checks.clock``), but between any two managers.
 _CLOCK_WARN_S, _CLOCK_FAIL_S = 5.0, 300.0
+_CONNECTIONS_OF_MANAGER = 40  # what the documentation says; 25 to 30 were seen
 _RENEWAL_OVERDUE_S = 14 * _DAY_S
 _NAMED = 5
 
@@ -30,6 +31,7 @@ def check_cluster(
         *_managers(facts["managers"]),
         *_proxies(facts["managers"]),
         *_postgres(facts, embedded=embedded, hosts=hosts),
+        *_connections(facts),
         *_backups(facts),
         *_certificates(facts["certificates"], facts["now"]),
         *_clocks(facts["managers"]),
@@ -84,6 +86,14 @@ def _postgres(facts: Mapping[str, Any], *, embedded: bool, hosts: Sequence[str])
     else:
         kind = "synchronous" if facts["synchronous"] else "asynchronous: a failover may lose the last commits"
         yield CheckResult("ok", "Postgres", f"{facts['standbys']} standbys, {kind}")
+
+
+def _connections(facts: Mapping[str, Any]) -> Iterator[CheckResult]:
+    allowed, needed = facts["connections"], _CONNECTIONS_OF_MANAGER * len(facts["managers"])
+    if len(facts["managers"]) > 1 and allowed < needed:
+        detail = f"{allowed} connections for {len(facts['managers'])} managers, which open up to {needed}"
+        next_step = f"set max_connections of Postgres to {needed + 10} or more"
+        yield CheckResult("warn", "Postgres", detail, next_step)
 
 
 def _backups(facts: Mapping[str, Any]) -> Iterator[CheckResult]:

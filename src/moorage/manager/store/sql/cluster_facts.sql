@@ -3,6 +3,7 @@ SELECT json_build_object(
     'now', extract(epoch FROM now()),
     'revision', (SELECT version_num FROM alembic_version),
     'standbys', (SELECT count(*) FROM pg_stat_replication WHERE coalesce(state, 'streaming') = 'streaming'),
+    'connections', current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int,
     'synchronous', current_setting('synchronous_standby_names') <> '',
     'managers', coalesce((SELECT json_agg(json_build_object(
         'link', link, 'version', version, 'clock_ahead_s', clock_ahead_s, 'proxies', proxies,
