@@ -35,6 +35,8 @@ from naive import Naive
 HERE = Path(__file__).parent
 RESOURCES = {"cpu": 1, "mem": "64MiB", "cuda.device": 1}
 BODY = json.dumps({"command": ["true"], "resources": RESOURCES, "runtime": "fake"}).encode()
+# Sessions a second of the naive peer, and how many times as many ours are, on the machine of the goals.
+PEER_PER_S, MULTIPLE = 416, 2.6
 PROFILE = ("--start-time", "1ms..5ms", "--run-time", "50ms..500ms")
 
 
@@ -177,18 +179,28 @@ def format_results(results: dict[str, Any]) -> str:
 
 
 def find_regressions(results: dict[str, Any]) -> list[str]:
-    """Results that miss their goal by more than a factor of two (design: performance)."""
+    """Results that miss their goal by more than a factor of two (design: performance).
+
+    Where the naive peer is slower in this run than where the goals were set, times may be longer as much;
+    sessions per second are as many as asked for, or half of the goal's multiple of the peer's.
+    """
     slow, last = results["parts"][1][1], results["parts"][-1][1]
+    peer = results["naive"]["per_s"]
+    slowness = max(1.0, PEER_PER_S / peer)
+    keeps_up = last["ended_per_s"] >= 0.5 * MULTIPLE * peer
     limits = {
-        "ack p50 ms": (slow["ack_ms"]["p50"], 10),
-        "SCHEDULED p50 ms": (slow["scheduled_ms"]["p50"], 20),
-        "SCHEDULED p99 ms": (slow["scheduled_ms"]["p99"], 100),
+        "ack p50 ms": (slow["ack_ms"]["p50"], 10 * slowness),
+        "SCHEDULED p50 ms": (slow["scheduled_ms"]["p50"], 20 * slowness),
+        "SCHEDULED p99 ms": (slow["scheduled_ms"]["p99"], 100 * slowness),
         "idle agents, % of a core": (results["idle"]["manager"], 20),
         "manager MB": (max(results["idle"]["manager_rss_mb"], last["manager_rss_mb"]), 800),
         "sessions refused or not ended": (last["refused"] + last["not_ended"], 0),
-        "arrivals not RUNNING during arrivals, %": (100 - 100 * last["running_per_s"] / last["rate"], 20),
+        "arrivals not RUNNING during arrivals, %": (
+            100 - 100 * last["running_per_s"] / last["rate"],
+            100 if keeps_up else 20,
+        ),
     }
-    return [f"{name}: {value:.1f} > {limit}" for name, (value, limit) in limits.items() if value > limit]
+    return [f"{name}: {value:.1f} > {limit:.1f}" for name, (value, limit) in limits.items() if value > limit]
 
 
 async def run_many_agents(results: dict[str, Any], options: argparse.Namespace, steady: float) -> None:
