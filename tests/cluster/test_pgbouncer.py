@@ -16,8 +16,10 @@ import pytest
 import pytest_asyncio
 
 from moorage.common.aio.clock import SystemClock
+from moorage.common.model.spec import SessionSpec
 from moorage.manager.postgres.binaries import server_user
 from moorage.manager.store import Store, Topic, migrate
+from tests.e2e.harness import Platform, until
 from tests.free_ports import free_port
 
 pytestmark = pytest.mark.cluster
@@ -38,6 +40,7 @@ async def pooled(empty_database: str, home: Path) -> AsyncIterator[str]:
     (state / "pgbouncer.ini").write_text(
         f"[databases]\n{name} = {at}{password}\n[pgbouncer]\npool_mode = session\nauth_type = trust\n"
         f"auth_file = {state}/users\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\n"
+        "default_pool_size = 60\n"
     )
     run_as: dict[str, Any] = {}
     if (user := server_user()) is not None:
@@ -97,3 +100,24 @@ async def test_next_client_gets_a_connection_without_these_settings(pooled: str)
     assert await plain.fetchval("SHOW plan_cache_mode") == "auto"
     assert await plain.fetchval("SHOW statement_timeout") == "0"
     await plain.close()
+
+
+async def test_session_runs_to_its_end(pooled: str, home: Path) -> None:
+    """The whole platform, as processes: a manager opens more connections than PgBouncer's default."""
+    platform = Platform(home)
+    platform.env |= {"MOORAGE_MANAGER__DSN": pooled, "MOORAGE_AGENT__INVENTORY": "fake:1xH100"}
+    try:
+        platform.start("manager")
+        await platform.wait_until_ready()
+        platform.start("agent")
+        small = {"cpu": "0.1", "mem": "32MiB"}
+        async with platform.client() as client:
+            await client.create_session(SessionSpec(name="one", command=["true"], resources=small))
+
+            async def ended() -> bool:
+                return (await client.get_session("one")).status == "TERMINATED"
+
+            await until("the session ends", ended)
+            assert (await client.get_session("one")).reason == "exit-zero"
+    finally:
+        platform.close()
