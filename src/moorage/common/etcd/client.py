@@ -81,6 +81,11 @@ class EtcdClient:
         request = wire.prefix_request(prefix) | ({"serializable": True} if stale else {})
         return wire.read_snapshot(await self._call("/v3/kv/range", request))
 
+    async def value(self, key: str) -> str:
+        """The value of ``key``; "" if there is none."""
+        found = wire.read_snapshot(await self._call("/v3/kv/range", {"key": wire.encoded(key)})).entries
+        return found[key].value if key in found else ""
+
     async def put(self, key: str, value: str, lease: str = "") -> None:
         request = {"key": wire.encoded(key), "value": wire.encoded(value)}
         await self._call("/v3/kv/put", request | ({"lease": lease} if lease else {}))
