@@ -6,6 +6,7 @@ Each daemon has its own state directory, as on its own machine.
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -121,6 +122,12 @@ def check_requests(manager: Platform, name: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (7, "out\n", "err\n")
     copied = manager.run("exec", "-i", name, "--", "sh", "-c", "cat; pwd >&2", timeout=30)
     assert copied.returncode == 0, copied.stderr
+    file = manager.home / f"copied-{name}"
+    file.write_bytes(os.urandom(300_000))
+    for source, target in ((str(file), f"{name}:copy"), (f"{name}:copy", f"{file}-back")):
+        copied = manager.run("cp", source, target)
+        assert copied.returncode == 0, copied.stderr
+    assert Path(f"{file}-back").read_bytes() == file.read_bytes()
 
 
 RELOADS = """

@@ -34,12 +34,14 @@ class Member:
 @dataclass
 class EtcdServers:
     """``members`` servers below ``home``. With ``tls`` they have certificates of an own authority, and with
-    ``users`` the role of ``USER`` is limited to ``PREFIX``."""
+    ``users`` the role of ``USER`` is limited to ``PREFIX``. ``client_certificates``: they want one
+    of that authority."""
 
     home: Path
     count: int = 1
     tls: bool = False
     users: bool = False
+    client_certificates: bool = False
     flags: tuple[str, ...] = ()
     members: list[Member] = field(default_factory=list)
 
@@ -80,6 +82,8 @@ class EtcdServers:
                 *("--cert-file", certificate, "--key-file", key),
                 *("--peer-cert-file", certificate, "--peer-key-file", key),
                 *("--peer-trusted-ca-file", self.home / "ca.crt", "--peer-client-cert-auth"),
+                *(["--trusted-ca-file", self.home / "ca.crt"] if self.client_certificates else []),
+                *(["--client-cert-auth"] if self.client_certificates else []),
             ]
             if self.tls
             else []
@@ -127,10 +131,14 @@ class EtcdServers:
             user=USER if self.users else "",
             password=PASSWORD if self.users else "",
             authority=self.home / "ca.crt" if self.tls else None,
+            certificate=self.home / "client.crt" if self.client_certificates else None,
+            key=self.home / "client.key" if self.client_certificates else None,
         )
 
     def etcdctl(self, *command: str, user: str = "") -> str:
         tls = ["--cacert", str(self.home / "ca.crt")] if self.tls else []
+        if self.client_certificates:
+            tls += ["--cert", str(self.home / "client.crt"), "--key", str(self.home / "client.key")]
         found = subprocess.run(
             [
                 "etcdctl",
@@ -177,7 +185,8 @@ def is_installed() -> bool:
 
 
 def write_certificates(home: Path) -> None:
-    """An authority, and a certificate of 127.0.0.1 for servers and their peers."""
+    """An authority, a certificate of 127.0.0.1 for servers and their peers, and two of clients, one of which
+    has the name of ``USER``."""
     now = datetime.now(UTC)
     authority = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "etcd CA of the tests")])
@@ -190,23 +199,28 @@ def write_certificates(home: Path) -> None:
         .add_extension(key_id, critical=False)
         .sign(authority, hashes.SHA256())
     )
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    certificate = (
-        x509.CertificateBuilder(subject, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(
-            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
-            critical=False,
-        )
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(key_id), critical=False)
-        .sign(authority, hashes.SHA256())
-    )
     pem = serialization.Encoding.PEM
     (home / "ca.crt").write_bytes(root.public_bytes(pem))
-    (home / "node.crt").write_bytes(certificate.public_bytes(pem))
-    (home / "node.key").write_bytes(
-        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
+    server, client = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH
+    for file, common_name, usages in (
+        ("node", "127.0.0.1", [server, client]),
+        ("client", "", [client]),
+        ("client-named", USER, [client]),
+    ):
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)] if common_name else [])
+        address = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(key_id)
+        certificate = (
+            x509.CertificateBuilder(subject, name, key.public_key(), x509.random_serial_number())
+            .not_valid_before(now - timedelta(hours=1))
+            .not_valid_after(now + timedelta(days=1))
+            .add_extension(address, critical=False)
+            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+            .add_extension(issuer, critical=False)
+            .sign(authority, hashes.SHA256())
+        )
+        (home / f"{file}.crt").write_bytes(certificate.public_bytes(pem))
+        (home / f"{file}.key").write_bytes(
+            key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        )

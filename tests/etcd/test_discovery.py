@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from moorage.common.aio.clock import SystemClock
+from moorage.common.etcd.access import EtcdUnavailable
 from moorage.common.etcd.client import EtcdClient
 from moorage.common.etcd.registration import LEASE_S, Registration, member_key
 from moorage.common.model.status import AgentStatus
@@ -112,6 +113,47 @@ async def test_a_lost_lease_is_replaced(one: EtcdServers) -> None:
         assert members(one) == {key: facts}
         await registration.end()
         assert members(one) == {}
+
+
+async def test_a_key_that_was_deleted_or_changed_is_restored(one: EtcdServers) -> None:
+    async with EtcdClient(one.access) as client:
+        facts = {"link": "127.0.0.1:1"}
+        key = member_key(one.access, "managers", "a")
+        registration = Registration(client, key, lambda: facts, SystemClock())
+        await registration.refresh()
+        for command in (("del", key), ("put", key, '{"link": "127.0.0.1:2"}')):
+            one.etcdctl(*command)
+            await registration.refresh()
+            assert members(one) == {key: facts}, command
+        await registration.end()
+        assert members(one) == {}
+
+
+class LosingReplies(EtcdClient):
+    """While ``is_losing``, etcd applies what is put, and the reply does not arrive."""
+
+    is_losing = False
+
+    async def put(self, key: str, value: str, lease: str = "") -> None:
+        await super().put(key, value, lease)
+        if self.is_losing:
+            raise EtcdUnavailable("the reply was lost")
+
+
+@pytest.mark.parametrize("reads_back", [True, False])
+async def test_a_write_whose_reply_was_lost_is_undone(one: EtcdServers, reads_back: bool) -> None:
+    async with LosingReplies(one.access) as client:
+        facts = {"link": "127.0.0.1:1"}
+        key = member_key(one.access, "managers", "a")
+        registration = Registration(client, key, lambda: facts, SystemClock(), reads_back=reads_back)
+        await registration.refresh()
+        client.is_losing, facts["link"] = True, "127.0.0.1:2"
+        with pytest.raises(EtcdUnavailable, match="the reply was lost"):
+            await registration.refresh()
+        assert members(one) == {key: facts}
+        client.is_losing, facts["link"] = False, "127.0.0.1:1"
+        await registration.refresh()
+        assert members(one) == {key: facts}
 
 
 async def test_the_key_of_a_dead_daemon_expires(one: EtcdServers) -> None:

@@ -10,8 +10,25 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.harness import Platform, until
-from tests.etcd.servers import PREFIX, EtcdServers
+from tests.etcd.servers import PASSWORD, PREFIX, USER, EtcdServers
 
+# The command, at whose write the members with these process ids die: it has read the settings, with a quorum.
+LOSES_QUORUM = """
+import os, signal, sys
+from moorage.common.etcd import shared_settings
+
+pids, sys.argv[1:] = sys.argv[1].split(","), sys.argv[2:]
+write = shared_settings.write
+
+async def without_quorum(*arguments, **more):
+    for pid in pids:
+        os.kill(int(pid), signal.SIGKILL)
+    return await write(*arguments, **more)
+
+shared_settings.write = without_quorum
+from moorage.__main__ import main
+main()
+"""
 pytestmark = [pytest.mark.etcd, pytest.mark.timeout(300)]
 
 
@@ -148,3 +165,41 @@ def test_two_writers_do_not_overwrite_each_other(platform: Platform, one: EtcdSe
         assert ok or "somebody else changed" in stderr
     shared = one.etcdctl("get", "--prefix", "--keys-only", f"{PREFIX}settings/").split()
     assert len(shared) == sum(made)
+
+
+def test_a_change_of_unknown_outcome_is_made_once_at_most(home: Path, three: EtcdServers) -> None:
+    platform = Platform(home / "platform")
+    platform.home.mkdir()
+    leader = three.leader()
+    others = [member for member in three.members if member is not leader]
+    address = ",".join(f"127.0.0.1:{member.client}" for member in (leader, *others))
+    platform.env |= {
+        "MOORAGE_ETCD__ADDRESS": f"etcds://{address}",  # the leader first: it takes the change
+        "MOORAGE_ETCD__USER": USER,
+        "MOORAGE_ETCD__PASSWORD": PASSWORD,
+        "MOORAGE_ETCD__CA": str(three.home / "ca.crt"),
+    }
+    config(platform, "set", "--etcd", "proxy.metering=false")
+    pids = ",".join(str(member.process.pid) for member in others if member.process is not None)
+    lost = subprocess.run(
+        [sys.executable, "-c", LOSES_QUORUM, pids, "config", "set", "--etcd", "proxy.max_hold_s=61"],
+        env=platform.env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert lost.returncode == 1, lost
+    assert "it is not known whether the change was made" in lost.stderr
+    assert "look at `moorage config history --etcd` when etcd answers" in lost.stderr
+    for member in others:
+        three.kill(member)  # waits for its end
+        three.start_member(member)
+    three.wait_until_healthy()
+    config(platform, "set", "--etcd", "proxy.max_hold_s=62")
+    changes = json.loads(config(platform, "history", "--etcd", "-o", "json"))
+    made = [change["what"] for change in changes]
+    assert made[0] == "set proxy.metering"
+    assert made.count("set proxy.max_hold_s") in (1, 2), "the first of them once or not at all"
+    assert [change["number"] for change in changes] == list(range(1, len(changes) + 1))
+    assert [change["settings"].get("proxy.max_hold_s") for change in changes].count(61) <= 1
+    assert shown(platform)["proxy.max_hold_s"]["value"] == 62

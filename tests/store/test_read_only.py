@@ -21,6 +21,7 @@ from moorage.common.model.errors import StoreUnavailable
 from moorage.manager.postgres import EmbeddedPostgres
 from moorage.manager.postgres.binaries import find_binaries, server_user
 from moorage.manager.store import Store, migrate
+from moorage.manager.store.connector import Connector
 from moorage.manager.store.database import Database
 from tests.free_ports import free_port
 
@@ -166,3 +167,27 @@ async def test_promoted_standby_takes_over(home: Path, through: str) -> None:
                     break
                 except StoreUnavailable:
                     await asyncio.sleep(0.05)
+
+
+async def test_read_only_primary_is_waited_for_where_the_settings_say_so(
+    postgres: EmbeddedPostgres, home: Path
+) -> None:
+    """``manager.database_target_session_attrs``, with another host that accepts writes."""
+    binaries = find_binaries(None, server_user(), major=None).bin_dir
+    if not (binaries / "pg_basebackup").exists():
+        pytest.skip("this Postgres has no pg_basebackup")
+    port, address = free_port(), f"127.0.0.1:{postgres.port}"
+    second = postgres.dsn.replace(address, f"127.0.0.1:{port}")
+    both = postgres.dsn.replace(address, f"{address},127.0.0.1:{port}")
+    used = "SELECT inet_server_port() AS pid"
+    with standby(postgres, binaries, home / "other", port):
+        await promote(second)
+        await set_read_only(postgres.dsn, "on")
+        async with Database(both) as database:
+            assert await outcome(database.fetch, used) == port
+        async with Database(both, Connector(both, target_session_attrs="primary")) as database:
+            for _ in range(3):
+                assert await outcome(database.fetch, used) == 0
+            await set_read_only(postgres.dsn, "off")
+            await until(database.fetch, available=True)
+            assert await outcome(database.fetch, used) == postgres.port

@@ -19,7 +19,7 @@ from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import AgentSettings, CommonSettings
 from moorage.common.link import codec
 from moorage.common.link.messages import Observation, Orders, Report, ReportDelta
-from moorage.common.link.pb import agent_pb2, agent_pb2_grpc
+from moorage.common.link.pb import agent_pb2, agent_pb2_grpc, peers_pb2, peers_pb2_grpc
 from moorage.common.link.sync import ReportReceiver
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.kernel import KernelSpec
@@ -37,7 +37,7 @@ OPTIONS = [
 ]
 
 
-class FakeManager(agent_pb2_grpc.AgentLinkServicer):
+class FakeManager(agent_pb2_grpc.AgentLinkServicer, peers_pb2_grpc.PeersServicer):
     """Sends only the messages that a test requests, and records all reports."""
 
     def __init__(self) -> None:
@@ -70,6 +70,7 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer):
     async def start(self) -> None:
         self._server = grpc.aio.server(options=OPTIONS)
         agent_pb2_grpc.add_AgentLinkServicer_to_server(self, self._server)
+        peers_pb2_grpc.add_PeersServicer_to_server(self, self._server)
         self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
         await self._server.start()
 
@@ -119,9 +120,16 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer):
         assert found is not None
         return found
 
-    async def Attach(self, reports: AsyncIterator[agent_pb2.Report], context: Any) -> None:
+    async def Hello(self, request: peers_pb2.HelloRequest, context: Any) -> peers_pb2.HelloReply:
+        await self._authenticate(context)
+        return peers_pb2.HelloReply()
+
+    async def _authenticate(self, context: Any) -> None:
         if dict(context.invocation_metadata())["authorization"] != f"Bearer {TOKEN}":
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong link token")
+
+    async def Attach(self, reports: AsyncIterator[agent_pb2.Report], context: Any) -> None:
+        await self._authenticate(context)
         self.streams += 1
         outbox = self._outbox = asyncio.Queue()
         if self.orders is not None:

@@ -19,7 +19,7 @@ from aiohttp import web
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import CommonSettings, ProxySettings
 from moorage.common.link.messages import KeyGrant, ModelRoute, RouteTable, Target
-from moorage.common.link.pb import routes_pb2_grpc
+from moorage.common.link.pb import peers_pb2, peers_pb2_grpc, routes_pb2_grpc
 from moorage.common.link.proxy_messages import ProxyReply, ProxyReport, RecordsAck
 from moorage.common.link.route_codec import reply_to_wire, report_from_wire, routes_to_wire
 from moorage.common.model.ids import KernelId, SessionId
@@ -45,7 +45,7 @@ async def until(condition: Callable[[], Any] | Callable[[], Awaitable[Any]], wit
         await asyncio.sleep(0.005)
 
 
-class RouteServer(routes_pb2_grpc.RouteFeedServicer):
+class RouteServer(routes_pb2_grpc.RouteFeedServicer, peers_pb2_grpc.PeersServicer):
     """The manager's end of the proxies' link: sends the newest table at connect and at each change.
 
     ``requests``: (proxy id, generation) of each watch request received; ``reports``: those received.
@@ -64,6 +64,7 @@ class RouteServer(routes_pb2_grpc.RouteFeedServicer):
     async def start(self) -> None:
         self._server = grpc.aio.server()
         routes_pb2_grpc.add_RouteFeedServicer_to_server(self, self._server)
+        peers_pb2_grpc.add_PeersServicer_to_server(self, self._server)
         port = self._server.add_insecure_port(self.address)
         self.address = f"127.0.0.1:{port}"
         await self._server.start()
@@ -84,6 +85,10 @@ class RouteServer(routes_pb2_grpc.RouteFeedServicer):
         async with self._changed:
             self.table = table
             self._changed.notify_all()
+
+    async def Hello(self, request, context):
+        await self._check(context)
+        return peers_pb2.HelloReply()
 
     async def Watch(self, request, context):
         await self._check(context)

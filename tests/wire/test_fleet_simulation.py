@@ -17,6 +17,7 @@ import agent_harness as h
 import aiohttp
 import pytest
 import pytest_asyncio
+from tests.free_ports import free_port
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import AgentSettings, ManagerSettings
@@ -243,6 +244,20 @@ async def test_command_runs_until_signalled_or_timed_out(tmp_path: Path) -> None
         out, _ = await timed.communicate()
         assert timed.returncode == 0
         assert json.loads(out)["seconds"] < 5
+
+
+async def test_command_finds_the_manager_in_etcd(tmp_path: Path) -> None:
+    """Here in what is remembered of it, as nothing listens."""
+    async with h.run_fake_manager() as manager:
+        manager.order()
+        (tmp_path / "etcd-managers.json").write_text(json.dumps([manager.target]))
+        etcd = f"etcd://127.0.0.1:{free_port()}"
+        process = await simulate(tmp_path, "--manager", etcd, "--agents", "1", token=h.TOKEN)
+        await manager.wait_for_report(lambda report: report.info.agent_id == "sim-0")
+        process.terminate()
+        _, err = await process.communicate()
+        assert process.returncode == 0, err.decode()
+        assert b"using the managers of before" in err
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from moorage.common.config.settings import AgentSettings, CommonSettings
 from moorage.common.link.certificates import JoinToken
 from moorage.common.link.dial import Dialer, dialer_for
 from moorage.common.link.identity import IdentityFile, identity_file
+from moorage.common.link.installation import installation_file
 from moorage.common.link.pb import agent_pb2_grpc, peers_pb2, peers_pb2_grpc, routes_pb2, routes_pb2_grpc
 from moorage.common.model.errors import ConfigError, InvalidInput
 from moorage.common.model.group_options import GroupOptions
@@ -46,8 +47,11 @@ async def test_agent_joins_and_works_over_tls(site: Site) -> None:
     with pytest.raises(ApiError, match="'gold' does not exist"):
         await site.token(resource_group="gold")
     await site.client.update_group("gold", GroupOptions())
+    without_tls = installation_file(site.home / "node-1", "agent", "node-1")
+    without_tls.admit("another", "127.0.0.1:1")
     joined = await site.join(token=await site.token(resource_group="gold"))
     assert (joined.link, joined.resource_group) == (site.manager.link_address, "gold")
+    assert not without_tls.path.exists(), "it has moved"
     connected = asyncio.Event()
     settings = AgentSettings(
         id="node-1", manager=joined.link, resource_group="gold", inventory="fake:1xH100", docker="off"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,6 +14,8 @@ from test_usage_wire import eventually, scrape
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import ManagerSettings
+from moorage.common.model.spec import SessionSpec
+from moorage.common.model.status import TERMINAL
 from moorage.common.views.managers import ManagerView
 from moorage.manager import Manager
 from moorage.sdk import Client
@@ -64,3 +68,28 @@ async def test_metrics_tell_who_leads_and_how_many_managers_there_are(
     await eventually(follower_leads)
     (left,) = await ask(manager.first_key, second)
     assert (left.link, left.leader) == (second.link_address, True)
+
+
+async def test_a_watcher_sees_what_was_changed_at_another_manager(manager: Manager, second: Manager) -> None:
+    """Events are of the database, not of the manager that made the change."""
+    key = manager.first_key
+    async with (
+        Client(f"http://{manager.api_address}", key) as client,
+        Client(f"http://{second.api_address}", key) as other,
+        asyncio.timeout(30),
+    ):
+        stream = other.events("session")
+        watching = asyncio.ensure_future(anext(stream))
+        names = []
+        while not (await asyncio.wait([watching], timeout=0.5))[0]:  # until the watcher is connected
+            names.append(f"job-{len(names)}")
+            await client.create_session(SessionSpec(name=names[-1], command=["true"], resources={"cpu": 1}))
+        seen = json.loads((await watching).data)
+        assert seen["name"] in names
+        assert seen["status"] == "PENDING"
+        await client.stop_session(seen["name"])
+        async for event in stream:
+            data = json.loads(event.data)
+            if data["name"] == seen["name"] and data["status"] in TERMINAL:
+                break
+        await stream.aclose()

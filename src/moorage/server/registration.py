@@ -11,6 +11,7 @@ from yarl import URL
 from moorage.common.aio.clock import Clock
 from moorage.common.link.certificates import JoinToken, accept, new_key
 from moorage.common.link.identity import Identity, identity_file
+from moorage.common.link.installation import installation_file
 from moorage.common.model.addresses import split_address
 from moorage.common.model.errors import ConfigError
 from moorage.common.views.peers import PeerKind
@@ -49,6 +50,7 @@ async def join(
         now=clock.now(),
     )
     file.store(identity)
+    installation_file(home, kind, name).forget()
     pending.unlink(missing_ok=True)
     return identity
 

@@ -229,6 +229,7 @@ class LinkClient:
 
     async def _attach(self) -> None:
         async with self._dialer.channel(OPTIONS) as channel:
+            await self._dialer.admit(channel)
             stub = AgentLinkStub(channel)  # type: ignore[no-untyped-call]
             call = stub.Attach(metadata=self._dialer.metadata)
             # Deltas refer to what was sent on the same stream, so each stream starts afresh.

@@ -17,13 +17,14 @@ class EtcdSettings(BaseModel):
     """Endpoints of the etcd in which this process is registered and that has the shared settings:
     ``etcd://one:2379,two:2379``, or ``etcds://`` with TLS. Empty: none."""
     user: str = ""
-    """User of etcd. Empty: etcd has no authentication, or by certificate."""
+    """User of etcd, with ``password``. Empty: etcd has no authentication."""
     password: str | None = Field(None, repr=False)
     """Password of ``user``. Also ``password_file``."""
     ca: Path | None = None
     """Certificates of the authorities of etcd's endpoints, in PEM. None: those of the system."""
     certificate: Path | None = None
-    """Certificate of this client, in PEM, if etcd wants one."""
+    """Certificate of this client, in PEM, if etcd wants one. It names no user: where etcd has users, it
+    refuses certificates with a common name at its gateway, which is used here."""
     key: Path | None = None
     """Key of ``certificate``, in PEM."""
     prefix: Annotated[str, Field(pattern=r"^/([A-Za-z0-9._-]+/)+$")] = "/moorage/"

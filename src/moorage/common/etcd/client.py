@@ -81,6 +81,11 @@ class EtcdClient:
         request = wire.prefix_request(prefix) | ({"serializable": True} if stale else {})
         return wire.read_snapshot(await self._call("/v3/kv/range", request))
 
+    async def value(self, key: str) -> str:
+        """The value of ``key``; "" if there is none."""
+        found = wire.read_snapshot(await self._call("/v3/kv/range", {"key": wire.encoded(key)})).entries
+        return found[key].value if key in found else ""
+
     async def put(self, key: str, value: str, lease: str = "") -> None:
         request = {"key": wire.encoded(key), "value": wire.encoded(value)}
         await self._call("/v3/kv/put", request | ({"lease": lease} if lease else {}))
@@ -163,9 +168,9 @@ class EtcdClient:
                     await asyncio.sleep(_RETRY_PAUSE_S)
         except TimeoutError:
             problems.setdefault(self._endpoints[0], f"no answer within {CALL_S:g} s")
+        message = "; ".join(f"{endpoint}: {problem}" for endpoint, problem in problems.items())
         raise EtcdUnavailable(
-            "; ".join(f"{endpoint}: {problem}" for endpoint, problem in problems.items()),
-            next_step="check etcd.address, and `etcdctl endpoint health`",
+            message, next_step=_explain(message) or "check etcd.address, and `etcdctl endpoint health`"
         )
 
     async def _attempt(self, endpoint: str, path: str, request: dict[str, Any]) -> dict[str, Any]:
@@ -208,7 +213,7 @@ class EtcdClient:
             if "token" not in reply:
                 raise EtcdError(
                     f"etcd at {endpoint} refuses the user {self.access.user!r}: {reply.get('error', status)}",
-                    next_step="check etcd.user and etcd.password",
+                    next_step=_explain(str(reply.get("error"))) or "check etcd.user and etcd.password",
                 )
             self._tokens[endpoint] = str(reply["token"])
         return {"Authorization": self._tokens[endpoint]}
@@ -221,6 +226,10 @@ class EtcdClient:
 def _explain(message: str) -> str:
     if "user name is empty" in message:
         return "etcd wants a user: set etcd.user and etcd.password"
+    if "BAD_CERTIFICATE" in message or "CERTIFICATE_REQUIRED" in message:
+        return "etcd wants a certificate of its --trusted-ca-file: set etcd.certificate and etcd.key"
+    if "CommonName of client" in message:
+        return "use an etcd.certificate without a common name: etcd.user and etcd.password name the user"
     if "permission denied" in message:
         return "grant the role of etcd.user readwrite access to the prefix etcd.prefix"
     if "database space exceeded" in message:

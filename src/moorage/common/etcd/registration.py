@@ -1,7 +1,7 @@
 """Registration of a daemon in etcd, under a lease that it keeps alive.
 
 A key lives as long as its daemon, and ``LEASE_S`` longer. While etcd is away nothing else changes for the
-daemon; a lease that was lost meanwhile is replaced.
+daemon; a lease that was lost meanwhile is replaced, and so is a key that somebody deleted or changed.
 """
 
 from __future__ import annotations
@@ -33,12 +33,19 @@ def member_key(access: EtcdAccess, kind: MemberKind, name: str) -> str:
 
 class Registration:
     """``describe`` returns what others may know: it is asked whenever the lease is kept alive, and a change
-    is written."""
+    is written. ``reads_back``: each time it reads its key, too, and repairs it."""
 
     def __init__(
-        self, client: EtcdClient, key: str, describe: Callable[[], Mapping[str, Any]], clock: Clock
+        self,
+        client: EtcdClient,
+        key: str,
+        describe: Callable[[], Mapping[str, Any]],
+        clock: Clock,
+        *,
+        reads_back: bool = True,
     ) -> None:
         self._client, self._key, self._describe, self._clock = client, key, describe, clock
+        self._reads_back = reads_back
         self._lease = self._written = ""
         self._lost = False
 
@@ -61,8 +68,11 @@ class Registration:
             self._lease = ""
         if not self._lease:
             self._lease, self._written = await self._client.grant(LEASE_S), ""
+        elif self._reads_back:
+            self._written = await self._client.value(self._key)
         value = json.dumps(self._describe(), sort_keys=True)
         if value != self._written:
+            self._written = ""  # until it has succeeded: whatever was written may be applied later
             await self._client.put(self._key, value, self._lease)
             self._written = value
 
@@ -80,7 +90,10 @@ async def registered(
 ) -> AsyncIterator[None]:
     """Be registered inside the context."""
     async with EtcdClient(access) as client:
-        registration = Registration(client, member_key(access, kind, name), describe, clock)
+        # Agents are many, and nobody dials what they register.
+        registration = Registration(
+            client, member_key(access, kind, name), describe, clock, reads_back=kind != "agents"
+        )
         task = SupervisedTask("etcd.registration", registration.run, key=name)
         try:
             yield

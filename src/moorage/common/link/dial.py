@@ -24,6 +24,7 @@ from moorage.common.link.identity import (
     identity_file,
     split_bundle,
 )
+from moorage.common.link.installation import InstallationFile, installation_file
 from moorage.common.link.pb import peers_pb2, peers_pb2_grpc
 from moorage.common.link.redial import Redial
 from moorage.common.model.addresses import is_loopback, split_address, split_addresses
@@ -39,6 +40,8 @@ MAINTENANCE_S = 600.0
 # What a call raises that has ended: InvalidStateError if it had ended before it was used again.
 BROKEN = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
 _RENEW_TIMEOUT_S = 10.0
+# Of a busy manager, too: whoever is not admitted has no link.
+_ADMIT_TIMEOUT_S = 30.0
 _REFUSED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 
 
@@ -48,11 +51,19 @@ class Dialer:
 
     ``identity`` is the identity file of this process; None means that it has not joined and connects
     without TLS. The file is read for each channel, since the identity may have been renewed.
+    ``installation``: the only one whose managers are dialed without TLS; None: any.
     """
 
     def __init__(
-        self, targets: str, *, token: str = "", identity: IdentityFile | None = None, clock: Clock
+        self,
+        targets: str,
+        *,
+        token: str = "",
+        identity: IdentityFile | None = None,
+        installation: InstallationFile | None = None,
+        clock: Clock,
     ) -> None:
+        self._installation = installation
         shuffled = sorted(split_addresses(targets), key=lambda _: clock.secret(8))
         self.redial = Redial(shuffled, clock.jitter)
         self._token, self._identity, self._clock = token, identity, clock
@@ -100,10 +111,20 @@ class Dialer:
         named = ("grpc.ssl_target_name_override", MANAGER_NAME)
         return grpc.aio.secure_channel(target, credentials, options=[*options, named])
 
+    async def admit(self, channel: grpc.aio.Channel) -> None:
+        """Return if the manager at the other end is one of our installation. Raises ``ConfigError`` if it is
+        not, and ``grpc.aio.AioRpcError``."""
+        if self._installation is None:
+            return
+        target, stub = self.target, peers_pb2_grpc.PeersStub(channel)  # type: ignore[no-untyped-call]
+        reply = await stub.Hello(peers_pb2.HelloRequest(), metadata=self.metadata, timeout=_ADMIT_TIMEOUT_S)
+        self._installation.admit(reply.installation, target)
+
     async def hello(self, timeout_s: float, target: str | None = None) -> tuple[str, float]:
         """Return the manager's version and how many seconds its clock is ahead of ours.
 
-        Raises ``StartupError`` with the cause if the manager cannot be reached.
+        Raises ``StartupError`` with the cause if the manager cannot be reached, and ``ConfigError`` if it is
+        of another installation.
         """
         target = target or self.target
         try:
@@ -117,6 +138,8 @@ class Dialer:
             is_unavailable = error.code() is grpc.StatusCode.UNAVAILABLE
             cause = f"no answer from {target}" if is_unavailable else error.code().name
             raise StartupError(self.explain(error) or f"{cause}: {error.details()}") from error
+        if self._installation is not None:
+            self._installation.check(reply.installation, target)
         return reply.version, reply.now_ms / 1000 - (sent_at + received_at) / 2
 
     async def find_better(self, timeout_s: float) -> bool:
@@ -133,6 +156,8 @@ class Dialer:
             async with self.channel((), target) as channel:
                 stub = peers_pb2_grpc.PeersStub(channel)  # type: ignore[no-untyped-call]
                 reply = await stub.Hello(peers_pb2.HelloRequest(), metadata=self.metadata, timeout=timeout_s)
+            if self._installation is not None:
+                self._installation.check(reply.installation, target)
         except (grpc.aio.AioRpcError, ConfigError):
             raise_if_cancelled()
             return False
@@ -175,7 +200,9 @@ class Dialer:
             reply: peers_pb2.HelloReply = await stub.Hello(
                 request, metadata=self.metadata, timeout=_RENEW_TIMEOUT_S
             )
-            return reply
+        if self._installation is not None:
+            self._installation.check(reply.installation, self.target)
+        return reply
 
     def _adopt(self, authorities: Sequence[str]) -> bool:
         """Trust these CAs from now on, as a manager says that we trust. Returns whether they are others than
@@ -286,8 +313,9 @@ def dialer_for(
     """Return the dialer of this process. ``targets``: addresses of managers, separated by commas. Raises
     ``ConfigError`` if it would send secrets in clear text."""
     file = identity_file(home, kind, name)
+    installation = installation_file(home, kind, name)
     if link_tls == "off":
-        return Dialer(targets, token=token, clock=clock)
+        return Dialer(targets, token=token, installation=installation, clock=clock)
     if file.load() is not None:
         return Dialer(targets, identity=file, clock=clock)
     if link_tls == "on" or not all(is_loopback(split_address(a)[0]) for a in split_addresses(targets)):
@@ -298,4 +326,4 @@ def dialer_for(
         )
     if not token:
         raise ConfigError(f"the {kind} has no link token", next_step="set common.link_token to the manager's")
-    return Dialer(targets, token=token, clock=clock)
+    return Dialer(targets, token=token, installation=installation, clock=clock)

@@ -102,7 +102,7 @@ class LinkServer(
         ssh: SshBroker | None = None,
     ) -> None:
         self.address, self._usage, self._outputs = address, usage, outputs
-        self._identity = identity
+        self._identity, self._installation = identity, ""
         self._authenticator, self._enrolment, self._certificate = authenticator, registration, certificate
         self._links, self._logs, self._execs, self._feed = links, logs, execs, feed
         self._workspaces, self._proxies = workspaces, proxies
@@ -281,6 +281,7 @@ class LinkServer(
             no_database=not self._presence.has_database,
             authorities=trust.certificates if trust is not None else (),
             renew=trust is not None and caller.issuer != trust.issuer_fingerprint,
+            installation=self._installation,
         )
 
     async def _authenticate(self, context: Any, *kinds: PeerKind) -> Caller:
@@ -291,6 +292,8 @@ class LinkServer(
             raise AssertionError("aborted") from error
 
     async def __aenter__(self) -> LinkServer:
+        # It does not change, and peers ask while the database is away, too.
+        self._installation = (await self._identity()).installation
         server = grpc.aio.server(options=OPTIONS)
         agent_pb2_grpc.add_AgentLinkServicer_to_server(self, server)  # type: ignore[no-untyped-call]
         server.add_generic_rpc_handlers((self._route_feed(),))

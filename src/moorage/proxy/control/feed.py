@@ -152,6 +152,7 @@ class RouteFeedClient:
         self._routes = self._credentials = None
         self._wanted, self._goes = asyncio.Queue(), False
         async with self._dialer.channel(CHANNEL_OPTIONS) as channel:
+            await self._dialer.admit(channel)
             stub = routes_pb2_grpc.RouteFeedStub(channel)  # type: ignore[no-untyped-call]
             if self._dialer.target in self._managers_before:
                 await self._watch_both(stub)

@@ -133,12 +133,23 @@ class SshAccess:
             channel = self._dialer.channel(CHANNEL_OPTIONS)
         except ConfigError as error:
             raise ManagerAway(error.message, next_step=error.next_step) from error
+        await self._admit(channel)
+        old = self._shared  # another call may have connected meanwhile
         self._shared = _Shared(channel, target, now)
         if old is not None:
             old.current = False
             if not old.users:
                 await old.channel.close()
         return self._shared
+
+    async def _admit(self, channel: grpc.aio.Channel) -> None:
+        try:
+            await _answer(self._dialer.admit(channel))
+        except BaseException as error:
+            await channel.close()
+            if isinstance(error, ConfigError):
+                raise ManagerAway(error.message, next_step=error.next_step) from error
+            raise
 
 
 class LinkCommand:

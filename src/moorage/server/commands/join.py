@@ -19,7 +19,7 @@ from moorage.common.model.errors import ConfigError
 from moorage.common.views.peers import PeerKind
 from moorage.server.bootstrap import bootstrap
 from moorage.server.commands.daemons import agent_commands, proxy_commands
-from moorage.server.commands.options import ConfigFile, HomeDir, Overrides, load_settings, run_and_exit
+from moorage.server.commands.options import ConfigFile, HomeDir, Overrides, load_unshared, run_and_exit
 from moorage.server.process import needs_extra
 
 Url = Annotated[str, typer.Argument(help="The manager's REST API, like http://manager.example.com:8700.")]
@@ -79,7 +79,8 @@ def _join(
     kind: PeerKind, url: str, token_file: Path | None, id: str | None, link: str | None,
     config: ConfigFile, home: HomeDir, sets: Overrides,
 ) -> None:  # fmt: skip
-    boot = bootstrap(load_settings(config, home, sets))
+    # What is shared in etcd names nobody: a new host joins while etcd is away.
+    boot = bootstrap(load_unshared(config, home, sets))
     with needs_extra(kind):
         from moorage.server.registration import join
     names = _names(kind, boot.loaded, boot.home, boot.clock, id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,6 +34,27 @@ def load_settings(
     ``flags`` are named ``section__key``; None means that the flag was not given. Raises ``ConfigError``, and
     ``StartupError`` if etcd does not answer and never did.
     """
+    given = _given(home, overrides, flags)
+    loaded = load(config, os.environ, given)
+    if (access := etcd_access(loaded.settings.etcd)) is None:
+        return loaded
+    from moorage.server.shared_settings import fetch
+
+    shared = fetch(access, resolve_home(loaded.settings))
+    return load(config, os.environ, given, shared)
+
+
+def load_unshared(
+    config: Path | None, home: Path | None, overrides: list[str] | None = None
+) -> LoadedSettings:
+    """The settings of this host only, also while etcd is away: how to reach it is among them, and so are
+    names, listening addresses and sites. Raises ``ConfigError``."""
+    return load(config, os.environ, _given(home, overrides, {}))
+
+
+def _given(
+    home: Path | None, overrides: list[str] | None, flags: Mapping[str, str | Path | bool | None]
+) -> dict[str, str]:
     given = {name.replace("__", ".", 1): str(value) for name, value in flags.items() if value is not None}
     for override in overrides or []:
         name, equals, value = override.partition("=")
@@ -44,18 +65,7 @@ def load_settings(
         given[name.strip()] = value
     if home is not None:
         given["common.home"] = str(home)
-    loaded = load(config, os.environ, given)
-    if (access := etcd_access(loaded.settings.etcd)) is None:
-        return loaded
-    from moorage.server.shared_settings import fetch
-
-    shared = fetch(access, resolve_home(loaded.settings))
-    return load(config, os.environ, given, shared)
-
-
-def load_unshared(config: Path | None, home: Path | None) -> LoadedSettings:
-    """The settings of this host only: how to reach etcd is among them. Raises ``ConfigError``."""
-    return load(config, os.environ, {} if home is None else {"common.home": str(home)})
+    return given
 
 
 def check_output_format(output: str) -> None:

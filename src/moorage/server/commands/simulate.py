@@ -25,6 +25,7 @@ from moorage.server.commands.options import (
     load_settings,
     run_and_exit,
 )
+from moorage.server.etcd import locate_managers
 from moorage.server.process import needs_extra
 
 if TYPE_CHECKING:
@@ -117,7 +118,8 @@ def _simulation(start: Bootstrap, options: dict[str, Any]) -> FleetSimulation:
         "reboot": "reboot", "lose_checkpoint": "lose_checkpoint",
     }  # fmt: skip
     overrides = {field: options[option] for option, field in fields.items() if options[option] is not None}
-    agent = start.loaded.settings.agent
+    settings = start.loaded.settings
+    (agent,), _ = locate_managers((settings.agent,), settings.etcd, start.home, start.clock)
     return FleetSimulation(
         _fleet(options),
         _profile(options),

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"moorage/common/link/pb/peers.proto\x12\nmoorage.v1\"#\n\x0cHelloRequest\x12\x13\n\x0b\x61uthorities\x18\x01 \x03(\t\"x\n\nHelloReply\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0e\n\x06now_ms\x18\x02 \x01(\x03\x12\x10\n\x08managers\x18\x03 \x03(\t\x12\x13\n\x0bno_database\x18\x04 \x01(\x08\x12\x13\n\x0b\x61uthorities\x18\x05 \x03(\t\x12\r\n\x05renew\x18\x06 \x01(\x08\"\x1b\n\x0cRenewRequest\x12\x0b\n\x03\x63sr\x18\x01 \x01(\t\"1\n\nRenewReply\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\t\x12\x0e\n\x06now_ms\x18\x02 \x01(\x03\x32}\n\x05Peers\x12\x39\n\x05Renew\x12\x18.moorage.v1.RenewRequest\x1a\x16.moorage.v1.RenewReply\x12\x39\n\x05Hello\x12\x18.moorage.v1.HelloRequest\x1a\x16.moorage.v1.HelloReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"moorage/common/link/pb/peers.proto\x12\nmoorage.v1\"#\n\x0cHelloRequest\x12\x13\n\x0b\x61uthorities\x18\x01 \x03(\t\"\x8e\x01\n\nHelloReply\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0e\n\x06now_ms\x18\x02 \x01(\x03\x12\x10\n\x08managers\x18\x03 \x03(\t\x12\x13\n\x0bno_database\x18\x04 \x01(\x08\x12\x13\n\x0b\x61uthorities\x18\x05 \x03(\t\x12\r\n\x05renew\x18\x06 \x01(\x08\x12\x14\n\x0cinstallation\x18\x07 \x01(\t\"\x1b\n\x0cRenewRequest\x12\x0b\n\x03\x63sr\x18\x01 \x01(\t\"1\n\nRenewReply\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\t\x12\x0e\n\x06now_ms\x18\x02 \x01(\x03\x32}\n\x05Peers\x12\x39\n\x05Renew\x12\x18.moorage.v1.RenewRequest\x1a\x16.moorage.v1.RenewReply\x12\x39\n\x05Hello\x12\x18.moorage.v1.HelloRequest\x1a\x16.moorage.v1.HelloReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,12 +33,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_HELLOREQUEST']._serialized_start=50
   _globals['_HELLOREQUEST']._serialized_end=85
-  _globals['_HELLOREPLY']._serialized_start=87
-  _globals['_HELLOREPLY']._serialized_end=207
-  _globals['_RENEWREQUEST']._serialized_start=209
-  _globals['_RENEWREQUEST']._serialized_end=236
-  _globals['_RENEWREPLY']._serialized_start=238
-  _globals['_RENEWREPLY']._serialized_end=287
-  _globals['_PEERS']._serialized_start=289
-  _globals['_PEERS']._serialized_end=414
+  _globals['_HELLOREPLY']._serialized_start=88
+  _globals['_HELLOREPLY']._serialized_end=230
+  _globals['_RENEWREQUEST']._serialized_start=232
+  _globals['_RENEWREQUEST']._serialized_end=259
+  _globals['_RENEWREPLY']._serialized_start=261
+  _globals['_RENEWREPLY']._serialized_end=310
+  _globals['_PEERS']._serialized_start=312
+  _globals['_PEERS']._serialized_end=437
 # @@protoc_insertion_point(module_scope)
