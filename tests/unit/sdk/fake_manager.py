@@ -50,13 +50,14 @@ class FakeManager:
         self.requests: list[str] = []
         self.url = self.openai_url = ""
         self.events = MemoryEvents()
+        self.execs = MemoryExecs()
         self._services = ApiServices(
             store=self.store,
             endpoints=self.store.endpoints,
             terminator=self.store.sessions,
             explanations=self.store.explanations,
             logs=self.store.sessions,
-            execs=MemoryExecs(),
+            execs=self.execs,
             workspaces=MemoryWorkspaces(),
             events=self.events,
             checks=_starting,
