@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moorage.cli import output
-from moorage.cli.app import list_command, noun
+from moorage.cli.app import NounGroup, list_command, noun
 from moorage.cli.completion import project_names
 from moorage.cli.context import Cli, Output, command
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from moorage.common.views.identity import ProjectView
 
 projects = noun("projects", help="Projects: who belongs to them, and their limits.")
-members = typer.Typer()
+members = typer.Typer(cls=NounGroup)
 projects.add_typer(members, name="members", help="Members of a project, and their roles.")
 
 Project = Annotated[str, typer.Argument(help="Name of the project.", autocompletion=project_names)]
