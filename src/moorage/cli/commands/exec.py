@@ -13,7 +13,7 @@ import typer
 from moorage.cli import parse, terminal
 from moorage.cli.app import app
 from moorage.cli.code_session import converse, run_code
-from moorage.cli.completion import session_names
+from moorage.cli.completion import kernel_names, session_names
 from moorage.cli.context import Cli, command, duration_option
 from moorage.cli.errors import FAILURE, INTERRUPTED
 from moorage.cli.output import printable
@@ -40,7 +40,9 @@ def exec_(
     tty: Annotated[bool, typer.Option("--tty", "-t", help="Allocate a terminal; usually -it.")] = False,
     env: Env = None,
     env_file: EnvFile = None,
-    kernel: Annotated[str, typer.Option(help="In a cluster: run in this kernel, like sub1.")] = "main1",
+    kernel: Annotated[
+        str, typer.Option(help="In a cluster: run in this kernel, like sub1.", autocompletion=kernel_names)
+    ] = "main1",
     code: Annotated[
         str | None, typer.Option(help="Run this code; - reads it from stdin. What it defines stays.")
     ] = None,

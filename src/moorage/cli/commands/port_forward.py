@@ -12,6 +12,7 @@ import typer
 
 from moorage.cli.app import app
 from moorage.cli.commands.open import Session, choose_app, proxy_url
+from moorage.cli.completion import app_names
 from moorage.cli.context import Cli, command
 from moorage.cli.errors import INTERRUPTED
 from moorage.cli.output import printable
@@ -32,7 +33,9 @@ _UNAUTHORIZED = 401
 def port_forward(
     cli: Cli,
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="APP", help="A service port of the session.")],
+    name: Annotated[
+        str, typer.Argument(metavar="APP", help="A service port of the session.", autocompletion=app_names)
+    ],
     local: Annotated[
         int,
         typer.Argument(metavar="[LOCALPORT]", min=0, max=65535, help="Port on this machine; 0: any free."),

@@ -11,6 +11,7 @@ import typer
 
 from moorage.cli import parse
 from moorage.cli.app import app
+from moorage.cli.completion import endpoint_names, project_names
 from moorage.cli.context import Cli, Output, command, duration_option
 from moorage.cli.errors import FAILURE, INTERRUPTED
 from moorage.cli.output import print_facts, printable
@@ -76,6 +77,7 @@ Fallbacks = Annotated[
     typer.Option(
         "--fallback",
         metavar="MODEL",
+        autocompletion=endpoint_names,
         help="Where requests go that it cannot serve: an endpoint, or MODEL,url=URL,secret=NAME at an "
         "outside provider; repeatable.",
     ),
@@ -88,7 +90,11 @@ Yes = Annotated[
 ]
 Share = Annotated[
     list[str] | None,
-    typer.Option(metavar="PROJECT", help="Another project that may use it; repeatable. `*`: all."),
+    typer.Option(
+        metavar="PROJECT",
+        help="Another project that may use it; repeatable. `*`: all.",
+        autocompletion=project_names,
+    ),
 ]
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moorage.cli.app import app
-from moorage.cli.completion import workload_names
+from moorage.cli.completion import user_names, workload_names
 from moorage.cli.context import Cli, command
 from moorage.cli.errors import INTERRUPTED
 from moorage.cli.lookup import find, live_sessions
@@ -33,7 +33,8 @@ def stop(
         ),
     ] = None,
     user: Annotated[
-        str | None, typer.Option(help="All live sessions of this user that are not replicas.")
+        str | None,
+        typer.Option(help="All live sessions of this user that are not replicas.", autocompletion=user_names),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it has ended.")] = True,
     timeout: Timeout = None,
