@@ -10,7 +10,7 @@ import typer
 from moorage.cli.app import app
 from moorage.cli.completion import user_names, workload_names
 from moorage.cli.context import Cli, command
-from moorage.cli.errors import INTERRUPTED
+from moorage.cli.interrupts import terminated_like_ctrl_c
 from moorage.cli.lookup import find, live_sessions
 from moorage.cli.session_options import Timeout
 from moorage.cli.wait import until_ended
@@ -62,10 +62,11 @@ def stop(
         return await _stop(cli, client, found, wait, timeout)
 
     try:
-        views = cli.run(work)
+        with terminated_like_ctrl_c() as interrupted:
+            views = cli.run(work)
     except KeyboardInterrupt:
         cli.note("moorage: they keep stopping; `moorage ps` shows them")
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(interrupted.exit_code) from None
     if cli.json:
         one = user is None and len(views) == 1
         cli.print_json(views[0] if one else {"stopped": views})
