@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from fake_manager import KEY, FakeManager
 from invoke import Run
 from scripted_session import batch
+from tests.free_ports import free_port
+
+from moorage.common.model.spec import Port
 
 CLI = [sys.executable, "-c", "from moorage.cli import app; app()"]
 SIGNALS = pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -116,3 +121,26 @@ def test_code_is_interrupted(manager: FakeManager, tmp_path: Path, sent: signal.
     exits, _ = interrupt(manager, tmp_path, ["exec", "dev", "--code", "while True: pass"], sent, waits)
     assert exits == code
     assert asked(manager, f"POST {runs}/run-1/interrupt")()
+
+
+@SIGNALS
+def test_open_connection_is_closed_quietly(
+    manager: FakeManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: signal.Signals, code: int
+) -> None:
+    manager.add_session(batch("lab").model_copy(update={"ports": [Port(name="db", protocol="tcp")]}))
+    with ExitStack() as opened:
+        silent = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
+        monkeypatch.setenv("MOORAGE_OPENAI_URL", f"http://127.0.0.1:{silent.getsockname()[1]}/v1")
+        port = free_port()
+
+        def forwards() -> bool:
+            try:
+                opened.enter_context(socket.create_connection(("127.0.0.1", port)))
+            except ConnectionRefusedError:
+                return False
+            opened.enter_context(silent.accept()[0])
+            return True
+
+        exits, errors = interrupt(manager, tmp_path, ["port-forward", "lab", "db", str(port)], sent, forwards)
+    assert (exits, errors) == (code, "moorage: forwarding to db of lab; Ctrl-C ends it\n")
+    assert manager.requests[-1].startswith("DELETE ")  # its access token
