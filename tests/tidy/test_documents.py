@@ -39,7 +39,8 @@ def root() -> Any:
     import moorage.__main__  # noqa: F401 - it adds all commands
 
     command: Any = typer.main.get_command(app)
-    command.get_command(None, "")
+    for name in command.list_commands(None):
+        command.get_command(None, name)
     return command
 
 

@@ -7,6 +7,7 @@ commands are ``moorage NOUN VERB`` with a plural noun; the noun alone lists. ``m
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Annotated, Any
@@ -18,6 +19,7 @@ import moorage
 from moorage.cli.context import Cli, command, with_shared_options
 from moorage.cli.errors import ErrorReportingGroup
 from moorage.cli.quick_parameters import QuickParameters
+from moorage.cli.suggestions import Suggesting
 
 _ALIASES = {"ls": "list", "rm": "delete"}
 _HELP: dict[str, str] = {}
@@ -33,25 +35,30 @@ def add_commands(commands: Mapping[str, tuple[str, ...]]) -> None:
         _HELP[name], _MODULES[name] = help, tuple(modules)
 
 
-class _RootGroup(ErrorReportingGroup):
+class _Stub(TyperCommand):
+    """A command of which only the line in ``moorage --help`` is known."""
+
+
+class _RootGroup(Suggesting, ErrorReportingGroup):
     """The root command. ``commands`` holds what was imported so far."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted({*super().list_commands(ctx), *_MODULES})
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in self.commands:
-            # For an unknown name, all: typer looks for a similar one among ``commands``.
-            for name in (cmd_name,) if cmd_name in _MODULES else _MODULES:
-                for module in _MODULES[name]:
-                    import_module(module)
+        if isinstance(stub := self.commands.get(cmd_name), _Stub):
+            return stub
+        modules = _MODULES.get(cmd_name, ())
+        if modules and not (cmd_name in self.commands and sys.modules.keys() >= set(modules)):
+            for module in modules:
+                import_module(module)
             self.commands.update(typer.main.get_group(app).commands)
         return super().get_command(ctx, cmd_name)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         """Completes names from their lines in ``moorage --help``, without the modules of the commands."""
         imported = self.commands
-        stubs = {name: TyperCommand(name, help=line) for name, line in _HELP.items()}
+        stubs = {name: _Stub(name, help=line) for name, line in _HELP.items()}
         self.commands = {**stubs, **imported}
         try:
             return super().shell_complete(ctx, incomplete)
@@ -64,7 +71,11 @@ class _RootGroup(ErrorReportingGroup):
             formatter.write_dl(sorted((own | _HELP).items()))
 
 
-class _NounGroup(QuickParameters, TyperGroup):
+class VerbGroup(Suggesting, QuickParameters, TyperGroup):
+    """Commands about one subject."""
+
+
+class NounGroup(VerbGroup):
     """Commands about one kind of object. ``ls`` and ``rm`` stand for ``list`` and ``delete``."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -84,7 +95,7 @@ app = typer.Typer(
 
 def noun(name: str, help: str) -> typer.Typer:
     """The group ``moorage NAME``, for commands about one kind of object."""
-    group = typer.Typer(cls=_NounGroup)
+    group = typer.Typer(cls=NounGroup)
     app.add_typer(group, name=name, help=help)
     return group
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from moorage.cli.context import Cli
-from moorage.cli.errors import FAILURE, INTERRUPTED
+from moorage.cli.errors import FAILURE
+from moorage.cli.interrupts import terminated_like_ctrl_c
 from moorage.cli.output import printable
 
 if TYPE_CHECKING:
@@ -25,9 +26,10 @@ _TEXTS = ("text/plain", "text/markdown", "text/html")
 def run_code(cli: Cli, name: str, code: str, options: dict[str, Any]) -> None:
     """Run code, print what it prints, and exit with its exit code."""
     try:
-        ran = _run(cli, name, code, options)
+        with terminated_like_ctrl_c() as interrupted:
+            ran = _run(cli, name, code, options)
     except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(interrupted.exit_code) from None
     if cli.json:
         fields = {name: getattr(ran, name) for name in ("run_id", "status", "exit_code", "reason")}
         cli.print_json(fields | {"console": ran.items})

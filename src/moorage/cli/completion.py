@@ -1,8 +1,12 @@
-"""Names of the manager's objects for completion in the shell: quick, and silent when the manager is not."""
+"""Names for completion in the shell, mostly of the manager's objects: quick, and silent when it is not."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
 
 import typer
 
@@ -15,53 +19,107 @@ _TIMEOUT_S = 2.0
 
 @dataclass(frozen=True)
 class _Listing:
-    """``path``: of one page. ``replicas``: whether to include the replicas of endpoints."""
+    """``path``: of one page. ``where``: fields that an item must have."""
 
     path: str
     name: str = "name"
-    replicas: bool = False
+    items: str = "items"
+    where: Mapping[str, str | None] = field(default_factory=dict)
+
+    def names(self, page: Mapping[str, Any]) -> list[str]:
+        found = page[self.items]
+        wanted = self.where.items()
+        return [one[self.name] for one in found if all(one.get(key) == value for key, value in wanted)]
+
+
+def _page(noun: str, name: str = "name") -> _Listing:
+    return _Listing(f"/v1/{noun}?limit=500", name)
 
 
 _SESSIONS = f"/v1/sessions?status={','.join(sorted(LIVE))}&limit=500"
-_ENDPOINTS = _Listing("/v1/endpoints?limit=500")
+_ENDPOINTS, _AGENTS, _GROUPS = _page("endpoints"), _page("agents", "id"), _page("groups")
+_KEYS, _PROJECTS, _USERS = _page("keys"), _page("projects"), _page("users")
+# By the scopes of budgets, limits and quotas.
+_SCOPES = {"group": _GROUPS, "key": _KEYS, "model": _ENDPOINTS, "project": _PROJECTS, "user": _USERS}
+
+Completer = Callable[[typer.Context, str], list[str]]
 
 
-def session_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Live sessions."""
-    return _complete(ctx, incomplete, _Listing(_SESSIONS, replicas=True))
+def _names(*listings: _Listing) -> Completer:
+    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+        return _complete(ctx, incomplete, *listings)
+
+    return complete
 
 
-def endpoint_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    return _complete(ctx, incomplete, _ENDPOINTS)
+# Live sessions, replicas included.
+session_names = _names(_Listing(_SESSIONS))
+endpoint_names = _names(_ENDPOINTS)
+# Endpoints, and live sessions that are not their replicas.
+workload_names = _names(_ENDPOINTS, _Listing(_SESSIONS, where={"endpoint": None}))
+agent_ids = _names(_AGENTS)
+group_names = _names(_GROUPS)
+join_token_ids = _names(_page("join-tokens", "id"))
+key_names = _names(_KEYS)
+pipeline_names = _names(_page("pipelines"))
+project_names = _names(_PROJECTS)
+secret_names = _names(_page("secrets"))
+ssh_key_names = _names(_page("ssh-keys"))
+template_names = _names(_page("templates"))
+user_names = _names(_USERS)
+workspace_sessions = _names(_Listing("/v1/workspaces", "session"))
 
 
-def workload_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Endpoints, and live sessions that are not their replicas."""
-    return _complete(ctx, incomplete, _ENDPOINTS, _Listing(_SESSIONS))
+def app_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Service ports of the session that was named before."""
+    return _complete(ctx, incomplete, _Listing(f"{_session(ctx)}/apps"))
 
 
-def agent_ids(ctx: typer.Context, incomplete: str) -> list[str]:
-    return _complete(ctx, incomplete, _Listing("/v1/agents?limit=500", name="id"))
+def kernel_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Kernels of the session that was named before."""
+    return _complete(ctx, incomplete, _Listing(_session(ctx), "hostname", "kernels"))
 
 
-def group_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    return _complete(ctx, incomplete, _Listing("/v1/groups?limit=500"))
+def _session(ctx: typer.Context) -> str:
+    # Arguments are not bound yet where the value of an option is missing, as it is here.
+    named = ctx.params.get("session") or ctx.params.get("name") or next(iter(ctx.args), "")
+    return f"/v1/sessions/{quote(named, safe='')}"
 
 
-def pipeline_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    return _complete(ctx, incomplete, _Listing("/v1/pipelines?limit=500"))
+def peer_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Peers of the kind that was given before."""
+    return _complete(ctx, incomplete, _Listing("/v1/peers?limit=500", where={"kind": ctx.params.get("kind")}))
 
 
-def template_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    return _complete(ctx, incomplete, _Listing("/v1/templates?limit=500"))
+def scoped_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """What the scope that was given before consists of."""
+    listing = _SCOPES.get(ctx.params.get("scope") or "")
+    return [] if listing is None else _complete(ctx, incomplete, listing)
 
 
-def secret_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    return _complete(ctx, incomplete, _Listing("/v1/secrets?limit=500"))
+def session_paths(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Live sessions with the colon before a path in them. The shell completes local paths."""
+    if incomplete.startswith((".", "/", "~")):
+        return []
+    return [f"{name}:" for name in session_names(ctx, incomplete)]
 
 
-def project_names(ctx: typer.Context, incomplete: str) -> list[str]:
-    return _complete(ctx, incomplete, _Listing("/v1/projects?limit=500"))
+def context_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Contexts of this machine."""
+    from moorage.cli.connection import read_contexts, state_directory
+    from moorage.cli.contexts import LOCAL
+
+    try:
+        return _matching({LOCAL, *read_contexts(state_directory(os.environ)).saved}, incomplete)
+    except MoorageError:
+        return []
+
+
+def catalogue_models(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Well-tried models."""
+    from moorage.common.catalog import load_models
+
+    return _matching((model.id for model in load_models()), incomplete)
 
 
 def _complete(ctx: typer.Context, incomplete: str, *listings: _Listing) -> list[str]:
@@ -72,13 +130,11 @@ def _complete(ctx: typer.Context, incomplete: str, *listings: _Listing) -> list[
 
     try:
         with PlainReads(options, timeout_s=_TIMEOUT_S) as reads:
-            pages = [reads.get(listing.path) for listing in listings]
-        names = {
-            item[listing.name]
-            for listing, page in zip(listings, pages, strict=True)
-            for item in page["items"]
-            if listing.replicas or item.get("endpoint") is None
-        }
+            names = {name for one in listings for name in one.names(reads.get(one.path))}
     except (MoorageError, *FAILURES):
         return []
-    return sorted(name for name in names - given if name.startswith(incomplete))
+    return _matching(names - given, incomplete)
+
+
+def _matching(names: Iterable[str | None], incomplete: str) -> list[str]:
+    return sorted({name for name in names if name and name.startswith(incomplete)})

@@ -36,7 +36,6 @@ class Output(StrEnum):
     YAML = "yaml"
 
 
-_PANEL = "Connection and output"
 # The client waits longer for a slow manager.
 _PLAIN_READ_S = 5.0
 SHARED: dict[str, Any] = {

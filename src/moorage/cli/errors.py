@@ -86,7 +86,8 @@ class ErrorReportingGroup(QuickParameters, TyperGroup):
             code = error.exit_code
             where = getattr(error, "ctx", None)
             path = where.command_path if where else "moorage"
-            _report(f"{error.format_message().rstrip('.')}; try `{path} --help`")
+            message = error.format_message().rstrip(".")
+            _report(message if message.endswith("?") else f"{message}; try `{path} --help`")
         except MoorageError as error:
             code = exit_code(error)
             _report(one_line(error))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from moorage.cli import parse
+from moorage.cli.completion import agent_ids, group_names, template_names
 from moorage.cli.context import Cli, duration_option
 from moorage.cli.output import printable
 from moorage.common.model.errors import InvalidInput
@@ -50,7 +51,7 @@ Reload = Annotated[
         "it acknowledges by its progress.",
     ),
 ]
-Group = Annotated[str | None, typer.Option(help="Resource group.")]
+Group = Annotated[str | None, typer.Option(help="Resource group.", autocompletion=group_names)]
 ClusterSize = Annotated[
     int | None,
     typer.Option("--cluster", min=1, help="Number of kernels in the cluster: main1, sub1, sub2, ..."),
@@ -71,7 +72,10 @@ Reuse = Annotated[
     typer.Option(help="Whether an equal session takes its place: success, live, both or never."),
 ]
 Template = Annotated[
-    str | None, typer.Option(help="NAME or NAME@VERSION of a template; other options override it.")
+    str | None,
+    typer.Option(
+        help="NAME or NAME@VERSION of a template; other options override it.", autocompletion=template_names
+    ),
 ]
 Parameters = Annotated[
     list[str] | None, typer.Option("--set", help="PARAMETER=VALUE of the template; repeatable.")
@@ -92,7 +96,9 @@ AgentLabels = Annotated[
     list[str] | None,
     typer.Option("--agent-label", help="Only agents with this label, like room=north; repeatable."),
 ]
-Agents = Annotated[list[str] | None, typer.Option("--on", help="Only this agent; repeatable.")]
+Agents = Annotated[
+    list[str] | None, typer.Option("--on", help="Only this agent; repeatable.", autocompletion=agent_ids)
+]
 Image = Annotated[str | None, typer.Option(help="Run in a container of this image, on nodes with Docker.")]
 Runtime = Annotated[
     str | None,

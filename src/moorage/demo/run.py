@@ -187,7 +187,7 @@ def _print_next_steps(platform: AllInOne, home: Path, stages: Stages, once: bool
         "  moorage ps                                  list sessions and endpoints\n"
         f"  moorage chat {MODEL}                     chat with the model\n"
         "  moorage serve ./model.gguf                  serve a real model from a GGUF file\n"
-        "  moorage serve Qwen/Qwen3-0.6B --gpus 1       serve one with vLLM, if it is installed\n\n"
+        "  moorage serve Qwen/Qwen3-0.6B --gpus 1       serve one with vLLM; offers to install it\n\n"
         "Ctrl-C stops everything. The next start restores the endpoints.",
         flush=True,
     )

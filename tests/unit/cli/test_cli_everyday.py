@@ -74,6 +74,20 @@ def test_variables_come_from_a_file(manager: FakeManager, moorage: Run, tmp_path
     }
 
 
+def test_models_and_commands_take_variables_from_a_file(
+    manager: FakeManager, moorage: Run, tmp_path: Path
+) -> None:
+    file = tmp_path / "vars"
+    file.write_text("SEED=1\nLEVEL=low\n")
+    given = ("--env-file", str(file), "--env", "LEVEL=high")
+    assert moorage("serve", "org/big", "--no-wait", *given).exit_code == 0
+    assert manager.endpoints["big"].env == {"SEED": "1", "LEVEL": "high"}
+    manager.add_session(batch("dev"))
+    assert moorage("exec", "-i", *given, "dev", "--", "x").exit_code == 7
+    [(_, spec, _)] = manager.execs.requests
+    assert spec.env == {"SEED": "1", "LEVEL": "high"}
+
+
 def test_bad_line_in_a_file_of_variables_is_named(moorage: Run, tmp_path: Path) -> None:
     file = tmp_path / "vars"
     file.write_text("SEED=1\nexport X=2\n")

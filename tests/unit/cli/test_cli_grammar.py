@@ -85,11 +85,6 @@ def test_help_of_the_root_has_the_first_line_of_each_command(moorage: Run) -> No
         assert f" {name} {command.get_short_help_str(200)}" in shown
 
 
-def test_misspelled_command_gets_a_suggestion(moorage: Run) -> None:
-    result = moorage("worspaces")
-    assert (result.exit_code, "Did you mean 'workspaces'?" in result.stderr) == (2, True)
-
-
 def test_nouns_are_plural_and_take_known_verbs() -> None:
     for noun in NOUNS:
         assert noun.endswith("s")

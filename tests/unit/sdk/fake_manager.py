@@ -35,7 +35,8 @@ class FakeManager:
     Reading drives the scripts: it advances a session or an endpoint by one status, and the event stream says
     so.
     ``canned``: responses in place of the API's, by method and path. ``lost_responses``: creations that happen
-    without a response. ``requests``: method and path of every request.
+    without a response. ``requests``: method and path of every request. ``unanswered``: the request that gets
+    no response.
     """
 
     def __init__(self) -> None:
@@ -47,16 +48,18 @@ class FakeManager:
         self.canned: dict[tuple[str, str], tuple[int, BaseModel | str]] = {}
         self.canned_times: Counter[tuple[str, str]] = Counter()
         self.lost_responses = 0
+        self.unanswered = ""
         self.requests: list[str] = []
         self.url = self.openai_url = ""
         self.events = MemoryEvents()
+        self.execs = MemoryExecs()
         self._services = ApiServices(
             store=self.store,
             endpoints=self.store.endpoints,
             terminator=self.store.sessions,
             explanations=self.store.explanations,
             logs=self.store.sessions,
-            execs=MemoryExecs(),
+            execs=self.execs,
             workspaces=MemoryWorkspaces(),
             events=self.events,
             checks=_starting,
@@ -136,6 +139,8 @@ class FakeManager:
     @web.middleware
     async def _inject_faults(self, request: web.Request, handler: Any) -> web.StreamResponse:
         self.requests.append(f"{request.method} {request.raw_path}")
+        if self.requests[-1] == self.unanswered:
+            await self._stopped.wait()
         place = request.method, request.path
         if self.canned_times[place]:
             self.canned_times[place] -= 1

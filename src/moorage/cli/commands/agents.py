@@ -9,7 +9,7 @@ import typer
 
 from moorage.cli import output, times
 from moorage.cli.app import list_command, noun
-from moorage.cli.completion import agent_ids
+from moorage.cli.completion import agent_ids, group_names
 from moorage.cli.context import Cli, Output, command
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.slots import WHOLE_DEVICE, format_amount
@@ -94,7 +94,9 @@ def cordon(cli: Cli, agent_id: AgentId) -> None:
 def set_agent(
     cli: Cli,
     agent_id: AgentId,
-    group: Annotated[str, typer.Option(help="The resource group to put it into.")],
+    group: Annotated[
+        str, typer.Option(help="The resource group to put it into.", autocompletion=group_names)
+    ],
 ) -> None:
     """Put an agent into a resource group, whatever its configuration says. For administrators.
 

@@ -9,6 +9,7 @@ import typer
 
 from moorage.cli import output
 from moorage.cli.app import app
+from moorage.cli.completion import user_names
 from moorage.cli.context import Cli, command, duration_option
 
 if TYPE_CHECKING:
@@ -21,7 +22,10 @@ COLUMNS = ("AT", "ACTOR", "FROM", "ACTION", "NAME", "STATUS")
 def audit(
     cli: Cli,
     actor: Annotated[str | None, typer.Option(help="Only of this actor: key:NAME or user:NAME.")] = None,
-    user: Annotated[str | None, typer.Option(help="Only of this user's keys and console sessions.")] = None,
+    user: Annotated[
+        str | None,
+        typer.Option(help="Only of this user's keys and console sessions.", autocompletion=user_names),
+    ] = None,
     resource: Annotated[str | None, typer.Option(help="Only of this kind, such as groups or keys.")] = None,
     name: Annotated[str | None, typer.Option(help="Only about the resource of this name.")] = None,
     last: Annotated[

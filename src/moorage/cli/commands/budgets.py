@@ -8,6 +8,7 @@ import typer
 
 from moorage.cli import output, times
 from moorage.cli.app import list_command, noun
+from moorage.cli.completion import group_names, scoped_names
 from moorage.cli.context import Cli, command
 from moorage.common.model.budget_units import format_budget_amount, parse_budget_amount
 from moorage.common.model.errors import InvalidInput
@@ -19,7 +20,7 @@ budgets = noun("budgets", help="Budgets of projects, users and keys: what they m
 prices = noun("prices", help="Prices of what is used, and since when.")
 
 ScopeName = Annotated[str, typer.Argument(metavar="SCOPE", help="project, user or key.")]
-Name = Annotated[str, typer.Argument(help="Name of the project, user or key.")]
+Name = Annotated[str, typer.Argument(help="Name of the project, user or key.", autocompletion=scoped_names)]
 UnitName = Annotated[
     str,
     typer.Argument(
@@ -104,7 +105,9 @@ def set_price(
     ],
     price: Annotated[str, typer.Argument(help="In the currency, with up to six decimals.")],
     device: Annotated[str, typer.Option(help="Only of this model of GPU.")] = "",
-    group: Annotated[str, typer.Option("--group", "-g", help="Only in this resource group.")] = "",
+    group: Annotated[
+        str, typer.Option("--group", "-g", help="Only in this resource group.", autocompletion=group_names)
+    ] = "",
     since: Annotated[
         str | None, typer.Option(help="A full hour like 2026-12-01T00:00:00Z. Default: this hour.")
     ] = None,

@@ -12,6 +12,7 @@ import typer
 
 from moorage.cli import output
 from moorage.cli.app import list_command, noun
+from moorage.cli.completion import context_names
 from moorage.cli.connection import current_context, read_contexts, state_directory
 from moorage.cli.context import Cli, Output, command
 from moorage.cli.contexts import LOCAL, Context, Contexts, write_contexts, write_private
@@ -19,7 +20,7 @@ from moorage.common.model.errors import InvalidInput
 
 contexts = noun("contexts", help="Installations with their addresses and keys, and the one in use.")
 
-Name = Annotated[str, typer.Argument(help="Name of the context.")]
+Name = Annotated[str, typer.Argument(help="Name of the context.", autocompletion=context_names)]
 
 
 @command(contexts)

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from moorage.cli import terminal
 from moorage.cli.app import app
+from moorage.cli.completion import session_paths
 from moorage.cli.context import Cli, command
 from moorage.cli.copy_streams import STREAM, input_file, output_file
 from moorage.cli.errors import INTERRUPTED
@@ -74,6 +75,20 @@ tar -cf - "./${path##*/}"
 """
 
 
+Source = Annotated[
+    str,
+    typer.Argument(
+        help="The source: a local path, SESSION:PATH, or - for stdin.", autocompletion=session_paths
+    ),
+]
+Target = Annotated[
+    str,
+    typer.Argument(
+        help="The target: SESSION:PATH, a local path, or - for stdout.", autocompletion=session_paths
+    ),
+]
+
+
 class CopyFailed(MoorageError):
     """A copy failed; the target is unchanged."""
 
@@ -83,8 +98,8 @@ class CopyFailed(MoorageError):
 @command(app)
 def cp(
     cli: Cli,
-    source: Annotated[str, typer.Argument(help="The source: a local path, SESSION:PATH, or - for stdin.")],
-    target: Annotated[str, typer.Argument(help="The target: SESSION:PATH, a local path, or - for stdout.")],
+    source: Source,
+    target: Target,
     max_size: Annotated[
         str | None,
         typer.Option(help="Limit of a copy out of a session, such as 20GiB. Default: 95 % of the free disk."),

@@ -13,11 +13,12 @@ import typer
 from moorage.cli import parse, terminal
 from moorage.cli.app import app
 from moorage.cli.code_session import converse, run_code
-from moorage.cli.completion import session_names
+from moorage.cli.completion import kernel_names, session_names
 from moorage.cli.context import Cli, command, duration_option
 from moorage.cli.errors import FAILURE, INTERRUPTED
 from moorage.cli.output import printable
 from moorage.cli.piped_input import send_input
+from moorage.cli.session_options import Env, EnvFile
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.commands import ExecEnd, ExecSpec, Size, exit_code
 from moorage.common.model.errors import InvalidInput
@@ -37,10 +38,11 @@ def exec_(
     ] = None,
     stdin: Annotated[bool, typer.Option("--stdin", "-i", help="Pass standard input to the command.")] = False,
     tty: Annotated[bool, typer.Option("--tty", "-t", help="Allocate a terminal; usually -it.")] = False,
-    env: Annotated[
-        list[str] | None, typer.Option(help="Environment variable NAME=VALUE; repeatable.")
-    ] = None,
-    kernel: Annotated[str, typer.Option(help="In a cluster: run in this kernel, like sub1.")] = "main1",
+    env: Env = None,
+    env_file: EnvFile = None,
+    kernel: Annotated[
+        str, typer.Option(help="In a cluster: run in this kernel, like sub1.", autocompletion=kernel_names)
+    ] = "main1",
     code: Annotated[
         str | None, typer.Option(help="Run this code; - reads it from stdin. What it defines stays.")
     ] = None,
@@ -75,23 +77,23 @@ def exec_(
         return converse(cli, name, options)
     if command is None or len(options) > 1:
         raise InvalidInput("--language and --timeout belong to --code and --repl", next_step="drop them")
-    return _run_command(cli, name, command, stdin, tty, env, kernel)
+    variables = parse.environment(env, env_file) or {}
+    return _run_command(cli, name, command, stdin, tty, variables, kernel)
 
 
 def _run_command(
-    cli: Cli, name: str, command: list[str], stdin: bool, tty: bool, env: list[str] | None, kernel: str
+    cli: Cli, name: str, command: list[str], stdin: bool, tty: bool, env: dict[str, str], kernel: str
 ) -> None:
     if tty and not terminal.is_terminal():
         raise InvalidInput(
             "-t needs a terminal as standard input and output",
             next_step="drop -t; -i alone passes standard input",
         )
-    given = parse.pairs(env, "--env", "SEED=1") if env else {}
-    if tty and "TERM" not in given and (term := os.environ.get("TERM")):
-        given["TERM"] = term
+    if tty and "TERM" not in env and (term := os.environ.get("TERM")):
+        env = env | {"TERM": term}
     rows, cols = terminal.size() if tty else (0, 0)
     size = Size(rows=rows, cols=cols)
-    spec = ExecSpec(command=command, tty=tty, stdin=stdin, size=size, env=given, kernel=kernel)
+    spec = ExecSpec(command=command, tty=tty, stdin=stdin, size=size, env=env, kernel=kernel)
     try:
         end = cli.run(lambda client: _interact(client, name, spec))
     except KeyboardInterrupt:

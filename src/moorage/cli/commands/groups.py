@@ -74,7 +74,7 @@ def create(
 @command(groups)
 def rename(
     cli: Cli,
-    name: Annotated[str, typer.Argument(help="A resource group.")],
+    name: Annotated[str, typer.Argument(help="A resource group.", autocompletion=group_names)],
     new_name: Annotated[str, typer.Argument(help="Its new name.")],
     if_version: Annotated[
         int | None, typer.Option(help="Refuse if the group has another version; `-o json` shows it.")

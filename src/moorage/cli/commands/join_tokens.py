@@ -10,6 +10,7 @@ from yarl import URL
 
 from moorage.cli import output, times
 from moorage.cli.app import list_command, noun
+from moorage.cli.completion import group_names, join_token_ids
 from moorage.cli.context import Cli, Output, command
 from moorage.common.model.addresses import is_loopback
 from moorage.common.views.peers import JoinTokenSpec, JoinTokenView, PeerKind
@@ -22,7 +23,10 @@ def create(
     cli: Cli,
     proxy: Annotated[bool, typer.Option("--proxy", help="A token for proxies. Default: for agents.")] = False,
     group: Annotated[
-        str | None, typer.Option(help="Resource group of the agents that join with this token.")
+        str | None,
+        typer.Option(
+            help="Resource group of the agents that join with this token.", autocompletion=group_names
+        ),
     ] = None,
     expires: Annotated[
         str | None,
@@ -71,7 +75,10 @@ def list_join_tokens(cli: Cli) -> None:
 
 @command(join_tokens)
 def delete(
-    cli: Cli, token_id: Annotated[str, typer.Argument(help="As `moorage join-tokens list` shows it.")]
+    cli: Cli,
+    token_id: Annotated[
+        str, typer.Argument(help="As `moorage join-tokens list` shows it.", autocompletion=join_token_ids)
+    ],
 ) -> None:
     """Delete a join token: nothing can join with it any more. Peers that joined with it stay."""
     deleted = cli.run(lambda client: client.delete_join_token(token_id))

@@ -8,12 +8,13 @@ import typer
 
 from moorage.cli import output, parse, times
 from moorage.cli.app import list_command, noun
+from moorage.cli.completion import endpoint_names, group_names, key_names, project_names, user_names
 from moorage.cli.context import Cli, Output, command, duration_option
 from moorage.common.views.keys import KeyLimits, KeySpec, KeyView, NewKeyView, Rotation
 
 keys = noun("keys", help="API keys, their users and projects.")
 
-Name = Annotated[str, typer.Argument(help="Name of the key.")]
+Name = Annotated[str, typer.Argument(help="Name of the key.", autocompletion=key_names)]
 Expires = Annotated[
     str | None,
     typer.Option(help="A duration (12h, 30d) or a time like 2030-01-01T00:00:00Z. Default: never."),
@@ -27,11 +28,17 @@ Scopes = Annotated[
     ),
 ]
 Models = Annotated[
-    list[str] | None, typer.Option("--model", help=f"Model that it may ask; repeatable. {_ALL}")
+    list[str] | None,
+    typer.Option("--model", help=f"Model that it may ask; repeatable. {_ALL}", autocompletion=endpoint_names),
 ]
 Groups = Annotated[
     list[str] | None,
-    typer.Option("--group", "-g", help=f"Resource group that it may name; repeatable. {_ALL}"),
+    typer.Option(
+        "--group",
+        "-g",
+        help=f"Resource group that it may name; repeatable. {_ALL}",
+        autocompletion=group_names,
+    ),
 ]
 MaxPriority = Annotated[str | None, typer.Option(help="Highest priority of what it creates; `none`: any.")]
 _MODELS_ONLY = "of its requests for models; 0 allows none, `none`: any."
@@ -49,12 +56,17 @@ Concurrent = Annotated[
 @command(keys)
 def create(
     cli: Cli,
-    name: Name,
+    name: Annotated[str, typer.Argument(help="Name of the key.")],
     user: Annotated[
         str | None,
-        typer.Option(help="Owner of everything created with it. Default: NAME for administrators, else you."),
+        typer.Option(
+            help="Owner of everything created with it. Default: NAME for administrators, else you.",
+            autocompletion=user_names,
+        ),
     ] = None,
-    project: Annotated[str | None, typer.Option(help="Default: your key's, or `default`.")] = None,
+    project: Annotated[
+        str | None, typer.Option(help="Default: your key's, or `default`.", autocompletion=project_names)
+    ] = None,
     role: Annotated[
         str | None,
         typer.Option(

@@ -8,6 +8,7 @@ import typer
 
 from moorage.cli import output, parse
 from moorage.cli.app import list_command, noun
+from moorage.cli.completion import scoped_names
 from moorage.cli.context import Cli, Output, command
 from moorage.common.model.errors import InvalidInput
 
@@ -46,7 +47,9 @@ def list_limits(cli: Cli) -> None:
 def set_limits(
     cli: Cli,
     scope: Annotated[str, typer.Argument(metavar="SCOPE", help="key, project or model.")],
-    name: Annotated[str, typer.Argument(help="Name of the key, project or model.")],
+    name: Annotated[
+        str, typer.Argument(help="Name of the key, project or model.", autocompletion=scoped_names)
+    ],
     given: Annotated[
         list[str] | None,
         typer.Argument(

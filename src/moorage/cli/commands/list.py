@@ -10,7 +10,7 @@ import typer
 
 from moorage.cli import output, parse
 from moorage.cli.app import app, list_command, noun
-from moorage.cli.completion import endpoint_names
+from moorage.cli.completion import endpoint_names, pipeline_names
 from moorage.cli.context import Cli, Output, command
 from moorage.cli.lookup import all_endpoints, all_sessions
 from moorage.common.model.status import LIVE
@@ -36,7 +36,11 @@ Selector = Annotated[
     typer.Option("--selector", "-l", help="Only with these labels, like team=vision,stage in (dev,test)."),
 ]
 Pipeline = Annotated[
-    str | None, typer.Option(help="Only the sessions of this pipeline: its id, or the newest of that name.")
+    str | None,
+    typer.Option(
+        help="Only the sessions of this pipeline: its id, or the newest of that name.",
+        autocompletion=pipeline_names,
+    ),
 ]
 _NOTHING = "nothing runs yet; `moorage serve MODEL` serves a model, `moorage run -- CMD` runs a job"
 

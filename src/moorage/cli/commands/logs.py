@@ -9,7 +9,7 @@ import typer
 
 from moorage.cli.app import app
 from moorage.cli.cluster_logs import copy_cluster_log
-from moorage.cli.completion import workload_names
+from moorage.cli.completion import kernel_names, workload_names
 from moorage.cli.context import Cli, command
 from moorage.cli.errors import INTERRUPTED
 from moorage.cli.lookup import find
@@ -36,7 +36,10 @@ def logs(
         int | None, typer.Option(min=1, help="Log of this attempt. Default: the newest.")
     ] = None,
     kernel: Annotated[
-        str | None, typer.Option(help="In a cluster: only the log of this kernel, like sub1.")
+        str | None,
+        typer.Option(
+            help="In a cluster: only the log of this kernel, like sub1.", autocompletion=kernel_names
+        ),
     ] = None,
     timestamps: Annotated[
         bool, typer.Option("--timestamps", "-t", help="Print the time in front of each line (UTC).")

@@ -8,6 +8,7 @@ import typer
 
 from moorage.cli import output
 from moorage.cli.app import list_command, noun
+from moorage.cli.completion import catalogue_models, group_names
 from moorage.cli.context import Cli, Output, command
 from moorage.common.model.errors import InvalidInput
 
@@ -44,12 +45,19 @@ def list_models(cli: Cli) -> None:
 @command(models)
 def show(
     cli: Cli,
-    model: Annotated[str, typer.Argument(help="An id on the hub, or a model's directory here.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="An id on the hub, or a model's directory here.", autocompletion=catalogue_models
+        ),
+    ],
     context: Annotated[int, typer.Option(min=0, help="Tokens of a sequence. Default: what fits.")] = 0,
     kv_dtype: Annotated[
         str, typer.Option(help="Of the KV cache, like fp8. Default: the model's own.", metavar="DTYPE")
     ] = "",
-    group: Annotated[str | None, typer.Option(help="Only the nodes of this resource group.")] = None,
+    group: Annotated[
+        str | None, typer.Option(help="Only the nodes of this resource group.", autocompletion=group_names)
+    ] = None,
 ) -> None:
     """Show what a model takes, and which nodes take it with how many GPUs.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moorage.cli.app import app
-from moorage.cli.completion import session_names
+from moorage.cli.completion import app_names, session_names
 from moorage.cli.context import Cli, command, duration_option
 from moorage.common.model.errors import InvalidInput, NotFound
 from moorage.common.views.access_tokens import MONTH_S, WORKING_DAY_S, AccessTokenSpec, AppView
@@ -29,7 +29,11 @@ def open_app(
     session: Session,
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[APP]", help="A service port of the session; optional if it has only one."),
+        typer.Argument(
+            metavar="[APP]",
+            help="A service port of the session; optional if it has only one.",
+            autocompletion=app_names,
+        ),
     ] = None,
     browser: Annotated[bool, typer.Option("--browser", help="Also open the address in a browser.")] = False,
     lifetime: Lifetime = WORKING_DAY_S,

@@ -8,6 +8,7 @@ import typer
 
 from moorage.cli import output
 from moorage.cli.app import list_command, noun
+from moorage.cli.completion import peer_names
 from moorage.cli.context import Cli, Output, command
 from moorage.common.model.errors import InvalidInput
 
@@ -36,7 +37,7 @@ def list_peers(cli: Cli) -> None:
 def revoke(
     cli: Cli,
     kind: Annotated[str, typer.Argument(help="agent or proxy.")],
-    name: Annotated[str, typer.Argument(help="Its name.")],
+    name: Annotated[str, typer.Argument(help="Its name.", autocompletion=peer_names)],
 ) -> None:
     """Revoke the certificates of an agent or proxy: its links close at once and it cannot reconnect.
 

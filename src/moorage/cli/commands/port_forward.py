@@ -12,11 +12,12 @@ import typer
 
 from moorage.cli.app import app
 from moorage.cli.commands.open import Session, choose_app, proxy_url
+from moorage.cli.completion import app_names
 from moorage.cli.context import Cli, command
-from moorage.cli.errors import INTERRUPTED
+from moorage.cli.interrupts import terminated_like_ctrl_c
 from moorage.cli.output import printable
 from moorage.common.aio.sockets import keep_alive_socket, reset
-from moorage.common.aio.tasks import cancel_and_wait
+from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.errors import InvalidInput, MoorageError
 from moorage.sdk import ApiError, forward_connection
 from moorage.sdk.verification import verification
@@ -32,7 +33,9 @@ _UNAUTHORIZED = 401
 def port_forward(
     cli: Cli,
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="APP", help="A service port of the session.")],
+    name: Annotated[
+        str, typer.Argument(metavar="APP", help="A service port of the session.", autocompletion=app_names)
+    ],
     local: Annotated[
         int,
         typer.Argument(metavar="[LOCALPORT]", min=0, max=65535, help="Port on this machine; 0: any free."),
@@ -57,9 +60,10 @@ def port_forward(
             await asyncio.Event().wait()
 
     try:
-        cli.run(work)
+        with terminated_like_ctrl_c() as interrupted:
+            cli.run(work)
     except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(interrupted.exit_code) from None
 
 
 class PortForward:
@@ -110,7 +114,7 @@ class PortForward:
     async def listen(self, port: int) -> int:
         """Start listening; returns the port. Raises ``InvalidInput`` when ``port`` is taken."""
         try:
-            self._server = await asyncio.start_server(self._connected, "127.0.0.1", port)
+            self._server = await asyncio.start_server(self._accept, "127.0.0.1", port)
         except OSError as error:
             raise InvalidInput(
                 f"cannot listen on local port {port}: {error.strerror or error}",
@@ -118,10 +122,13 @@ class PortForward:
             ) from None
         return int(self._server.sockets[0].getsockname()[1])
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # asyncio reports its own task of a connection when that is cancelled.
+        task = spawn("port-forward.connection", self._connected(reader, writer))
         self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await self._forward(reader, writer)
         except MoorageError as error:
@@ -129,7 +136,6 @@ class PortForward:
             self._report(printable(f"moorage: {error.message}{step}", one_line=True))
             reset(writer.transport)
         finally:
-            self._connections.discard(task)
             writer.close()
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -7,25 +7,30 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moorage.cli import output
-from moorage.cli.app import list_command, noun
-from moorage.cli.completion import project_names
+from moorage.cli.app import NounGroup, list_command, noun
+from moorage.cli.completion import group_names, project_names, user_names
 from moorage.cli.context import Cli, Output, command
 
 if TYPE_CHECKING:
     from moorage.common.views.identity import ProjectView
 
 projects = noun("projects", help="Projects: who belongs to them, and their limits.")
-members = typer.Typer()
+members = typer.Typer(cls=NounGroup)
 projects.add_typer(members, name="members", help="Members of a project, and their roles.")
 
 Project = Annotated[str, typer.Argument(help="Name of the project.", autocompletion=project_names)]
-User = Annotated[str, typer.Argument(help="Name of the user.")]
+User = Annotated[str, typer.Argument(help="Name of the user.", autocompletion=user_names)]
 MaxPriority = Annotated[
     str | None, typer.Option(help="Highest priority of its sessions and endpoints; `none`: any.")
 ]
 Groups = Annotated[
     list[str] | None,
-    typer.Option("--group", "-g", help="Resource group that it may name; repeatable. `all`: every group."),
+    typer.Option(
+        "--group",
+        "-g",
+        help="Resource group that it may name; repeatable. `all`: every group.",
+        autocompletion=group_names,
+    ),
 ]
 
 Reuse = Annotated[

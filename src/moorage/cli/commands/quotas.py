@@ -8,6 +8,7 @@ import typer
 
 from moorage.cli import output, parse
 from moorage.cli.app import list_command, noun
+from moorage.cli.completion import scoped_names
 from moorage.cli.context import Cli, Output, command
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.group_options import QuotaLimits, QuotaScope
@@ -23,7 +24,9 @@ quotas = noun("quotas", help="Limits for users, projects and resource groups.")
 _SCOPES = ("user", "project", "group")
 _COUNTS = ("sessions", "pending", "node_hours", "system_sessions")
 ScopeName = Annotated[str, typer.Argument(metavar="SCOPE", help="user, project or group.")]
-Name = Annotated[str, typer.Argument(help="Name of the user, project or resource group.")]
+Name = Annotated[
+    str, typer.Argument(help="Name of the user, project or resource group.", autocompletion=scoped_names)
+]
 
 
 @list_command(quotas)

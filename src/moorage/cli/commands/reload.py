@@ -10,6 +10,7 @@ import typer
 from moorage.cli.app import app
 from moorage.cli.completion import workload_names
 from moorage.cli.context import Cli, Output, command
+from moorage.cli.interrupts import terminated_like_ctrl_c
 from moorage.cli.output import printable
 from moorage.cli.session_options import Timeout
 from moorage.common.model.status import Status
@@ -45,7 +46,12 @@ def reload(
       moorage reload gateway
       moorage reload gateway api --no-wait
     """
-    views = cli.run(lambda client: _reload(cli, client, names, wait, timeout))
+    try:
+        with terminated_like_ctrl_c() as interrupted:
+            views = cli.run(lambda client: _reload(cli, client, names, wait, timeout))
+    except KeyboardInterrupt:
+        cli.note(f"moorage: they keep reloading; `moorage describe {names[0]}` shows how far one is")
+        raise typer.Exit(interrupted.exit_code) from None
     failed = _failures(views)
     if cli.json:
         cli.print_json(views[0] if len(views) == 1 else {"reloaded": views})

@@ -15,6 +15,7 @@ import typer
 from moorage.cli import parse, times
 from moorage.cli.app import app
 from moorage.cli.cluster_logs import copy_cluster_log
+from moorage.cli.completion import session_names
 from moorage.cli.context import Cli, Output, command, duration_option
 from moorage.cli.errors import FAILURE, NO_PROGRAM, TIMEOUT
 from moorage.cli.interrupts import terminated_like_ctrl_c
@@ -77,7 +78,10 @@ _StartsAt = Annotated[
 _Retries = Annotated[int | None, typer.Option(min=0, max=20, help="How often to run it again when it fails.")]
 _After = Annotated[
     list[str] | None,
-    typer.Option(help="NAME[:any|failure]: start after that session succeeded, ended or failed."),
+    typer.Option(
+        help="NAME[:any|failure]: start after that session succeeded, ended or failed.",
+        autocompletion=session_names,
+    ),
 ]
 _IfFailed = Annotated[str | None, typer.Option("--if-dependency-fails", help="end (the default) or wait.")]
 _Detach = Annotated[bool, typer.Option("--detach", "-d", help="The same as --no-wait.")]

@@ -11,8 +11,10 @@ import typer
 
 from moorage.cli import parse
 from moorage.cli.app import app
+from moorage.cli.completion import endpoint_names, project_names
 from moorage.cli.context import Cli, Output, command, duration_option
-from moorage.cli.errors import FAILURE, INTERRUPTED
+from moorage.cli.errors import FAILURE
+from moorage.cli.interrupts import terminated_like_ctrl_c
 from moorage.cli.output import print_facts, printable
 from moorage.cli.progress import Progress
 from moorage.cli.session_options import (
@@ -20,6 +22,7 @@ from moorage.cli.session_options import (
     Agents,
     Arch,
     Env,
+    EnvFile,
     Gpus,
     Group,
     Image,
@@ -75,6 +78,7 @@ Fallbacks = Annotated[
     typer.Option(
         "--fallback",
         metavar="MODEL",
+        autocompletion=endpoint_names,
         help="Where requests go that it cannot serve: an endpoint, or MODEL,url=URL,secret=NAME at an "
         "outside provider; repeatable.",
     ),
@@ -87,7 +91,11 @@ Yes = Annotated[
 ]
 Share = Annotated[
     list[str] | None,
-    typer.Option(metavar="PROJECT", help="Another project that may use it; repeatable. `*`: all."),
+    typer.Option(
+        metavar="PROJECT",
+        help="Another project that may use it; repeatable. `*`: all.",
+        autocompletion=project_names,
+    ),
 ]
 
 
@@ -110,6 +118,7 @@ def serve(
     gpus: Gpus = None,
     arg: Annotated[list[str] | None, typer.Option(help="An argument for the engine; repeatable.")] = None,
     env: Env = None,
+    env_file: EnvFile = None,
     secret: Secrets = None,
     reload: Reload = None,
     probe: Annotated[str, typer.Option(help="For --engine custom: path that answers 2xx when ready.")] = "/",
@@ -144,8 +153,7 @@ def serve(
         "autoscale": _autoscale(least, most, scale_on or [], idle_timeout),
         **_serving(max_surge, fallback or [], adapter or [], share),
         "resources": parse.resources(resources or [], gpus),
-        **{"resource_group": group, "args": arg},
-        "env": parse.pairs(env, "--env", "HF_HOME=/models") if env else None,
+        **{"resource_group": group, "args": arg, "env": parse.environment(env, env_file)},
         **{"secret_env": parse.secret_env(secret), "reload": parse.reload(reload)},
         "user_labels": user_labels(label),
         **placement_fields(arch, agent_label, on, priority, image, runtime),
@@ -157,18 +165,25 @@ def serve(
 def _run(cli: Cli, spec: EndpointSpec, timeout_s: float | None, wait: bool, keep: bool, yes: bool) -> None:
     from moorage.common.views.endpoints import ReplicaView
 
+    created: list[EndpointView] = []
+
     async def serve(client: Client) -> EndpointView | ReplicaView:
         if spec.engine == "vllm" and not spec.image:
             from moorage.cli.engine_setup import offer_engine
 
             await offer_engine(cli, client, spec, yes)
-        return await _serve(cli, client, spec, timeout_s, wait, keep)
+        created.append(await _create(cli, client, spec))
+        return await _until_ready(cli, client, created[0], timeout_s, keep) if wait else created[0]
 
     try:
-        outcome = cli.run(serve)
+        with terminated_like_ctrl_c() as interrupted:
+            outcome = cli.run(serve)
     except KeyboardInterrupt:
-        cli.note(f"moorage: {spec.name} keeps starting; `moorage stop {spec.name}` ends it")
-        raise typer.Exit(INTERRUPTED) from None
+        if created:
+            cli.note(f"moorage: {spec.name} keeps starting; `moorage stop {spec.name}` ends it")
+        else:
+            cli.note(f"moorage: interrupted; `moorage ps` shows whether {spec.name} was created")
+        raise typer.Exit(interrupted.exit_code) from None
     if isinstance(outcome, ReplicaView):
         raise typer.Exit(FAILURE)
     _print(cli, outcome)
@@ -238,23 +253,24 @@ def _spec(
     return body.model_validate({"name": name or parse.guess_name(model), "engine": engine, **given})
 
 
-async def _serve(
-    cli: Cli, client: Client, spec: EndpointSpec, timeout_s: float | None, wait: bool, keep: bool
-) -> EndpointView | ReplicaView:
-    from moorage.common.views.endpoints import ReplicaView
-
+async def _create(cli: Cli, client: Client, spec: EndpointSpec) -> EndpointView:
     _note_missing(cli, spec)
     if "resources" not in spec.model_fields_set and spec.engine != "custom":
         from moorage.cli.model_sizing import fit_to_nodes
 
         spec = await fit_to_nodes(cli, client, spec)
-    created = await client.create_endpoint(spec)
-    if not wait:
-        return created
-    with Progress(cli.err, spec.name) as progress:
+    return await client.create_endpoint(spec)
+
+
+async def _until_ready(
+    cli: Cli, client: Client, created: EndpointView, timeout_s: float | None, keep: bool
+) -> EndpointView | ReplicaView:
+    from moorage.common.views.endpoints import ReplicaView
+
+    with Progress(cli.err, created.name) as progress:
         outcome = await until_ready(client, created, clock=cli.clock, progress=progress, timeout_s=timeout_s)
     if isinstance(outcome, ReplicaView):
-        await _report_failure(cli, client, spec.name, outcome, keep)
+        await _report_failure(cli, client, created.name, outcome, keep)
     return outcome
 
 

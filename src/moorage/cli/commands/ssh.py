@@ -12,7 +12,7 @@ import typer
 
 from moorage.cli import terminal
 from moorage.cli.app import app
-from moorage.cli.completion import session_names
+from moorage.cli.completion import kernel_names, session_names
 from moorage.cli.context import Cli, command
 from moorage.cli.errors import ProgramMissing
 from moorage.common.model.errors import Conflict, InvalidInput
@@ -29,7 +29,9 @@ def ssh(
         list[str] | None, typer.Argument(help="After --: a command for the shell.", show_default=False)
     ] = None,
     tty: Annotated[bool, typer.Option("--tty", "-t", help="A terminal also for a command.")] = False,
-    kernel: Annotated[str, typer.Option(help="In a cluster: the kernel, like sub1.")] = "main1",
+    kernel: Annotated[
+        str, typer.Option(help="In a cluster: the kernel, like sub1.", autocompletion=kernel_names)
+    ] = "main1",
     stdio: Annotated[
         bool, typer.Option("--stdio", help="Speak SSH on standard input and output, as a ProxyCommand.")
     ] = False,

@@ -10,6 +10,7 @@ import typer
 
 from moorage.cli import output
 from moorage.cli.commands.keys import keys
+from moorage.cli.completion import ssh_key_names
 from moorage.cli.context import Cli, Output, command
 from moorage.common.model.errors import InvalidInput
 
@@ -55,7 +56,10 @@ def list_ssh(cli: Cli) -> None:
 
 @command(keys, "remove-ssh")
 def remove_ssh(
-    cli: Cli, name: Annotated[str, typer.Argument(help="Name of your SSH key, or a fingerprint.")]
+    cli: Cli,
+    name: Annotated[
+        str, typer.Argument(help="Name of your SSH key, or a fingerprint.", autocompletion=ssh_key_names)
+    ],
 ) -> None:
     """Remove a public key for SSH: it logs in nowhere any more, and its connections are closed."""
     _print(cli, cli.run(lambda client: client.remove_ssh_key(name)))

@@ -8,7 +8,8 @@ import typer
 
 from moorage.cli.app import app
 from moorage.cli.context import Cli, Output, command, duration_option
-from moorage.cli.errors import FAILURE, INTERRUPTED
+from moorage.cli.errors import FAILURE
+from moorage.cli.interrupts import terminated_like_ctrl_c
 from moorage.cli.output import current_kernel, printable
 from moorage.cli.progress import Progress
 from moorage.cli.session_options import (
@@ -115,12 +116,20 @@ def start(
         return await _until_running(cli, client, created[0], timeout) if wait else created[0]
 
     try:
-        view = cli.run(work)
+        with terminated_like_ctrl_c() as interrupted:
+            view = cli.run(work)
     except KeyboardInterrupt:
-        ref = created[0].name if created else "it"
-        cli.note(f"moorage: {ref} keeps starting; `moorage ps` shows it, `moorage stop {ref}` ends it")
-        raise typer.Exit(INTERRUPTED) from None
+        _say_what_remains(cli, created)
+        raise typer.Exit(interrupted.exit_code) from None
     _show(cli, view, wait)
+
+
+def _say_what_remains(cli: Cli, created: list[SessionView]) -> None:
+    if not created:
+        cli.note("moorage: interrupted; `moorage ps` shows whether the session was created")
+        return
+    ref = created[0].name
+    cli.note(f"moorage: {ref} keeps starting; `moorage ps` shows it, `moorage stop {ref}` ends it")
 
 
 def _limits(lifetime: float | None, idle_timeout: float | None) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moorage.cli.app import app
-from moorage.cli.completion import workload_names
+from moorage.cli.completion import user_names, workload_names
 from moorage.cli.context import Cli, command
-from moorage.cli.errors import INTERRUPTED
+from moorage.cli.interrupts import terminated_like_ctrl_c
 from moorage.cli.lookup import find, live_sessions
 from moorage.cli.session_options import Timeout
 from moorage.cli.wait import until_ended
@@ -33,7 +33,8 @@ def stop(
         ),
     ] = None,
     user: Annotated[
-        str | None, typer.Option(help="All live sessions of this user that are not replicas.")
+        str | None,
+        typer.Option(help="All live sessions of this user that are not replicas.", autocompletion=user_names),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until it has ended.")] = True,
     timeout: Timeout = None,
@@ -61,10 +62,11 @@ def stop(
         return await _stop(cli, client, found, wait, timeout)
 
     try:
-        views = cli.run(work)
+        with terminated_like_ctrl_c() as interrupted:
+            views = cli.run(work)
     except KeyboardInterrupt:
         cli.note("moorage: they keep stopping; `moorage ps` shows them")
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(interrupted.exit_code) from None
     if cli.json:
         one = user is None and len(views) == 1
         cli.print_json(views[0] if one else {"stopped": views})

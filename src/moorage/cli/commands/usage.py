@@ -8,6 +8,7 @@ import typer
 
 from moorage.cli import output, times
 from moorage.cli.app import app
+from moorage.cli.completion import endpoint_names, key_names, project_names, user_names
 from moorage.cli.context import Cli, command
 from moorage.common.model.budget_units import format_budget_amount
 from moorage.common.model.errors import InvalidInput
@@ -51,10 +52,10 @@ From = Annotated[
     str | None, typer.Option("--from", help="A time like 2026-05-04T13:00, or 7d (ago). Default: 1d.")
 ]
 To = Annotated[str | None, typer.Option("--to", help="Written like --from. Default: now.")]
-Project = Annotated[str | None, typer.Option(help="Only of this project.")]
-User = Annotated[str | None, typer.Option(help="Only of this user.")]
-Key = Annotated[str | None, typer.Option(help="Only of this key.")]
-Model = Annotated[str | None, typer.Option(help="Only of this model.")]
+Project = Annotated[str | None, typer.Option(help="Only of this project.", autocompletion=project_names)]
+User = Annotated[str | None, typer.Option(help="Only of this user.", autocompletion=user_names)]
+Key = Annotated[str | None, typer.Option(help="Only of this key.", autocompletion=key_names)]
+Model = Annotated[str | None, typer.Option(help="Only of this model.", autocompletion=endpoint_names)]
 Csv = Annotated[bool, typer.Option("--csv", help="Print comma-separated values with exact amounts.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Show at most so many lines.")]
 

@@ -9,6 +9,7 @@ import typer
 
 from moorage.cli import output
 from moorage.cli.app import list_command, noun
+from moorage.cli.completion import user_names
 from moorage.cli.context import Cli, Output, command
 from moorage.common.model.errors import InvalidInput
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _SHORTEST = 8
 users = noun("users", help="People and robots, and their roles on the platform.")
 
-Name = Annotated[str, typer.Argument(help="Name of the user.")]
+Name = Annotated[str, typer.Argument(help="Name of the user.", autocompletion=user_names)]
 Email = Annotated[str | None, typer.Option(help="E-mail address.")]
 Role = Annotated[
     str | None, typer.Option(help="Role on the platform: admin, auditor (reads everything) or none.")
@@ -27,7 +28,12 @@ Role = Annotated[
 
 
 @command(users)
-def create(cli: Cli, name: Name, email: Email = None, role: Role = None) -> None:
+def create(
+    cli: Cli,
+    name: Annotated[str, typer.Argument(help="Name of the user.")],
+    email: Email = None,
+    role: Role = None,
+) -> None:
     """Create a user. `moorage projects members set` makes it a member of a project. For administrators.
 
     \b

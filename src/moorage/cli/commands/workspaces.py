@@ -8,6 +8,7 @@ import typer
 
 from moorage.cli import output
 from moorage.cli.app import list_command, noun
+from moorage.cli.completion import workspace_sessions
 from moorage.cli.context import Cli, Output, command
 from moorage.common.model.slots import format_amount
 
@@ -53,7 +54,10 @@ def list_workspaces(cli: Cli) -> None:
 
 @command(workspaces)
 def delete(
-    cli: Cli, session: Annotated[str, typer.Argument(help="Name or id of a session that has ended.")]
+    cli: Cli,
+    session: Annotated[
+        str, typer.Argument(help="Name or id of a session that has ended.", autocompletion=workspace_sessions)
+    ],
 ) -> None:
     """Delete the workspace of a session on every node that keeps it. This cannot be undone.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moorage.cli import app
+from moorage.cli.app import VerbGroup, app
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.loader import check_shared
 from moorage.common.etcd.access import etcd_access
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from moorage.common.etcd.shared_settings import Change, SharedSettings
 
 config_verbs = typer.Typer(
-    help="Show the settings, and change those that daemons share in etcd.", no_args_is_help=True
+    cls=VerbGroup,
+    help="Show the settings, and change those that daemons share in etcd.",
+    no_args_is_help=True,
 )
 app.add_typer(config_verbs, name="config")
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from moorage.cli import app
+from moorage.cli.app import VerbGroup, app
 from moorage.common.etcd.access import etcd_access
 from moorage.common.http.own_certificate import client_ca_file
 from moorage.common.model.addresses import local_address, split_address
@@ -171,7 +171,7 @@ def _manager_member(entered: Manager) -> list[Member]:
     return [manager_member(link, entered.api_scheme, (host, port))]
 
 
-agent_commands = typer.Typer()
+agent_commands = typer.Typer(cls=VerbGroup)
 app.add_typer(
     agent_commands,
     name="agent",
@@ -214,7 +214,7 @@ def agent(
     exec_agent(agents, loaded.settings.common, loaded.settings.telemetry, boot.home, boot.token, etcd)
 
 
-proxy_commands = typer.Typer()
+proxy_commands = typer.Typer(cls=VerbGroup)
 app.add_typer(
     proxy_commands,
     name="proxy",

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from moorage.cli import app
+from moorage.cli.app import VerbGroup, app
 from moorage.common.model.errors import Conflict
 from moorage.server.bootstrap import Bootstrap, bootstrap
 from moorage.server.commands.options import (
@@ -25,8 +25,8 @@ from moorage.server.commands.options import (
 )
 from moorage.server.process import needs_extra
 
-db = typer.Typer(help="Back up, restore, upgrade and check the database.", no_args_is_help=True)
-app.add_typer(db, name="db")
+db = typer.Typer(cls=VerbGroup, no_args_is_help=True)
+app.add_typer(db, name="db", help="Back up, restore, upgrade and check the database.")
 
 Dsn = Annotated[str | None, typer.Option(help="The Postgres to use. Default: the embedded one.")]
 # What a backup of the database does not contain, and what it is needed for.

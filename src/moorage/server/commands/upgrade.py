@@ -8,7 +8,7 @@ from dataclasses import asdict
 import typer
 
 import moorage
-from moorage.cli import app
+from moorage.cli.app import VerbGroup, app
 from moorage.common.etcd.access import etcd_access
 from moorage.server.bootstrap import Bootstrap, bootstrap
 from moorage.server.commands.options import (
@@ -22,7 +22,9 @@ from moorage.server.commands.options import (
 )
 from moorage.server.process import needs_extra
 
-upgrade = typer.Typer(help="Upgrade an installation, one part after the other.", no_args_is_help=True)
+upgrade = typer.Typer(
+    cls=VerbGroup, help="Upgrade an installation, one part after the other.", no_args_is_help=True
+)
 app.add_typer(upgrade, name="upgrade")
 
 

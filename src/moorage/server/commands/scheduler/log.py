@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from moorage.cli import Cli, command, duration_option, output, times
+from moorage.cli.completion import group_names
 from moorage.common.model.errors import InvalidInput, NotFound
 from moorage.common.views.decisions import DecisionPage, SegmentView
 from moorage.server.commands.scheduler.group import scheduler
@@ -32,7 +33,7 @@ Last = Annotated[
     float | None,
     duration_option("Instead of --from and --to: the last 10m, 2h or 1d. Default: 10m.", "--last", min_s=1),
 ]
-Group = Annotated[str, typer.Option(help="Resource group.")]
+Group = Annotated[str, typer.Option(help="Resource group.", autocompletion=group_names)]
 _DEFAULT_LAST_S = 600.0
 _MAX_REASONS = 4  # shown in a line
 

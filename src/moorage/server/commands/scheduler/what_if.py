@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from moorage.cli import Cli, output, parse
+from moorage.cli.completion import agent_ids
 from moorage.common.model.durations import format_duration
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.slots import parse_amount
@@ -30,6 +31,7 @@ Like = Annotated[
     typer.Option(
         help="The recorded agent that the added ones are like. Default: one with the most GPUs.",
         metavar="AGENT",
+        autocompletion=agent_ids,
     ),
 ]
 QuotaTexts = Annotated[
