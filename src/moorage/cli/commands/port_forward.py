@@ -13,7 +13,7 @@ import typer
 from moorage.cli.app import app
 from moorage.cli.commands.open import Session, choose_app, proxy_url
 from moorage.cli.context import Cli, command
-from moorage.cli.errors import INTERRUPTED
+from moorage.cli.exit_codes import INTERRUPTED
 from moorage.cli.output import printable
 from moorage.common.aio.sockets import keep_alive_socket, reset
 from moorage.common.aio.tasks import cancel_and_wait

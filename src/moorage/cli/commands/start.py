@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from moorage.cli import exit_codes
 from moorage.cli.app import app
 from moorage.cli.context import Cli, Output, command, duration_option
-from moorage.cli.errors import FAILURE, INTERRUPTED
 from moorage.cli.output import current_kernel, printable
 from moorage.cli.progress import Progress
 from moorage.cli.session_options import (
@@ -119,7 +119,7 @@ def start(
     except KeyboardInterrupt:
         ref = created[0].name if created else "it"
         cli.note(f"moorage: {ref} keeps starting; `moorage ps` shows it, `moorage stop {ref}` ends it")
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(exit_codes.INTERRUPTED) from None
     _show(cli, view, wait)
 
 
@@ -144,7 +144,9 @@ def _show(cli: Cli, view: SessionView, wait: bool) -> None:
         print(view.name)
     if wait and view.status is not Status.RUNNING and view.result is not Result.SUCCESS:
         _report_failure(cli, view)
-        raise typer.Exit(FAILURE)
+        kernel = current_kernel(view)
+        code = kernel.exit_code if kernel else None
+        raise typer.Exit(exit_codes.of_failure(view.reason, view.detail, code))
     if cli.output is Output.TABLE:
         for action, step in next_steps(view):
             cli.note(f"{action + ':':<14}{step}")

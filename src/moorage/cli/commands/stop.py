@@ -10,7 +10,7 @@ import typer
 from moorage.cli.app import app
 from moorage.cli.completion import workload_names
 from moorage.cli.context import Cli, command
-from moorage.cli.errors import INTERRUPTED
+from moorage.cli.exit_codes import INTERRUPTED
 from moorage.cli.lookup import find, live_sessions
 from moorage.cli.session_options import Timeout
 from moorage.cli.wait import until_ended
