@@ -15,7 +15,15 @@ from tests.conformance.harnesses import FakeHarness, ProcessHarness
 from tests.conformance.test_runtime import new_harness
 
 from moorage.agent.runtimes import Handle, Runtime, procfs
-from moorage.agent.runtimes.execution import NOT_FOUND, STDERR, STDOUT, Command, ExecFailed, Execution
+from moorage.agent.runtimes.execution import (
+    NOT_FOUND,
+    NOT_RUN,
+    STDERR,
+    STDOUT,
+    Command,
+    ExecFailed,
+    Execution,
+)
 from moorage.common.model.status import ObservedState as S
 from moorage.testing import RuntimeHarness as Harness
 from moorage.testing.runtime_conformance import eventually, until, used
@@ -93,6 +101,18 @@ async def test_missing_program_prints_an_error(harness: Harness) -> None:
     code, out, err = await result(await runtime.exec(handle, Command(("no-such-program",))))
     assert code in (NOT_FOUND, NOT_FOUND - 1)
     assert b"no-such-program" in out + err
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o700], ids=["not executable", "of no known format"])
+async def test_file_that_cannot_be_executed(harness: Harness, tmp_path: Path, mode: int) -> None:
+    if not isinstance(harness, ProcessHarness):
+        pytest.skip("the program is a file of this machine")
+    runtime, handle = await running(harness)
+    program = tmp_path / "data"
+    program.write_text("no program\n")
+    program.chmod(mode)
+    code, _, err = await result(await runtime.exec(handle, Command((str(program),))))
+    assert (code, b"cannot run" in err) == (NOT_RUN, True), err
 
 
 async def test_environment_is_added_to_that_of_the_kernel(harness: Harness) -> None:

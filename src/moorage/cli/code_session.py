@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from moorage.cli import exit_codes
 from moorage.cli.context import Cli
-from moorage.cli.errors import FAILURE
 from moorage.cli.interrupts import terminated_like_ctrl_c
 from moorage.cli.output import printable
 
@@ -33,7 +33,7 @@ def run_code(cli: Cli, name: str, code: str, options: dict[str, Any]) -> None:
     if cli.json:
         fields = {name: getattr(ran, name) for name in ("run_id", "status", "exit_code", "reason")}
         cli.print_json(fields | {"console": ran.items})
-    raise typer.Exit(FAILURE if ran.exit_code is None else ran.exit_code)
+    raise typer.Exit(exit_codes.of_code(ran.status, ran.exit_code))
 
 
 def converse(cli: Cli, name: str, options: dict[str, Any]) -> None:

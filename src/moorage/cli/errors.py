@@ -1,4 +1,4 @@
-"""Exit codes, and the report of an error: one line on stderr with the next step."""
+"""Errors of commands: the exit code of each, and its report as one line on stderr with the next step."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from moorage.cli.exit_codes import AUTH, FAILURE, INTERRUPTED, NO_PROGRAM, NOT_FOUND, TIMEOUT, USAGE
 from moorage.cli.output import printable
 from moorage.cli.quick_parameters import QuickParameters
 from moorage.common.model.errors import (
@@ -22,8 +23,6 @@ from moorage.common.model.errors import (
     Unauthenticated,
 )
 from moorage.sdk.errors import ApiError
-
-FAILURE, USAGE, NOT_FOUND, AUTH, TIMEOUT, NO_PROGRAM, INTERRUPTED = 1, 2, 3, 4, 124, 127, 130
 
 _BY_HTTP = {400: USAGE, 413: USAGE, 422: USAGE, 404: NOT_FOUND, 401: AUTH, 403: AUTH}
 

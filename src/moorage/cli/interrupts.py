@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from moorage.cli.errors import INTERRUPTED
+from moorage.cli.exit_codes import INTERRUPTED
 
 _TERMINATED = 128 + signal.SIGTERM
 

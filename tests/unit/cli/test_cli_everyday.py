@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 from fake_manager import KEY, FakeManager
 from invoke import Run
-from scripted_session import batch, runs
+from scripted_session import batch, fails_with, runs
 
+from moorage.common.model.code_runs import RunStatus
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec, Probe
 from moorage.common.model.status import Status
+from moorage.common.views.executions import ExecutionView
 from moorage.common.views.pending import PlanView, WhyView
 
 CLI = [sys.executable, "-c", "from moorage.cli import app; app()"]
@@ -96,21 +98,66 @@ def test_bad_line_in_a_file_of_variables_is_named(moorage: Run, tmp_path: Path) 
     assert "cannot be read" in moorage("run", "--env-file", "/nowhere", "--", "x").stderr
 
 
+STARTS = {
+    "run": ("run", "--", "x"),
+    "start": ("start", "--", "x"),
+    "serve": ("serve", "mine", "--engine", "custom", "--", "x"),
+}
+
+
+@pytest.mark.parametrize("verb", STARTS)
 @pytest.mark.parametrize(
     ("reason", "detail", "code"),
     [
         (Reason.TIMEOUT, "", 124),
         (Reason.CREATE_FAILED, "cannot run 'x': No such file or directory (use a path)", 127),
-        (Reason.CREATE_FAILED, "no room", 9),
-        (Reason.EXIT_NONZERO, "", 9),
+        (Reason.CREATE_FAILED, "cannot run the program: No such file or directory", 127),
+        (Reason.CREATE_FAILED, 'exec: "x": executable file not found in $PATH: unknown', 127),
+        (Reason.CREATE_FAILED, "cannot run '/etc/passwd': Permission denied", 126),
+        (Reason.CREATE_FAILED, 'exec: "/etc/passwd": permission denied: unknown', 126),
     ],
 )
 def test_one_exit_code_for_one_cause(
-    manager: FakeManager, moorage: Run, reason: Reason, detail: str, code: int
+    manager: FakeManager, moorage: Run, verb: str, reason: Reason, detail: str, code: int
+) -> None:
+    manager.next_session(**fails_with(reason, detail, ""))
+    assert moorage(*STARTS[verb]).exit_code == code
+
+
+@pytest.mark.parametrize(
+    ("reason", "detail"),
+    [
+        (Reason.CREATE_FAILED, "no room"),
+        (Reason.CREATE_FAILED, "cannot create its directories on this node: No such file or directory"),
+        (Reason.EXIT_NONZERO, ""),
+    ],
+)
+def test_run_has_the_exit_code_of_the_program(
+    manager: FakeManager, moorage: Run, reason: Reason, detail: str
 ) -> None:
     manager.next_session(**(runs(9, reason, b"one\n") | {"detail": detail}))
-    result = moorage("run", "--", "x")
-    assert result.exit_code == code
+    assert moorage("run", "--", "x").exit_code == 9
+
+
+@pytest.mark.parametrize(
+    ("status", "exit_code", "code"),
+    [
+        (RunStatus.EXEC_TIMEOUT, None, 124),
+        (RunStatus.EXEC_TIMEOUT, 1, 124),
+        (RunStatus.FINISHED, None, 1),
+        (RunStatus.FINISHED, 1, 1),
+        (RunStatus.FINISHED, 0, 0),
+        (RunStatus.FINISHED, -9, 137),
+    ],
+)
+def test_exit_code_of_code_in_a_session(
+    manager: FakeManager, moorage: Run, status: RunStatus, exit_code: int | None, code: int
+) -> None:
+    ended = ExecutionView(
+        run_id="r1", kernel="python3", status=status, console=[], next=0, exit_code=exit_code
+    )
+    manager.can("POST", "/v1/sessions/dev/executions", 200, ended)
+    assert moorage("exec", "dev", "--code", "1", "--timeout", "1s").exit_code == code
 
 
 @pytest.mark.parametrize("stops", [False, True])

@@ -11,7 +11,7 @@ import typer
 from moorage.cli import output
 from moorage.cli.app import app
 from moorage.cli.context import Cli, Output, command
-from moorage.cli.errors import FAILURE
+from moorage.cli.exit_codes import FAILURE
 from moorage.common.model.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from moorage.cli.app import app
 from moorage.cli.bench_report import BenchProgress, check_plot, print_summary, save_plot
 from moorage.cli.completion import endpoint_names
 from moorage.cli.context import Cli, command, duration_option
-from moorage.cli.errors import FAILURE, INTERRUPTED
+from moorage.cli.exit_codes import FAILURE, INTERRUPTED
 from moorage.common.model.errors import InvalidInput
 
 if TYPE_CHECKING:

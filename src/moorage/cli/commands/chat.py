@@ -10,7 +10,7 @@ import typer
 from moorage.cli.app import app
 from moorage.cli.completion import endpoint_names
 from moorage.cli.context import Cli, command
-from moorage.cli.errors import INTERRUPTED
+from moorage.cli.exit_codes import INTERRUPTED
 from moorage.cli.lookup import all_endpoints
 from moorage.cli.output import printable
 from moorage.common.model.errors import InvalidInput, NotFound

@@ -22,6 +22,7 @@ from moorage.cli.errors import ProgramMissing
 from moorage.cli.interrupts import terminated_like_ctrl_c
 from moorage.cli.output import printable
 from moorage.common.model.errors import Conflict, MoorageError, NotFound
+from moorage.common.model.exit_codes import shell_exit_code
 from moorage.common.model.roles import PLATFORM_ROLES
 from moorage.sdk import ApiError
 
@@ -196,7 +197,7 @@ def _wait_for(command: list[str], launch: Launch) -> int:
     with _signals_to_child() as children:
         children.append(child := subprocess.Popen(command, env=environment))
         code = child.wait()
-    return 128 - code if code < 0 else code
+    return shell_exit_code(code)
 
 
 @contextmanager

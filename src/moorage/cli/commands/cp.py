@@ -20,7 +20,7 @@ from moorage.cli.app import app
 from moorage.cli.completion import session_paths
 from moorage.cli.context import Cli, command
 from moorage.cli.copy_streams import STREAM, input_file, output_file
-from moorage.cli.errors import INTERRUPTED
+from moorage.cli.exit_codes import INTERRUPTED
 from moorage.cli.output import printable
 from moorage.common import archive
 from moorage.common.aio.tasks import cancel_and_wait, spawn

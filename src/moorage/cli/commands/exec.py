@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moorage.cli import parse, terminal
+from moorage.cli import exit_codes, parse, terminal
 from moorage.cli.app import app
 from moorage.cli.code_session import converse, run_code
 from moorage.cli.completion import kernel_names, session_names
 from moorage.cli.context import Cli, command, duration_option
-from moorage.cli.errors import FAILURE, INTERRUPTED
 from moorage.cli.output import printable
 from moorage.cli.piped_input import send_input
 from moorage.cli.session_options import Env, EnvFile
 from moorage.common.aio.tasks import cancel_and_wait, spawn
-from moorage.common.model.commands import ExecEnd, ExecSpec, Size, exit_code
+from moorage.common.model.commands import ExecEnd, ExecSpec, Size
 from moorage.common.model.errors import InvalidInput
+from moorage.common.model.exit_codes import shell_exit_code
 
 if TYPE_CHECKING:
     from moorage.sdk import Client, RunningCommand
@@ -97,15 +97,15 @@ def _run_command(
     try:
         end = cli.run(lambda client: _interact(client, name, spec))
     except KeyboardInterrupt:
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(exit_codes.INTERRUPTED) from None
     except BrokenPipeError:
         raise typer.Exit(_BROKEN_PIPE) from None
     except asyncio.CancelledError:
-        raise typer.Exit(FAILURE) from None
+        raise typer.Exit(exit_codes.FAILURE) from None
     if end.detail:
         line = "; ".join(part for part in (f"moorage: {end.detail}", end.next_step) if part)
         cli.note(printable(line, one_line=True))
-    raise typer.Exit(exit_code(end))
+    raise typer.Exit(shell_exit_code(end.exit_code))
 
 
 async def _interact(client: Client, name: str, spec: ExecSpec) -> ExecEnd:

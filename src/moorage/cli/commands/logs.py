@@ -11,7 +11,7 @@ from moorage.cli.app import app
 from moorage.cli.cluster_logs import copy_cluster_log
 from moorage.cli.completion import kernel_names, workload_names
 from moorage.cli.context import Cli, command
-from moorage.cli.errors import INTERRUPTED
+from moorage.cli.exit_codes import INTERRUPTED
 from moorage.cli.lookup import find
 from moorage.cli.output import LogWriter
 from moorage.cli.times import past

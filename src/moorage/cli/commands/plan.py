@@ -13,7 +13,7 @@ from moorage.cli.commands.apply import print_plan
 from moorage.cli.commands.run import batch_spec, run
 from moorage.cli.commands.why import print_explanation
 from moorage.cli.context import Cli, Output, command
-from moorage.cli.errors import FAILURE
+from moorage.cli.exit_codes import FAILURE
 from moorage.cli.session_options import plan_session
 from moorage.common.model.errors import InvalidInput
 

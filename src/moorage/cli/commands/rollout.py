@@ -9,7 +9,7 @@ import typer
 from moorage.cli.app import noun
 from moorage.cli.completion import endpoint_names
 from moorage.cli.context import Cli, Output, command
-from moorage.cli.errors import FAILURE
+from moorage.cli.exit_codes import FAILURE
 from moorage.cli.output import format_age, print_facts, print_table, printable
 from moorage.cli.session_options import Timeout
 from moorage.cli.summary import explain_failure

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moorage.cli import parse, times
+from moorage.cli import exit_codes, parse, times
 from moorage.cli.app import app
 from moorage.cli.cluster_logs import copy_cluster_log
 from moorage.cli.completion import session_names
 from moorage.cli.context import Cli, Output, command, duration_option
-from moorage.cli.errors import FAILURE, NO_PROGRAM, TIMEOUT
 from moorage.cli.interrupts import terminated_like_ctrl_c
 from moorage.cli.output import LogWriter, current_kernel, printable
 from moorage.cli.piped_input import feed, reading_from_pipe
@@ -346,10 +345,4 @@ def _exit_code(cli: Cli, view: SessionView) -> int:
     if code is None or stopped or view.reason not in (Reason.EXIT_NONZERO, Reason.EXIT_ZERO):
         line = "; ".join(part for part in (f"moorage: {view.name} did not succeed: {failure}", step) if part)
         cli.err.print(printable(line, one_line=True), soft_wrap=True)
-    if view.reason is Reason.TIMEOUT:
-        return TIMEOUT
-    if view.reason is Reason.CREATE_FAILED and "No such file or directory" in view.detail:
-        return NO_PROGRAM
-    if code is None or code == 0 or stopped:
-        return FAILURE
-    return 128 - code if code < 0 else min(code, 255)
+    return exit_codes.of_failure(view.reason, view.detail, None if stopped else code)

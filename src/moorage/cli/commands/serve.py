@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from moorage.cli import parse
+from moorage.cli import exit_codes, parse
 from moorage.cli.app import app
 from moorage.cli.completion import endpoint_names, project_names
 from moorage.cli.context import Cli, Output, command, duration_option
-from moorage.cli.errors import FAILURE
 from moorage.cli.interrupts import terminated_like_ctrl_c
 from moorage.cli.output import print_facts, printable
 from moorage.cli.progress import Progress
@@ -185,14 +184,14 @@ def _run(cli: Cli, spec: EndpointSpec, timeout_s: float | None, wait: bool, keep
             cli.note(f"moorage: interrupted; `moorage ps` shows whether {spec.name} was created")
         raise typer.Exit(interrupted.exit_code) from None
     if isinstance(outcome, ReplicaView):
-        raise typer.Exit(FAILURE)
+        raise typer.Exit(exit_codes.of_failure(outcome.reason, outcome.detail))
     _print(cli, outcome)
     if wait and outcome.ready < outcome.replicas:
         cli.note(
             f"moorage: {outcome.ready} of {outcome.replicas} replicas of {outcome.name} are ready, "
             f"and there is no room for more now; `moorage why {outcome.name}` shows what they wait for"
         )
-        raise typer.Exit(FAILURE)
+        raise typer.Exit(exit_codes.FAILURE)
 
 
 def _note_missing(cli: Cli, spec: EndpointSpec) -> None:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from moorage.cli import exit_codes
 from moorage.cli.app import app
 from moorage.cli.context import Cli, Output, command, duration_option
-from moorage.cli.errors import FAILURE
 from moorage.cli.interrupts import terminated_like_ctrl_c
 from moorage.cli.output import current_kernel, printable
 from moorage.cli.progress import Progress
@@ -153,7 +153,9 @@ def _show(cli: Cli, view: SessionView, wait: bool) -> None:
         print(view.name)
     if wait and view.status is not Status.RUNNING and view.result is not Result.SUCCESS:
         _report_failure(cli, view)
-        raise typer.Exit(FAILURE)
+        kernel = current_kernel(view)
+        code = kernel.exit_code if kernel else None
+        raise typer.Exit(exit_codes.of_failure(view.reason, view.detail, code))
     if cli.output is Output.TABLE:
         for action, step in next_steps(view):
             cli.note(f"{action + ':':<14}{step}")

@@ -81,13 +81,6 @@ class ExecEnd(BaseModel):
     next_step: str = ""
 
 
-def exit_code(end: ExecEnd) -> int:
-    """The exit code as a shell reports it: 128 plus the number for a signal."""
-    if end.exit_code is None:
-        return 1
-    return 128 - end.exit_code if end.exit_code < 0 else min(end.exit_code, 255)
-
-
 def frame(channel: Channel, data: bytes = b"") -> bytes:
     """Prefix data with its channel byte."""
     return bytes((channel,)) + data

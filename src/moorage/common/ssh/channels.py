@@ -11,8 +11,9 @@ from typing import Any, Protocol
 import asyncssh
 
 from moorage.common.aio.tasks import cancel_and_wait, spawn
-from moorage.common.model.commands import Channel, ExecEnd, ExecSpec, exit_code
+from moorage.common.model.commands import Channel, ExecEnd, ExecSpec
 from moorage.common.model.errors import MoorageError
+from moorage.common.model.exit_codes import shell_exit_code
 from moorage.common.model.printable import printable
 from moorage.common.ssh.requests import SFTP, Terminal, command_of, connection_to, size_of
 
@@ -243,7 +244,7 @@ class SessionChannel(_CommandChannel, asyncssh.SSHServerSession[bytes]):
         assert end is not None
         if end.detail:
             self._note("; ".join(part for part in (end.detail, end.next_step) if part))
-        self._chan.exit(exit_code(end))
+        self._chan.exit(shell_exit_code(end.exit_code))
 
     def _write(self, channel: Channel, data: bytes) -> None:
         self._chan.write(data, asyncssh.EXTENDED_DATA_STDERR if channel is Channel.STDERR else None)

@@ -21,6 +21,7 @@ from __future__ import annotations
 # The C modules directly: importing ``ctypes`` and ``signal`` takes 4 ms and 5 ms.
 import _ctypes
 import _signal as signal  # type: ignore[import-not-found]
+import errno
 import fcntl
 import os
 import select
@@ -149,7 +150,7 @@ class Supervisor:
             os.execvpe(argv[0], argv, env)
         except (OSError, ValueError) as error:
             message = error.strerror if isinstance(error, OSError) else str(error)
-            if isinstance(error, PermissionError):
+            if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.ENOEXEC):
                 code = 126
             os.write(2, f"moorage: cannot run {argv[0]!r} in the session: {message}\n".encode())
         os._exit(code)
