@@ -168,7 +168,7 @@ release: $(RELEASE_STAMP) ## Build the wheel and the source distribution into di
 	.venv-release/bin/python -m build --quiet --outdir dist .
 	.venv-release/bin/twine check --strict dist/*
 	@ls -l dist
-	@grep -q '^\[project.urls\]' pyproject.toml || echo "Before the first release: pyproject.toml has no [project.urls]; add the addresses of the repository and of its issues."
+	@grep -q '^\[project.urls\]' pyproject.toml || echo "Before the first release: pyproject.toml has no [project.urls]; add the addresses of the repository and of its issues. PyPI shows no relative picture of README, and follows no relative link: make them absolute with the former."
 	@printf '%s\n' "Try it: make test-install, and pipx run --spec '$(CURDIR)/$$(ls dist/*.whl)[all]' moorage demo" \
 	  "Publish: git tag v$$(ls dist/*.whl | cut -d- -f2) && .venv-release/bin/twine upload dist/*"
 
