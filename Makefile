@@ -14,6 +14,7 @@ BROWSER_STAMP := .venv-browser/.installed
 PROVIDER_STAMP := tests/browser/oidc/node_modules/.installed
 RELEASE_STAMP := .venv-release/.installed
 DEPLOY_STAMP := .venv-deploy/.installed
+SITE_STAMP := .venv-site/.installed
 CODING_STAMP := tests/coding/node_modules/.installed
 PY4HEAPPE_STAMP := .venv-py4heappe/.installed
 CONSOLE_STAMP := console/node_modules/.installed
@@ -62,7 +63,7 @@ UNITS := $(LONGEST) $(filter-out $(LONGEST) %/__pycache__,$(patsubst %/,%,$(wild
 CHECKS := check-types $(addprefix check-,$(UNITS)) check-contracts check-style
 PLATFORMS := tests/e2e tests/install
 SERIAL := tests/faults
-ANYWHERE := -m "not isolation and not docker and not vllm and not gpu and not browser and not hpc and not monitoring and not celery and not cluster and not ssh and not coding and not etcd and not install and not trixie and not deploy"
+ANYWHERE := -m "not isolation and not docker and not vllm and not gpu and not browser and not hpc and not monitoring and not celery and not cluster and not ssh and not coding and not etcd and not install and not trixie and not deploy and not site"
 
 # Its parts run side by side; each prints its output when it ends. Tests wait for timeouts of the product: one job more
 # than there are cores uses that time.
@@ -109,6 +110,7 @@ soak: $(STAMP) ## Many more property examples, seeds and faults, and the mutatio
 	$(MAKE) --no-print-directory test-cgroup2
 	$(MAKE) --no-print-directory test-install
 	$(MAKE) --no-print-directory test-deploy
+	$(MAKE) --no-print-directory test-site
 	$(MAKE) --no-print-directory mutations
 
 # From the source distribution, in a copy: an extension module in src would be loaded instead of its source.
@@ -172,7 +174,7 @@ release: $(RELEASE_STAMP) ## Build the wheel and the source distribution into di
 	.venv-release/bin/python -m build --quiet --outdir dist .
 	.venv-release/bin/twine check --strict dist/*
 	@ls -l dist
-	@grep -q '^\[project.urls\]' pyproject.toml || echo "Before the first release: pyproject.toml has no [project.urls]; add the addresses of the repository and of its issues."
+	@grep -q '^\[project.urls\]' pyproject.toml || echo "Before the first release: pyproject.toml has no [project.urls]; add the addresses of the repository and of its issues. PyPI shows no relative picture of README, and follows no relative link: make them absolute with the former."
 	@printf '%s\n' "Try it: make test-install, and pipx run --spec '$(CURDIR)/$$(ls dist/*.whl)[all]' moorage demo" \
 	  "Publish: git tag v$$(ls dist/*.whl | cut -d- -f2) && .venv-release/bin/twine upload dist/*"
 
@@ -344,7 +346,7 @@ proto: $(STAMP) ## Generate the gRPC code from protos/
 	$(call generate_protos,src)
 
 .PHONY: docs
-docs: $(STAMP) ## Generate docs/state-machine.md, session-types.md, problems.md and the skill for coding agents, and the tables of docs/glossary.md, from the code
+docs: $(STAMP) ## Generate docs/state-machine.md, session-types.md, problems.md and the skill for coding agents, and the tables of docs/glossary.md, from the code (make site builds the site)
 	$(GENERATE) state-machine > docs/state-machine.md
 	$(GENERATE) session-types > docs/session-types.md
 	$(GENERATE) skill > docs/skill/moorage/SKILL.md
@@ -357,12 +359,19 @@ recording: $(STAMP) ## Record the terminal session of README, docs/images/first-
 
 # MkDocs has an environment of its own: nothing else needs it.
 .PHONY: site
-site: $(STAMP) ## Build the documents as a site with search, into build/site/html
-	test -x .venv-site/bin/pip || $(PYTHON) -m venv --clear .venv-site
-	.venv-site/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r docs/requirements.txt
+site: $(STAMP) $(SITE_STAMP) ## Build the documents as a site with search, into build/site/html
 	$(BIN)/python docs/site_pages.py build/site
 	.venv-site/bin/mkdocs build --strict -f build/site/mkdocs.yml
 	@echo "open build/site/html/index.html"
+
+.PHONY: test-site
+test-site: $(STAMP) $(SITE_STAMP) ## That site, built elsewhere without a warning, and its search
+	$(PYTEST) -m site tests/site
+
+$(SITE_STAMP): docs/requirements.txt
+	test -x .venv-site/bin/pip || $(PYTHON) -m venv --clear .venv-site
+	.venv-site/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r docs/requirements.txt
+	@touch $@
 
 .PHONY: lock
 lock: ## Resolve dependencies into uv.lock and requirements.lock (needs uv)

@@ -107,6 +107,13 @@ def test_every_block_says_what_it_is(page: Path) -> None:
             compile(one.text, f"{one.page}:{one.line}", "exec", flags=0x2000)  # await at the top
 
 
+def test_readme_is_plain_markdown() -> None:
+    """It is also the description of the package: indices of packages draw no diagrams, and drop HTML."""
+    readme = ROOT / "README.md"
+    assert {one.language for one in blocks(readme)} <= {*SHELLS}
+    assert re.findall(r"^<.*", readme.read_text(), re.MULTILINE) == []
+
+
 @PAGES
 def test_every_command_line_parses(page: Path) -> None:
     wrong = []

@@ -1,6 +1,6 @@
 """The site of the documents: every page is in its navigation, and every link leads somewhere.
 
-``make site`` builds it with MkDocs, which checks the same, in an environment of its own.
+``tests/site`` builds it with MkDocs, which checks the same, in an environment of its own.
 """
 
 from __future__ import annotations
