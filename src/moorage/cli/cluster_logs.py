@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from moorage.cli.output import LogWriter, printable
 from moorage.sdk import ApiError, Unreachable
+from moorage.sdk.log_positions import SeenLog
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from moorage.cli.context import Cli
     from moorage.common.views.resources import SessionView
     from moorage.sdk import Client
@@ -35,58 +35,76 @@ def kernels_of(view: SessionView, attempt: int) -> list[str]:
     return [kernel.hostname for kernel in sorted(found, key=lambda one: (one.role != "main", one.index))]
 
 
-async def copy_cluster_log(
-    cli: Cli,
-    client: Client,
-    view: SessionView,
-    sink: LogWriter,
-    attempt: int,
-    *,
-    follow: bool,
-    tail: int | None = None,
-    timestamps: bool = False,
-    since: datetime | None = None,
-) -> bool:
-    """Copy the logs of all kernels of an attempt to ``sink``, at once when they are followed. Returns whether
-    anything was copied. The log of a kernel that cannot be read is left out with a note."""
-    names = kernels_of(view, attempt)
-    width = max(map(len, names), default=0)
-    shown = False
+class ClusterLog:
+    """The logs of all kernels of an attempt, copied to ``sink``; at once with ``follow``.
 
-    async def copy(name: str) -> None:
-        nonlocal shown
-        lines = PrefixedLines(f"{name:<{width}} | ")
+    ``options``: further arguments of ``Client.logs``. ``shown``: something was copied. ``is_cut_off``: a log
+    could not be read to its end; another ``copy`` goes on there.
+    """
+
+    def __init__(
+        self,
+        cli: Cli,
+        client: Client,
+        view: SessionView,
+        sink: LogWriter,
+        attempt: int,
+        *,
+        follow: bool,
+        **options: Any,
+    ) -> None:
+        self._cli, self._client, self._session, self._sink = cli, client, view.id, sink
+        self._follow, self._options = follow, options | {"attempt": attempt, "follow": follow}
+        names = kernels_of(view, attempt)
+        width = max(map(len, names), default=0)
+        complete = options.get("tail") is None
+        self._left = {
+            name: (SeenLog(complete=complete), PrefixedLines(f"{name:<{width}} | ")) for name in names
+        }
+        self.shown = False
+
+    @property
+    def is_cut_off(self) -> bool:
+        return bool(self._left)
+
+    async def copy(self) -> None:
+        """A log that cannot be read is left out with a note."""
+        if not self._follow:
+            for name in [*self._left]:
+                await self._copy(name)
+            return
+        # Here and not above: the help of a command needs no tasks.
+        from moorage.common.aio.tasks import cancel_and_wait, spawn
+
+        tasks = [spawn(f"log.{name}", self._copy(name)) for name in self._left]
         try:
-            pieces = client.logs(
-                view.id,
-                tail=tail,
-                follow=follow,
-                attempt=attempt,
+            for task in tasks:
+                await task
+        finally:
+            await cancel_and_wait(*tasks)
+
+    async def _copy(self, name: str) -> None:
+        seen, lines = self._left[name]
+        try:
+            pieces = self._client.logs(
+                self._session,
                 kernel=name,
-                timestamps=timestamps,
-                since=since,
+                seen=seen,
+                on_loss=partial(note_loss, self._cli, name),
+                **self._options,
             )
             async for piece in pieces:
-                if ready := lines.feed(piece):
-                    sink.write(ready)
-                    shown = True
+                self._write(lines.feed(piece))
+            del self._left[name]
         except (ApiError, Unreachable) as error:
-            cli.note(f"moorage: the log of {name} was cut off ({printable(str(error), one_line=True)})")
-        if rest := lines.feed(b"", final=True):
-            sink.write(rest)
-            shown = True
+            self._cli.note(f"moorage: the log of {name} was cut off ({printable(str(error), one_line=True)})")
+        self._write(lines.feed(b"", final=True))
 
-    if not follow:
-        for name in names:
-            await copy(name)
-        return shown
-    # Here and not above: the help of a command needs no tasks.
-    from moorage.common.aio.tasks import cancel_and_wait, spawn
+    def _write(self, ready: bytes) -> None:
+        if ready:
+            self._sink.write(ready)
+            self.shown = True
 
-    tasks = [spawn(f"log.{name}", copy(name)) for name in names]
-    try:
-        for task in tasks:
-            await task
-    finally:
-        await cancel_and_wait(*tasks)
-    return shown
+
+def note_loss(cli: Cli, name: str) -> None:
+    cli.note(f"moorage: output of {name} may be missing here: its log was rotated while it could not be read")

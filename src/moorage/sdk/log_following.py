@@ -3,78 +3,65 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
+from typing import Protocol
 
 from moorage.common.aio.clock import Clock
 from moorage.sdk.errors import ApiError, Unreachable
 from moorage.sdk.event_stream import PASSING
+from moorage.sdk.log_positions import MarkSearch, SeenLog
 
 # How long nobody may answer before the error is raised.
 OUTAGE_S = 30.0
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 2.0
-_MARK_BYTES = 4096
+FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 2.0
+_log = logging.getLogger(__name__)
 
 
-class SeenLog:
-    """What was seen of a log, so that another reading of all of it goes on behind that. Pure.
+class Read(Protocol):
+    """One reading of a log: the last ``tail`` lines, or all that is kept."""
 
-    ``complete``: the first reading began at the beginning. Otherwise the place is found by the last bytes
-    that were seen.
-    """
+    def __call__(self, tail: int | None, *, follow: bool) -> AsyncIterator[bytes]: ...
 
-    def __init__(self, *, complete: bool) -> None:
-        self._complete, self._seen, self._end = complete, 0, b""
-        self._to_skip, self._searched = 0, b""
-        self._searching = False
 
-    @property
-    def is_empty(self) -> bool:
-        return not self._seen
-
-    def reread(self) -> None:
-        """The pieces that follow are of another reading, from the beginning."""
-        self._to_skip, self._searched = self._seen if self._complete else 0, b""
-        self._searching = bool(self._end) and not self._complete
-
-    def feed(self, piece: bytes) -> bytes:
-        """What is new in ``piece``."""
-        if self._searching:
-            self._searched += piece
-            before, found, piece = self._searched.partition(self._end)
-            if not found:
-                self._searched = before[max(len(before) - len(self._end) + 1, 0) :]
-                return b""
-            self._searching, self._searched = False, b""
-        skipped = min(self._to_skip, len(piece))
-        self._to_skip -= skipped
-        piece = piece[skipped:]
-        self._seen += len(piece)
-        self._end = (self._end + piece)[-_MARK_BYTES:]
-        return piece
+def warn_of_loss() -> None:
+    _log.warning("output was lost: the log was rotated while it could not be read")
 
 
 async def follow_log(
-    read: Callable[[int | None], AsyncIterator[bytes]], tail: int | None, clock: Clock
+    read: Read,
+    tail: int | None,
+    clock: Clock,
+    *,
+    seen: SeenLog | None = None,
+    on_loss: Callable[[], None] = warn_of_loss,
 ) -> AsyncIterator[bytes]:
-    """The pieces of ``read(tail)``. When they are cut off, ``read(None)`` is read from behind what was seen.
+    """The pieces of ``read(tail)``. When they are cut off, what is kept is read from behind what was seen.
 
-    Raises what the first reading raises before its first piece, and the error of an outage of ``OUTAGE_S``.
+    ``seen``: go on behind that. ``on_loss``: called when output was rotated away before it was seen; what is
+    kept follows. Raises what the first reading raises before its first piece, and the error of an outage of
+    ``OUTAGE_S``.
     """
-    seen, connected, pause_s = SeenLog(complete=tail is None), False, _FIRST_PAUSE_S
+    seen = SeenLog(complete=tail is None) if seen is None else seen
+    connected, pause_s = not seen.is_empty, FIRST_PAUSE_S
     down_since: float | None = None
     while True:
         began = clock.monotonic()
-        if not seen.is_empty:
-            seen.reread()
         try:
-            pieces = read(tail if seen.is_empty else None)
+            if not seen.is_empty and not seen.reread():
+                await _find_place(read, seen, on_loss)
+            pieces = read(tail if seen.is_empty else None, follow=True)
             async with aclosing(pieces):  # type: ignore[type-var]  # it is a generator
                 async for piece in pieces:
-                    connected, down_since, pause_s = True, None, _FIRST_PAUSE_S
+                    connected, down_since, pause_s = True, None, FIRST_PAUSE_S
                     if new := seen.feed(piece):
                         yield new
-            return
+                    if seen.is_displaced:
+                        break
+                else:
+                    if seen.end():
+                        return
         except (ApiError, Unreachable) as error:
             now = clock.monotonic()
             if now - began > OUTAGE_S:  # it was connected, and silent
@@ -85,3 +72,17 @@ async def follow_log(
                 raise
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+async def _find_place(read: Read, seen: SeenLog, on_loss: Callable[[], None]) -> None:
+    """In a reading that ends: only its end tells that what was seen last is no longer kept."""
+    search = MarkSearch(seen.mark)
+    pieces = read(None, follow=False)
+    async with aclosing(pieces):  # type: ignore[type-var]  # it is a generator
+        async for piece in pieces:
+            search.feed(piece)
+            if search.is_decided:
+                break
+    if not seen.place(search):
+        on_loss()
+    seen.reread()

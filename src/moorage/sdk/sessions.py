@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from moorage.sdk.transport import Transport, segment
 
 if TYPE_CHECKING:
     from moorage.sdk.execution import RunningCommand
+    from moorage.sdk.log_positions import SeenLog
 
 
 class SessionCalls(Transport):
@@ -143,18 +144,22 @@ class SessionCalls(Transport):
         kernel: str | None = None,
         timestamps: bool = False,
         since: datetime | None = None,
+        seen: SeenLog | None = None,
+        on_loss: Callable[[], None] | None = None,
     ) -> AsyncIterator[bytes]:
         """The log in pieces. ``tail``: only the last lines. ``follow``: until the session ends; when the
-        connection is lost, as by a restart of the manager, it is read on from there.
+        connection is lost, as by a restart of the manager, it is read on from there. ``on_loss`` is called,
+        and by default a warning logged, when the node has rotated away what was to follow: then comes what it
+        has kept. ``seen``: an earlier reading that was cut off, to go on behind it.
 
         ``attempt``: the newest by default. ``kernel``: of a cluster, like ``sub1``; the main one by default.
         ``timestamps``: each line begins with its time (RFC 3339, UTC) and a space. ``since``: only what was
         written since then, a time with its time zone.
         """
-        from moorage.sdk.log_following import follow_log
+        from moorage.sdk.log_following import follow_log, warn_of_loss
         from moorage.sdk.streams import read_stream
 
-        def read(tail: int | None) -> AsyncIterator[bytes]:
+        def read(tail: int | None, *, follow: bool) -> AsyncIterator[bytes]:
             query = {
                 "tail": None if tail is None else str(tail),
                 "follow": "true" if follow else None,
@@ -171,7 +176,9 @@ class SessionCalls(Transport):
                 unreachable=self.unreachable,
             )
 
-        return follow_log(read, tail, SystemClock()) if follow else read(tail)
+        if not follow:
+            return read(tail, follow=False)
+        return follow_log(read, tail, SystemClock(), seen=seen, on_loss=on_loss or warn_of_loss)
 
     def exec(self, ref: str, spec: ExecSpec) -> AbstractAsyncContextManager[RunningCommand]:
         """Run a command in a running session: ``async with client.exec(...) as command``.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from fake_manager import FakeManager
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,3 +45,14 @@ def test_lines_of_a_cluster_begin_with_the_names_of_its_kernels(manager: FakeMan
     assert moorage("logs", "job").stdout.splitlines() == expected
     assert sorted(moorage("logs", "-f", "job").stdout.splitlines()) == sorted(expected)
     assert moorage("logs", "job", "--kernel", "sub1").stdout == "one\ntwo"
+
+
+def test_run_of_a_cluster_reads_the_rest_after_the_end(
+    manager: FakeManager, moorage: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("moorage.sdk.log_following.OUTAGE_S", -1.0)
+    log = [b"line one\n", b"line two\n", b"line three\n"]
+    manager.next_session(**(runs(0, Reason.EXIT_ZERO, *log) | {"log_breaks": 1}))
+    result = moorage("run", "--cluster", "2", "--", "x")
+    assert result.stdout.splitlines() == [f"main1 | line {number}" for number in ("one", "two", "three")]
+    assert "the log of main1 was cut off" in result.stderr

@@ -83,6 +83,36 @@ def test_run_survives_a_log_that_stays_away(
     result = moorage("run", "--", "x")
     assert (result.exit_code, result.stdout) == (4, "one\n")
     assert "was cut off" in result.stderr
+    assert "the end of the log was not read" in result.stderr
+
+
+STEPS = [b"step %05d: loss 0.5\n" % number for number in range(4)]
+
+
+def test_run_reads_a_log_that_was_rotated_on_and_tells_the_loss(manager: FakeManager, moorage: Run) -> None:
+    manager.next_session(**(runs(0, Reason.EXIT_ZERO, *STEPS) | {"log_breaks": 1, "log_rotates": 2}))
+    result = moorage("run", "--name", "job", "--", "x")
+    assert (result.exit_code, result.stdout_bytes) == (0, STEPS[0] + STEPS[2] + STEPS[3])
+    assert "output of job may be missing here" in result.stderr
+
+
+@pytest.mark.parametrize("tail", [[], ["--tail", "3"]])
+def test_logs_read_a_rotated_log_on(manager: FakeManager, moorage: Run, tail: list[str]) -> None:
+    manager.add_session(batch("job"), log=STEPS[:], log_breaks=1, log_rotates=2)
+    result = moorage("logs", "-f", "job", *tail)
+    assert result.stdout_bytes == STEPS[1 if tail else 0] + STEPS[2] + STEPS[3]
+    assert "output of job may be missing here" in result.stderr
+
+
+def test_run_reads_the_rest_after_the_end(
+    manager: FakeManager, moorage: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("moorage.sdk.log_following.OUTAGE_S", -1.0)
+    manager.next_session(**(runs(0, Reason.EXIT_ZERO, *STEPS) | {"log_breaks": 1}))
+    result = moorage("run", "--", "x")
+    assert (result.exit_code, result.stdout_bytes) == (0, b"".join(STEPS))
+    assert "was cut off" in result.stderr
+    assert "not read" not in result.stderr
 
 
 def test_logs_of_a_session_and_of_an_endpoints_newest_replica(manager: FakeManager, moorage: Run) -> None:

@@ -88,6 +88,18 @@ async def test_followed_log_goes_on_where_it_was_cut_off(manager: FakeManager, t
     assert read == (b"one\n" if tail is None else b"") + b"two\nthree\n"
 
 
+@pytest.mark.parametrize("tail", [None, 3])
+async def test_followed_log_that_was_rotated_goes_on(manager: FakeManager, tail: int | None) -> None:
+    steps = [b"step %05d: loss 0.5\n" % number for number in range(4)]
+    manager.add_session(batch("job"), log=steps[:], log_breaks=1, log_rotates=2)
+    told: list[str] = []
+    async with Client(manager.url, KEY) as client:
+        pieces = client.logs("job", follow=True, tail=tail, on_loss=lambda: told.append("lost"))
+        read = b"".join([piece async for piece in pieces])
+    assert read == (steps[0] if tail is None else steps[1]) + steps[2] + steps[3]
+    assert told == ["lost"]
+
+
 async def test_log_that_stays_away_raises(manager: FakeManager, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("moorage.sdk.log_following.OUTAGE_S", -1.0)
     manager.add_session(batch("job"), log=[b"one\n"], log_breaks=1_000)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from fake_manager import KEY, FakeManager
+from scripted_session import batch
 
 from moorage.common.model.spec import SessionSpec
 from moorage.sdk import ApiError, Client, SyncClient, Unreachable, transport
@@ -51,6 +52,23 @@ def test_calls_and_iterators(manager: FakeManager) -> None:
     left.close()  # type: ignore[attr-defined]
     with pytest.raises(RuntimeError, match="within"):
         client.list_sessions()
+
+
+@pytest.mark.parametrize("tail", [None, 2])
+def test_followed_log_goes_on_and_a_loss_is_told(
+    manager: FakeManager, caplog: pytest.LogCaptureFixture, tail: int | None
+) -> None:
+    steps = [b"step %05d: loss 0.5\n" % number for number in range(5)]
+    told: list[str] = []
+    for name in ("told", "logged"):
+        manager.add_session(batch(name), log=steps[:], log_breaks=1, log_rotates=2 if tail is None else 4)
+    expected = steps[0] + b"".join(steps[2:]) if tail is None else steps[3] + steps[4]
+    with SyncClient(manager.url, KEY) as client:
+        read = client.logs("told", follow=True, tail=tail, on_loss=lambda: told.append("lost"))
+        assert b"".join(read) == expected
+        assert (told, caplog.messages) == (["lost"], [])
+        assert b"".join(client.logs("logged", follow=True, tail=tail)) == expected
+    assert [message.partition(":")[0] for message in caplog.messages] == ["output was lost"]
 
 
 def test_it_works_where_a_loop_runs_as_in_notebooks(manager: FakeManager) -> None:

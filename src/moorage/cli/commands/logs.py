@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from moorage.cli.app import app
-from moorage.cli.cluster_logs import copy_cluster_log
+from moorage.cli.cluster_logs import ClusterLog, note_loss
 from moorage.cli.completion import kernel_names, workload_names
 from moorage.cli.context import Cli, command
 from moorage.cli.exit_codes import INTERRUPTED
@@ -100,9 +101,10 @@ async def _print(
         cli.note(f"log of {replica[1]}, the newest replica of {found.name}")
         ref = replica[0]
     elif kernel is None and found.spec.size > 1:
-        await copy_cluster_log(cli, client, found, log, attempt or found.attempt, **given)
+        await ClusterLog(cli, client, found, log, attempt or found.attempt, **given).copy()
         return
-    async for piece in client.logs(ref, attempt=attempt, kernel=kernel, **given):
+    told = partial(note_loss, cli, name)
+    async for piece in client.logs(ref, attempt=attempt, kernel=kernel, on_loss=told, **given):
         log.write(piece)
     log.write(b"", final=True)
 

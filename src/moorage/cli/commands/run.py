@@ -14,7 +14,7 @@ import typer
 
 from moorage.cli import exit_codes, parse, times
 from moorage.cli.app import app
-from moorage.cli.cluster_logs import copy_cluster_log
+from moorage.cli.attempt_log import AttemptLog
 from moorage.cli.completion import session_names
 from moorage.cli.context import Cli, Output, command, duration_option
 from moorage.cli.interrupts import terminated_like_ctrl_c
@@ -55,7 +55,7 @@ from moorage.cli.summary import explain_failure, has_ended
 from moorage.cli.wait import until_session
 from moorage.common.model.errors import InvalidInput
 from moorage.common.model.reasons import Reason
-from moorage.common.model.status import LIVE, STARTING, Result, SessionType, Status
+from moorage.common.model.status import STARTING, Result, SessionType, Status
 from moorage.sdk import ApiError, Unreachable
 
 if TYPE_CHECKING:
@@ -295,12 +295,13 @@ async def _follow(cli: Cli, client: Client, created: SessionView) -> SessionView
                 progress=progress,
             )
         for attempt in range(copied + 1, view.attempt):  # attempts that ended between two reads
-            await _copy_log(cli, client, view, sink, attempt)
+            await AttemptLog(cli, client, view, sink, attempt).copy()
             cli.note(f"moorage: {created.name} is retried after attempt {attempt}")
         copied = view.attempt - 1
         if view.status in _BEFORE_RUNNING:
             continue
-        shown = await _copy_log(cli, client, view, sink, view.attempt)
+        log = AttemptLog(cli, client, view, sink, view.attempt)
+        await log.copy()
         copied = view.attempt
         view = await until_session(
             client,
@@ -308,30 +309,13 @@ async def _follow(cli: Cli, client: Client, created: SessionView) -> SessionView
             partial(_is_over, copied),
             clock=cli.clock,
         )
+        await log.finish()
         if view.attempt == copied:
             kernel = current_kernel(view)
-            if not shown and kernel is not None and kernel.log_tail:
+            if not log.shown and kernel is not None and kernel.log_tail:
                 sink.write(kernel.log_tail.encode(), final=True)
             return view
         cli.note(f"moorage: {created.name} is retried after attempt {copied}")
-
-
-async def _copy_log(cli: Cli, client: Client, view: SessionView, sink: LogWriter, attempt: int) -> bool:
-    """Copy the log of one attempt to ``sink``. Returns whether anything was copied."""
-    if view.spec.size > 1:
-        return await copy_cluster_log(cli, client, view, sink, attempt, follow=True)
-    shown = False
-    try:
-        async for piece in client.logs(view.id, follow=True, attempt=attempt):
-            sink.write(piece)
-            shown = True
-        sink.write(b"", final=True)
-    except (ApiError, Unreachable) as error:
-        if shown or (view.status in LIVE and attempt == view.attempt):
-            cli.note(
-                f"moorage: the log was cut off ({printable(str(error), one_line=True)}); waiting for the end"
-            )
-    return shown
 
 
 def _exit_code(cli: Cli, view: SessionView) -> int:

@@ -175,6 +175,7 @@ class MemorySessions:
             yield piece
             if scripted.log_breaks:
                 scripted.log_breaks -= 1
+                del scripted.log[: scripted.log_rotates]
                 raise AgentUnreachable("the agent is gone, as scripted")
 
 

@@ -24,7 +24,7 @@ START = (Status.SCHEDULED, Status.PREPARING, Status.CREATING, Status.RUNNING)
 @dataclass
 class ScriptedSession:
     """``script``: the next statuses; the last one is final. ``log_breaks``: how often reading
-    fails after the first piece."""
+    fails after the first piece. ``log_rotates``: how many pieces are rotated away at each failure."""
 
     id: str
     name: str
@@ -39,6 +39,7 @@ class ScriptedSession:
     exit_code: int | None = None
     log: list[bytes] = field(default_factory=list)
     log_breaks: int = 0
+    log_rotates: int = 0
     log_tail: str = ""
     hold: Hold | None = None
     advances_to_stop: int = 1
