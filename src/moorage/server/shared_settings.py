@@ -12,6 +12,7 @@ from typing import Never
 import structlog
 
 from moorage.common.aio.clock import Clock
+from moorage.common.config.shared_file import replace_shared
 from moorage.common.etcd.access import EtcdAccess, EtcdError
 from moorage.common.etcd.client import EtcdClient
 from moorage.common.etcd.shared_settings import SETTINGS, read_once
@@ -45,9 +46,7 @@ def fetch(access: EtcdAccess, home: Path) -> dict[str, str]:
 
 
 def keep_copy(path: Path, values: Mapping[str, str]) -> None:
-    temporary = path.with_suffix(".new")
-    temporary.write_text(json.dumps(dict(values), indent=2) + "\n")
-    temporary.replace(path)
+    replace_shared(path, json.dumps(dict(values), indent=2) + "\n")
 
 
 def _read_copy(path: Path) -> dict[str, str] | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import structlog
 
 from moorage.common.aio.clock import Clock
+from moorage.common.config.shared_file import replace_shared
 from moorage.common.etcd.access import EtcdAccess, EtcdError
 from moorage.common.etcd.client import EtcdClient
 from moorage.common.etcd.registration import MemberKind
@@ -86,9 +87,7 @@ async def wait_for_managers(access: EtcdAccess, memory: Path, clock: Clock) -> t
 
 
 def _remember(memory: Path, found: tuple[str, ...]) -> None:
-    temporary = memory.with_suffix(".new")
-    temporary.write_text(json.dumps(found))
-    temporary.replace(memory)
+    replace_shared(memory, json.dumps(found))
 
 
 def recall(memory: Path) -> tuple[str, ...]:
