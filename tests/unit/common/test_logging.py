@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -73,3 +74,23 @@ def test_text_has_records_of_libraries() -> None:
     assert "unhandled error" in text
     assert text.count("ZeroDivisionError: division by zero") == 2
     assert "below the level" not in text
+
+
+@pytest.mark.parametrize(
+    ("env", "colored"),
+    [({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False)],
+)
+def test_colors_on_a_terminal(env: dict[str, str], colored: bool) -> None:
+    ours, theirs = os.openpty()
+    program = (
+        "import structlog; from moorage.common.config.logging import setup\n"
+        "setup(); structlog.get_logger().info('x')"
+    )
+    plain = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
+    given = plain | {"TERM": "xterm"} | env
+    subprocess.run([sys.executable, "-c", program], stderr=theirs, env=given, check=True)
+    os.close(theirs)
+    line = os.read(ours, 10_000)
+    os.close(ours)
+    assert b"x" in line
+    assert (b"\x1b[" in line) is colored

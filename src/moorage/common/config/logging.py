@@ -6,6 +6,7 @@ Records of the standard library's loggers (asyncio, gRPC, aiohttp, asyncpg) take
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias
@@ -27,6 +28,12 @@ class _NamedLogger(structlog.PrintLogger):
         self.name = name
 
 
+def _has_colors() -> bool:
+    """A terminal that shows them, and a user who has not set NO_COLOR (https://no-color.org)."""
+    unwanted = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return sys.stderr.isatty() and not unwanted
+
+
 def setup(fmt: Literal["text", "json"] = "text", level: str = "info", component: Component = "cli") -> None:
     """Configure structlog and the standard library's loggers. Call once per process.
 
@@ -44,7 +51,7 @@ def setup(fmt: Literal["text", "json"] = "text", level: str = "info", component:
     else:
         # Plain tracebacks: the pretty ones print local variables, and those hold secrets.
         plain = structlog.dev.plain_traceback
-        last = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)
+        last = structlog.dev.ConsoleRenderer(colors=_has_colors(), exception_formatter=plain)
     threshold = logging.getLevelNamesMapping()[level.upper()]
     structlog.configure(
         processors=[*shared, last],
