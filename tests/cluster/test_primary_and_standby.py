@@ -79,6 +79,9 @@ class Pair:
         await self._stack.enter_async_context(
             Agent(settings, CommonSettings(), clock=CLOCK, link_token=TOKEN, home=self.home / name)
         )
+        async with asyncio.timeout(20):
+            while not await self.on_primary(f"SELECT count(*) FROM agents WHERE id = '{name}'"):
+                await asyncio.sleep(0.05)
 
     async def on_primary(self, sql: str) -> object:
         connection = await asyncpg.connect(self.primary.dsn)
