@@ -17,6 +17,7 @@ from moorage.server.commands.options import (
     load_settings,
     run_and_exit,
 )
+from moorage.server.one_machine import with_shared_cpus
 from moorage.server.process import needs_extra
 
 
@@ -29,7 +30,7 @@ def demo(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the components' logs.")] = False,
 ) -> None:
     """Start every component, serve a tiny model, and ask it a question."""
-    loaded = load_settings(config, home, sets)
+    loaded = with_shared_cpus(load_settings(config, home, sets))
     boot = bootstrap(loaded, "up")
     if not verbose:
         logging.setup(loaded.settings.common.log_format, "warning", "up")

@@ -38,6 +38,7 @@ from moorage.server.etcd import (
     proxy_member,
     with_etcd,
 )
+from moorage.server.one_machine import with_shared_cpus
 from moorage.server.process import needs_extra, serve, write_connection_file
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ def up(
             f"agent.sites has {', '.join(loaded.sites)}; the agent of `moorage up` is that of this machine",
             next_step="run `moorage agent` for the sites, with a MOORAGE_HOME of its own",
         )
+    loaded = with_shared_cpus(loaded)
     boot = bootstrap(loaded, "up")
     with needs_extra("all"):
         from moorage.server.all_in_one import AllInOne

@@ -1,0 +1,18 @@
+"""Defaults of a machine that runs everything: ``moorage up`` and ``moorage demo``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from moorage.common.config.loader import LoadedSettings
+
+# A model asks for a CPU and mostly waits. Each keeps its limit of one, and all share when all work.
+INVENTORY = "auto+cpu-overcommit:4"
+
+
+def with_shared_cpus(loaded: LoadedSettings) -> LoadedSettings:
+    """Without a GPU, each CPU is offered four times, unless ``agent.inventory`` is set."""
+    if loaded.origins["agent.inventory"] != "default":
+        return loaded
+    agent = loaded.settings.agent.model_copy(update={"inventory": INVENTORY})
+    return replace(loaded, settings=loaded.settings.model_copy(update={"agent": agent}))
