@@ -157,6 +157,9 @@ async def test_errors_of_unreachable_apps(tmp_path):
                 401,
                 "access_token_expired",
             )
+        async with client.session.get(url, headers=BEARER | page) as response:
+            assert (response.status, response.content_type) == (401, "text/html")
+            assert f"moorage open {ID} lab" in await response.text()
         async with client.session.get(f"{client.url}/apps/x") as response:
             assert (response.status, (await response.json())["error"]["code"]) == (404, "no_such_app")
 
