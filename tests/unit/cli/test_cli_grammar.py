@@ -13,6 +13,7 @@ from invoke import Run
 
 from moorage import __main__
 from moorage.cli import app
+from moorage.cli.context import Output
 
 # Act on sessions and endpoints, or run the platform.
 ROOT_VERBS = {
@@ -135,6 +136,19 @@ def test_malformed_duration_names_the_option_and_the_grammar(moorage: Run, value
     assert "--timeout" in result.stderr
     assert "Value error" not in result.stderr
     assert f"{value!r} is not a duration: write it like 90s, 10m, 1h30m or 7d" in result.stderr
+
+
+def test_every_command_that_prints_json_prints_yaml() -> None:
+    """Those of the machine say the formats in their help, all others take those of ``Output``."""
+    lacking = {
+        " ".join(path)
+        for path, command in commands(root())
+        for option in getattr(command, "params", ())
+        if "--output" in option.opts
+        and option.type_descriptor.annotation is not Output
+        and "yaml" not in option.help
+    }
+    assert lacking == {"simulate"}, "its summary is text or json"
 
 
 def test_noun_without_a_verb_lists(moorage: Run) -> None:

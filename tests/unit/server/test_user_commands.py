@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from tests.free_ports import free_port
 from typer.testing import CliRunner
 
@@ -21,6 +22,16 @@ def test_settings_as_json_have_their_own_types(tmp_path: Path) -> None:
     assert shown["common.home"] == str(tmp_path)
     assert shown["manager.agent_addresses"] == []
     assert shown["agent.metrics_listen"] is None
+
+
+@pytest.mark.parametrize("command", [("config", "show", "--origin"), ("doctor",)])
+def test_yaml_says_what_json_says(tmp_path: Path, command: tuple[str, ...]) -> None:
+    env = {"MOORAGE_HOME": str(tmp_path)}
+    in_json, in_yaml = (
+        CliRunner().invoke(app, [*command, "-o", form], env=env).stdout for form in ("json", "yaml")
+    )
+    assert in_json != in_yaml
+    assert yaml.safe_load(in_yaml) == json.loads(in_json)
 
 
 @pytest.mark.parametrize("saved", [True, False])

@@ -25,6 +25,7 @@ from moorage.server.commands.options import (
     check_output_format,
     load_settings,
     load_unshared,
+    print_data,
 )
 
 if TYPE_CHECKING:
@@ -50,12 +51,12 @@ def config_show(
     """Show every setting in effect. Secrets are redacted."""
     rows = load_settings(config, home, sets).redacted()
     check_output_format(output)
-    if output == "json":
+    if output != "table":
         found = [(name, _value(text), where) for name, text, where in rows]
         values = {
             name: {"value": value, "origin": where} if origin else value for name, value, where in found
         }
-        print(json.dumps(values, indent=2))
+        print_data(values, output)
         return
     name_width = max(len(name) for name, _, _ in rows)
     value_width = max(len(value) for _, value, _ in rows) if origin else 0
@@ -117,12 +118,12 @@ def config_history(
 
     check_output_format(output)
     changes = _with_etcd(etcd, config, home, shared_settings.history)
-    if output == "json":
+    if output != "table":
         rows = [
             {"number": c.number, "at": c.at.isoformat(), "by": c.by, "what": c.what, "settings": c.settings}
             for c in changes
         ]
-        print(json.dumps(rows, indent=2))
+        print_data(rows, output)
         return
     for change in changes:
         print(_change_line(change))

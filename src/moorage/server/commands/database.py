@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
@@ -21,6 +20,7 @@ from moorage.server.commands.options import (
     Overrides,
     check_output_format,
     load_settings,
+    print_data,
     run_and_exit,
 )
 from moorage.server.process import needs_extra
@@ -84,9 +84,9 @@ def db_backup(
 
 
 def _print_backup(file: Path, size: int, output: str) -> None:
-    if output == "json":
+    if output != "table":
         left_out = [dict(zip(("name", "host", "purpose"), row, strict=True)) for row in _LEFT_OUT]
-        print(json.dumps({"file": str(file), "bytes": size, "left_out": left_out}, indent=2))
+        print_data({"file": str(file), "bytes": size, "left_out": left_out}, output)
         return
     print(f"{file}: {size} bytes")
     print("not in it, in the state directories:")
@@ -363,8 +363,8 @@ def db_check(
 def _print_drifts(drifts: list[dict[str, Any]], output: str) -> int:
     """Print the drifts and return the exit code."""
     remaining = sum(not drift["repaired"] for drift in drifts)
-    if output == "json":
-        print(json.dumps(drifts, indent=2))
+    if output != "table":
+        print_data(drifts, output)
         return 1 if remaining else 0
     for drift in drifts:
         state = "repaired" if drift["repaired"] else "drift"

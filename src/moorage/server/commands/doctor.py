@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -26,6 +25,7 @@ from moorage.server.commands.options import (
     Overrides,
     check_output_format,
     load_settings,
+    print_data,
     run_and_exit,
 )
 from moorage.server.doctor.checks import CheckResult, exit_code
@@ -145,8 +145,8 @@ def agent_doctor(
 
 
 def _print_results(results: list[CheckResult], output: str) -> None:
-    if output == "json":
-        print(json.dumps([asdict(result) for result in results], indent=2))
+    if output != "table":
+        print_data([asdict(result) for result in results], output)
         return
     width = max(len(result.name) for result in results)
     for result in results:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
@@ -23,7 +24,7 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.KEY=VALUE", help="Any setting; `moorage config show` lists them."),
 ]
-OutputFormat = Annotated[str, typer.Option("--output", "-o", help="table or json.")]
+OutputFormat = Annotated[str, typer.Option("--output", "-o", help="table, json or yaml.")]
 
 
 def load_settings(
@@ -69,9 +70,19 @@ def _given(
 
 
 def check_output_format(output: str) -> None:
-    """Raises ``ConfigError`` unless ``output`` is ``table`` or ``json``."""
-    if output not in ("table", "json"):
-        raise ConfigError(f"--output {output!r} is not allowed", next_step="use table or json")
+    """Raises ``ConfigError`` unless ``output`` is ``table``, ``json`` or ``yaml``."""
+    if output not in ("table", "json", "yaml"):
+        raise ConfigError(f"--output {output!r} is not allowed", next_step="use table, json or yaml")
+
+
+def print_data(value: Any, output: str) -> None:
+    """``output``: ``json``, or ``yaml``."""
+    if output == "yaml":
+        import yaml
+
+        print(yaml.safe_dump(json.loads(json.dumps(value)), sort_keys=False, allow_unicode=True), end="")
+    else:
+        print(json.dumps(value, indent=2))
 
 
 def run_and_exit(main: Coroutine[Any, Any, int]) -> None:

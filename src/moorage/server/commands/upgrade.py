@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 
 import typer
@@ -18,6 +17,7 @@ from moorage.server.commands.options import (
     Overrides,
     check_output_format,
     load_settings,
+    print_data,
     run_and_exit,
 )
 from moorage.server.process import needs_extra
@@ -67,8 +67,8 @@ async def _plan(boot: Bootstrap, output: str) -> int:
         compatible_since=declared(migration_scripts(), newest_revision()),
         proxy_versions=await _proxy_versions(boot),
     )
-    if output == "json":
-        print(json.dumps(asdict(plan), indent=2))
+    if output != "table":
+        print_data(asdict(plan), output)
     else:
         print("\n".join(plan_lines(plan)))
     return 1 if any(problem.status == "fail" for problem in plan.problems) else 0
