@@ -24,9 +24,13 @@ def terminated_like_ctrl_c() -> Iterator[Interrupt]:
     """SIGTERM raises ``KeyboardInterrupt``, too; ``exit_code`` is of the signal that came."""
     interrupt = Interrupt()
 
-    def terminate(*_: Any) -> None:
+    def terminate(_: int, frame: Any) -> None:
         interrupt.exit_code = _TERMINATED
-        raise KeyboardInterrupt
+        handler = signal.getsignal(signal.SIGINT)
+        if not callable(handler):  # Ctrl-C is ignored, in the background of a shell
+            raise KeyboardInterrupt
+        # That of asyncio cancels the main task. An exception at any place may be lost, as in a finalizer.
+        handler(signal.SIGINT, frame)
 
     if threading.current_thread() is not threading.main_thread():
         yield interrupt

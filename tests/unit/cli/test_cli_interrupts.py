@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ from invoke import Run
 from scripted_session import batch
 from tests.free_ports import free_port
 
+from moorage.cli.interrupts import terminated_like_ctrl_c
 from moorage.common.model.spec import Port
 
 CLI = [sys.executable, "-c", "from moorage.cli import app; app()"]
@@ -144,3 +146,23 @@ def test_open_connection_is_closed_quietly(
         exits, errors = interrupt(manager, tmp_path, ["port-forward", "lab", "db", str(port)], sent, forwards)
     assert (exits, errors) == (code, "moorage: forwarding to db of lab; Ctrl-C ends it\n")
     assert manager.requests[-1].startswith("DELETE ")  # its access token
+
+
+def test_sigterm_in_a_finalizer_is_not_lost() -> None:
+    class Finalized:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    async def wait() -> None:
+        Finalized()
+        await asyncio.sleep(20)
+
+    began = time.monotonic()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background ignore it
+    try:
+        with terminated_like_ctrl_c() as interrupted, pytest.raises(KeyboardInterrupt):
+            asyncio.run(wait())
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert interrupted.exit_code == 143
+    assert time.monotonic() - began < 10
