@@ -33,8 +33,6 @@ async def test_two_agents_do_not_share_a_state_directory(manager: h.FakeManager,
 @pytest.mark.parametrize(
     ("settings", "error"),
     [
-        ({"inventory": "8xH100"}, ConfigError),
-        ({"inventory": "auto", "reserved_mem": "a bit"}, ConfigError),
         ({"id": "../elsewhere"}, ConfigError),
         ({"address": "192.0.2.1"}, StartupError),
     ],

@@ -11,6 +11,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from moorage.agent import Agent
+from moorage.agent.agent_id import agent_id
 from moorage.common.aio.clock import Clock
 from moorage.common.config.settings import Settings
 from moorage.common.http.own_certificate import client_ca_file
@@ -52,6 +53,8 @@ class AllInOne:
         home: Path,
         on_progress: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """Raises ``ConfigError``."""
+        agent_id(settings.agent)  # what is not valid ends this before anything starts
         self._settings, self._clock, self._token, self._home = settings, clock, link_token, home
         self._on_progress = on_progress
         self._stack = AsyncExitStack()

@@ -12,6 +12,7 @@ import pytest
 from moorage.agent.devices import DeviceManager, load_inventory
 from moorage.agent.devices.host import HostInventory
 from moorage.agent.devices.nvidia.inventory import NvidiaInventory
+from moorage.common.config.loader import load
 from moorage.common.model.errors import ConfigError
 
 CORES = len(os.sched_getaffinity(0)) * 1000
@@ -202,10 +203,10 @@ def test_node_without_gpu_offers_slots_of_its_cpus() -> None:
     ],
 )
 def test_invalid_inventory_setting_is_rejected(setting: str) -> None:
-    with pytest.raises(ConfigError, match=r"agent\.inventory.*fake:8xH100"):
-        load_inventory(setting, NO_DEVICES)
+    with pytest.raises(ConfigError, match=r"agent\.inventory = .* from flag --set: .*fake:8xH100"):
+        load(None, {}, {"common.home": "/nonexistent", "agent.inventory": setting})
 
 
 def test_reserved_memory_must_be_a_size() -> None:
-    with pytest.raises(ConfigError, match=r"agent\.reserved_mem"):
-        load_inventory("auto", NO_DEVICES, reserved_mem="much")
+    with pytest.raises(ConfigError, match=r"agent\.reserved_mem = 'much' from flag --set"):
+        load(None, {}, {"common.home": "/nonexistent", "agent.reserved_mem": "much"})

@@ -104,7 +104,7 @@ def test_addresses_are_separated_by_commas(text: str, addresses: tuple[str, ...]
 def test_anything_else_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="write host:port"):
         split_addresses(text)
-    with pytest.raises(ConfigError, match=r"agent\.manager = .* from flag --manager: .* write host:port"):
+    with pytest.raises(ConfigError, match=r"agent\.manager = .* from flag --set: .* write host:port"):
         load(None, {}, {"common.home": "/nonexistent", "agent.manager": text})
 
 

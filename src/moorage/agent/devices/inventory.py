@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from typing import Protocol
 
@@ -10,12 +9,9 @@ from moorage.agent.devices.fake_inventory import FakeInventory
 from moorage.agent.devices.host import HostInventory
 from moorage.agent.devices.selection import SelectedDevices
 from moorage.common.link.messages import SlotOffer
-from moorage.common.model.errors import ConfigError, InvalidInput
 from moorage.common.model.ids import DeviceId
+from moorage.common.model.inventory_choice import FakeGpus, parse_inventory
 from moorage.common.model.slots import CPU_SLOT, WHOLE_DEVICE, parse_size
-
-_AUTO = re.compile(r"auto(?:\+cpu-slots:([1-9][0-9]{0,3}))?(?:\+cpu-overcommit:([1-9][0-9]?))?")
-_FAKE = re.compile(r"fake:([0-9]{1,4})x([A-Za-z0-9][A-Za-z0-9_-]{0,31})(/nvlink)?")
 
 
 class Inventory(Protocol):
@@ -79,22 +75,12 @@ def load_inventory(
 ) -> Inventory:
     """The inventory for the settings ``agent.inventory``, ``agent.gpus`` and ``agent.reserved_mem``.
     ``devices``: the devices of this node. ``owner`` prefixes the device ids of a fake inventory. Raises
-    ``ConfigError``."""
-    if match := _FAKE.fullmatch(setting):
-        fake = FakeInventory(int(match[1]), match[2], owner, nvlink=bool(match[3]))
+    ``ConfigError`` for ``gpus`` that the node does not have; the settings have validated the rest."""
+    choice = parse_inventory(setting)
+    if isinstance(choice, FakeGpus):
+        fake = FakeInventory(choice.count, choice.model, owner, nvlink=choice.nvlink)
         return fake if gpus is None else SelectedDevices(fake, gpus)
-    auto = _AUTO.fullmatch(setting)
-    if auto is None:
-        raise ConfigError(
-            f"agent.inventory = {setting!r} is not an inventory",
-            next_step="use auto, auto+cpu-slots:4, auto+cpu-overcommit:4, or fake:NxMODEL like fake:8xH100 "
-            "or fake:8xH100/nvlink",
-        )
-    try:
-        reserved = parse_size(reserved_mem)
-    except InvalidInput as error:
-        raise ConfigError(f"agent.reserved_mem: {error.message}", next_step=error.next_step) from None
     selected = devices if gpus is None else SelectedDevices(devices, gpus)
-    slots, factor = auto.groups()
-    node = CombinedInventory(HostInventory(reserved), CpuSlots(selected, int(slots)) if slots else selected)
-    return OvercommittedCpu(node, int(factor)) if factor else node
+    slotted = CpuSlots(selected, choice.cpu_slots) if choice.cpu_slots else selected
+    node = CombinedInventory(HostInventory(parse_size(reserved_mem)), slotted)
+    return OvercommittedCpu(node, choice.cpu_factor) if choice.cpu_factor > 1 else node

@@ -93,18 +93,20 @@ def load(
     env: Mapping[str, str],
     flags: Mapping[str, str],
     shared: Mapping[str, str] | None = None,
+    options: Mapping[str, str] | None = None,
 ) -> LoadedSettings:
     """Load all settings.
 
-    ``flags`` maps ``section.key`` to values. Environment variables are MOORAGE_SECTION__KEY, and
-    MOORAGE_HOME for ``common.home``; empty variables are ignored. The file is ``file``, else
-    $MOORAGE_CONFIG, else moorage.toml in the state directory, else /etc/moorage/moorage.toml; the last two
-    are optional. ``shared``: the JSON text of settings in etcd. Those that are not valid are ignored.
+    ``flags`` maps ``section.key`` to values, and ``options`` to the option that gave one, if not ``--set``.
+    Environment variables are MOORAGE_SECTION__KEY, and MOORAGE_HOME for ``common.home``; empty variables are
+    ignored. The file is ``file``, else $MOORAGE_CONFIG, else moorage.toml in the state directory, else
+    /etc/moorage/moorage.toml; the last two are optional. ``shared``: the JSON text of settings in etcd. Those
+    that are not valid are ignored.
 
     Raises:
         ConfigError: with the setting, the value, its origin and what is allowed.
     """
-    upper = _from_env(env) | _from_flags(flags)
+    upper = _from_env(env) | _from_flags(flags, options or {})
     home = upper.get("common.home", _Given(Settings().common.home, _DEFAULT)).value
     path = _find_file(file, env, Path(home))
     upper = (_from_file(path) if path else {}) | upper
@@ -191,10 +193,10 @@ def load_or_create_secret(name: str, path: Path, clock: Clock) -> str:
 # -- sources ---------------------------------------------------------------------------------------
 
 
-def _from_flags(flags: Mapping[str, str]) -> dict[str, _Given]:
+def _from_flags(flags: Mapping[str, str], options: Mapping[str, str]) -> dict[str, _Given]:
     given: dict[str, _Given] = {}
     for name, value in flags.items():
-        origin = f"flag --{name.partition('.')[2].replace('_', '-')}"
+        origin = f"flag {options.get(name, '--set')}"
         _check_name(name, origin)
         if name in SECRETS and (name != "manager.dsn" or _has_password(value)):
             raise ConfigError(

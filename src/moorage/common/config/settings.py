@@ -15,15 +15,13 @@ from moorage.common.config.console_settings import ConsoleSettings
 from moorage.common.config.database_settings import DatabaseSettings
 from moorage.common.config.dialout_settings import DialOutSettings, ReachSettings
 from moorage.common.config.etcd_settings import EtcdSettings
-from moorage.common.config.fields import Address
+from moorage.common.config.fields import Address, Inventory, Size
 from moorage.common.config.site_settings import CelerySettings, HeappeSettings, SlurmSettings
 from moorage.common.config.ssh_settings import FileServerSettings, SshSettings
 from moorage.common.config.telemetry_settings import TelemetrySettings
 from moorage.common.etcd.address import check_manager_addresses
 from moorage.common.model.addresses import AddressRule
-from moorage.common.model.errors import InvalidInput
 from moorage.common.model.runtime_choice import RuntimeChoice
-from moorage.common.model.slots import parse_size
 
 
 def _join_addresses(value: Any) -> Any:
@@ -65,14 +63,6 @@ def _check_docker(value: str) -> str:
 def _check_absolute(value: str) -> str:
     if not value.startswith("/"):
         raise ValueError(f"{value!r} is not an absolute path")
-    return value
-
-
-def _check_size(value: str) -> str:
-    try:
-        parse_size(value)
-    except InvalidInput as error:
-        raise ValueError(str(error)) from None
     return value
 
 
@@ -213,7 +203,7 @@ class AgentSettings(ReachSettings, SlurmSettings, HeappeSettings, CelerySettings
     """Host name or IP address on which kernels listen and at which proxies reach them."""
     resource_group: str = "default"
     """Resource group of this agent."""
-    inventory: str = "auto"
+    inventory: Inventory = "auto"
     """``auto``: cpu, memory and NVIDIA GPUs of this node. ``auto+cpu-slots:4``: on a node without a GPU, jobs
     that ask for GPUs run on its CPUs, 4 at once; ``auto+cpu-overcommit:4``: each CPU is offered 4 times.
     ``fake:8xH100``: that many simulated GPUs; with ``/nvlink`` the GPUs of each half are linked."""
@@ -221,7 +211,7 @@ class AgentSettings(ReachSettings, SlurmSettings, HeappeSettings, CelerySettings
     """GPUs to offer, by index or id, in this order, such as ``0, 2``. None: all."""
     device_probation_s: Annotated[float, Field(ge=0)] = 300
     """Time without errors after which a GPU that failed (XID, memory error, lost) is offered again."""
-    device_free_mem: Annotated[str, AfterValidator(_check_size)] = "1GiB"
+    device_free_mem: Size = "1GiB"
     """Memory in use up to which a GPU counts as free for the next kernel."""
     device_free_timeout_s: Annotated[float, Field(ge=0)] = 60
     """Maximum wait for the memory of GPUs to be released. Then they are fenced and another agent is tried."""
@@ -255,7 +245,7 @@ class AgentSettings(ReachSettings, SlurmSettings, HeappeSettings, CelerySettings
     process_env: tuple[str, ...] = ()
     """Variables of the agent that process kernels inherit, such as ``HF_TOKEN`` or ``NCCL_*``, besides PATH,
     the locale, the time zone, and paths of libraries, certificates and caches."""
-    reserved_mem: str = "512MiB"
+    reserved_mem: Size = "512MiB"
     """Memory reserved for the node itself."""
     report_interval_s: Annotated[float, Field(gt=0)] = 5
     """Maximum time between two reports. Changes are reported immediately."""
@@ -304,11 +294,11 @@ class AgentSettings(ReachSettings, SlurmSettings, HeappeSettings, CelerySettings
     """Disk usage in percent at which image garbage collection stops."""
     docker_gc_images: Literal["pulled", "any"] = "pulled"
     """Images that may be removed: those that Moorage pulled, or any."""
-    docker_min_free: Annotated[str, AfterValidator(_check_size)] = "1GiB"
+    docker_min_free: Size = "1GiB"
     """Free space below which no new container sessions are placed here. 0: no limit."""
     docker_pids: Annotated[int, Field(ge=16)] = 4096
     """Maximum number of processes and threads per container."""
-    docker_shm: Annotated[str, AfterValidator(_check_size)] = "1GiB"
+    docker_shm: Size = "1GiB"
     """Size of /dev/shm per container. Used space counts as memory."""
     vllm_image: Annotated[str, Field(min_length=1)] = "vllm/vllm-openai"
     """Default image of vLLM containers. Pin it by tag or digest."""

@@ -25,6 +25,7 @@ from moorage.server.agent_daemon import exec_agent
 from moorage.server.bootstrap import agents_of, apply_registration, bootstrap
 from moorage.server.commands.options import (
     ConfigFile,
+    Flag,
     HomeDir,
     Overrides,
     load_settings,
@@ -53,6 +54,10 @@ Inventory = Annotated[
     typer.Option(help="auto, auto+cpu-slots:4, auto+cpu-overcommit:4, or fake:8xH100 to simulate devices."),
 ]
 ManagerLink = Annotated[str | None, typer.Option(help="gRPC addresses of the managers, separated by commas.")]
+
+
+def _manager_flags(dsn: str | None, listen: str | None) -> tuple[Flag, Flag]:
+    return Flag("--dsn", "manager.dsn", dsn), Flag("--listen", "manager.listen", listen)
 
 
 def _print_first_key(key: str | None, home: Path) -> None:
@@ -86,10 +91,11 @@ def up(
     them: batch sessions with `retries` run again after the next start, others have ended.
     """
     loaded = load_settings(
-        config, home, sets,
-        manager__dsn=dsn, manager__listen=listen, proxy__listen=openai_listen, agent__inventory=inventory,
-        agent__stop_kernels_on_exit=stop_kernels,
-        common__tls="ca" if tls else None, common__link_tls="on" if tls else None,
+        config, home, sets, Flag("--openai-listen", "proxy.listen", openai_listen),
+        *_manager_flags(dsn, listen), Flag("--inventory", "agent.inventory", inventory),
+        Flag("--stop-kernels", "agent.stop_kernels_on_exit", stop_kernels),
+        Flag("--tls", "common.tls", "ca" if tls else None),
+        Flag("--tls", "common.link_tls", "on" if tls else None),
     )  # fmt: skip
     if loaded.sites:
         raise ConfigError(
@@ -136,9 +142,8 @@ def manager(
     link_listen: Annotated[str | None, typer.Option(help="gRPC address for agents and proxies.")] = None,
 ) -> None:
     """Run a manager: sessions, scheduling and the REST API."""
-    loaded = load_settings(
-        config, home, sets, manager__dsn=dsn, manager__listen=listen, manager__link_listen=link_listen
-    )
+    link = Flag("--link-listen", "manager.link_listen", link_listen)
+    loaded = load_settings(config, home, sets, *_manager_flags(dsn, listen), link)
     boot = bootstrap(loaded, "manager")
     with needs_extra("manager"):
         from moorage.manager import Manager
@@ -204,10 +209,16 @@ def agent(
     if context.invoked_subcommand is not None:
         return
     loaded = load_settings(
-        config, home, sets,
-        agent__id=id, agent__manager=manager, agent__address=address, agent__resource_group=resource_group,
-        agent__inventory=inventory, agent__runtimes=json.dumps(runtime) if runtime else None,
-    )  # fmt: skip
+        config,
+        home,
+        sets,
+        Flag("--id", "agent.id", id),
+        Flag("--manager", "agent.manager", manager),
+        Flag("--address", "agent.address", address),
+        Flag("--resource-group", "agent.resource_group", resource_group),
+        Flag("--inventory", "agent.inventory", inventory),
+        Flag("--runtime", "agent.runtimes", json.dumps(runtime) if runtime else None),
+    )
     boot = bootstrap(loaded, "agent")
     agents = agents_of(loaded, boot.home)
     located, etcd = locate_managers(agents.settings, loaded.settings.etcd, boot.home, boot.clock)
@@ -238,8 +249,8 @@ def proxy(
     if context.invoked_subcommand is not None:
         return
     loaded = load_settings(
-        config, home, sets,
-        proxy__listen=listen, proxy__internal_listen=internal_listen, proxy__manager=manager,
+        config, home, sets, Flag("--internal-listen", "proxy.internal_listen", internal_listen),
+        Flag("--listen", "proxy.listen", listen), Flag("--manager", "proxy.manager", manager),
     )  # fmt: skip
     boot = bootstrap(loaded, "proxy")
     with needs_extra("proxy"):

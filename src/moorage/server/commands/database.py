@@ -15,6 +15,7 @@ from moorage.common.model.errors import Conflict
 from moorage.server.bootstrap import Bootstrap, bootstrap
 from moorage.server.commands.options import (
     ConfigFile,
+    Flag,
     HomeDir,
     OutputFormat,
     Overrides,
@@ -41,7 +42,7 @@ _LEFT_OUT = (
 
 
 def _boot(config: Path | None, home: Path | None, sets: list[str] | None, dsn: str | None) -> Bootstrap:
-    return bootstrap(load_settings(config, home, sets, manager__dsn=dsn))
+    return bootstrap(load_settings(config, home, sets, Flag("--dsn", "manager.dsn", dsn)))
 
 
 @db.command("backup")
@@ -371,10 +372,8 @@ def _print_drifts(drifts: list[dict[str, Any]], output: str) -> int:
         print(f"{state:<8} {drift['check']:<9} {drift['subject'].strip()}: {drift['detail']}")
     for check, meaning in sorted({(drift["check"], drift["means"]) for drift in drifts}):
         print(f"{'':<8} {check:<9} = {meaning}")
-    if drifts:
-        print(f"{len(drifts)} found, {len(drifts) - remaining} repaired")
-    else:
-        print("no drift: every check passes")
+    found = f"{len(drifts)} found, {len(drifts) - remaining} repaired"
+    print(found if drifts else "no drift: every check passes")
     return 1 if remaining else 0
 
 

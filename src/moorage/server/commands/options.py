@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,22 +28,30 @@ Overrides = Annotated[
 OutputFormat = Annotated[str, typer.Option("--output", "-o", help="table, json or yaml.")]
 
 
-def load_settings(
-    config: Path | None, home: Path | None, overrides: list[str] | None, **flags: str | Path | bool | None
-) -> LoadedSettings:
-    """Load the settings from etcd, file, environment, ``--set`` and the command's own flags.
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """An option of a command that gives a setting. A ``value`` of None: it was not given."""
 
-    ``flags`` are named ``section__key``; None means that the flag was not given. Raises ``ConfigError``, and
-    ``StartupError`` if etcd does not answer and never did.
+    option: str
+    setting: str
+    value: str | Path | bool | None
+
+
+def load_settings(
+    config: Path | None, home: Path | None, overrides: list[str] | None, *flags: Flag
+) -> LoadedSettings:
+    """Load the settings from etcd, file, environment, ``--set`` and the command's own ``flags``.
+
+    Raises ``ConfigError``, and ``StartupError`` if etcd does not answer and never did.
     """
-    given = _given(home, overrides, flags)
-    loaded = load(config, os.environ, given)
+    given, options = _given(home, overrides, flags)
+    loaded = load(config, os.environ, given, options=options)
     if (access := etcd_access(loaded.settings.etcd)) is None:
         return loaded
     from moorage.server.shared_settings import fetch
 
     shared = fetch(access, resolve_home(loaded.settings))
-    return load(config, os.environ, given, shared)
+    return load(config, os.environ, given, shared, options)
 
 
 def load_unshared(
@@ -50,23 +59,27 @@ def load_unshared(
 ) -> LoadedSettings:
     """The settings of this host only, also while etcd is away: how to reach it is among them, and so are
     names, listening addresses and sites. Raises ``ConfigError``."""
-    return load(config, os.environ, _given(home, overrides, {}))
+    given, options = _given(home, overrides, ())
+    return load(config, os.environ, given, options=options)
 
 
 def _given(
-    home: Path | None, overrides: list[str] | None, flags: Mapping[str, str | Path | bool | None]
-) -> dict[str, str]:
-    given = {name.replace("__", ".", 1): str(value) for name, value in flags.items() if value is not None}
-    for override in overrides or []:
-        name, equals, value = override.partition("=")
-        if not equals or "." not in name:
-            raise ConfigError(
-                f"--set {override!r} is not SECTION.KEY=VALUE", next_step="for example: --set agent.id=node-7"
-            )
-        given[name.strip()] = value
-    if home is not None:
-        given["common.home"] = str(home)
-    return given
+    home: Path | None, overrides: list[str] | None, flags: Sequence[Flag]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Values by setting, and the options that gave them."""
+    ascending = (*flags, *map(_override, overrides or []), Flag("--home", "common.home", home))
+    used = [flag for flag in ascending if flag.value is not None]
+    values = {flag.setting: str(flag.value) for flag in used}
+    return values, {flag.setting: flag.option for flag in used}
+
+
+def _override(text: str) -> Flag:
+    name, equals, value = text.partition("=")
+    if not equals or "." not in name:
+        raise ConfigError(
+            f"--set {text!r} is not SECTION.KEY=VALUE", next_step="for example: --set agent.id=node-7"
+        )
+    return Flag("--set", name.strip(), value)
 
 
 def check_output_format(output: str) -> None:

@@ -20,6 +20,7 @@ from moorage.common.model.slots import parse_amount
 from moorage.server.bootstrap import Bootstrap, bootstrap
 from moorage.server.commands.options import (
     ConfigFile,
+    Flag,
     HomeDir,
     Overrides,
     load_settings,
@@ -94,9 +95,12 @@ def simulate(
     """
     options = dict(locals())
     loaded = load_settings(
-        config, home, sets,
-        agent__manager=manager, agent__resource_group=resource_group,
-    )  # fmt: skip
+        config,
+        home,
+        sets,
+        Flag("--manager", "agent.manager", manager),
+        Flag("--resource-group", "agent.resource_group", resource_group),
+    )
     start = bootstrap(loaded)
     if output not in ("text", "json"):
         raise ConfigError(f"--output {output!r} is not allowed", next_step="use text or json")

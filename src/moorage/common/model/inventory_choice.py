@@ -1,0 +1,42 @@
+"""Choice of an inventory: the grammar of the setting ``agent.inventory``. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from moorage.common.model.errors import InvalidInput
+
+_AUTO = re.compile(r"auto(?:\+cpu-slots:([1-9][0-9]{0,3}))?(?:\+cpu-overcommit:([1-9][0-9]?))?")
+_FAKE = re.compile(r"fake:([0-9]{1,4})x([A-Za-z0-9][A-Za-z0-9_-]{0,31})(/nvlink)?")
+
+
+@dataclass(frozen=True, slots=True)
+class FakeGpus:
+    """Simulated GPUs. ``nvlink``: those of each half are linked."""
+
+    count: int
+    model: str
+    nvlink: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OwnDevices:
+    """The devices of the node. On a node without a GPU: this many ``cpu_slots`` as GPUs, 0 for none, and each
+    CPU offered ``cpu_factor`` times."""
+
+    cpu_slots: int = 0
+    cpu_factor: int = 1
+
+
+def parse_inventory(setting: str) -> FakeGpus | OwnDevices:
+    """Raises ``InvalidInput``."""
+    if match := _FAKE.fullmatch(setting):
+        return FakeGpus(int(match[1]), match[2], bool(match[3]))
+    if match := _AUTO.fullmatch(setting):
+        return OwnDevices(int(match[1] or 0), int(match[2] or 1))
+    raise InvalidInput(
+        f"{setting!r} is not an inventory",
+        next_step="use auto, auto+cpu-slots:4, auto+cpu-overcommit:4, or fake:NxMODEL like fake:8xH100 "
+        "or fake:8xH100/nvlink",
+    )
