@@ -37,10 +37,11 @@ _MISSING, _NO_PROGRAM = 3, (126, 127)
 _DISK_FULL = ("No space left on device", "Wrote only", "Disk quota exceeded")
 _STDERR_MAX, _BUFFER = 2000, 256 * 1024
 # Receives a copy. $1: target path; $2: name of the source; $3: a unique id. It merges by tar, which replaces
-# links instead of writing through them, as cp does not. The EXIT trap removes a partial
-# copy whatever ends the script. The script itself survives signals: they end tar, and `set -e` then ends the
-# script. An `exit` in the signal trap could cut the EXIT trap short.
-_RECEIVE_SCRIPT = """
+# links instead of writing through them, as cp does not. The EXIT trap removes a partial copy whatever ends
+# the script. The script itself survives signals: they end tar, and `set -e` then ends the script. An `exit`
+# in the signal trap could cut the EXIT trap short. The end of the input may end tar before the signal comes:
+# rm must survive it, too.
+RECEIVE_SCRIPT = """
 set -eu
 target=$1 name=$2
 case $target in -*) target=./$target;; esac
@@ -52,7 +53,7 @@ if [ -d "$target" ]; then into=$target; else
   [ -d "$into" ] || { echo "there is no directory $into" >&2; exit 3; }
 fi
 part=$into/.moorage-cp-$3
-trap 'rm -rf "$part"' EXIT
+trap 'trap "" HUP INT PIPE TERM; rm -rf "$part"' EXIT
 trap : HUP INT PIPE TERM
 mkdir "$part"
 tar -xf - -C "$part"
@@ -266,7 +267,7 @@ def _free_bytes(target: Path) -> int:
 async def _send(cli: Cli, client: Client, source: Path, target: tuple[str, str], report: Report) -> CopyStats:
     report(-await asyncio.to_thread(archive.size_of, source))
     session, path = target
-    script = ["sh", "-c", _RECEIVE_SCRIPT, "sh", path or ".", source.name or "root", cli.clock.new_id()]
+    script = ["sh", "-c", RECEIVE_SCRIPT, "sh", path or ".", source.name or "root", cli.clock.new_id()]
     with terminal.cancel_on_signals(_current_task()):
         files = CopySpec(direction="in", path=path or ".", name=source.name or "root")
         async with client.exec(session, ExecSpec(command=script, stdin=True, files=files)) as command:
