@@ -304,7 +304,7 @@ $(CONSOLE_STAMP): console/requirements.txt console/package-lock.json
 	@touch $@
 
 .PHONY: test-vllm
-test-vllm: $(STAMP) $(VLLM_STAMP) ## vLLM on the CPU end to end (installs it in .venv-vllm: 2 GB)
+test-vllm: $(STAMP) $(VLLM_STAMP) $(CODING_STAMP) ## vLLM on the CPU end to end, also with Claude Code and Codex (installs it in .venv-vllm: 2 GB)
 	$(BIN)/pytest -m vllm tests/vllm
 
 .PHONY: vllm-image

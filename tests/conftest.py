@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -36,6 +37,10 @@ structlog.configure(
 # The machine may be busy: how long an example takes says nothing about the code.
 settings.register_profile("moorage", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("moorage")
+# nohup and `&` of a shell without job control ignore them, and every program of a test would inherit that.
+for number, handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, handler)
 # What a test loses in a power cut it does not miss.
 FORGETFUL = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_connections": "100"}
 # More than the databases of all workers take.

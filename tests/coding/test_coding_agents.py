@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,9 @@ import pytest
 from moorage.common.model.spec import EndpointSpec, Probe
 from tests.e2e.harness import EXAMPLES, Platform, until
 
+from .programs import moorage, run
+
 pytestmark = pytest.mark.coding
-PROGRAMS = Path(__file__).parent / "node_modules" / ".bin"
 MODEL = EndpointSpec(
     name="coder",
     engine="custom",
@@ -36,23 +36,6 @@ async def served(platform: Platform) -> None:
             return bool((await client.get_endpoint("coder")).ready)
 
         await until("the model is ready", is_ready)
-
-
-def moorage(platform: Platform, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A command whose programs are those of npm."""
-    return run(platform, home, sys.executable, "-m", "moorage", *arguments)
-
-
-def run(platform: Platform, home: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    """A program that finds those of npm, and our own. Nothing of theirs leaves this machine."""
-    env = {name: value for name, value in platform.env.items() if not name.lower().endswith("_proxy")}
-    env |= {"HTTPS_PROXY": "http://127.0.0.1:9", "NO_PROXY": "127.0.0.1", "HOME": str(home)}
-    programs = f"{PROGRAMS}:{Path(sys.executable).parent}"
-    env |= {"PATH": f"{programs}:{env['PATH']}", "CODEX_HOME": str(home)}
-    return subprocess.run(
-        command, env=env, cwd=home, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
-        check=False,
-    )  # fmt: skip
 
 
 def asked(output: str) -> dict[str, Any]:

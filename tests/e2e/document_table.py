@@ -18,8 +18,9 @@ class Page:
     absent: dict[str, str] = field(default_factory=dict)
 
 
-INSTALLED = "the platform of the test is installed and runs: tests/install"
-HUB = "a model hub: tests/e2e/test_hub_models.py has one on loopback"
+INSTALLED = "it installs Moorage or starts it: tests/install/test_documents.py types it"
+HUB = "a model hub: tests/e2e/test_hub_models.py has one on loopback, with a GGUF file"
+VLLM = "a model hub and vLLM: tests/vllm serves a directory with it"
 MACHINES = "several machines: tests/cluster"
 KUBERNETES = "Kubernetes: tests/deploy checks the manifests"
 SSH = "OpenSSH: tests/ssh"
@@ -34,9 +35,10 @@ RUN_ELSEWHERE = {
 PAGES = {
     "README.md": Page(
         absent={
-            "block:make demo": INSTALLED,
+            "make demo": INSTALLED,
+            "make test": "the target that runs this test",
             "block:.venv/bin/moorage up": INSTALLED,
-            "moorage serve Qwen/Qwen3-0.6B": HUB,
+            "moorage serve Qwen/Qwen3-0.6B": VLLM,
             "block:moorage start --name notebook": "JupyterLab: tests/browser/test_notebook.py",
             "block:moorage manager --listen": MACHINES,
             "block:moorage join-tokens create": MACHINES,
@@ -49,11 +51,10 @@ PAGES = {
     "docs/usage.md": Page(before="moorage keys create ann --project vision; moorage keys create ci"),
     "docs/models.md": Page(
         absent={
-            "moorage models show": HUB,
-            "moorage serve Qwen/Qwen3-8B": HUB,
-            "moorage serve meta-llama": HUB,
+            "moorage serve Qwen/Qwen3-8B": VLLM,
+            "moorage serve meta-llama": VLLM,
             "moorage serve Qwen/Qwen3-0.6B-GGUF": HUB,
-            "moorage agent install-engine": "vLLM: tests/e2e/test_engine_setup.py",
+            "moorage agent install-engine": "an index: tests/unit/agent/test_engine_environments.py has one",
         },
     ),
     "docs/ssh.md": Page(
@@ -67,7 +68,9 @@ PAGES = {
         },
     ),
     "docs/coding-agents.md": Page(absent={"block:npm install": AGENTS, "block:pip install": AGENTS}),
-    "docs/telemetry.md": Page(absent={"block:pip install": INSTALLED}),
+    "docs/telemetry.md": Page(
+        absent={"block:pip install": f"{INSTALLED}, and tests/e2e/test_session_traces.py has a collector"}
+    ),
     "docs/kubernetes.md": Page(
         absent={
             "block:cd deploy/kubernetes/trial": KUBERNETES,
@@ -88,7 +91,7 @@ moorage groups create a100
 moorage run --name train-1 --label old=1 -- true
 """,
         absent={
-            "moorage serve Qwen/Qwen3-8B": HUB,
+            "moorage serve Qwen/Qwen3-8B": VLLM,
             "moorage endpoints set qwen adapters": "vLLM: tests/vllm/test_adapters.py",
             "moorage agents forget node-7": MACHINES,
             "block:python3 -m venv /opt/moorage": MACHINES,

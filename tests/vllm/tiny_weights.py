@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
+import gguf
 import numpy as np
 
-from moorage.demo.model import FEED_FORWARD, HEAD_DIM, HEADS, HIDDEN, KV_HEADS, LAYERS
+from moorage.demo.model import FEED_FORWARD, HEAD_DIM, HEADS, HIDDEN, KV_HEADS, LAYERS, write_tiny_gguf
 
 RANK = 8
 _KEYS, _QUERIES = KV_HEADS * HEAD_DIM, HEADS * HEAD_DIM
@@ -21,6 +23,21 @@ _LAYER = {
     "mlp.up_proj": (FEED_FORWARD, HIDDEN),
     "mlp.down_proj": (HIDDEN, FEED_FORWARD),
 }
+# What they are called in a GGUF file.
+_NAMES = {
+    "token_embd": "model.embed_tokens",
+    "output_norm": "model.norm",
+    "output": "lm_head",
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
 
 Shapes = Iterator[tuple[str, tuple[int, ...]]]
 
@@ -28,7 +45,21 @@ Shapes = Iterator[tuple[str, tuple[int, ...]]]
 def write_weights(model: Path) -> None:
     """Random weights for the model in this directory."""
     size = json.loads((model / "config.json").read_text())["vocab_size"]
-    _write(model / "model.safetensors", _weights(size))
+    _write(model / "model.safetensors", _random(_weights(size)))
+
+
+def write_readable_weights(model: Path) -> None:
+    """Those of the demo's GGUF file: every answer has at least one word, and ends by itself."""
+    source = model / "tiny.gguf"
+    write_tiny_gguf(source)
+    read = [(tensor.name, tensor.data) for tensor in gguf.GGUFReader(source).tensors]
+    _write(model / "model.safetensors", ((_hub_name(name), values) for name, values in read))
+
+
+def _hub_name(name: str) -> str:
+    *block, tensor, _ = name.split(".")
+    layer = f"model.layers.{block[1]}." if block else ""
+    return f"{layer}{_NAMES[tensor]}.weight"
 
 
 def write_adapter(path: Path) -> None:
@@ -37,7 +68,7 @@ def write_adapter(path: Path) -> None:
     modules = ["q_proj", "v_proj"]
     config = {"peft_type": "LORA", "r": RANK, "lora_alpha": 64, "target_modules": modules, "bias": "none"}
     (path / "adapter_config.json").write_text(json.dumps(config))
-    _write(path / "adapter_model.safetensors", _adapter())
+    _write(path / "adapter_model.safetensors", _random(_adapter()))
 
 
 def _weights(vocabulary: int) -> Shapes:
@@ -60,13 +91,17 @@ def _adapter() -> Shapes:
             yield f"{prefix}.lora_B.weight", (out, RANK)
 
 
-def _write(path: Path, shapes: Shapes) -> None:
+def _random(shapes: Shapes) -> Iterator[tuple[str, Any]]:
+    rng = np.random.default_rng(7)
+    yield from ((name, rng.normal(0, 0.2, shape)) for name, shape in shapes)
+
+
+def _write(path: Path, tensors: Iterable[tuple[str, Any]]) -> None:
     """The format: the size of the header, the header as JSON, the numbers."""
-    rng, header, data = np.random.default_rng(7), {}, b""
-    for name, shape in shapes:
-        values = rng.normal(0, 0.2, shape).astype("<f4").tobytes()
-        offsets = [len(data), len(data) + len(values)]
-        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": offsets}
-        data += values
+    header, data = {}, b""
+    for name, values in tensors:
+        offset = len(data)
+        data += values.astype("<f4").tobytes()
+        header[name] = {"dtype": "F32", "shape": list(values.shape), "data_offsets": [offset, len(data)]}
     head = json.dumps(header | {"__metadata__": {"format": "pt"}}).encode()
     path.write_bytes(len(head).to_bytes(8, "little") + head + data)

@@ -1,12 +1,15 @@
-"""vLLM for a node that has none, when a model is served: asked once, installed by a session on that node."""
+"""vLLM where no node has it, when a model is served: asked once, then installed by a session on a node, or
+run as a container."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
+from rich.markup import escape
 
 from moorage.cli import model_fitting, terminal
 from moorage.cli.context import Cli
@@ -14,11 +17,13 @@ from moorage.cli.progress import Progress
 from moorage.cli.summary import has_ended
 from moorage.cli.wait import timeout_of, until_session
 from moorage.common.model.errors import StartupError
-from moorage.common.model.runtimes import traits_of
+from moorage.common.model.runtimes import IMAGE_RUNTIME, traits_of
 from moorage.common.model.spec import SessionSpec
 from moorage.sdk import ApiError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from moorage.common.model.spec import EndpointSpec
     from moorage.common.views.resources import AgentView, SessionView
     from moorage.sdk import Client
@@ -29,16 +34,31 @@ _LONGEST_S = 2 * 3600.0
 _SEEN_S = 120.0
 
 
-def choose_node(spec: EndpointSpec, agents: Sequence[AgentView]) -> AgentView | None:
-    """The node that gets the engine: of those that could run it with the engine the one with most GPUs, then
-    most memory. None: it is not needed, or no node could."""
+class Nodes(NamedTuple):
+    """The node on which the engine could be installed, and one that could run its container, if any."""
+
+    install: AgentView | None = None
+    container: AgentView | None = None
+
+
+def choose_nodes(spec: EndpointSpec, agents: Sequence[AgentView]) -> Nodes:
+    """Of those that could run it the one with most GPUs, then most memory. None of both: it is not needed, or
+    no node could."""
     if spec.engine != _ENGINE or traits_of(spec.runtime).images or traits_of(spec.runtime).site_jobs:
-        return None
+        return Nodes()
     able = model_fitting.eligible(spec, agents, any_engine=True)
     if any(_ENGINE in agent.engines for agent in able):
-        return None
-    nodes = {node.name: node for node in model_fitting.nodes_of(able)}
-    return max(able, key=lambda one: (_gpus(one), nodes[one.id].mem, one.id), default=None)
+        return Nodes()
+    return Nodes(_largest(able), _largest(model_fitting.eligible(in_container(spec), agents)))
+
+
+def in_container(spec: EndpointSpec) -> EndpointSpec:
+    return spec.model_copy(update={"runtime": IMAGE_RUNTIME})
+
+
+def _largest(agents: Sequence[AgentView]) -> AgentView | None:
+    nodes = {node.name: node for node in model_fitting.nodes_of(agents)}
+    return max(agents, key=lambda one: (_gpus(one), nodes[one.id].mem, one.id), default=None)
 
 
 def _gpus(agent: AgentView) -> int:
@@ -62,34 +82,79 @@ def installation(agent: AgentView, runtime: str) -> SessionSpec:
     )
 
 
-async def offer_engine(cli: Cli, client: Client, spec: EndpointSpec, yes: bool) -> None:
-    """Install vLLM on a node, if no node that could run ``spec`` has it and the user agrees. Raises
-    ``StartupError`` if that fails."""
+async def offer_engine(cli: Cli, client: Client, spec: EndpointSpec, yes: bool) -> EndpointSpec:
+    """What to serve, once a node can run it: if no node that could run ``spec`` has vLLM and the user agrees,
+    it is installed on one, or ``spec`` is changed to its container. Raises ``StartupError`` if an
+    installation fails."""
     if spec.engine != _ENGINE:
-        return
+        return spec
     try:
-        node = choose_node(spec, await client.list_agents())
+        nodes = choose_nodes(spec, await client.list_agents())
     except ApiError:
-        return  # not for this key
-    if node is None:
-        return
-    size = "16 GiB while it is made" if _gpus(node) else "5 GiB while it is made, for processors"
-    if not yes and not (terminal.is_terminal() and _ask(node, size)):
-        cli.note(
-            f"note: no node of resource group {node.resource_group} has vLLM; --yes installs it on {node.id} "
-            f"in an environment of its own, as `moorage agent install-engine {_ENGINE}` does there"
+        return spec  # not for this key
+    if nodes == Nodes():
+        return spec
+    answer = _Answer.INSTALL if yes and nodes.install else _Answer.NO
+    if not yes and terminal.is_terminal():
+        answer = _ask(nodes, cli.err)
+    if answer is _Answer.CONTAINER:
+        return in_container(spec)
+    if answer is _Answer.INSTALL and nodes.install:
+        await _install(cli, client, nodes.install, spec.runtime)
+    else:
+        cli.note(f"note: no node of resource group {spec.groups[0]} has vLLM; {'; '.join(_ways(nodes))}")
+    return spec
+
+
+class _Answer(StrEnum):
+    INSTALL = "install"
+    CONTAINER = "container"
+    NO = "no"
+
+
+def _ways(nodes: Nodes) -> list[str]:
+    ways = []
+    if nodes.install:
+        ways.append(
+            f"--yes installs it on {nodes.install.id} in an environment of its own, "
+            f"as `moorage agent install-engine {_ENGINE}` does there"
         )
-        return
-    await _install(cli, client, node, spec.runtime)
+    if nodes.container:
+        ways.append(f"--runtime {IMAGE_RUNTIME} runs its container, on {nodes.container.id} for example")
+    return ways
 
 
-def _ask(node: AgentView, size: str) -> bool:
+def _ask(nodes: Nodes, err: Console) -> _Answer:
     # At the first Ctrl-C, asyncio's handler would only cancel this task, which waits for input.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        return typer.confirm(f"No node has vLLM. Install it on {node.id} ({size})?", default=True, err=True)
+        return _answer(nodes, err)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _answer(nodes: Nodes, err: Console) -> _Answer:
+    if not (node := nodes.install):
+        container = nodes.container
+        assert container is not None
+        agreed = typer.confirm(
+            f"No node has vLLM. Run its container on {container.id}?", default=True, err=True
+        )
+        return _Answer.CONTAINER if agreed else _Answer.NO
+    size = "16 GiB while it is made" if _gpus(node) else "5 GiB while it is made, for processors"
+    question = f"No node has vLLM. Install it on {node.id} ({size})"
+    if not nodes.container:
+        agreed = typer.confirm(f"{question}?", default=True, err=True)
+        return _Answer.INSTALL if agreed else _Answer.NO
+    from rich.prompt import Prompt
+
+    question += f", or run its container on {nodes.container.id}?"
+    try:
+        return _Answer(
+            Prompt.ask(escape(question), choices=list(_Answer), default=_Answer.INSTALL, console=err)
+        )
+    except (EOFError, KeyboardInterrupt):
+        raise typer.Abort from None
 
 
 async def _install(cli: Cli, client: Client, node: AgentView, runtime: str) -> None:

@@ -22,6 +22,7 @@ SERVE = ("serve", "some/model", "--engine", "vllm", "--name", "m", "--gpus", "0"
 SERVE += ("--resources", "cpu=1", "--resources", "mem=1GiB")
 QUESTION = "No node has vLLM. Install it on "
 NOTE = "has vLLM; --yes installs it on "
+OTHER_NOTE = "; --runtime docker runs its container, on "
 REFUSED = "vLLM was not installed on "
 INSTALL, CREATE = "POST /v1/sessions", "POST /v1/endpoints"
 WITHIN_S = 30.0
@@ -53,7 +54,7 @@ def on_terminal(manager: FakeManager, home: Path, args: Sequence[str], answer: b
             except OSError:  # nobody has the terminal open
                 break
             shown += piece
-            if answer and b"[Y/n]: " in shown:
+            if answer and any(end in shown for end in (b"[Y/n]: ", b"(install): ")):
                 # Python does not see a signal between its prompt and its read, as no person can send one.
                 while not _sleeps(asked.pid) and time.monotonic() < ends_at:
                     time.sleep(0.01)
@@ -90,6 +91,41 @@ def test_answers(
     assert says in shown
     assert (ended, writes(without_vllm)) == (code, done), shown
     assert "Traceback" not in shown
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "says", "done"),
+    [
+        (b"\n", 1, REFUSED, [INSTALL]),
+        (b"install\n", 1, REFUSED, [INSTALL]),
+        (b"container\n", 0, "", [CREATE]),
+        (b"what\ncontainer\n", 0, "Please select one of the available options", [CREATE]),
+        (b"no\n", 0, OTHER_NOTE, [CREATE]),
+        (b"\x03", 130, QUESTION, []),
+        (b"\x04", 130, QUESTION, []),
+    ],
+    ids=["default", "install", "container", "nonsense", "no", "ctrl-c", "end-of-input"],
+)
+def test_answers_where_containers_run(
+    answer: bytes, code: int, says: str, done: list[str], without_vllm: FakeManager, tmp_path: Path
+) -> None:
+    without_vllm.set_agent(runtimes=["process", "docker"])
+    ended, shown = on_terminal(without_vllm, tmp_path, SERVE, answer)
+    assert ", or run its container on " in shown
+    assert says in shown
+    assert (ended, writes(without_vllm)) == (code, done), shown
+    assert "Traceback" not in shown
+    chosen = [spec.runtime for spec in without_vllm.store.endpoints.specs.values()]
+    assert chosen == ["docker" if b"container" in answer else "process"] * done.count(CREATE)
+
+
+def test_a_node_that_runs_only_containers(without_vllm: FakeManager, tmp_path: Path) -> None:
+    without_vllm.set_agent(runtimes=["docker"])
+    ended, shown = on_terminal(without_vllm, tmp_path, SERVE, b"y\n")
+    assert "No node has vLLM. Run its container on " in shown
+    assert (ended, writes(without_vllm)) == (0, [CREATE]), shown
+    [spec] = without_vllm.store.endpoints.specs.values()
+    assert spec.runtime == "docker"
 
 
 def test_yes_does_not_ask(without_vllm: FakeManager, tmp_path: Path) -> None:

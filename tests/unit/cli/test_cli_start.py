@@ -75,6 +75,9 @@ def test_describe_prints_next_steps_of_live_sessions_only(manager: FakeManager, 
         (("cp", "dev:..", "."), 2, "ends in two dots"),
         (("exec", "-it", "dev", "--", "sh"), 2, "-t needs a terminal"),
         (("exec", "nobody", "--", "true"), 3, ""),
+        (("exec", "dev", "--code", "1", "--env", "A=1"), 2, "--env belongs to a command"),
+        (("exec", "-t", "dev", "--repl"), 2, "--tty belongs to a command"),
+        (("exec", "dev", "--language", "bash", "--", "x"), 2, "--language and --timeout belong to --code"),
     ],
 )
 def test_cp_and_exec_refuse_invalid_arguments(

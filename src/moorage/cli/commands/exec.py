@@ -71,6 +71,12 @@ def exec_(
             "exactly one of a command, --code and --repl is needed",
             next_step="`moorage exec SESSION -- PROGRAM`, or `moorage exec SESSION --code TEXT`",
         )
+    of_commands = {"--stdin": stdin, "--tty": tty, "--env": env, "--env-file": env_file}
+    if not command and (given := [option for option, value in of_commands.items() if value]):
+        raise InvalidInput(
+            f"{given[0]} belongs to a command, not to --code and --repl",
+            next_step=f"drop {given[0]}; code may set variables and read files of the session itself",
+        )
     if code is not None:
         return run_code(cli, name, sys.stdin.read() if code == "-" else code, options)
     if repl:

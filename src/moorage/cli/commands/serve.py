@@ -167,11 +167,12 @@ def _run(cli: Cli, spec: EndpointSpec, timeout_s: float | None, wait: bool, keep
     created: list[EndpointView] = []
 
     async def serve(client: Client) -> EndpointView | ReplicaView:
+        chosen = spec
         if spec.engine == "vllm" and not spec.image:
             from moorage.cli.engine_setup import offer_engine
 
-            await offer_engine(cli, client, spec, yes)
-        created.append(await _create(cli, client, spec))
+            chosen = await offer_engine(cli, client, spec, yes)
+        created.append(await _create(cli, client, chosen))
         return await _until_ready(cli, client, created[0], timeout_s, keep) if wait else created[0]
 
     try:
