@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 
 from tests.documents import ROOT, blocks
-from tests.e2e.harness import Platform
+from tests.e2e.harness import Platform, until
 
 from .environments import Environment, outside
 
 pytestmark = [pytest.mark.install, pytest.mark.timeout(900)]
 LISTENING = ("MANAGER__LISTEN", "MANAGER__LINK_LISTEN", "PROXY__LISTEN", "PROXY__INTERNAL_LISTEN")
+INSTALL_S = 600.0
 # The documents' addresses may be taken here.
 ELSEWHERE = {f"MOORAGE_{name}": "127.0.0.1:0" for name in LISTENING}
 
@@ -61,7 +62,12 @@ async def test_up_from_the_checkout(checkout: Path, home: Path, page: str, start
     typing = subprocess.Popen(
         ["bash", "-exc", block(page, start)], cwd=checkout, env=outside(platform.env), start_new_session=True
     )
+
+    async def is_installed() -> bool:
+        return (checkout / ".venv/bin/moorage").exists()
+
     try:
+        await until("Moorage is installed", is_installed, INSTALL_S)
         await platform.wait_until_ready()
     finally:
         os.killpg(typing.pid, signal.SIGINT)
