@@ -98,9 +98,8 @@ class Proxy:
 def running(log: Path, *command: str, env: dict[str, str] | None = None) -> Iterator[subprocess.Popen[bytes]]:
     """A process on the core of the proxies, stopped at the end."""
     with log.open("ab") as out:
-        process = subprocess.Popen(
-            command, stdout=out, stderr=out, env=env, preexec_fn=lambda: os.sched_setaffinity(0, PROXY_CORE)
-        )
+        pinned = ["taskset", "--cpu-list", ",".join(map(str, PROXY_CORE)), *command]
+        process = subprocess.Popen(pinned, stdout=out, stderr=out, env=env)
     try:
         yield process
     finally:

@@ -66,13 +66,11 @@ class Terminal:
         self.resize(30, 100)
         self.before = termios.tcgetattr(theirs)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "moorage", *arguments],
+            ["setsid", "--ctty", sys.executable, "-m", "moorage", *arguments],
             env=platform.env | {"TERM": "vt100"},
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,
-            start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
         self.theirs, self.seen, self.seen_before = theirs, b"", b""
 

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import random
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -100,10 +99,10 @@ async def test_disk_that_fills_up_is_named_and_the_download_continued(
 ) -> None:
     """A limit on the size of files stands for the disk: the file system refuses a write in the middle."""
     most = 9 * MIB + 1000
+    limited = ["prlimit", f"--fsize={most}"]
     with subprocess.Popen(
-        [sys.executable, "-m", "moorage.agent.models.download", "org/tiny", "main"],
+        [*limited, sys.executable, "-m", "moorage.agent.models.download", "org/tiny", "main"],
         env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)),
     ) as program:  # fmt: skip
         told = [json.loads(line) for line in program.stdout or ()]
     assert (program.returncode, told[-1]["reason"]) == (1, "disk-full"), told

@@ -1,6 +1,5 @@
 """Behavior shared by all commands: connection, errors, exit codes, colours, help."""
 
-import functools
 import json
 import os
 import pty
@@ -132,11 +131,7 @@ def test_ctrl_c_ends_the_wait_but_not_the_endpoint(manager: FakeManager, tmp_pat
     manager.next_session(script=[])
     env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path)}
     env |= {"FORCE_COLOR": "1", "TERM": "dumb"}  # progress
-    # Tests that run in the background of a shell ignore SIGINT, and children inherit that.
-    hearing = functools.partial(signal.signal, signal.SIGINT, signal.default_int_handler)
-    waits = subprocess.Popen(
-        [*CLI, "serve", "org/big"], env=env, stderr=subprocess.PIPE, text=True, preexec_fn=hearing
-    )
+    waits = subprocess.Popen([*CLI, "serve", "org/big"], env=env, stderr=subprocess.PIPE, text=True)
     assert waits.stderr is not None
     try:
         assert any("queued" in line for line in waits.stderr)

@@ -169,14 +169,7 @@ def test_interrupted_run_says_what_remains(
     env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path)}
     env |= {"FORCE_COLOR": "1", "TERM": "dumb"}  # progress
     args = ["run", "--name", "job", *(["--stop-on-interrupt"] if stops else []), "--", "x"]
-    # Tests that run in the background of a shell ignore SIGINT, and children inherit that.
-    waits = subprocess.Popen(
-        [*CLI, *args],
-        env=env,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
+    waits = subprocess.Popen([*CLI, *args], env=env, stderr=subprocess.PIPE, text=True)
     assert waits.stderr is not None
     try:
         assert "queued" in waits.stderr.readline()

@@ -33,14 +33,7 @@ def interrupt(
 ) -> tuple[int, str]:
     """Send a signal to a command as soon as it waits. Returns its exit code and what it printed on stderr."""
     env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(home)}
-    command = subprocess.Popen(
-        [*CLI, *args],
-        env=env,
-        stderr=subprocess.PIPE,
-        text=True,
-        # Tests that run in the background of a shell ignore SIGINT, and children inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
+    command = subprocess.Popen([*CLI, *args], env=env, stderr=subprocess.PIPE, text=True)
     try:
         deadline = time.monotonic() + WITHIN_S
         while not waits():

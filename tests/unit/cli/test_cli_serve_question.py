@@ -41,8 +41,8 @@ def on_terminal(manager: FakeManager, home: Path, args: Sequence[str], answer: b
     ours, theirs = pty.openpty()
     env = os.environ | {"MOORAGE_API_KEY": KEY, "MOORAGE_URL": manager.url, "MOORAGE_HOME": str(home)}
     env |= {"NO_COLOR": "1", "HF_HUB_OFFLINE": "1", "HF_HOME": str(home)}
-    command = [sys.executable, "-m", "moorage", *args]
-    asked = subprocess.Popen(command, env=env, preexec_fn=lambda: os.login_tty(theirs))
+    command = ["setsid", "--ctty", sys.executable, "-m", "moorage", *args]
+    asked = subprocess.Popen(command, env=env, stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
     shown, ends_at = b"", time.monotonic() + WITHIN_S
     try:
