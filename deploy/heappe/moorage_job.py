@@ -73,7 +73,7 @@ class Job:
             stdin=subprocess.DEVNULL,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=end_with_parent,
+            preexec_fn=end_with_parent,  # noqa: PLW1509 - only a system call
         )
 
     def signal(self, number):
