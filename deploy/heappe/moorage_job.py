@@ -28,6 +28,8 @@ import threading
 import time
 import zlib
 
+# Loaded here: the loader's lock may be held by a thread when the program is forked.
+LIBC = ctypes.CDLL(None)
 TOKEN = "@MOORAGE_PORT@"
 MAGIC = "MG1 "
 RELAY, HEALTH = "/moorage/relay", "/moorage/health"
@@ -73,7 +75,7 @@ class Job:
             stdin=subprocess.DEVNULL,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            preexec_fn=end_with_parent,  # noqa: PLW1509 - only a system call
+            preexec_fn=end_with_parent,  # noqa: PLW1509 - one system call, no lock
         )
 
     def signal(self, number):
@@ -273,7 +275,7 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
 
 def end_with_parent():
     """Linux kills the program when this one is killed, whatever the scheduler does about its children."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    LIBC.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def free_port():

@@ -42,8 +42,8 @@ class Nodes(NamedTuple):
 
 
 def choose_nodes(spec: EndpointSpec, agents: Sequence[AgentView]) -> Nodes:
-    """Of those that could run it the one with most GPUs, then most memory. None of both: it is not needed, or
-    no node could."""
+    """The nodes to offer: of each kind the one with most GPUs, then most memory. Both are None if there is
+    nothing to choose, or no node could run ``spec``."""
     if spec.engine != _ENGINE or traits_of(spec.runtime).images or traits_of(spec.runtime).site_jobs:
         return Nodes()
     able = model_fitting.eligible(spec, agents, any_engine=True)

@@ -75,7 +75,7 @@ def exec_(
     if not command and (given := [option for option, value in of_commands.items() if value]):
         raise InvalidInput(
             f"{given[0]} belongs to a command, not to --code and --repl",
-            next_step=f"drop {given[0]}; code may set variables and read files of the session itself",
+            next_step=f"drop {given[0]}, or run a program: `moorage exec SESSION -- PROGRAM`",
         )
     if code is not None:
         return run_code(cli, name, sys.stdin.read() if code == "-" else code, options)
