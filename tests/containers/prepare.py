@@ -27,17 +27,20 @@ _PACKAGES = {
     "wireguard-tools": "wg",
 }
 
+LOCK_TIMEOUT_S = 300
+
 
 def install(packages: Mapping[str, str]) -> str:
-    """Install what is missing of ``packages``, each with a program that shows that it is installed. Returns
-    the reason for a failed installation; "" on success. One caller at a time installs; the others wait."""
+    """Install what is missing of ``packages``, each with a program or file that shows that it is installed.
+    Returns the reason for a failed installation; "" on success. One caller at a time installs; the others
+    wait, also for an apt-get that somebody else runs."""
     with open(os.path.join(tempfile.gettempdir(), f"moorage-test-packages-{os.geteuid()}.lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return _install_missing(packages)
 
 
 def _install_missing(packages: Mapping[str, str]) -> str:
-    missing = [name for name, program in packages.items() if not shutil.which(program)]
+    missing = [name for name, program in packages.items() if not _present(program)]
     if os.geteuid() != 0 or not missing:
         return ""
     if not shutil.which("apt-get"):
@@ -52,7 +55,8 @@ def _install_missing(packages: Mapping[str, str]) -> str:
         os.chmod(policy, 0o755)
     try:
         env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-        install = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing]
+        wait = ("-o", f"DPkg::Lock::Timeout={LOCK_TIMEOUT_S}")
+        install = ["apt-get", *wait, "install", "-y", "-qq", "--no-install-recommends", *missing]
         for argv in (install, ["apt-get", "update", "-qq"], install):
             done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
             if argv is install and done.returncode == 0:
@@ -61,6 +65,11 @@ def _install_missing(packages: Mapping[str, str]) -> str:
     finally:
         if ours:
             os.unlink(policy)
+
+
+def _present(program: str) -> bool:
+    """``program`` is a name on PATH, or a path, which need not be executable."""
+    return bool(shutil.which(program)) or (os.path.isabs(program) and os.path.exists(program))
 
 
 if __name__ == "__main__":

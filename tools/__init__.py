@@ -1,0 +1,1 @@
+"""Programs of developers: what the targets of the Makefile run."""

@@ -1,0 +1,101 @@
+"""Choice of steps: which steps judge a commit, and how much of each (pure)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+from pathspec import PathSpec
+
+from tools.gate.steps import ChosenStep, Extent, Kind, Step
+
+
+class Tier(StrEnum):
+    """How much a run judges."""
+
+    CHECK = "check"
+    """Static checks and unit tests."""
+    TEST = "test"
+    """What needs no Docker, no root and no package of Debian."""
+    GATE = "gate"
+    """What judges each change."""
+    FULL = "full"
+    """Every case of every step."""
+
+
+def in_turn(names: Sequence[str], number: int, count: int = 2) -> list[str]:
+    """Return the ``count`` names whose turn it is at commit ``number`` (commits up to HEAD, from 0).
+
+    ``len(names) / count`` consecutive numbers have each name once, in an order that is drawn from the
+    block's own seed: with a fixed order, submissions of ten commits would meet the same names for ever.
+    ``len(names)`` must be a multiple of ``count``.
+    """
+    if not names:
+        return []
+    block_length = len(names) // count
+    if block_length * count != len(names):
+        raise ValueError(f"{len(names)} steps in turn cannot be taken {count} at a time")
+    block, position = divmod(number, block_length)
+    order = list(names)
+    random.Random(block).shuffle(order)
+    return order[position * count : (position + 1) * count]
+
+
+def touched(step: Step, changed: Iterable[str]) -> str:
+    """Return the first of the ``changed`` paths that the step tests; "" if there is none."""
+    patterns = PathSpec.from_lines("gitignore", step.changed)
+    return next((path for path in changed if patterns.match_file(path)), "")
+
+
+def choose(
+    steps: Sequence[Step],
+    tier: Tier,
+    changed: Sequence[str],
+    number: int,
+    budget_core_s: float = float("inf"),
+) -> list[ChosenStep]:
+    """Return the steps of this tier for a change of the paths ``changed`` at commit ``number``.
+
+    ``budget_core_s`` is what the gate may take, in seconds of one core. The smoke cases and the integrations
+    in turn always run; those whose files changed run while they fit, the cheapest first, so that a change of
+    everything is not judged for an hour. What does not fit keeps its smoke case and says so in its reason:
+    ``make full`` runs it.
+    """
+    turns = in_turn([step.name for step in steps if step.in_turn], number)
+    chosen: dict[str, ChosenStep] = {}
+    wanted: list[tuple[Step, str]] = []
+    for step in steps:
+        extent, reason = _always(step, tier, turns)
+        if extent is not None:
+            chosen[step.name] = ChosenStep(step, extent, reason)
+        path = touched(step, changed)
+        optional = step.kind in (Kind.INTEGRATION, Kind.EXTRA) and extent is not Extent.GATE
+        if tier is Tier.GATE and optional and path:
+            wanted.append((step, path))
+    spent = sum(cost(entry.step, entry.extent) for entry in chosen.values())
+    for step, path in sorted(wanted, key=lambda entry: cost(entry[0], Extent.GATE)):
+        before = cost(step, Extent.SMOKE) if step.has(Extent.SMOKE) else 0.0
+        addition = cost(step, Extent.GATE) - before
+        if spent + addition <= budget_core_s:
+            spent += addition
+            chosen[step.name] = ChosenStep(step, Extent.GATE, f"changed: {path}")
+        elif step.has(Extent.SMOKE):
+            chosen[step.name] = ChosenStep(step, Extent.SMOKE, f"over the budget, though changed: {path}")
+    return [chosen[step.name] for step in steps if step.name in chosen]
+
+
+def cost(step: Step, extent: Extent) -> float:
+    """What an extent of the step takes, in seconds of one core."""
+    return step.weight * step.usual_s[extent]
+
+
+def _always(step: Step, tier: Tier, turns: Sequence[str]) -> tuple[Extent | None, str]:
+    """The extent that does not depend on what changed."""
+    if tier is Tier.FULL:
+        return (Extent.FULL if step.has(Extent.FULL) else Extent.GATE), "everything"
+    if step.kind is Kind.CHECK or (step.kind is Kind.TEST and tier is not Tier.CHECK):
+        return Extent.GATE, "always"
+    if tier is Tier.GATE and step.kind is Kind.INTEGRATION:
+        return (Extent.GATE, "in turn") if step.name in turns else (Extent.SMOKE, "smoke case")
+    return None, ""
