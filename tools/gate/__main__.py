@@ -24,7 +24,7 @@ from tools.gate.runner import Runner, State, StepResult
 from tools.gate.steps import ChosenStep, Extent, Kind, Step, read_steps
 from tools.gate.verdict import Failure, Retried, judge
 
-BUSY = 0.75
+BUSY = 0.8
 """Share of the capacity that is in use on the average: the last steps end one by one."""
 CHANGE_HOURS = 4
 """Without a base and without commits ahead of origin/main, the change is what was committed in the hours
@@ -94,13 +94,13 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--capacity",
         type=float,
-        default=cores * 1.5,
-        help="cores that the weights of the running steps may add up to (default: %(default)s; tests wait)",
+        default=float(cores),
+        help="cores that the weights of the running steps may add up to (default: %(default)s)",
     )
     parser.add_argument(
         "--budget-s",
         type=float,
-        default=840.0,
+        default=780.0,
         help="seconds into which integrations whose files changed must fit (default: %(default)s)",
     )
     parser.add_argument(

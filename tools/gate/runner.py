@@ -185,7 +185,8 @@ class Runner:
         environment = os.environ | {
             "MOORAGE_TEST_LANE": str(lane),
             "GATE_CASE_LOG": str(case_log),
-            "PATH": f"{self._python.parent}:{os.environ['PATH']}",
+            # Some steps need uv, which `tools/uv` puts there if the machine has none.
+            "PATH": f"{self._python.parent}:{os.environ['PATH']}:{self._root}/build/uv/bin",
         }
         with log.open("ab") as file:
             file.write(f"$ {command}\n".encode())
