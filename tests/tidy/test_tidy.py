@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tomllib
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -201,12 +202,47 @@ def test_duplicate_names_are_found() -> None:
     assert m.duplicate_names(["tests/unit/test_x.py", twin, "tests/wire/__init__.py"]) == []
 
 
-def test_decision_records_are_numbered_once_and_by_their_title() -> None:
-    records = sorted((ROOT / "docs" / "decisions").glob("*.md"))
-    numbers = [int(record.name[:4]) for record in records]
-    assert numbers == list(range(1, len(records) + 1))
-    titles = [record.read_text().partition("\n")[0] for record in records]
-    assert [title.partition(". ")[0] for title in titles] == [f"# {number}" for number in numbers]
+# Decision records have a number up to here, and the date of the decision from then on.
+LAST_NUMBERED_DECISION = 53
+
+
+def misnamed_decision(name: str, title: str) -> str:
+    """What is wrong with the name of a record, or with its first line; "" if nothing."""
+    if dated := re.fullmatch(r"(\d{4}-\d\d-\d\d)-[a-z][a-z0-9-]*\.md", name):
+        date.fromisoformat(dated[1])
+        return "" if re.match(r"# [A-Z]", title) else "the title is no heading"
+    if numbered := re.fullmatch(r"(\d{4})-[a-z0-9-]+\.md", name):
+        number = int(numbered[1])
+        if number > LAST_NUMBERED_DECISION:
+            return "name it by the date: YYYY-MM-DD-name.md"
+        return "" if title.startswith(f"# {number}. ") else f"the title lacks the number {number}"
+    return "name it by the date: YYYY-MM-DD-name.md"
+
+
+def test_decision_records_are_named_by_date() -> None:
+    records = sorted((ROOT / "docs" / "decisions").iterdir())
+    titles = {record.name: record.read_text().partition("\n")[0] for record in records}
+    assert {name: wrong for name in titles if (wrong := misnamed_decision(name, titles[name]))} == {}
+    numbers = [name[:4] for name in titles if name.startswith("00")]
+    assert numbers == [f"{number:04}" for number in range(1, LAST_NUMBERED_DECISION + 1)]
+
+
+@pytest.mark.parametrize(
+    ("name", "title", "wrong"),
+    [
+        ("0053-ids-of-proxies.md", "# 53. Ids of proxies", ""),
+        ("2026-11-27-names.md", "# Names", ""),
+        ("0054-names.md", "# 54. Names", "by the date"),
+        ("0053-names.md", "# 52. Names", "lacks the number 53"),
+        ("names.md", "# Names", "by the date"),
+        ("2026-11-27.md", "# Names", "by the date"),
+        ("2026-11-27-names.md", "Names", "no heading"),
+    ],
+)
+def test_names_of_decision_records(name: str, title: str, wrong: str) -> None:
+    found = misnamed_decision(name, title)
+    assert wrong in found
+    assert bool(wrong) is bool(found)
 
 
 # Requirement files whose packages no index has with a hash that can be trusted.
