@@ -19,7 +19,7 @@ import yaml
 from tests.documents import ROOT, SHELLS, blocks, moorage_commands, pages, spans
 
 import moorage
-from moorage.cli import app
+from moorage.cli.app import full_root
 from moorage.common.config.loader import SECRETS
 from moorage.common.config.settings import Settings
 from moorage.common.model.errors import MoorageError
@@ -38,10 +38,7 @@ def root() -> Any:
     """The root command with every module. A process of its own has those of one command only."""
     import moorage.__main__  # noqa: F401 - it adds all commands
 
-    command: Any = typer.main.get_command(app)
-    for name in command.list_commands(None):
-        command.get_command(None, name)
-    return command
+    return full_root()
 
 
 def parse(arguments: list[str]) -> None:
