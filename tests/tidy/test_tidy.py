@@ -91,6 +91,17 @@ def test_version_is_in_the_changelog(texts: dict[str, str]) -> None:
     assert f"## [{version}]" in texts["CHANGELOG.md"]
 
 
+_FRAGMENT = re.compile(r"changes/\+[a-z0-9-]+\.(added|changed|fixed|removed|security)\.md")
+
+
+def test_fragments_of_the_changelog_have_names_that_towncrier_takes(texts: dict[str, str]) -> None:
+    """It leaves out any other file in silence."""
+    kinds = tomllib.loads(texts["pyproject.toml"])["tool"]["towncrier"]["type"]
+    assert all(_FRAGMENT.fullmatch(f"changes/+some-name.{kind['directory']}.md") for kind in kinds)
+    fragments = [name for name in texts if name.startswith("changes/") and name != "changes/README.md"]
+    assert [name for name in fragments if not _FRAGMENT.fullmatch(name) or not texts[name].strip()] == []
+
+
 def test_exemptions_are_still_needed(texts: dict[str, str]) -> None:
     """A function that no longer catches every exception must leave the list."""
     for path, function in m.CATCH_ALL:
