@@ -224,7 +224,12 @@ def mocks(path: str, text: str) -> list[str]:
     return found
 
 
-_UNRESOLVED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
+_REMINDERS = ("TODO", "FIXME", "XXX", "HACK")
+_UNRESOLVED = re.compile(rf"\b({'|'.join(_REMINDERS)})\b")
+# What the pattern finds has one of these; most files have none, and a plain search is much faster.
+_OF_MACHINES = (
+    "/root/", "/work/", "/home/", "10.", "192.168.", "172.", ".internal", ".corp", ".lan", "index-url",
+)  # fmt: skip
 _MACHINE = re.compile(
     r"(?<![\w.])/(?:root|work)/\w|/home/(?!user\b)\w+/"
     r"|\b(?:10\.\d+\.\d+\.\d+|192\.168\.\d+\.\d+|172\.(?:1[6-9]|2\d|3[01])\.\d+\.\d+)\b"
@@ -234,7 +239,7 @@ _MACHINE = re.compile(
 
 
 def unresolved(path: str, text: str) -> list[str]:
-    if not _UNRESOLVED.search(text):
+    if not any(word in text for word in _REMINDERS):
         return []
     return [
         f"line {number}: resolve it, or open an issue"
@@ -245,7 +250,7 @@ def unresolved(path: str, text: str) -> list[str]:
 
 def machine(path: str, text: str) -> list[str]:
     """No paths of one machine and no hosts of a private network."""
-    if not _MACHINE.search(text):
+    if not any(part in text for part in _OF_MACHINES):
         return []
     return [
         f"line {number}: {found[0]!r} is specific to one machine or network"
