@@ -1,7 +1,7 @@
-"""Pages of the site of the documents: ``python docs/site_pages.py BUILD``, before MkDocs in ``make site``.
+"""Pages of the site of the documents: ``python docs/site_pages.py BUILD``, before MkDocs in ``make docs``.
 
 Below ``BUILD/pages`` it lays what the documents link to as it lies in the repository, so that their links are
-links of the site, and the reference, which follows from the code. ``BUILD/mkdocs.yml`` is ``docs/mkdocs.yml``
+links of the site, and the pages of ``reference.py``. ``BUILD/mkdocs.yml`` is ``docs/mkdocs.yml``
 with the decisions and all further pages in its navigation.
 """
 
@@ -11,15 +11,9 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import typer
-from generate import docstrings, metrics, openapi
-
-from moorage.__main__ import app
-from moorage.common.config.settings import Settings
+import reference
 
 ROOT = Path(__file__).resolve().parents[1]
 # What is shown, and what documents link to.
@@ -29,7 +23,6 @@ SOURCES = (
 )
 _LINK = re.compile(r"(\[[^\]\n]*\]\()([^)#\s]+)(#[^)\s]*)?\)")
 _LEFT_OUT = shutil.ignore_patterns("__pycache__", "results", "*.pyc", "node_modules", "requirements.lock")
-_HTTP = ("get", "post", "put", "patch", "delete")
 
 
 def copy_sources(pages: Path) -> None:
@@ -41,10 +34,10 @@ def copy_sources(pages: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, target)
     for page in pages.rglob("*.md"):
-        page.write_text(with_links_of_the_site(page, pages))
+        page.write_text(with_links_of_the_site(page))
 
 
-def with_links_of_the_site(page: Path, pages: Path) -> str:
+def with_links_of_the_site(page: Path) -> str:
     """The text of a page: a link to a directory leads to a list of its files."""
 
     def link(match: re.Match[str]) -> str:
@@ -66,77 +59,14 @@ def listing(folder: Path) -> Path:
     return page
 
 
-def cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+def link_reference(overview: Path) -> None:
+    """Make each heading of the overview a link to its page."""
 
+    def link(match: re.Match[str]) -> str:
+        name = match[1].lower().replace(" ", "-")
+        return f"## [{match[1]}](../reference/{name}.md)"
 
-def commands() -> Iterator[str]:
-    """The help of every command, as it prints it."""
-    root: Any = typer.main.get_command(app)
-    context = typer.Context(root, info_name="moorage")
-
-    def walk(command: Any, context: Any) -> Iterator[str]:
-        yield f"## {context.command_path}\n\n```text\n{command.get_help(context).strip()}\n```\n"
-        for name in command.list_commands(context) if hasattr(command, "list_commands") else ():
-            child = command.get_command(context, name)
-            if not child.hidden:
-                yield from walk(child, typer.Context(child, info_name=name, parent=context))
-
-    yield "# Commands\n\nThe help of every command. Each takes the options of its connection and output.\n"
-    yield from walk(root, context)
-
-
-def rest() -> Iterator[str]:
-    """Every route of the OpenAPI document."""
-    described = json.loads(openapi())
-    yield "# REST API\n"
-    yield "From the OpenAPI document, which a manager serves at `/openapi.json`, with every schema.\n"
-    for path, operations in described["paths"].items():
-        yield f"## {path.replace('{', '&#123;')}\n"
-        for method in filter(operations.__contains__, _HTTP):
-            operation = operations[method]
-            yield f"### {method.upper()} {path.replace('{', '&#123;')}\n\n{operation.get('summary', '')}\n"
-            if text := operation.get("description"):
-                yield f"{text}\n"
-            yield from _parameters(operation)
-            for status, answer in operation["responses"].items():
-                yield f"* `{status}` {cell(answer.get('description', ''))}{_schema(answer)}"
-            yield ""
-
-
-def _parameters(operation: dict[str, Any]) -> Iterator[str]:
-    if body := operation.get("requestBody"):
-        yield f"Body{_schema(body)}\n"
-    given = [one for one in operation.get("parameters", ()) if "name" in one]
-    if given:
-        yield "| parameter | in | meaning |\n|---|---|---|"
-        for one in given:
-            yield f"| `{one['name']}` | {one['in']} | {cell(one.get('description', ''))} |"
-        yield ""
-
-
-def _schema(described: dict[str, Any]) -> str:
-    names = re.findall(r"#/components/schemas/(\w+)", json.dumps(described.get("content", {})))
-    return f" (`{names[0]}`)" if names else ""
-
-
-def settings() -> Iterator[str]:
-    yield "# Settings\n"
-    yield "From flags, `MOORAGE_SECTION__NAME` in the environment, `moorage.toml`, defaults, in this order.\n"
-    for section in Settings.model_fields:
-        kind = type(getattr(Settings(), section))
-        described = docstrings(kind)
-        yield f"## {section}\n\n| setting | default | meaning |\n|---|---|---|"
-        for name, field in kind.model_fields.items():
-            default = cell(repr(field.get_default(call_default_factory=True)))
-            yield f"| `{section}.{name}` | `{default}` | {cell(described.get(name, ''))} |"
-        yield ""
-
-
-def measured() -> Iterator[str]:
-    yield "# Metrics\n\n| metric | meaning |\n|---|---|"
-    for name, meaning in sorted(metrics()):
-        yield f"| `{name}` | {cell(meaning)} |"
+    overview.write_text(re.sub(r"(?m)^## (.+)$", link, overview.read_text()))
 
 
 def configuration(pages: Path) -> str:
@@ -159,10 +89,8 @@ def main(build: Path) -> None:
     shutil.rmtree(build, ignore_errors=True)
     pages = build / "pages"
     copy_sources(pages)
-    (pages / "reference").mkdir()
-    reference = {"commands": commands, "rest": rest, "settings": settings, "metrics": measured}
-    for name, lines in reference.items():
-        (pages / "reference" / f"{name}.md").write_text("\n".join(lines()) + "\n")
+    link_reference(pages / "docs" / "reference.md")
+    reference.write(pages / "reference")
     (build / "mkdocs.yml").write_text(configuration(pages))
 
 

@@ -35,7 +35,7 @@ class Block:
 
 
 def pages() -> list[Path]:
-    """All documents but the changelog and the decisions, which tell what was true at their time."""
+    """All documents of the repository but the changelog and the decisions, which tell what was true then."""
     found = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/skill/*/*.md")]
     found += [*ROOT.glob("examples/*.md"), *ROOT.glob("deploy/**/*.md")]
     return sorted(page for page in found if page.name != "CHANGELOG.md")
@@ -53,7 +53,7 @@ def spans(page: Path) -> list[tuple[int, str]]:
 
 def _parts(page: Path) -> Iterator[Block | tuple[int, str]]:
     """Blocks, and lines of prose with their numbers."""
-    name = str(page.relative_to(ROOT))
+    name = str(page.relative_to(ROOT) if page.is_relative_to(ROOT) else page.name)
     held: list[str] = []
     start, language, fence, after_blank = 0, "", "", True
     for number, line in enumerate([*page.read_text().splitlines(), "."], 1):

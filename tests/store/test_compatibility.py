@@ -18,7 +18,7 @@ from moorage.manager.store.migrate import in_transaction, newest_revision
 from moorage.manager.store.pending_migrations import migration_scripts, pending_migrations
 from moorage.server.commands import database as _database  # noqa: F401 - registers the commands
 
-NEWER, LONG_S = "9999", 3600
+NEWER, LONG_S = "999912312359", 3600
 FIRST_TO_DECLARE = "0076"
 # As the releases before 0076 acquire the lease.
 EARLIER = """
@@ -44,6 +44,20 @@ STARTS: list[tuple[str, str | None, bool]] = [
 def test_which_managers_start(found: str, since: str | None, starts: bool) -> None:
     recorded = Compatibility(since, found[:4]) if since else None
     assert may_start(found, "0100", recorded) is starts
+
+
+@pytest.mark.parametrize(
+    ("found", "since", "newest", "starts"),
+    [
+        ("202702010900", "0076", "0081", True),
+        ("202702010900", "0076", "202612010000", True),
+        ("202702010900", "202612010000", "202612010000", True),
+        ("202702010900", "202612010000", "0081", False),
+        ("202702010900", "202701311200", "202612010000", False),
+    ],
+)
+def test_which_managers_start_on_dated_schemas(found: str, since: str, newest: str, starts: bool) -> None:
+    assert may_start(found, newest, Compatibility(since, found)) is starts
 
 
 def test_a_migration_that_takes_something_away_says_since_when_managers_work() -> None:
@@ -104,10 +118,10 @@ async def test_an_earlier_leader_goes_on_until_its_term_ends(store: Store) -> No
     assert [row["term"] for row in await store.database.fetch(EARLIER, "older", LONG_S)] == [1]
 
 
-@pytest.mark.parametrize("since", ["1", "one", "9999", ""])
+@pytest.mark.parametrize("since", ["1", "one", "9999", "", "20261127", "202611270100:unprepared"])
 async def test_a_schema_that_may_not_lead_is_refused(empty_database: str, since: str) -> None:
     await migrate(empty_database)
-    with pytest.raises(InvalidInput, match=f"{since!r}; allowed: the four digits of a schema up to"):
+    with pytest.raises(InvalidInput, match=f"{since!r}; allowed: a schema up to"):
         await in_transaction(empty_database, lambda connection: let_lead(connection, since))
 
 

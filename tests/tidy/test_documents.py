@@ -1,4 +1,4 @@
-"""Every command line, setting and REST path that a document names exists.
+"""Every command line, setting and REST path that a document names exists, also in the pages of the reference.
 
 Nothing runs here. ``tests/e2e/test_documents.py`` runs the blocks, and tells which of them cannot run.
 """
@@ -6,6 +6,7 @@ Nothing runs here. ``tests/e2e/test_documents.py`` runs the blocks, and tells wh
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 import tomllib
 from collections.abc import Iterator
@@ -19,11 +20,15 @@ import yaml
 from tests.documents import ROOT, SHELLS, blocks, moorage_commands, pages, spans
 
 import moorage
-from moorage.cli import app
+from moorage.cli.app import full_root
 from moorage.common.config.loader import SECRETS
 from moorage.common.config.settings import Settings
 from moorage.common.model.errors import MoorageError
+from moorage.common.model.features import Feature
+from moorage.common.model.reasons import Reason
+from moorage.common.model.status import Status
 from moorage.manager.api.openapi import describe
+from moorage.manager.api.problem_types import TYPES
 from moorage.manager.api.routes import ROUTES
 
 PAGES = pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
@@ -38,10 +43,7 @@ def root() -> Any:
     """The root command with every module. A process of its own has those of one command only."""
     import moorage.__main__  # noqa: F401 - it adds all commands
 
-    command: Any = typer.main.get_command(app)
-    for name in command.list_commands(None):
-        command.get_command(None, name)
-    return command
+    return full_root()
 
 
 def parse(arguments: list[str]) -> None:
@@ -96,8 +98,8 @@ def _options(command: Any) -> Iterator[str]:
 
 @PAGES
 def test_every_block_says_what_it_is(page: Path) -> None:
-    wrong = [f"{one.page}:{one.line} {one.language}" for one in blocks(page) if one.language not in LANGUAGES]
-    assert wrong == []
+    assert [f"{one.page}:{one.line} {one.language}" for one in blocks(page)
+            if one.language not in LANGUAGES] == []  # fmt: skip
     for one in blocks(page):
         if one.language == "toml":
             tomllib.loads(one.text)
@@ -130,12 +132,20 @@ def test_every_command_line_parses(page: Path) -> None:
 
 @PAGES
 def test_every_command_in_a_sentence_exists(page: Path) -> None:
+    assert unknown_commands(page) == []
+
+
+def unknown_commands(page: Path) -> list[Any]:
     named = [(line, span) for line, span in spans(page) if span.startswith("moorage ")]
-    assert [(line, span, bad) for line, span in named if (bad := [*unknown_words(span)])] == []
+    return [(line, span, bad) for line, span in named if (bad := [*unknown_words(span)])]
 
 
 @PAGES
 def test_every_setting_exists(page: Path) -> None:
+    assert unknown_settings(page) == []
+
+
+def unknown_settings(page: Path) -> list[tuple[int, str]]:
     named = [(line, span.partition("=")[0].strip()) for line, span in spans(page)]
     for one in blocks(page):
         if one.language == "toml":
@@ -143,13 +153,13 @@ def test_every_setting_exists(page: Path) -> None:
         named += [(one.line, _of_variable(v)) for v in re.findall(r"MOORAGE_[A-Z]+__[A-Z_]+", one.text)]
     named += [(line, _of_variable(span)) for line, span in spans(page)]
     known, sections = settings(), {*Settings.model_fields}
-    wrong = []
+    wrong: list[tuple[int, str]] = []
     for line, name in named:
         section, dot, rest = name.partition(".")
         if dot and section in sections and re.fullmatch(r"[a-z_.]*[a-z]", rest):
             name_known = name in known or rest.startswith(("sites.", "plugins.")) or rest in FILES
             wrong += [] if name_known else [(line, name)]
-    assert wrong == []
+    return wrong
 
 
 def _of_variable(text: str) -> str:
@@ -176,12 +186,16 @@ def settings() -> set[str]:
 
 @PAGES
 def test_every_rest_path_exists(page: Path) -> None:
+    assert unknown_paths(page) == []
+
+
+def unknown_paths(page: Path) -> list[tuple[int, str, str]]:
     wrong = []
     for line, span in spans(page):
         for method, path, query in re.findall(r"\b(GET|POST|PUT|PATCH|DELETE) (/v1/[^\s?\[]*)\??(\S*)", span):
             if problem := problem_of_route(method, path.rstrip("/…"), query):
                 wrong.append((line, span, problem))
-    assert wrong == []
+    return wrong
 
 
 @cache
@@ -202,3 +216,55 @@ def problem_of_route(method: str, path: str, query: str) -> str:
             unknown = [n for n in re.findall(r"(?:^|&)(\w+)=", query) if n not in given]
             return f"unknown parameters: {unknown}" if unknown else ""
     return "no such route"
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the pages that docs/reference.py writes."""
+    folder = tmp_path_factory.mktemp("reference")
+    runpy.run_path(str(ROOT / "docs" / "reference.py"))["write"](folder)
+    return folder
+
+
+def test_the_reference_names_what_exists(reference: Path) -> None:
+    """Next steps of reasons and problems, and docstrings of settings."""
+    wrong = {
+        page.name: found
+        for page in reference.glob("*.md")
+        if (found := [*unknown_commands(page), *unknown_settings(page), *unknown_paths(page)])
+    }
+    assert wrong == {}
+    named = [span for _, span in spans(reference / "session-states.md") if span.startswith("moorage ")]
+    assert len(named) > 5
+
+
+def test_the_reference_is_complete(reference: Path) -> None:
+    def named(page: str, pattern: str) -> list[str]:
+        return re.findall(pattern, (reference / f"{page}.md").read_text(), re.MULTILINE)
+
+    diagram = blocks(reference / "session-states.md")[0].text
+    assert {*re.findall(r"\b[A-Z]{5,}\b", diagram)} == set(Status)
+    assert sorted(named("session-states", r"^\| `([a-z-]+)` \|")) == sorted(one for one in Reason if one)
+    assert named("session-types", r"^\| ([a-z-]+) \|")[1:] == list(Feature)
+    assert named("problems", r"^## (.+)$") == list(TYPES)
+    assert {*named("settings", r"^\| `([a-z_.0-9]+)` \|")} == settings() - {
+        f"{name}_file" for name in SECRETS
+    }
+    assert named("rest", r"^### (POST /v1/sessions)$") == ["POST /v1/sessions"]
+    assert {"moorage run", "moorage agents uncordon"} <= {*named("commands", r"^## (.+)$")}
+    assert "moorage_build_info" in named("metrics", r"^\| `([a-z_0-9]+)` \|")
+    overview = (ROOT / "docs" / "reference.md").read_text()
+    headings = {one.lower().replace(" ", "-") for one in re.findall(r"^## (.+)$", overview, re.MULTILINE)}
+    assert headings == {page.stem for page in reference.glob("*.md")}
+
+
+def test_what_is_not_described_is_refused() -> None:
+    described = runpy.run_path(str(ROOT / "docs" / "reference.py"))["described"]
+    with pytest.raises(ValueError, match=r"manager\.dsn has no description"):
+        described("manager.dsn", " ")
+
+
+def test_the_skill_is_what_the_generator_makes() -> None:
+    """It is committed: people copy it without an installation."""
+    made = runpy.run_path(str(ROOT / "docs" / "generate.py"))["agent_skill"]()
+    assert (ROOT / "docs/skill/moorage/SKILL.md").read_text() == made, "run `make docs`"

@@ -8,7 +8,10 @@ import sys
 import textwrap
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "sdk.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "sdk.md"
+# Beside that of `make check`, whose options are others.
+CACHE = ROOT / ".mypy_cache" / "client"
 WRONG = """
 client.create_session("a name")
 """
@@ -17,7 +20,7 @@ client.create_session("a name")
 def check(folder: Path, program: str) -> str:
     (folder / "program.py").write_text(program)
     (folder / "mypy.ini").write_text("[mypy]\nstrict = True\n")
-    command = [sys.executable, "-m", "mypy", "program.py"]
+    command = [sys.executable, "-m", "mypy", "--cache-dir", str(CACHE), "program.py"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 import tomllib
+import warnings
+from datetime import date
 from pathlib import Path
 
 import pytest
 import rules as m
-from tests.mutations.catalog import MUTATIONS
 
 import moorage
 
@@ -65,6 +66,21 @@ def test_locks_agree(texts: dict[str, str]) -> None:
     assert m.lock_differences(texts["uv.lock"], texts["requirements.lock"]) == []
 
 
+def test_long_files_are_named(texts: dict[str, str]) -> None:
+    """A warning, no limit. A file that is no longer long leaves the list."""
+    for found in m.long_files(texts, m.LONG_FILES):
+        warnings.warn(found, stacklevel=1)
+    long = "\n".join(m.long_files(texts, ()))
+    assert [path for path in m.LONG_FILES if f"{path} has " not in long] == []
+
+
+def test_long_files_are_found() -> None:
+    long = "x = 1\n" * 501
+    assert m.long_files({SRC: long}, ()) != []
+    assert m.long_files({SRC: "x = 1\n" * 500, "a_pb2.py": long, "README.md": long}, ()) == []
+    assert m.long_files({SRC: long}, [SRC]) == []
+
+
 def test_test_file_names_are_unique(texts: dict[str, str]) -> None:
     assert m.duplicate_names(texts) == []
 
@@ -75,6 +91,17 @@ def test_version_is_in_the_changelog(texts: dict[str, str]) -> None:
     assert f"## [{version}]" in texts["CHANGELOG.md"]
 
 
+_FRAGMENT = re.compile(r"changes/\+[a-z0-9-]+\.(added|changed|fixed|removed|security)\.md")
+
+
+def test_fragments_of_the_changelog_have_names_that_towncrier_takes(texts: dict[str, str]) -> None:
+    """It leaves out any other file in silence."""
+    kinds = tomllib.loads(texts["pyproject.toml"])["tool"]["towncrier"]["type"]
+    assert all(_FRAGMENT.fullmatch(f"changes/+some-name.{kind['directory']}.md") for kind in kinds)
+    fragments = [name for name in texts if name.startswith("changes/") and name != "changes/README.md"]
+    assert [name for name in fragments if not _FRAGMENT.fullmatch(name) or not texts[name].strip()] == []
+
+
 def test_exemptions_are_still_needed(texts: dict[str, str]) -> None:
     """A function that no longer catches every exception must leave the list."""
     for path, function in m.CATCH_ALL:
@@ -83,8 +110,6 @@ def test_exemptions_are_still_needed(texts: dict[str, str]) -> None:
 
 
 BAD = [
-    (m.file_length, SRC, "x = 1\n" * 401),
-    (m.line_length, SRC, "x = '" + "y" * 106 + "'"),
     (m.function_length, SRC, "def f():\n" + "    x = 1\n" * 60),
     (m.function_length, "tests/test_x.py", "async def f():\n" + "    x = 1\n" * 60),
     (m.exports, "src/moorage/p/__init__.py", f"__all__ = {[f'n{i}' for i in range(11)]}"),
@@ -148,9 +173,6 @@ def test_every_rule_has_a_failing_case() -> None:
 @pytest.mark.parametrize(
     ("rule", "path", "text"),
     [
-        (m.file_length, SRC, "x = 1\n" * 400),
-        (m.file_length, "src/moorage/common/link/pb/a_pb2.py", "x = 1\n" * 401),
-        (m.line_length, SRC, "x = '" + "y" * 104 + "'"),
         (m.function_length, SRC, "def f():\n" + "    x = 1\n" * 59),
         (m.exports, "src/moorage/p/__init__.py", "from x import a, b, c\n__all__ = ['a']"),
         (m.file_name, "src/moorage/common/aio/tasks.py", ""),
@@ -201,12 +223,47 @@ def test_duplicate_names_are_found() -> None:
     assert m.duplicate_names(["tests/unit/test_x.py", twin, "tests/wire/__init__.py"]) == []
 
 
-def test_decision_records_are_numbered_once_and_by_their_title() -> None:
-    records = sorted((ROOT / "docs" / "decisions").glob("*.md"))
-    numbers = [int(record.name[:4]) for record in records]
-    assert numbers == list(range(1, len(records) + 1))
-    titles = [record.read_text().partition("\n")[0] for record in records]
-    assert [title.partition(". ")[0] for title in titles] == [f"# {number}" for number in numbers]
+# Decision records have a number up to here, and the date of the decision from then on.
+LAST_NUMBERED_DECISION = 53
+
+
+def misnamed_decision(name: str, title: str) -> str:
+    """What is wrong with the name of a record, or with its first line; "" if nothing."""
+    if dated := re.fullmatch(r"(\d{4}-\d\d-\d\d)-[a-z][a-z0-9-]*\.md", name):
+        date.fromisoformat(dated[1])
+        return "" if re.match(r"# [A-Z]", title) else "the title is no heading"
+    if numbered := re.fullmatch(r"(\d{4})-[a-z0-9-]+\.md", name):
+        number = int(numbered[1])
+        if number > LAST_NUMBERED_DECISION:
+            return "name it by the date: YYYY-MM-DD-name.md"
+        return "" if title.startswith(f"# {number}. ") else f"the title lacks the number {number}"
+    return "name it by the date: YYYY-MM-DD-name.md"
+
+
+def test_decision_records_are_named_by_date() -> None:
+    records = sorted((ROOT / "docs" / "decisions").iterdir())
+    titles = {record.name: record.read_text().partition("\n")[0] for record in records}
+    assert {name: wrong for name in titles if (wrong := misnamed_decision(name, titles[name]))} == {}
+    numbers = [name[:4] for name in titles if name.startswith("00")]
+    assert numbers == [f"{number:04}" for number in range(1, LAST_NUMBERED_DECISION + 1)]
+
+
+@pytest.mark.parametrize(
+    ("name", "title", "wrong"),
+    [
+        ("0053-ids-of-proxies.md", "# 53. Ids of proxies", ""),
+        ("2026-11-27-names.md", "# Names", ""),
+        ("0054-names.md", "# 54. Names", "by the date"),
+        ("0053-names.md", "# 52. Names", "lacks the number 53"),
+        ("names.md", "# Names", "by the date"),
+        ("2026-11-27.md", "# Names", "by the date"),
+        ("2026-11-27-names.md", "Names", "no heading"),
+    ],
+)
+def test_names_of_decision_records(name: str, title: str, wrong: str) -> None:
+    found = misnamed_decision(name, title)
+    assert wrong in found
+    assert bool(wrong) is bool(found)
 
 
 # Requirement files whose packages no index has with a hash that can be trusted.
@@ -237,8 +294,3 @@ def test_images_install_from_the_lock(texts: dict[str, str]) -> None:
 
 def _versions(lock: str) -> list[str]:
     return re.findall(r"(?m)^[A-Za-z0-9._-]+==[^ ;]+", lock)
-
-
-def test_mutations_apply() -> None:
-    stale = [m.name for m in MUTATIONS if (ROOT / "src/moorage" / m.file).read_text().count(m.before) != 1]
-    assert not stale

@@ -93,6 +93,15 @@ app = typer.Typer(
 )
 
 
+def full_root() -> Any:
+    """The root command with every command that was added, for what describes all of them. By the name of
+    each in turn, all commands before it would be made anew."""
+    for modules in _MODULES.values():
+        for module in modules:
+            import_module(module)
+    return typer.main.get_command(app)
+
+
 def noun(name: str, help: str) -> typer.Typer:
     """The group ``moorage NAME``, for commands about one kind of object."""
     group = typer.Typer(cls=NounGroup)

@@ -12,7 +12,7 @@ import typer
 from invoke import Run
 
 from moorage import __main__
-from moorage.cli import app
+from moorage.cli.app import full_root
 from moorage.cli.context import Output
 
 # Act on sessions and endpoints, or run the platform.
@@ -56,17 +56,8 @@ DURATIONS = {
 }  # fmt: skip
 
 
-def root() -> Any:
-    """The root command with all its commands, which it imports one by one."""
-    found: Any = typer.main.get_command(app)
-    context = typer.Context(found)
-    for name in found.list_commands(context):
-        found.get_command(context, name)
-    return found
-
-
 assert __main__.main  # it adds the commands of the components
-ROOT = root()
+ROOT: Any = full_root()
 
 
 def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -142,7 +133,7 @@ def test_every_command_that_prints_json_prints_yaml() -> None:
     """Those of the machine say the formats in their help, all others take those of ``Output``."""
     lacking = {
         " ".join(path)
-        for path, command in commands(root())
+        for path, command in commands(ROOT)
         for option in getattr(command, "params", ())
         if "--output" in option.opts
         and option.type_descriptor.annotation is not Output

@@ -1,4 +1,4 @@
-"""Session types and their features: the one table behind validation, ``docs/session-types.md`` and tests.
+"""Session types and their features: the one table behind validation, the reference and tests.
 
 Pure data. A field of a specification belongs to the feature in ``FIELDS``; a type without that feature
 refuses the field.
@@ -127,15 +127,10 @@ def refuse_planned(given: Any) -> Any:
     return given
 
 
-def render_document() -> str:
-    """``docs/session-types.md``."""
-    return "\n".join(_lines()) + "\n"
-
-
-def _lines() -> Iterator[str]:
+def document() -> Iterator[str]:
+    """Lines of the reference page of the session types."""
     yield "# Session types and their features"
     yield ""
-    yield "Generated from `moorage.common.model.features` by `make docs`; validation uses the same table."
     yield "A specification with a field that its type does not have is refused."
     yield ""
     yield f"| feature | {' | '.join(FEATURES)} | |"
@@ -147,7 +142,7 @@ def _lines() -> Iterator[str]:
     yield ""
     yield "* System sessions hold no devices, count against `system_sessions` of quotas only, are not"
     yield "  preempted and preempt nothing, and cost nothing unless a price names them. A resource group"
-    yield "  allows them by name, in `session_types`. They are for [programs beside the data of a"
-    yield "  node](ssh.md#system-sessions)."
+    yield "  allows them by name, in `session_types`. They are for programs beside the data of a node"
+    yield "  (`docs/ssh.md`)."
     for feature, instead in PLANNED.items():
         yield f"* {feature} is planned, not built: {instead}."

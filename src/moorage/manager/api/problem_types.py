@@ -1,4 +1,4 @@
-"""Types of problems: the one table behind ``type`` in errors, the page ``/docs`` and ``docs/problems.md``.
+"""Types of problems: the one table behind ``type`` in errors, the page ``/docs`` and the reference.
 
 A test compares it with the errors of the code.
 """
@@ -66,17 +66,12 @@ def type_of(code: str) -> str:
     return f"{DOCS_PATH}#{code}" if code in TYPES else "about:blank"
 
 
-def render_document() -> str:
-    """``docs/problems.md``."""
-    return "\n".join(_lines()) + "\n"
-
-
-def _lines() -> Iterator[str]:
+def document() -> Iterator[str]:
+    """Lines of the reference page of the problems."""
     yield "# Problems"
     yield ""
-    yield "Generated from `moorage.manager.api.problem_types` by `make docs`. Errors of REST are problem"
-    yield "documents (RFC 9457): `code` is stable, `type` is its address on the manager, `detail` says what"
-    yield "happened to this request, and `next_step` what to do."
+    yield "Errors of REST are problem documents (RFC 9457): `code` is stable, `type` is its address on the"
+    yield "manager, `detail` says what happened to this request, and `next_step` what to do."
     for code, one in TYPES.items():
         yield ""
         yield f"## {code}"

@@ -1,6 +1,8 @@
-"""Generator of ``docs/state-machine.md``: transitions, deadlines and reason codes. Pure."""
+"""Reference page of the session states: transitions, deadlines and reason codes. Pure."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from moorage.common.model.reasons import REASONS
 from moorage.common.model.status import TERMINAL, Status
@@ -19,8 +21,8 @@ session to the queue:
   waits to run again."""
 
 
-def render_document() -> str:
-    """The document in Markdown, with the state diagram in Mermaid."""
+def document() -> Iterator[str]:
+    """Lines in Markdown, with the state diagram in Mermaid."""
     grouped: dict[tuple[Status, Status], list[str]] = {}
     for (old, event), new in TRANSITIONS.items():
         grouped.setdefault((old, new), []).append(event)
@@ -32,13 +34,11 @@ def render_document() -> str:
         for reason, info in REASONS.items()
         if reason
     ]
-    parts = [
-        "# Session states",
-        "*Generated from `manager/lifecycle/transitions.py` by `make docs`; do not edit.*",
-        "```mermaid\nstateDiagram-v2\n    [*] --> PENDING: created\n" + "\n".join([*arrows, *ends]) + "\n```",
-        _INTRODUCTION,
-        "## Deadlines\n\nThe longest time that a session stays in each status.\n\n"
-        "| status | limit |\n|---|---|\n" + "\n".join(limits),
-        "## Reason codes\n\n| code | meaning | next step |\n|---|---|---|\n" + "\n".join(codes),
-    ]
-    return "\n\n".join(parts) + "\n"
+    yield "# Session states\n"
+    yield "```mermaid\nstateDiagram-v2\n    [*] --> PENDING: created"
+    yield from (*arrows, *ends, "```\n")
+    yield _INTRODUCTION
+    yield "\n## Deadlines\n\nThe longest time that a session stays in each status.\n"
+    yield from ("| status | limit |", "|---|---|", *limits)
+    yield "\n## Reason codes\n"
+    yield from ("| code | meaning | next step |", "|---|---|---|", *codes)

@@ -2,7 +2,7 @@
 
 A transition that is not in ``TRANSITIONS`` cannot be written: ``next_status`` is the only source of the new
 status in the one statement that changes a session's status. ``reconcile.py`` decides which transition is
-taken and when; ``diagram.py`` generates ``docs/state-machine.md`` from this table.
+taken and when; ``diagram.py`` makes the page of the session states from this table.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ The database keeps it, since an earlier release cannot know the schemas that com
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 
     from alembic.script import Script
     from sqlalchemy import Connection
+
+
+# A number up to 0081, and then a time, YYYYMMDDhhmm: their order as text is that of the migrations.
+_SCHEMA = re.compile(r"[0-9]{4}|[0-9]{12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +76,9 @@ def let_lead(connection: Connection, since: str | None) -> Compatibility:
             next_step="run `moorage db upgrade` first",
         )
     wanted = found.compatible_since if since is None else since
-    if not (len(wanted) == 4 and wanted.isdigit() and wanted <= current):
+    if not (_SCHEMA.fullmatch(wanted) and wanted <= current):
         raise InvalidInput(
-            f"--since is {wanted!r}; allowed: the four digits of a schema up to {current}",
+            f"--since is {wanted!r}; allowed: a schema up to {current}",
             next_step="leave it out, or take one from `moorage upgrade plan` of the release that is to lead",
         )
     connection.exec_driver_sql(SQL["leads_since_put"], (wanted,))

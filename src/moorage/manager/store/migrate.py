@@ -54,7 +54,7 @@ def engine_url(dsn: str) -> str:
 
 
 def newest_revision() -> str:
-    """The revision of a migrated schema: the number of the last file in ``migrations/versions``."""
+    """The revision of a migrated schema: that of the last file in ``migrations/versions``."""
     return max(file.name.partition("_")[0] for file in (_MIGRATIONS / "versions").glob("[0-9]*.py"))
 
 

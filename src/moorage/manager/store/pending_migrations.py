@@ -14,14 +14,15 @@ if TYPE_CHECKING:
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
-def migration_scripts() -> list[Script]:
-    """All of them, in order."""
+def migration_scripts(migrations: Path = _MIGRATIONS) -> list[Script]:
+    """All of them, in order. Raises ``CommandError`` of Alembic if two follow the same one."""
     from alembic.config import Config
     from alembic.script import ScriptDirectory
 
     config = Config()
-    config.set_main_option("script_location", str(_MIGRATIONS))
-    return sorted(ScriptDirectory.from_config(config).walk_revisions(), key=lambda one: one.revision)
+    config.set_main_option("script_location", str(migrations))
+    newest_first = ScriptDirectory.from_config(config).walk_revisions(head="head")
+    return list(newest_first)[::-1]
 
 
 def pending_migrations(revision: str | None) -> list[Migration]:

@@ -7,10 +7,8 @@ import hashlib
 import importlib
 import pkgutil
 import re
-import runpy
 from collections.abc import Iterator
 from html import escape
-from pathlib import Path
 
 from served_api import Api
 
@@ -22,7 +20,6 @@ from moorage.manager.api.openapi import describe
 from moorage.manager.api.problem_types import TYPES, type_of
 from moorage.manager.api.routes import ROUTES
 
-DOCS = Path(__file__).parents[4] / "docs"
 # Errors of starting, and of a command that reads a file.
 NOT_REST = {"config", "startup", "corrupt-decision-log", "error"}
 # Packages and modules whose errors never reach the API of the manager.
@@ -57,12 +54,6 @@ def test_every_error_of_the_api_has_a_type_with_its_status() -> None:
         and one.code not in NOT_REST
     }
     assert found == {(code, one.status) for code, one in TYPES.items()}
-
-
-def test_generated_document_is_current() -> None:
-    page = (DOCS / "problems.md").read_text()
-    assert runpy.run_path(str(DOCS / "generate.py"))["problem_types"].render_document() == page
-    assert re.findall(r"^## (.+)$", page, re.MULTILINE) == list(TYPES)
 
 
 def test_every_operation_has_a_description_and_its_body_an_example() -> None:

@@ -1,0 +1,168 @@
+"""Reference pages, which follow from the code: ``python docs/reference.py FOLDER`` writes them.
+
+``docs/reference.md`` says what each holds. ``docs/site_pages.py`` adds them to the site.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import typer
+from pydantic import BaseModel
+
+import moorage
+import moorage.__main__  # adds the commands of the components
+from moorage.agent.metrics import AgentMetrics, page_of
+from moorage.cli.app import full_root
+from moorage.common.config.settings import Settings
+from moorage.common.model import features
+from moorage.manager.api import problem_types
+from moorage.manager.api.exposition import exposition
+from moorage.manager.api.openapi import describe
+from moorage.manager.api.routes import ROUTES
+from moorage.manager.lifecycle import diagram
+from moorage.manager.metrics import Metrics as ManagerMetrics
+from moorage.proxy.metrics import Metrics as ProxyMetrics
+
+_HTTP = ("get", "post", "put", "patch", "delete")
+
+
+def cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def described(name: str, meaning: str) -> str:
+    """The meaning as a cell of a table. Raises ``ValueError`` for an empty one."""
+    if not meaning.strip():
+        raise ValueError(f"{name} has no description: write one where it is defined")
+    return cell(meaning)
+
+
+def commands() -> Iterator[str]:
+    """The help of every command, as it prints it."""
+    root = full_root()
+
+    def walk(command: Any, context: Any) -> Iterator[str]:
+        described(context.command_path, command.get_short_help_str(limit=200))
+        yield f"## {context.command_path}\n\n```text\n{command.get_help(context).strip()}\n```\n"
+        for name in command.list_commands(context) if hasattr(command, "list_commands") else ():
+            child = command.get_command(context, name)
+            if not child.hidden:
+                yield from walk(child, typer.Context(child, info_name=name, parent=context))
+
+    yield "# Commands\n\nThe help of every command. Each takes the options of its connection and output.\n"
+    yield from walk(root, typer.Context(root, info_name="moorage"))
+
+
+def rest() -> Iterator[str]:
+    """Every route of the OpenAPI document."""
+    yield "# REST API\n"
+    yield "From the OpenAPI document, which a manager serves at `/openapi.json`, with every schema.\n"
+    for path, operations in describe(ROUTES, moorage.__version__)["paths"].items():
+        yield f"## {path.replace('{', '&#123;')}\n"
+        for method in filter(operations.__contains__, _HTTP):
+            operation = operations[method]
+            yield f"### {method.upper()} {path.replace('{', '&#123;')}\n\n{operation.get('summary', '')}\n"
+            if text := operation.get("description"):
+                yield f"{text}\n"
+            yield from _parameters(operation)
+            for status, answer in operation["responses"].items():
+                yield f"* `{status}` {cell(answer.get('description', ''))}{_schema(answer)}"
+            yield ""
+
+
+def _parameters(operation: Mapping[str, Any]) -> Iterator[str]:
+    if body := operation.get("requestBody"):
+        yield f"Body{_schema(body)}\n"
+    given = [one for one in operation.get("parameters", ()) if "name" in one]
+    if given:
+        yield "| parameter | in | meaning |\n|---|---|---|"
+        for one in given:
+            yield f"| `{one['name']}` | {one['in']} | {cell(one.get('description', ''))} |"
+        yield ""
+
+
+def _schema(answer: Mapping[str, Any]) -> str:
+    names = re.findall(r"#/components/schemas/(\w+)", json.dumps(answer.get("content", {})))
+    return f" (`{names[0]}`)" if names else ""
+
+
+def settings() -> Iterator[str]:
+    yield "# Settings\n"
+    yield "From flags, `MOORAGE_SECTION__NAME` in the environment, `moorage.toml`, defaults, in this order.\n"
+    for section in Settings.model_fields:
+        kind = type(getattr(Settings(), section))
+        texts = docstrings(kind)
+        yield f"## {section}\n\n| setting | default | meaning |\n|---|---|---|"
+        for name, field in kind.model_fields.items():
+            setting = f"{section}.{name}"
+            default = cell(repr(field.get_default(call_default_factory=True)))
+            yield f"| `{setting}` | `{default}` | {described(setting, texts.get(name, ''))} |"
+        yield ""
+
+
+def docstrings(kind: type) -> dict[str, str]:
+    """The docstrings below the fields of a class. A daemon does not spend its start on them."""
+    (definition,) = ast.parse(inspect.getsource(kind)).body
+    assert isinstance(definition, ast.ClassDef)
+    inherited = {
+        name: text
+        for base in kind.__bases__
+        if base not in (BaseModel, object)
+        for name, text in docstrings(base).items()
+    }
+    return inherited | {
+        field.target.id: inspect.cleandoc(text.value.value)
+        for field, text in pairwise(definition.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+    }  # fmt: skip
+
+
+def metrics() -> Iterator[str]:
+    yield "# Metrics\n\n| metric | meaning |\n|---|---|"
+    for name, meaning in sorted(metric_texts().items()):
+        yield f"| `{name}` | {described(name, meaning)} |"
+
+
+def metric_texts() -> dict[str, str]:
+    """The help of every metric of a manager, an agent and a proxy, by its name."""
+    usage: Any = SimpleNamespace(latest=SimpleNamespace(devices={}, kernels={}, node=(0, 0)), dropped=0)
+    agent = AgentMetrics(sampler=usage, offers=list, kernels=dict, connected=bool)
+    found: dict[str, str] = {}
+    for text in (ManagerMetrics().render(), page_of(agent)(), ProxyMetrics().text(), exposition([])):
+        found |= re.findall(r"^# HELP ((?:moorage|process)_\S+) (.*)$", text.decode(), re.MULTILINE)
+    # The client library adds the creation time of every counter and histogram.
+    return {name: meaning for name, meaning in found.items() if not name.endswith("_created")}
+
+
+PAGES: dict[str, Callable[[], Iterator[str]]] = {
+    "commands": commands,
+    "rest": rest,
+    "settings": settings,
+    "metrics": metrics,
+    "problems": problem_types.document,
+    "session-types": features.document,
+    "session-states": diagram.document,
+}
+
+
+def write(folder: Path) -> None:
+    """Write every page into ``folder``. Raises ``ValueError`` for a setting, metric or command that is not
+    described."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, lines in PAGES.items():
+        (folder / f"{name}.md").write_text("\n".join(lines()) + "\n")
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))
