@@ -1,4 +1,4 @@
-"""Which steps judge a commit."""
+"""Choice of the steps that judge a commit."""
 
 from __future__ import annotations
 

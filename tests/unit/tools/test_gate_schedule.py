@@ -1,4 +1,4 @@
-"""Which waiting step starts next."""
+"""Order in which the steps of a run start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What makes a run red."""
+"""Verdict of a run: what makes it red."""
 
 from __future__ import annotations
 
