@@ -141,7 +141,7 @@ class Paths:
 
 @asynccontextmanager
 async def paths() -> AsyncIterator[Paths]:
-    from tests.free_ports import free_port
+    from tests.addresses import free_port
 
     clock = SystemClock()
     server_argv = ["-m", "tests.heappe", "--poll-s", "0.5", "--command", IN_JOB, "--command", ENGINE]
@@ -199,7 +199,7 @@ async def measure_relay(options: argparse.Namespace) -> dict[str, Any]:
 @asynccontextmanager
 async def runtime(engine: str) -> AsyncIterator[tuple[HeappeRuntime, Counter[str]]]:
     """A runtime with its default intervals and the calls that it makes, and a server that plays its jobs."""
-    from tests.free_ports import free_port
+    from tests.addresses import free_port
 
     argv = ["-m", "tests.heappe", "--profile", "6.3.2", "--poll-s", "1", "--engine", engine]
     async with program(sys.executable, *argv) as server:

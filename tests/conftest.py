@@ -17,6 +17,7 @@ import structlog
 from hypothesis import HealthCheck, settings
 
 from moorage.common.aio.clock import SystemClock
+from tests import addresses  # noqa: F401 - before the workers are started: they have the lane of this run
 from tests.databases import database_at, execute, new_database
 from tests.examples import load_profile
 

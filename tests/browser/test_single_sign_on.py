@@ -16,8 +16,8 @@ import aiohttp
 import pytest
 from yarl import URL
 
+from tests.addresses import free_port
 from tests.e2e.harness import Platform
-from tests.free_ports import free_port
 
 from .prepare import missing
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import redis
 
-from tests.free_ports import free_port
+from tests.addresses import free_port
 
 APPLICATION = """
 import os, signal, subprocess, sys, time

@@ -5,24 +5,27 @@ Nothing outside of them and their bridge is changed. Needs root, ``ip`` and ``nf
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Sequence
 
+from tests.addresses import NETWORKS, number
+
 
 class Namespaces:
-    """``names``: of the hosts. The tests have an address on the same network: ``own``."""
+    """``names``: of the hosts. The tests have an address on the same network: ``own``. ``number``: no other
+    test has it."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        number = os.getpid() % 60_000
-        self._bridge, self._prefix = f"mgb{number}", f"mg{number}"
-        network = f"10.232.{number % 250}"
+        self.number = number(NETWORKS)
+        self._bridge, self._prefix = f"mgb{self.number}", f"mg{self.number}"
+        network = f"10.232.{self.number}"
         self.network, self.own = f"{network}.0/24", f"{network}.254"
         self.addresses = {name: f"{network}.{index}" for index, name in enumerate(names, 1)}
         self._cut: set[str] = set()
 
     def open(self) -> None:
         """Raises ``OSError`` where namespaces cannot be made."""
+        self.close()  # what a killed test left
         try:
             run("ip", "link", "add", self._bridge, "type", "bridge")
             run("ip", "addr", "add", f"{self.own}/24", "dev", self._bridge)
@@ -36,7 +39,7 @@ class Namespaces:
     def add(self, name: str) -> None:
         """Make one of the hosts, by ``open`` or after ``remove``."""
         space, address = self._space(name), self.addresses[name]
-        outer = f"{self._prefix}v{address.rpartition('.')[2]}"
+        outer = self._outer(address)
         run("ip", "netns", "add", space)
         run("ip", "link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", space)
         run("ip", "link", "set", outer, "master", self._bridge, "up")
@@ -46,8 +49,7 @@ class Namespaces:
 
     def remove(self, name: str) -> None:
         """With what it knows; nobody is told."""
-        outer = f"{self._prefix}v{self.addresses[name].rpartition('.')[2]}"
-        run("ip", "link", "del", outer)
+        run("ip", "link", "del", self._outer(self.addresses[name]))
         run("ip", "netns", "del", self._space(name))
 
     def prefix(self, name: str) -> tuple[str, ...]:
@@ -70,9 +72,15 @@ class Namespaces:
             self._cut.discard(name)
 
     def close(self) -> None:
-        for name in self.addresses:
+        for name, address in self.addresses.items():
+            # First: a namespace that is deleted gives its links up only later.
+            subprocess.run(("ip", "link", "del", self._outer(address)), capture_output=True, check=False)
             subprocess.run(("ip", "netns", "del", self._space(name)), capture_output=True, check=False)
         subprocess.run(("ip", "link", "del", self._bridge), capture_output=True, check=False)
+
+    def _outer(self, address: str) -> str:
+        """The end of its link on the bridge."""
+        return f"{self._prefix}v{address.rpartition('.')[2]}"
 
     def _space(self, name: str) -> str:
         return f"{self._prefix}-{name}"

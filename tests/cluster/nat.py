@@ -35,13 +35,13 @@ class Nat:
     def __init__(self, outside: Sequence[str], inside: str) -> None:
         self._inside, self.outside = inside, tuple(outside)
         self._hosts = Namespaces([*outside, "router"])
-        third = self._hosts.own.split(".")[2]
-        self._network = f"10.236.{third}"
+        self._network = f"10.236.{self._hosts.number}"
         self.addresses = self._hosts.addresses | {inside: f"{self._network}.2"}
         self.own, self.router = self._hosts.own, self._hosts.addresses["router"]
 
     def open(self) -> None:
         """Raises ``OSError`` where namespaces cannot be made."""
+        self.close()  # what a killed test left
         self._hosts.open()
         try:
             run("ip", "netns", "add", self._space(self._inside))

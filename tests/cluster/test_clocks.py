@@ -11,8 +11,8 @@ import pytest
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import AgentStatus
 from moorage.sdk import Client
+from tests.addresses import free_port
 from tests.e2e.harness import Platform, until
-from tests.free_ports import free_port
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 SMALL = {"cpu": "0.1", "mem": "32MiB"}

@@ -19,8 +19,8 @@ from moorage.common.aio.clock import SystemClock
 from moorage.common.model.spec import SessionSpec
 from moorage.manager.postgres.binaries import server_user
 from moorage.manager.store import Store, Topic, migrate
+from tests.addresses import free_port
 from tests.e2e.harness import Platform, until
-from tests.free_ports import free_port
 
 pytestmark = pytest.mark.cluster
 

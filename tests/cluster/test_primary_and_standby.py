@@ -24,8 +24,8 @@ from moorage.manager.postgres import EmbeddedPostgres
 from moorage.manager.postgres.binaries import find_binaries, server_user
 from moorage.manager.store.lineage import FormerPrimary
 from moorage.sdk import Client
+from tests.addresses import agent_ports, free_port, port_range
 from tests.e2e.harness import kernels_below
-from tests.free_ports import free_port
 from tests.store.test_read_only import promote, standby
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
@@ -68,12 +68,11 @@ class Pair:
         return running
 
     async def agent(self, name: str, *managers: Manager) -> None:
-        low = 26_000 + 30 * NODES.index(name)
         settings = AgentSettings(
             id=name,
             manager=",".join(m.link_address for m in managers),
             inventory="fake:1xH100",
-            port_range=f"{low}-{low + 29}",
+            port_range=port_range(agent_ports()),
             stop_kernels_on_exit=True,
         )
         await self._stack.enter_async_context(

@@ -7,8 +7,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from tests.addresses import free_port
 from tests.containers.images import PYTHON_IMAGE
-from tests.free_ports import free_port
 from tests.heappe import HeappeServer, Script, Site, Template, Timing
 from tests.hpc.slurm import SlurmCluster
 

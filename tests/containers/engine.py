@@ -4,6 +4,7 @@ does not touch an installed engine or the firewall of the machine."""
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import itertools
 import json
 import os
@@ -16,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from moorage.agent.runtimes import procfs
+from tests.addresses import ENGINES, number
 
 _HOOK = "#!/bin/sh\ncat > /dev/null\n"
-_numbers = itertools.count()
+_serials = itertools.count()
 
 
 def missing_requirement() -> str:
@@ -55,14 +57,12 @@ class PrivateEngine:
         networks: int = 64,
         network_bits: int = 28,
     ) -> None:
-        number = next(_numbers)
         # The name is unique because it is also the namespace in containerd.
-        self.folder = folder = folder / f"engine-{os.getpid()}-{number}"
+        self.folder = folder = folder / f"engine-{os.getpid()}-{next(_serials)}"
         self.socket = folder / "docker.sock"
-        self._bridge = f"mg{os.getpid()}x{number}"
-        # 198.18.0.0/15 is reserved for benchmarks (RFC 2544), so no other network uses it. Test processes
-        # that start together have different numbers.
-        place = os.getpid() % 16 * 16 + number % 16
+        place = number(ENGINES)
+        self._bridge = f"mge{place}"
+        # 198.18.0.0/15 is reserved for benchmarks (RFC 2544), so no other network uses it.
         self._address = f"198.18.{place}.1/24"
         self._bin = folder / "bin"
         self._bin.mkdir(parents=True)
@@ -80,13 +80,15 @@ class PrivateEngine:
         (folder / "daemon.json").write_text(json.dumps(config))
         self._process: subprocess.Popen[bytes] | None = None
         self._walled = firewalled
-        # The other half of that range, in parts of the size that the networks take.
+        # The other half of that range, in as many parts as there are places; larger ones reach into those of
+        # other places.
         size = network_bits - (networks - 1).bit_length()
-        part = place % 2 ** (size - 16) << (32 - size)
-        base = f"198.19.{part >> 8}.{part & 255}"
-        self._options += ["--default-address-pool", f"base={base}/{size},size={network_bits}"]
+        base = ipaddress.ip_network(f"198.19.{place * 256 // len(ENGINES)}.0/{size}", strict=False)
+        self._options += ["--default-address-pool", f"base={base},size={network_bits}"]
         if firewalled:
             return
+        # Left by a killed test.
+        subprocess.run(["ip", "link", "delete", self._bridge], check=False, capture_output=True)
         _ip("link", "add", self._bridge, "type", "bridge")
         _ip("address", "add", self._address, "dev", self._bridge)
         _ip("link", "set", self._bridge, "up")

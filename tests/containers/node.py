@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from moorage.common.model.kernel import KernelSpec
+from tests.addresses import agent_ports, port_range
 from tests.wire.agent_harness import TOKEN, FakeManager, kernel
 
 from .engine import PrivateEngine
@@ -37,8 +37,7 @@ class Node:
     """Starts and kills the agent."""
 
     def __init__(self, fake_manager: FakeManager, home: Path, engine: PrivateEngine) -> None:
-        ports = 26000 + os.getpid() % 100 * 30
-        self._arguments = [fake_manager.target, str(home), TOKEN, f"{ports}-{ports + 29}"]
+        self._arguments = [fake_manager.target, str(home), TOKEN, port_range(agent_ports())]
         self._docker = f"unix://{engine.socket}"
         self._process: asyncio.subprocess.Process | None = None
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.free_ports import free_port
+from tests.addresses import free_port
 from tests.trixie import COMPOSE
 
 from . import official_postgres

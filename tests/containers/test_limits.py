@@ -13,7 +13,7 @@ import pytest
 from moorage.agent.runtimes import CreateFailed, Handle, Launch, Runtime, RuntimeObservation
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState as S
-from tests.free_ports import free_port
+from tests.addresses import free_port
 
 from .conftest import MakeRuntime, launch
 from .engine import PrivateEngine

@@ -16,6 +16,7 @@ from moorage.common.model.pipelines import PipelineSpec
 from moorage.common.model.spec import EndpointSpec, Probe
 from moorage.sdk import chat
 from moorage.sdk.pipelines import has_ended
+from tests.addresses import agent_ports, port_range
 from tests.e2e.harness import Platform, until
 
 from .engine import PrivateEngine
@@ -139,8 +140,7 @@ async def test_cluster_connects_and_fails_with_one_of_its_kernels(
 @pytest.mark.skipif(bool(wireguard.missing_requirement()), reason="no WireGuard on this machine")
 async def test_cluster_over_two_nodes_has_a_network_of_its_own(platform: Platform) -> None:
     await until_up(platform)
-    first, last = (int(port) + 40 for port in platform.env["MOORAGE_AGENT__PORT_RANGE"].split("-"))
-    platform.env |= {"MOORAGE_AGENT__ID": "node-2", "MOORAGE_AGENT__PORT_RANGE": f"{first}-{last}"}
+    platform.env |= {"MOORAGE_AGENT__ID": "node-2", "MOORAGE_AGENT__PORT_RANGE": port_range(agent_ports())}
     platform.start("agent")
 
     async def two_nodes() -> bool:

@@ -21,7 +21,7 @@ from moorage.common.aio.clock import ManualClock, SystemClock
 from moorage.common.model.ids import KernelId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState as S
-from tests.free_ports import free_port
+from tests.addresses import free_port
 
 from .conftest import MakeRuntime, launch
 from .engine import PrivateEngine

@@ -14,7 +14,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.free_ports import free_port
+from tests.addresses import free_port
 
 from .daemon_image import ensure
 from .engine import PrivateEngine

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from moorage.sdk import Client
-from tests.free_ports import free_port
+from tests.addresses import agent_ports, free_port, port_range
 
 TIMEOUT_S = 60.0
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -70,14 +70,13 @@ class Platform:
         api, link, openai, internal = (free_port() for _ in range(4))
         self.url, self.openai_url = f"http://127.0.0.1:{api}", f"http://127.0.0.1:{openai}/v1"
         self.internal_url, self.link = f"http://127.0.0.1:{internal}", f"127.0.0.1:{link}"
-        ports = 24000 + os.getpid() % 100 * 40
         self.env = os.environ | {
             "MOORAGE_HOME": str(home),
             "MOORAGE_MANAGER__LISTEN": f"127.0.0.1:{api}",
             "MOORAGE_MANAGER__LINK_LISTEN": f"127.0.0.1:{link}",
             "MOORAGE_AGENT__MANAGER": f"127.0.0.1:{link}",
             "MOORAGE_AGENT__ID": "node-1",
-            "MOORAGE_AGENT__PORT_RANGE": f"{ports}-{ports + 39}",
+            "MOORAGE_AGENT__PORT_RANGE": port_range(agent_ports()),
             "MOORAGE_PROXY__LISTEN": f"127.0.0.1:{openai}",
             "MOORAGE_PROXY__INTERNAL_LISTEN": f"127.0.0.1:{internal}",
             "MOORAGE_PROXY__MANAGER": f"127.0.0.1:{link}",

@@ -7,6 +7,8 @@ import stat
 
 import pytest
 
+from tests.addresses import agent_ports, port_range
+
 from .harness import Platform, example, until
 
 # One platform at a time, also with pytest -n and --dist loadgroup.
@@ -104,8 +106,7 @@ async def test_examples_with_a_second_agent_that_has_cpu_slots(one_node: Platfor
     planned = await asyncio.to_thread(platform.run, "plan", *arguments, "--", "true")
     assert "no" in planned.stdout
     before = dict(platform.env)
-    first, last = (int(port) + 40 for port in before["MOORAGE_AGENT__PORT_RANGE"].split("-"))
-    platform.env |= {"MOORAGE_AGENT__ID": "node-2", "MOORAGE_AGENT__PORT_RANGE": f"{first}-{last}"}
+    platform.env |= {"MOORAGE_AGENT__ID": "node-2", "MOORAGE_AGENT__PORT_RANGE": port_range(agent_ports())}
     platform.start("agent", env={"MOORAGE_AGENT__INVENTORY": "auto+cpu-slots:2"})
     try:
         async with platform.client() as client:

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from moorage.common.model.spec import EndpointSpec
-from tests.free_ports import free_port
+from tests.addresses import free_port
 
 from .harness import Platform, example, until
 from .test_apps import START, exchange

@@ -21,7 +21,7 @@ from moorage.common.model.serving import Autoscale, Rollout
 from moorage.common.views.endpoints import EndpointPatch
 from moorage.common.views.keys import KeySpec
 from moorage.sdk import Client
-from tests.free_ports import free_port
+from tests.addresses import free_port
 
 from .harness import Platform, kernels_below, until
 from .test_crashes import SLOW, tiny

@@ -42,15 +42,13 @@ class Site:
             (home / name).mkdir(mode=0o711)
         self.a, self.b, *self.nodes, self.edge = (Platform(home / name) for name in names)
         links = ",".join(m.env["MOORAGE_MANAGER__LINK_LISTEN"] for m in (self.a, self.b))
-        for number, platform in enumerate((self.a, self.b, *self.nodes, self.edge)):
-            first = int(platform.env["MOORAGE_AGENT__PORT_RANGE"].partition("-")[0]) + 10 * number
+        for platform in (self.a, self.b, *self.nodes, self.edge):
             platform.env |= {
                 "MOORAGE_COMMON__LINK_TOKEN": "shared",
                 "MOORAGE_MANAGER__DSN": dsn,
                 "MOORAGE_AGENT__MANAGER": links,
                 "MOORAGE_PROXY__MANAGER": links,
                 "MOORAGE_AGENT__ID": platform.home.name,
-                "MOORAGE_AGENT__PORT_RANGE": f"{first}-{first + 9}",
             }
 
     async def up(self) -> None:

@@ -26,15 +26,13 @@ def nodes(home: Path) -> Iterator[tuple[Platform, Platform, Platform]]:
     for name in names:
         (home / name).mkdir(mode=0o711)
     manager, *agents = platforms = [Platform(home / name) for name in names]
-    for number, platform in enumerate(platforms):
-        first = int(platform.env["MOORAGE_AGENT__PORT_RANGE"].partition("-")[0]) + 10 * number
+    for platform in platforms:
         platform.env |= {
             "MOORAGE_COMMON__LINK_TOKEN": "shared",
             "MOORAGE_MANAGER__SUSPECT_AFTER_S": "3",
             "MOORAGE_MANAGER__LOST_GRACE_S": "600",
             "MOORAGE_AGENT__MANAGER": manager.link,
             "MOORAGE_AGENT__ID": platform.home.name,
-            "MOORAGE_AGENT__PORT_RANGE": f"{first}-{first + 9}",
             "MOORAGE_AGENT__REPORT_INTERVAL_S": "1",
         }
     yield manager, agents[0], agents[1]

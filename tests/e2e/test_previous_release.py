@@ -25,7 +25,7 @@ from moorage.manager.store.endpoint_rows import spec_columns
 from moorage.manager.store.new_sessions import stored_json
 from moorage.sdk import Client
 from moorage.sdk.errors import ApiError
-from tests.free_ports import free_port
+from tests.addresses import free_port
 from tests.previous_release import unpack_previous_release
 
 from .harness import Platform, until

@@ -15,8 +15,8 @@ import pytest_asyncio
 from moorage.common.model.spec import SessionSpec
 from moorage.common.views.resources import GroupOptions, SessionView
 from moorage.sdk import Client
+from tests.addresses import free_port
 from tests.e2e.harness import Platform, until
-from tests.free_ports import free_port
 from tests.heappe import HeappeServer, Script, ScriptedCluster, Site, Template, Timing
 from tests.hpc.scripted_slurm import ScriptedSlurm
 from tests.hpc.sites import PROGRAM

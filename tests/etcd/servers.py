@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from moorage.common.etcd.access import EtcdAccess
-from tests.free_ports import free_port
+from tests.addresses import free_port
 
 USER, PASSWORD, PREFIX = "moorage", "secret-of-etcd", "/moorage/"
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from moorage.manager.postgres import EmbeddedPostgres
 from moorage.sdk import Client
+from tests.addresses import agent_ports, free_port, port_range
 from tests.e2e.harness import kernels_below, processes, until
-from tests.free_ports import free_port
 
 from .network import NetworkLink
 
@@ -22,7 +22,6 @@ PROXIES = ("proxy-1", "proxy-2")
 COMPONENTS = (*MANAGERS, *AGENTS, *PROXIES)
 # Much shorter than in production: agents must become LOST within seconds.
 SUSPECT_AFTER_S, LOST_GRACE_S = 4.0, 5.0
-_PORTS_PER_AGENT = 40
 
 
 class Cluster:
@@ -35,6 +34,7 @@ class Cluster:
         self.home, self.network, self._postgres = home, network, postgres
         self._address = network.near if network else "127.0.0.1"
         self._ports = {component: tuple(free_port() for _ in range(2)) for component in (*MANAGERS, *PROXIES)}
+        self._port_ranges = {agent: port_range(agent_ports()) for agent in AGENTS}
         self.urls = [f"http://127.0.0.1:{self._ports[name][0]}" for name in MANAGERS]
         self.openai_urls = [f"http://127.0.0.1:{self._ports[name][0]}/v1" for name in PROXIES]
         links = ",".join(f"{self._address}:{self._ports[name][1]}" for name in MANAGERS)
@@ -87,10 +87,8 @@ class Cluster:
             env[f"MOORAGE_{kind.upper()}__LISTEN"] = f"127.0.0.1:{first}"
             env[f"MOORAGE_{kind.upper()}__{inner}"] = f"{address}:{second}"
         if component in AGENTS:
-            index = AGENTS.index(component)
-            first = 24_000 + os.getpid() % 50 * _PORTS_PER_AGENT * len(AGENTS) + index * _PORTS_PER_AGENT
             env["MOORAGE_AGENT__ID"] = component
-            env["MOORAGE_AGENT__PORT_RANGE"] = f"{first}-{first + _PORTS_PER_AGENT - 1}"
+            env["MOORAGE_AGENT__PORT_RANGE"] = self._port_ranges[component]
             if self.network is not None and component == AGENTS[-1]:
                 command = [*self.network.prefix, *command]
                 env["MOORAGE_AGENT__ADDRESS"] = self.network.far

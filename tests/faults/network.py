@@ -9,6 +9,8 @@ import os
 import shutil
 import subprocess
 
+from tests.addresses import NETWORKS, number
+
 
 class NetworkFaultsUnavailable(Exception):
     """No network namespace can be created on this machine. The message gives the cause."""
@@ -18,11 +20,9 @@ class NetworkLink:
     """``prefix`` runs a command in the namespace. ``near`` and ``far``: the addresses of the link's ends."""
 
     def __init__(self) -> None:
-        number = os.getpid() % 60_000
-        self.name, self._near_end, self._far_end = f"mg-{number}", f"fln{number}", f"flf{number}"
-        net = f"10.231.{number % 250}"
-        low = number // 250 % 63 * 4
-        self.near, self.far = f"{net}.{low + 1}", f"{net}.{low + 2}"
+        place = number(NETWORKS)
+        self.name, self._near_end, self._far_end = f"mg-{place}", f"fln{place}", f"flf{place}"
+        self.near, self.far = f"10.231.{place}.1", f"10.231.{place}.2"
         self.prefix = ("ip", "netns", "exec", self.name)
         self.can_throttle = False
 
@@ -30,6 +30,7 @@ class NetworkLink:
         """Raises ``NetworkFaultsUnavailable``."""
         if os.geteuid() != 0 or shutil.which("ip") is None:
             raise NetworkFaultsUnavailable("it needs root and the program `ip`")
+        self.close()  # what a killed test left
         try:
             _run("ip", "netns", "add", self.name)
             _run("ip", "link", "add", self._near_end, "type", "veth", "peer", "name", self._far_end)
@@ -74,7 +75,8 @@ class NetworkLink:
             _run(*tc, "del", "dev", self._far_end, "root")
 
     def close(self) -> None:
-        for arguments in (("netns", "del", self.name), ("link", "del", self._near_end)):
+        # The link first: a namespace that is deleted gives it up only later.
+        for arguments in (("link", "del", self._near_end), ("netns", "del", self.name)):
             subprocess.run(("ip", *arguments), capture_output=True, check=False)
 
 

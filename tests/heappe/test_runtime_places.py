@@ -18,7 +18,7 @@ from moorage.common.aio.clock import ManualClock, SystemClock
 from moorage.common.model.ids import KernelId
 from moorage.common.model.kernel import HpcJob
 from moorage.common.model.status import ObservedState as S
-from tests.free_ports import free_port
+from tests.addresses import free_port
 from tests.heappe import HeappeServer, Site
 from tests.heappe.site import NodeType, Project, Template
 

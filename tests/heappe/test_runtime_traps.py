@@ -28,7 +28,7 @@ from moorage.common.aio.clock import ManualClock, SystemClock
 from moorage.common.model.ids import KernelId
 from moorage.common.model.kernel import HpcJob
 from moorage.common.model.status import ObservedState as S
-from tests.free_ports import free_port
+from tests.addresses import free_port
 from tests.heappe import HeappeServer, Script, Timing
 from tests.heappe.switches import Switches
 

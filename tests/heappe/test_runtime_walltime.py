@@ -20,7 +20,7 @@ from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import ManualClock, SystemClock
 from moorage.common.model.ids import KernelId
 from moorage.common.model.status import ObservedState as S
-from tests.free_ports import free_port
+from tests.addresses import free_port
 from tests.heappe import HeappeServer, Script, Site, Template
 
 PROFILES = pytest.mark.parametrize("profile", ["6.3.2", "6.5"])

@@ -12,9 +12,6 @@ from tests.e2e.harness import Platform
 from tests.hpc.sites import DirectSite, HeappeSite
 from tests.hpc.slurm import SlurmCluster
 
-# Of each of its two agents.
-PORTS = 20
-
 
 @pytest_asyncio.fixture(params=[DirectSite, HeappeSite], ids=lambda kind: kind.name)
 async def site(request: pytest.FixtureRequest, slurm_cluster: SlurmCluster) -> AsyncIterator[DirectSite]:
@@ -28,10 +25,8 @@ async def site(request: pytest.FixtureRequest, slurm_cluster: SlurmCluster) -> A
 async def platform(home: Path, site: DirectSite) -> AsyncIterator[Platform]:
     """Manager and proxy of a platform whose agents, once they start, have the site."""
     running = Platform(home)
-    first = int(running.env["MOORAGE_AGENT__PORT_RANGE"].partition("-")[0])
-    ports = f"{first}-{first + PORTS - 1}"
     running.env |= site.agent()
-    running.env |= {"MOORAGE_AGENT__RESOURCE_GROUP": "default", "MOORAGE_AGENT__PORT_RANGE": ports}
+    running.env["MOORAGE_AGENT__RESOURCE_GROUP"] = "default"
     running.start("manager")
     running.start("proxy")
     yield running

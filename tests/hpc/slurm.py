@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.free_ports import free_port
+from tests.addresses import free_port
 
 _START_S = 30.0
 _CONF = """

@@ -19,8 +19,8 @@ from moorage.common.model.status import TERMINAL
 from moorage.common.views.resources import GroupOptions, SessionView
 from moorage.demo.model import write_tiny_gguf
 from moorage.sdk import Client
+from tests.addresses import agent_ports, port_range
 from tests.e2e.harness import Platform, until
-from tests.hpc.conftest import PORTS
 from tests.hpc.load import Load, constant_load
 from tests.hpc.sites import DirectSite, HeappeSite
 
@@ -116,10 +116,9 @@ async def test_spill_over_to_the_site_and_return(platform: Platform, site: Direc
 
 
 def start_node(platform: Platform, group: str) -> None:
-    first, last = (int(port) + PORTS for port in platform.env["MOORAGE_AGENT__PORT_RANGE"].split("-"))
     env = {
         "ID": "node-2",
-        "PORT_RANGE": f"{first}-{last}",
+        "PORT_RANGE": port_range(agent_ports()),
         "RUNTIMES": '["process"]',
         "RESOURCE_GROUP": group,
     }

@@ -22,7 +22,7 @@ from moorage.agent.runtimes.execution import Command
 from moorage.common.aio.sockets import source_address
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState as S
-from tests.free_ports import free_port
+from tests.addresses import free_port
 
 from .conftest import ALLOWED_PORT, HOSTILE, UIDS, UNIFIED, Node, attack, launch, python, until_exited
 from .hostile import SUCCEEDED

@@ -18,9 +18,9 @@ import yaml
 from moorage.common.model.spec import SessionSpec
 from moorage.common.views.endpoints import EndpointView
 from moorage.common.views.keys import KeySpec
+from tests.addresses import free_port
 from tests.e2e.harness import Platform, kernels_below, until
 from tests.e2e.test_crashes import SLOW
-from tests.free_ports import free_port
 
 from .generator import FOLDER, dashboards
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.addresses import free_port
 from tests.e2e.harness import Platform, until
-from tests.free_ports import free_port
 
 SMALL = ("--resources", "cpu=0.1", "--resources", "mem=256MiB")
 

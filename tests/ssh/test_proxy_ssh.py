@@ -13,8 +13,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests.addresses import free_port
 from tests.e2e.harness import until
-from tests.free_ports import free_port
 from tests.ssh.proxy_clients import SshPlatform, running_platform, started
 
 BIG = 8 * 1024 * 1024

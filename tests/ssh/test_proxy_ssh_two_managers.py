@@ -26,15 +26,13 @@ class Site:
         self.a, self.b, self.node = (Platform(home / name) for name in ("a", "b", "node"))
         self.edge = SshPlatform(home / "edge")
         links = ",".join(one.env["MOORAGE_MANAGER__LINK_LISTEN"] for one in (self.a, self.b))
-        for number, platform in enumerate((self.a, self.b, self.node, self.edge)):
-            first = int(platform.env["MOORAGE_AGENT__PORT_RANGE"].partition("-")[0]) + 10 * number
+        for platform in (self.a, self.b, self.node, self.edge):
             platform.env |= {
                 "MOORAGE_COMMON__LINK_TOKEN": "shared",
                 "MOORAGE_MANAGER__DSN": dsn,
                 "MOORAGE_AGENT__MANAGER": links,
                 "MOORAGE_PROXY__MANAGER": links,
                 "MOORAGE_AGENT__ID": platform.home.name,
-                "MOORAGE_AGENT__PORT_RANGE": f"{first}-{first + 9}",
             }
 
     async def up(self) -> None:

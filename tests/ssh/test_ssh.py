@@ -13,8 +13,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests.addresses import free_port
 from tests.e2e.harness import Platform, until
-from tests.free_ports import free_port
 
 SMALL = ("--resources", "cpu=0.1", "--resources", "mem=256MiB")
 BIG = 8 * 1024 * 1024

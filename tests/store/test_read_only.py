@@ -23,7 +23,7 @@ from moorage.manager.postgres.binaries import find_binaries, server_user
 from moorage.manager.store import Store, migrate
 from moorage.manager.store.connector import Connector
 from moorage.manager.store.database import Database
-from tests.free_ports import free_port
+from tests.addresses import free_port
 
 THROUGH = ["line", "pool"]
 PID = "SELECT pg_backend_pid() AS pid"

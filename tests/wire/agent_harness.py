@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+from tests.addresses import agent_ports, port_range
 
 from moorage.agent import Agent
 from moorage.agent.runtimes import procfs
@@ -27,9 +28,7 @@ from moorage.common.model.status import ObservedState, SessionType
 
 TOKEN = "the-link-token"
 CLOCK = SystemClock()
-# All agents here have the same name and so try ports in the same order; test workers need separate ranges.
-_FIRST = 23_000 + 100 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-PORTS = range(_FIRST, _FIRST + 100)
+PORTS = agent_ports()
 OPTIONS = [
     ("grpc.so_reuseport", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 1_000),
@@ -205,7 +204,7 @@ async def run_fake_manager() -> AsyncIterator[FakeManager]:
 
 def agent_settings(manager: FakeManager, **settings: Any) -> AgentSettings:
     chosen = {"id": "one", "inventory": "fake:2xH100", "manager": manager.target, "report_interval_s": 0.5}
-    return AgentSettings(**chosen | {"port_range": f"{PORTS[0]}-{PORTS[-1]}"} | settings)
+    return AgentSettings(**chosen | {"port_range": port_range(PORTS)} | settings)
 
 
 def make_agent(manager: FakeManager, home: Path, **settings: Any) -> Agent:
@@ -293,7 +292,7 @@ async def agent_process(manager: FakeManager, home: Path) -> AsyncIterator[async
         manager.target,
         str(home),
         TOKEN,
-        f"{PORTS[0]}-{PORTS[-1]}",
+        port_range(PORTS),
         env=dict(os.environ),
     )
     try:

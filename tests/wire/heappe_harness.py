@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from tests.free_ports import free_port
+from tests.addresses import free_port
 from tests.heappe import HeappeServer, Script, Site, Template
 
 from moorage.agent.runtimes.heappe import wire

@@ -11,6 +11,7 @@ from pathlib import Path
 import agent_harness as h
 import aiohttp
 import pytest_asyncio
+from tests.addresses import port_range
 
 from moorage.common.link.messages import Observation
 from moorage.common.model.service_ports import AppPort, ServicePort
@@ -111,7 +112,7 @@ async def test_kernel_without_free_ports_ends_and_releases_all(
 ) -> None:
     many = h.kernel("sleep", "60", ports=tuple(ServicePort(f"p{n}") for n in range(4)))
     manager.order(many)
-    async with h.make_agent(manager, tmp_path, port_range="23990-23992"):
+    async with h.make_agent(manager, tmp_path, port_range=port_range(h.PORTS[:3])):
         refused = await manager.wait_for_kernel(many.kernel_id, ObservedState.EXITED)
         assert (refused.reason, refused.apps) == ("port-taken", ())
         few = h.kernel("sleep", "60", ports=tuple(ServicePort(f"p{n}") for n in range(3)))

@@ -11,7 +11,7 @@ from typing import Any
 
 from agent_harness import PORTS, TOKEN
 from manager_harness import until
-from tests.free_ports import free_port
+from tests.addresses import free_port, port_range
 
 from moorage.agent import Agent
 from moorage.common.aio.clock import SystemClock
@@ -89,7 +89,7 @@ async def test_runs_outlive_the_manager_and_their_records_the_agent(
     )
     of_agent = AgentSettings(
         id="one", inventory="fake:2xH100", manager=f"127.0.0.1:{link}", report_interval_s=0.5,
-        port_range=f"{PORTS[0]}-{PORTS[-1]}",
+        port_range=port_range(PORTS),
     )  # fmt: skip
 
     def new_manager() -> Manager:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from tests.free_ports import free_port
+from tests.addresses import free_port
 
 from moorage.agent.execution.file_server import FilePorts, FileServer, serve_files
 from moorage.agent.runtimes.execution import STDERR

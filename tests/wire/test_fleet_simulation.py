@@ -17,7 +17,7 @@ import agent_harness as h
 import aiohttp
 import pytest
 import pytest_asyncio
-from tests.free_ports import free_port
+from tests.addresses import free_port
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import AgentSettings, ManagerSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.free_ports import free_port
+from tests.addresses import free_port
 from tests.heappe import Script
 from tests.wire.test_heappe_runtime import agent, launch
 

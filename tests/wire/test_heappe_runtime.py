@@ -11,7 +11,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from tests.free_ports import free_port
+from tests.addresses import free_port
 from tests.heappe import HeappeServer, Script, Site
 from tests.wire.heappe_harness import blank, specification
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
-from tests.free_ports import free_port
+from tests.addresses import free_port
 
 from moorage.agent import Agent
 from moorage.common.aio.clock import SystemClock

@@ -16,6 +16,7 @@ import grpc
 import pytest
 from manager_harness import TOKEN, Stream, attach, client, manager, until
 from structlog.testing import capture_logs
+from tests.addresses import agent_ports, port_range
 
 from moorage.agent import Agent
 from moorage.common.aio.clock import SystemClock
@@ -202,7 +203,10 @@ class ClockOneHourAhead(SystemClock):
 async def test_wrong_clock_of_an_agent_has_no_effect(manager: Manager, client: Client, home: Path) -> None:
     """Reports carry no timestamps, so the agent's clock is never compared with the manager's."""
     settings = AgentSettings(
-        id="late", manager=manager.link_address, inventory="fake:1xH100", port_range="29100-29139"
+        id="late",
+        manager=manager.link_address,
+        inventory="fake:1xH100",
+        port_range=port_range(agent_ports()),
     )
     common = CommonSettings(home=home)
     async with Agent(settings, common, clock=ClockOneHourAhead(), link_token=TOKEN, home=home):

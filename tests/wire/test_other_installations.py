@@ -13,6 +13,7 @@ from manager_harness import manager as manager
 from proxy_harness import until
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
+from tests.addresses import agent_ports, port_range
 from tests.databases import new_database
 
 from moorage.agent import Agent
@@ -40,7 +41,8 @@ async def other(postgres_dsn: str, tmp_path: Path) -> AsyncIterator[Manager]:
 
 
 def agent(home: Path, manager: str) -> Agent:
-    settings = AgentSettings(id="node-1", manager=manager, inventory="fake:1xH100", port_range="25900-25919")
+    ports = port_range(agent_ports())
+    settings = AgentSettings(id="node-1", manager=manager, inventory="fake:1xH100", port_range=ports)
     return Agent(settings, CommonSettings(home=home), clock=CLOCK, link_token=h.TOKEN, home=home)
 
 

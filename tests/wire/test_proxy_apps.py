@@ -12,7 +12,7 @@ import structlog
 from aiohttp import web
 from apps_harness import ACCESS_TOKEN, BEARER, ID, app_table, grant, next_table, serving_app
 from proxy_harness import KEY, raw_server, serving, serving_one, until
-from tests.free_ports import free_port
+from tests.addresses import free_port
 from yarl import URL
 
 MIB = 1024 * 1024

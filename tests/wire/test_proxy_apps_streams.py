@@ -14,7 +14,7 @@ import pytest
 from aiohttp import WSMsgType, web
 from apps_harness import ACCESS_TOKEN, BEARER, ID, app_table, next_table, serving_app
 from proxy_harness import serving
-from tests.free_ports import free_port
+from tests.addresses import free_port
 
 from moorage.common.aio.sockets import reset
 from moorage.sdk import ApiError, Unreachable, forward_connection

@@ -22,7 +22,7 @@ from proxy_harness import (
     target,
     until,
 )
-from tests.free_ports import free_port
+from tests.addresses import free_port
 
 from moorage.proxy import Timeouts
 

@@ -25,7 +25,7 @@ from proxy_harness import (
     target,
     until,
 )
-from tests.free_ports import free_port
+from tests.addresses import free_port
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import CommonSettings, ProxySettings

@@ -28,7 +28,7 @@ from proxy_harness import (
     target,
     until,
 )
-from tests.free_ports import free_port
+from tests.addresses import free_port
 
 from moorage.common.link.messages import KeyGrant, RequestLimits
 from moorage.proxy.control.gathered_health import GatheredHealth, merged_metrics

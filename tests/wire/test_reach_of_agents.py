@@ -12,7 +12,7 @@ import pytest
 from dialout_harness import CLOCK, TOKEN, dialer, until
 from manager_harness import INFO
 from peer_harness import Site, site
-from tests.free_ports import free_port
+from tests.addresses import free_port
 
 from moorage.agent.dialout.client import DialOut
 from moorage.agent.dialout.probe import ProbePort

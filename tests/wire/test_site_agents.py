@@ -14,7 +14,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from peer_harness import Site, site
-from tests.free_ports import free_port
+from tests.addresses import free_port
 from tests.heappe import HeappeServer
 
 from moorage.agent import Sites

@@ -13,6 +13,7 @@ import pytest
 import pytest_asyncio
 from test_lost_database import manager
 from test_usage_wire import eventually
+from tests.addresses import agent_ports, port_range
 
 from moorage.agent import Agent
 from moorage.common.aio.clock import SystemClock
@@ -51,14 +52,13 @@ async def first(migrated_database: str, tmp_path: Path) -> AsyncIterator[Manager
     """A manager with four agents and two proxies, which know only its address."""
     async with AsyncExitStack() as stack:
         running = await stack.enter_async_context(manager(migrated_database, tmp_path / "a", 0))
-        clock, common = SystemClock(), CommonSettings(home=tmp_path)
+        clock, common, ports = SystemClock(), CommonSettings(home=tmp_path), agent_ports()
         for number, name in enumerate(NODES):
-            low = 25_000 + 20 * number
             settings = AgentSettings(
                 id=name,
                 manager=running.link_address,
                 inventory="fake:1xH100",
-                port_range=f"{low}-{low + 19}",
+                port_range=port_range(ports[10 * number : 10 * number + 10]),
                 stop_kernels_on_exit=True,
             )
             agent = Agent(settings, common, clock=clock, link_token=h.TOKEN, home=tmp_path / name)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import pytest
+from tests.addresses import free_port
 from tests.conformance.planes.client import Incomplete
 from tests.conformance.planes.harness import (
     BODY,
@@ -31,7 +32,6 @@ from tests.conformance.planes.replica import (
     event,
     first,
 )
-from tests.free_ports import free_port
 
 LARGE = b'{"model":"tiny","prompt":"%s"}' % (b"x" * 4_000_000)
 LENGTH = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 12\r\n\r\n"

@@ -17,6 +17,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from tests.addresses import free_port
 from tests.conformance.planes.harness import (
     BODY,
     KEY,
@@ -40,7 +41,6 @@ from tests.conformance.planes.replica import (
     answers,
     chunk,
 )
-from tests.free_ports import free_port
 
 from moorage.common.link.messages import Fallback, ModelRoute, RouteTable, Target
 from moorage.common.model.ids import KernelId, SessionId

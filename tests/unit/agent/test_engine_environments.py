@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.free_ports import free_port
+from tests.addresses import free_port
 from tests.package_index import PackageIndex, pip_env
 
 from moorage.agent.environments import InstallFailed, install, prepared_program, vllm_recipe

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from tests.free_ports import free_port
+from tests.addresses import free_port
 
 from moorage.agent.engines import NodeInfo
 from moorage.agent.kernel.context import AgentContext

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.free_ports import free_port
+from tests.addresses import free_port
 
 from moorage.agent.runtimes import CreateFailed, Launch
 from moorage.agent.runtimes.base import Overlay

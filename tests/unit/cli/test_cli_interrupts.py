@@ -18,7 +18,7 @@ import pytest
 from fake_manager import KEY, FakeManager
 from invoke import Run
 from scripted_session import batch
-from tests.free_ports import free_port
+from tests.addresses import free_port
 
 from moorage.cli.interrupts import terminated_like_ctrl_c
 from moorage.common.model.spec import Port

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.free_ports import free_port
+from tests.addresses import free_port
 from typer.testing import CliRunner
 
 from moorage import __main__

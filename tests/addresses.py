@@ -1,0 +1,120 @@
+"""Addresses that no other test process of the machine uses: ports, networks, and numbers for names.
+
+Test runs at the same time have different lanes, and the workers of a run different numbers. Each room of
+addresses is divided among the lanes, and a lane's part among its workers. ``MOORAGE_TEST_LANE`` gives the
+lane; without it, a run takes the first that no other run has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import itertools
+import os
+import random
+import socket
+import tempfile
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+
+LANE, LANES = "MOORAGE_TEST_LANE", 8
+# Below those that systems give to outgoing connections (32768 and up on Linux): one of these was taken by a
+# connection of somebody else, between being found free and being listened on.
+PORTS = range(10_000, 32_768)
+# Numbers of private Docker Engines, and of networks between namespaces.
+ENGINES = range(64)
+NETWORKS = range(256)
+AGENT_PORTS = 40
+
+
+@dataclass(frozen=True)
+class Place:
+    """``worker``: of the ``workers`` of this run. One that replaces a crashed worker has a higher number, and
+    the addresses of another one."""
+
+    lane: int
+    worker: int
+    workers: int
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str]) -> Place:
+        lane = int(environ.get(LANE, "0"))
+        if lane not in range(LANES):
+            raise ValueError(f"{LANE}={lane}: there are the lanes 0 to {LANES - 1}")
+        worker = int(environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+        workers = int(environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+        return cls(lane, worker % workers, workers)
+
+    def share(self, room: range) -> range:
+        """The part of ``room`` that is this process's alone."""
+        of_lane = len(room) // LANES
+        width = of_lane // self.workers
+        if width == 0:
+            raise ValueError(f"{of_lane} addresses for {self.workers} workers: use fewer (pytest -n)")
+        first = self.lane * of_lane + self.worker * width
+        return room[first : first + width]
+
+    def single_ports(self) -> range:
+        """Ports of ``free_port``; all others are in ranges of agents."""
+        ports = self.share(PORTS)
+        return ports[: len(ports) // 3]
+
+    def agent_ranges(self, count: int) -> Iterator[range]:
+        """Ranges of ``count`` ports; the first comes again after the last."""
+        ports = self.share(PORTS)
+        ports = ports[len(ports) // 3 :]
+        starts = range(0, len(ports) - count + 1, count)
+        return itertools.cycle([ports[start : start + count] for start in starts])
+
+
+def claim_lane(environ: MutableMapping[str, str], folder: str = tempfile.gettempdir()) -> None:
+    """Hold the lane that is given, or else the first that nobody holds, until this process ends. Processes
+    that this one starts have it, too."""
+    given = environ.get(LANE)
+    for lane in [given] if given else map(str, range(LANES)):
+        file = Path(folder, f"moorage-test-lane-{lane}")
+        with contextlib.suppress(FileExistsError):
+            file.touch(exist_ok=False)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(os.open(file, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+    environ.setdefault(LANE, lane)
+
+
+claim_lane(os.environ)
+OWN = Place.of(os.environ)
+# One is given a second time after all others: two components of a test had found the same port free.
+_ports = itertools.cycle(random.SystemRandom().sample(OWN.single_ports(), len(OWN.single_ports())))
+_agent_ranges = OWN.agent_ranges(AGENT_PORTS)
+_numbers: dict[range, Iterator[int]] = {}
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port that nobody listens on, and that stays free until it is listened on."""
+    for port in _ports:
+        with socket.socket() as probe:
+            try:
+                probe.bind((host, port))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("unreachable: the ports are a cycle")
+
+
+def agent_ports() -> range:
+    """Ports for the kernels of one agent. Agents with one name try the ports of a range in the same order, so
+    two that run at the same time need two ranges."""
+    return next(_agent_ranges)
+
+
+def port_range(ports: range) -> str:
+    """The setting ``agent.port_range``."""
+    return f"{ports[0]}-{ports[-1]}"
+
+
+def number(room: range) -> int:
+    """One of this process's numbers in ``ENGINES`` or ``NETWORKS``; the first comes again after the last."""
+    if room not in _numbers:
+        _numbers[room] = itertools.cycle(OWN.share(room))
+    return next(_numbers[room])
