@@ -26,6 +26,9 @@ class Timeouts:
     """
     unread_s: float = 300.0
     """Time after which a client that accepts no data is disconnected. It occupies a replica until then."""
+    kept_s: float = 4.0
+    """Time for which an idle connection to a replica is kept. Engines close theirs after 5 s (uvicorn,
+    cpp-httplib): close ours before they do."""
     table_update_s: float = 1.0
     """Maximum wait of a request for a newer route table that may admit it. Proxies normally receive a change
     well within this time."""

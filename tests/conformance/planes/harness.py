@@ -46,6 +46,8 @@ SESSION = SessionId("01a1fe3c-5331-77ad-8599-a7c43705bf82")
 APP_PATH = f"/apps/{SESSION}/lab"
 # How long a test waits for what should take milliseconds: the machine may be busy.
 SOON_S = 10.0
+# How many looks 20 ms apart must see the same, before something counts as stopped.
+SETTLED_LOOKS = 15
 BODY = b'{"model":"tiny"}'
 
 
@@ -55,6 +57,17 @@ async def until(condition: Callable[[], Any], within_s: float = SOON_S) -> None:
     while not condition():
         assert time.monotonic() < deadline, "the condition did not become true in time"
         await asyncio.sleep(0.002)
+
+
+async def settled(count: Callable[[], int]) -> int:
+    """``count()`` once it no longer grows: a number of looks, since a busy machine may not let anything run
+    for longer than any time."""
+    last, equal = count(), 0
+    while equal < SETTLED_LOOKS:
+        await asyncio.sleep(0.02)
+        equal = equal + 1 if count() == last else 0
+        last = count()
+    return last
 
 
 def head(*lines: str, method: str = "POST", path: str = "/v1/completions", version: str = "1.1") -> bytes:

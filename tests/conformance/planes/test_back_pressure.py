@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
-from tests.conformance.planes.harness import BODY, MakePlane, post, serving_one, soon, until
+from tests.conformance.planes.harness import BODY, MakePlane, post, serving_one, settled, soon, until
 from tests.conformance.planes.replica import LAST_CHUNK, SSE, Visit, answer, chunk, event
 
 from moorage.proxy import Timeouts
@@ -14,16 +13,6 @@ MIB = 1 << 20
 PIECE = chunk(b"x" * 65_536)
 # What sockets on loopback hold in both directions, and the plane's own buffers.
 HELD = 48 * MIB
-
-
-async def settled(visit: Visit) -> int:
-    """What ``visit`` has sent, once that no longer grows."""
-    last, since = -1, time.monotonic()
-    while time.monotonic() - since < 0.5:
-        if visit.sent != last:
-            last, since = visit.sent, time.monotonic()
-        await asyncio.sleep(0.02)
-    return last
 
 
 async def endless(visit: Visit) -> None:
@@ -45,7 +34,7 @@ async def test_slow_client_stops_its_replica_and_goes_on(plane: MakePlane) -> No
         client = await served.connect(receive_buffer=65_536)
         client.send(post())
         await until(lambda: replica.visits and replica.visits[0].sent)
-        assert await settled(replica.visits[0]) < HELD
+        assert await settled(lambda: replica.visits[0].sent) < HELD
         response = await client.response()
         assert len(response.body) == 1600 * 65_536
 
@@ -78,7 +67,8 @@ async def test_memory_of_many_slow_clients_is_bounded(plane: MakePlane) -> None:
             slow = await served.connect(receive_buffer=4096)
             slow.send(post())
         await until(lambda: len(replica.visits) == 10 and all(visit.sent for visit in replica.visits))
-        assert max(await asyncio.gather(*map(settled, replica.visits))) < HELD
+        await settled(lambda: sum(visit.sent for visit in replica.visits))
+        assert max(visit.sent for visit in replica.visits) < HELD
 
 
 async def test_client_that_reads_nothing_is_cut(plane: MakePlane) -> None:
@@ -129,10 +119,6 @@ async def test_pipelining_client_that_reads_nothing(plane: MakePlane) -> None:
         client = await served.connect(receive_buffer=4096)
         client.send(post(BODY) * 2000)
         await until(lambda: sent)
-        last = -1
-        while last != sent:
-            last = sent
-            await asyncio.sleep(0.5)
-        assert sent < 60
+        assert await settled(lambda: sent) < 60
         client.leave("rst")
         await soon(until(lambda: not served.in_flight))

@@ -17,7 +17,7 @@ SHORT = Timeouts(head_s=HEAD_S, body_s=BODY_S, linger_s=0.02)
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=sorted(PLANES))
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def running(request: pytest.FixtureRequest) -> AsyncIterator[dict[bool, tuple[Served, Replica]]]:
     """By ``Case.idle``."""
     plane, impatient = PLANES[request.param], replace(SHORT, idle_s=IDLE_S)

@@ -13,7 +13,16 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from tests.conformance.planes.client import Client
-from tests.conformance.planes.harness import APP_PATH, MakePlane, Served, head, serving_one, soon, until
+from tests.conformance.planes.harness import (
+    APP_PATH,
+    MakePlane,
+    Served,
+    head,
+    serving_one,
+    settled,
+    soon,
+    until,
+)
 from tests.conformance.planes.replica import OK, Script, Visit, answer
 from tests.conformance.planes.websocket import (
     ACCEPT,
@@ -279,14 +288,13 @@ async def test_slow_reader_stops_the_writer(plane: MakePlane, slow: str) -> None
                     sent += len(piece)
 
             pouring = asyncio.create_task(pour())
-            done, _ = await asyncio.wait([pouring], timeout=1.0)
-            assert not done, "64 MiB were held"
+            await settled(lambda: sent)
+            assert not pouring.done(), "64 MiB were held"
             go.set()
             assert await client.reader.readexactly(3) == b"all"
             await pouring
         else:
-            await asyncio.sleep(1.0)
-            assert replica.visits[0].sent < len(piece) * count
+            assert await settled(lambda: replica.visits[0].sent) < len(piece) * count
             received = 0
             while received < len(piece) * count:
                 received += len(await soon(client.reader.read(1 << 20)))

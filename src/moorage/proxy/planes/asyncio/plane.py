@@ -23,7 +23,7 @@ from moorage.proxy.dialout.connector import Connector
 from moorage.proxy.planes.asyncio.client import ClientConnection
 from moorage.proxy.planes.asyncio.heads import RequestHead
 from moorage.proxy.planes.asyncio.messages import KnownHeads
-from moorage.proxy.planes.asyncio.upstream import KEEPALIVE_S, UpstreamPool
+from moorage.proxy.planes.asyncio.upstream import UpstreamPool
 from moorage.proxy.planes.providers import Providers
 from moorage.proxy.planes.simple import SimplePlane
 from moorage.proxy.timeouts import Timeouts
@@ -62,7 +62,7 @@ class AsyncioPlane:
         self._server: asyncio.Server | None = None
         self._sweeper: asyncio.TimerHandle | None = None
         self._tick_s = _tick(timeouts, settings.read_idle_timeout_s)
-        self._idle_ticks = round(KEEPALIVE_S / self._tick_s)
+        self._idle_ticks = round(timeouts.kept_s / self._tick_s)
         self._silent_ticks = round(settings.read_idle_timeout_s / self._tick_s)
         self._prefix, self._number = clock.secret(9), 0
         self._date, self._date_at = "", -1

@@ -16,8 +16,6 @@ from moorage.proxy.planes.asyncio.chunks import BadChunks, ChunkDecoder
 from moorage.proxy.planes.asyncio.heads import MAX_HEAD, BadHead, Pattern, ResponseHead, ResponseHeads
 from moorage.proxy.planes.providers import Providers, pool_address
 
-# Engines close idle connections after 5 s (uvicorn, cpp-httplib). Close ours before they do.
-KEEPALIVE_S = 4.0
 # Interim responses (1xx) before a response.
 _MAX_INTERIM = 16
 _BEGIN: Final = b"HTTP/"

@@ -71,7 +71,7 @@ class SimplePlane:
         )
         self._listener = Listener(_malformed, limits, tls, {"auto_decompress": False})
         self._guard: HeadGuard | None = None
-        self._upstream = UpstreamClient(settings, connector)
+        self._upstream = UpstreamClient(settings, timeouts, connector)
         self._table_watch = TableWatch(clock, timeouts.table_update_s)
         self._apps = AppHandler(router, settings, clock, self._table_watch, limits, connector)
         router.on_table = self._table_changed

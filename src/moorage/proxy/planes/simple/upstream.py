@@ -26,9 +26,8 @@ from moorage.proxy.core.traced_flow import replaced_headers
 from moorage.proxy.dialout.connector import Connector, DialOutConnector
 from moorage.proxy.planes.failure_log import log_failure
 from moorage.proxy.planes.providers import Providers
+from moorage.proxy.timeouts import Timeouts
 
-# Engines close idle connections after 5 s (uvicorn, cpp-httplib). Close ours before they do.
-_KEEPALIVE_S = 4.0
 # Larger bodies are sent in pieces, so that a slow replica delays the sender and not the event loop.
 _STREAMED_ABOVE_BYTES = 256 * 1024
 _AUTO_HEADERS = frozenset({"User-Agent", "Accept", "Accept-Encoding", "Content-Type"})
@@ -59,8 +58,11 @@ class Failed:
 class UpstreamClient:
     """Connections to replicas. An async context manager."""
 
-    def __init__(self, settings: ProxySettings, connector: Connector | None = None) -> None:
+    def __init__(
+        self, settings: ProxySettings, timeouts: Timeouts, connector: Connector | None = None
+    ) -> None:
         self._connector = connector or Connector()
+        self._kept_s = timeouts.kept_s
         self._settings, self._providers = settings, Providers(settings)
         self._session: aiohttp.ClientSession | None = None
         self._anew: aiohttp.ClientSession | None = None
@@ -68,7 +70,7 @@ class UpstreamClient:
         self._to_providers: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> UpstreamClient:
-        kept = {"keepalive_timeout": _KEEPALIVE_S}
+        kept = {"keepalive_timeout": self._kept_s}
         self._session = self._open(**kept)
         self._anew = self._open(force_close=True)
         self._upgrades = self._open(force_close=True, allow_upgrade=True)
