@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from moorage.common.aio.clock import ManualClock, SystemClock
+from moorage.common.aio.clock import ManualClock
 from moorage.common.model.ids import AgentId
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import Status
@@ -15,8 +15,9 @@ from moorage.manager.identity.scope import Scope
 from moorage.manager.loops.presence import AWAY_AFTER_S, BEAT_S, Presence
 from moorage.manager.scheduling import Policy, plan
 from moorage.manager.store import Store
+from tests.clocks import StoreClock
 
-from .conftest import FakeAgent, schedule
+from .conftest import FakeAgent, open_store, schedule
 
 SYSTEM = Scope.system()
 
@@ -27,7 +28,7 @@ NODE = AgentId("node-1")
 @pytest_asyncio.fixture
 async def other(store: Store, migrated_database: str) -> AsyncIterator[Store]:
     """The store of a second manager."""
-    async with Store(migrated_database, SystemClock()) as made:
+    async with open_store(migrated_database) as made:
         yield made
 
 
@@ -88,7 +89,7 @@ async def test_nothing_is_placed_on_an_agent_without_a_connection(store: Store) 
     held = (await store.sessions.get(SYSTEM, "s")).hold
     assert held is not None
     assert "disconnected" in " ".join(held.refusals)
-    why = await ExplanationService(store, SystemClock()).why(SYSTEM, "s")
+    why = await ExplanationService(store, StoreClock()).why(SYSTEM, "s")
     assert "disconnected" in why.text + " ".join(why.refusals)
     await FakeAgent(store, stream=2).report()
     assert await schedule(store) == 1

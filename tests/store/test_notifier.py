@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection
 import asyncpg
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.spec import SessionSpec
 from moorage.manager.identity.scope import Scope
@@ -19,6 +18,7 @@ from moorage.manager.store import Store, Topic
 from moorage.manager.store.connector import Connector
 from moorage.manager.store.notifier import Notifier
 from moorage.manager.termination import SessionTerminator
+from tests.clocks import StoreClock
 
 from .conftest import FakeAgent, open_store, schedule, stop
 
@@ -77,7 +77,7 @@ async def test_closing_under_notifications_raises_nothing(migrated_database: str
     received = asyncio.Event()
     for _ in range(100):
         received.clear()
-        async with Notifier(Connector(migrated_database), SystemClock()) as notifier:
+        async with Notifier(Connector(migrated_database), StoreClock()) as notifier:
             notifier.on(Topic.ROUTES, received.set)
             async with asyncio.timeout(30):
                 await received.wait()
@@ -225,12 +225,12 @@ async def test_unhurried_notifications_share_one_payload(store: Store, migrated_
 
 
 async def test_managers_that_do_not_lead_ask_for_no_pending_sessions(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, clock: StoreClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every commit of the cluster wakes the scheduler of each manager."""
     asked = []
     monkeypatch.setattr(store.groups, "with_pending", lambda: asked.append(None))
-    leader, clock = Leader(store, SystemClock()), SystemClock()
+    leader = Leader(store, clock)
     scheduler = Scheduler(store, leader, SessionTerminator(store, 120), Metrics(), clock)
     await scheduler.run_once()
     assert not asked
