@@ -23,6 +23,7 @@ from moorage.manager.identity.scope import Scope
 from moorage.manager.lifecycle import reconcile_session
 from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.lifecycle.silence import Mark
+from moorage.manager.loops import leader
 from moorage.manager.scheduling import plan
 from moorage.manager.store import Store, Topic
 from moorage.manager.termination import SessionTerminator
@@ -30,6 +31,13 @@ from tests.clocks import StoreClock
 
 GIB = 1024**3
 LOST_GRACE_S = 120.0
+
+
+@pytest.fixture(autouse=True)
+def long_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a leader writes is refused once its lease is over by the clock of Postgres: on a busy machine,
+    between two statements of a test."""
+    monkeypatch.setattr(leader, "LEASE_S", 120.0)
 
 
 @pytest.fixture
