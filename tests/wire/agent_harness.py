@@ -46,7 +46,7 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer, peers_pb2_grpc.PeersServicer
         self.report_pause_ms = 0
         self.arrived = asyncio.Condition()
         self.streams = 0
-        self.deltas = 0  # reports received as deltas
+        self.wholes = self.deltas = 0  # reports received in full, and as deltas
         self.usages = 0  # reports with usage
         self.generation = 0
         self.orders: Orders | None = None
@@ -143,7 +143,6 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer, peers_pb2_grpc.PeersServicer
                 assert message is not None, "a delta of the agent must match what it sent before"
                 report = message if isinstance(message, Report) else self.reports[-1]
                 if isinstance(message, ReportDelta):
-                    self.deltas += 1
                     kernels = {k: seen for k, seen in kernels.items() if k not in message.removed}
                     kernels |= {k.kernel_id: k for k in message.kernels}
                     report = replace(
@@ -158,6 +157,8 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer, peers_pb2_grpc.PeersServicer
                 else:
                     kernels = {k.kernel_id: k for k in message.kernels}
                 async with self.arrived:
+                    self.wholes += isinstance(message, Report)
+                    self.deltas += isinstance(message, ReportDelta)
                     self.reports.append(report)
                     self.arrived_at.append(CLOCK.monotonic())
                     self.arrived.notify_all()
