@@ -45,7 +45,7 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer, peers_pb2_grpc.PeersServicer
         self.arrived_at: list[float] = []  # monotonic seconds, one per report
         self.report_pause_ms = 0
         self.arrived = asyncio.Condition()
-        self.streams = 0
+        self.streams = self.refused = 0
         self.wholes = self.deltas = 0  # reports received in full, and as deltas
         self.usages = 0  # reports with usage
         self.generation = 0
@@ -126,6 +126,7 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer, peers_pb2_grpc.PeersServicer
 
     async def _authenticate(self, context: Any) -> None:
         if dict(context.invocation_metadata())["authorization"] != f"Bearer {TOKEN}":
+            self.refused += 1
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong link token")
 
     async def Attach(self, reports: AsyncIterator[agent_pb2.Report], context: Any) -> None:
