@@ -144,7 +144,13 @@ async def test_sites_serve_on_their_own(sites: Sites, tmp_path: Path) -> None:
         assert (await sites.when(name, "TERMINATED", "ERROR")).result == "SUCCESS", name
     assert sites.submitted() == {"old": 1, "new": 3, "near": 2}, "no job was submitted again"
 
-    sites.servers["old"].switches.hangs = 1_000_000
+    many = 1_000_000
+    sites.servers["old"].switches.hangs = many
     sites.near.set_down(20)
-    await asyncio.sleep(2)
+
+    async def hangs() -> bool:
+        return sites.servers["old"].switches.hangs < many
+
+    await until("a call hangs", hangs, WITHIN_S)
+    await asyncio.sleep(1)  # and one at the other site, which is asked as often
     assert await asyncio.to_thread(sites.platform.stop, "agent") == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -160,7 +159,6 @@ async def test_the_key_of_a_dead_daemon_expires(one: EtcdServers) -> None:
     async with EtcdClient(one.access) as client:
         key = member_key(one.access, "proxies", "a")
         await Registration(client, key, lambda: {}, SystemClock()).refresh()
-        began = time.monotonic()
-        while members(one):
-            assert time.monotonic() - began < LEASE_S + 5
-            await asyncio.sleep(0.2)
+        async with asyncio.timeout(LEASE_S + 60):
+            while members(one):
+                await asyncio.sleep(0.2)

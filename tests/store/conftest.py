@@ -9,9 +9,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import pytest
 import pytest_asyncio
 
-from moorage.common.aio.clock import Clock, SystemClock
+from moorage.common.aio.clock import Clock
 from moorage.common.link.messages import AgentInfo, Observation, Report, RuntimeState, SlotOffer
 from moorage.common.model.ids import AgentId, DeviceId, KernelId
 from moorage.common.model.kernel import DoubtfulJob, SiteNodes
@@ -22,22 +23,37 @@ from moorage.manager.identity.scope import Scope
 from moorage.manager.lifecycle import reconcile_session
 from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.lifecycle.silence import Mark
+from moorage.manager.loops import leader
 from moorage.manager.scheduling import plan
 from moorage.manager.store import Store, Topic
 from moorage.manager.termination import SessionTerminator
+from tests.clocks import StoreClock
 
 GIB = 1024**3
 LOST_GRACE_S = 120.0
 
 
+@pytest.fixture(autouse=True)
+def long_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a leader writes is refused once its lease is over by the clock of Postgres: on a busy machine,
+    between two statements of a test."""
+    monkeypatch.setattr(leader, "LEASE_S", 120.0)
+
+
+@pytest.fixture
+def clock() -> StoreClock:
+    """Of the fixture ``store``."""
+    return StoreClock()
+
+
 @asynccontextmanager
-async def open_store(dsn: str, clock: Clock | None = None) -> AsyncIterator[Store]:
-    """A store that receives the notifications of other managers.
+async def open_store(dsn: str, clock: Clock | None = None, **options: Any) -> AsyncIterator[Store]:
+    """A store that receives the notifications of other managers. ``options``: those of ``Store``.
 
     Its first connection for them counts as a notification of everything. A test that continued before it
     would sometimes find its caches invalidated.
     """
-    made = Store(dsn, clock or SystemClock())
+    made = Store(dsn, clock or StoreClock(), **options)
     listening = asyncio.Event()
     made.notifier.on(Topic.PEERS, listening.set)
     async with made:
@@ -47,8 +63,8 @@ async def open_store(dsn: str, clock: Clock | None = None) -> AsyncIterator[Stor
 
 
 @pytest_asyncio.fixture
-async def store(migrated_database: str) -> AsyncIterator[Store]:
-    async with open_store(migrated_database) as made:
+async def store(migrated_database: str, clock: StoreClock) -> AsyncIterator[Store]:
+    async with open_store(migrated_database, clock) as made:
         yield made
 
 

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import aiohttp
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import Conflict
 from moorage.common.model.pipelines import PipelineSpec
 from moorage.common.model.roles import Role
@@ -29,6 +28,7 @@ from moorage.manager.serving.endpoints import EndpointService
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
 from moorage.manager.workloads.pipeline_steps import NewStep
+from tests.clocks import StoreClock
 
 ROOT = Scope.all(ApiKey("", "root", Role.ADMIN, Owner("root")))
 
@@ -126,8 +126,10 @@ class Api:
 
 
 @asynccontextmanager
-async def serve(store: Store, console: ConsoleServices | None = None) -> AsyncIterator[Api]:
-    clock, workspaces, insides = SystemClock(), Workspaces(), Insides()
+async def serve(
+    store: Store, console: ConsoleServices | None = None, clock: StoreClock | None = None
+) -> AsyncIterator[Api]:
+    clock, workspaces, insides = clock or StoreClock(), Workspaces(), Insides()
 
     async def checks() -> dict[str, str]:
         return {}

@@ -9,21 +9,20 @@ from typing import Any
 
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.manager.api.routes import ROUTES
 from moorage.manager.secrets import Keyring
-from moorage.manager.store import Store
+from tests.clocks import StoreClock
 
-from .conftest import FakeAgent
+from .conftest import FakeAgent, open_store
 from .tenancy_harness import Api, serve
 from .test_tenancy import CANARY, World
 
 
 @pytest.fixture
 async def api(migrated_database: str, tmp_path: Path) -> AsyncIterator[Api]:
-    clock = SystemClock()
+    clock = StoreClock()
     keyring = Keyring(tmp_path / "secrets-keys", clock)
-    async with Store(migrated_database, clock, keyring=keyring) as store, serve(store) as served:
+    async with open_store(migrated_database, clock, keyring=keyring) as store, serve(store) as served:
         yield served
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import asyncpg
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.link.identity import certificate_fingerprint
 from moorage.manager.pki.authority import CertificateAuthority, EncryptedAuthority
 from moorage.manager.store import Store
+from tests.clocks import StoreClock
 
-NOW = SystemClock().now()
+NOW = datetime.now(UTC)
 _ENCRYPTED = "-----BEGIN ENCRYPTED PRIVATE KEY-----"
 
 
@@ -22,7 +22,7 @@ def make() -> EncryptedAuthority:
 
 
 async def add_peer(store: Store, name: str, *, days: int = 9) -> str:
-    peer_id = SystemClock().new_id()
+    peer_id = StoreClock().new_id()
     await store.database.fetch(
         "INSERT INTO link_peers (id, kind, name, public_key, certificate_until)"
         " VALUES ($1, 'agent', $2, repeat('a', 64), $3)",
@@ -46,7 +46,7 @@ async def test_a_rotation_waits_for_every_peer(store: Store) -> None:
         "INSERT INTO join_tokens (id, verifier, kind, uses, expires_at, created_by)"
         " VALUES ($1, repeat('b', 64), 'agent', 1, now() + interval '1 hour', 'x')"
     )
-    await store.database.fetch(token, SystemClock().new_id())
+    await store.database.fetch(token, StoreClock().new_id())
     one = await add_peer(store, "one")
     await add_peer(store, "expired", days=-1)
     revoked = await add_peer(store, "revoked")

@@ -11,7 +11,6 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import ConfigError, Conflict, InvalidInput, StartupError
 from moorage.manager.identity.scope import Scope
 from moorage.manager.postgres import backup
@@ -23,7 +22,7 @@ from moorage.manager.store.restored import prepare_restored
 from moorage.manager.store.tables import metadata
 from tests.databases import database_at, execute, new_database
 
-from .conftest import FakeAgent
+from .conftest import FakeAgent, open_store
 from .test_restored import add
 
 SYSTEM = Scope.system()
@@ -75,7 +74,7 @@ async def test_restored_database_has_the_state_of_the_backup(
         await migrate(target)  # a manager does not start before it is prepared
     found = await prepare_restored(target)
     assert (found.agents, found.sessions) == (1, 1)
-    async with Store(target, SystemClock()) as restored:
+    async with open_store(target) as restored:
         assert (await restored.sessions.get(SYSTEM, "kept")).id == session
         assert [view.name for view in (await restored.sessions.page(SYSTEM)).items] == ["kept"]
         assert await restored.orders.next_generation() > await store.orders.next_generation()
@@ -110,14 +109,14 @@ async def test_restore_that_fails_changes_nothing(store: Store, target: str, tmp
     with pytest.raises(StartupError, match="psql failed"):
         await backup.load(await programs_for(target), archive, unprepared="x" * 40)
     assert await tables(target) == set()
-    async with Store(target, SystemClock()):
+    async with open_store(target):
         pass
     await migrate(target)
-    async with Store(target, SystemClock()) as before:
+    async with open_store(target) as before:
         await add(before, "kept")
     with pytest.raises(StartupError, match="psql failed"):
         await backup.load(await programs_for(target), archive, unprepared="x" * 40)
-    async with Store(target, SystemClock()) as after:
+    async with open_store(target) as after:
         assert (await after.sessions.get(SYSTEM, "kept")).name == "kept"
 
 

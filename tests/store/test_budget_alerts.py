@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncpg
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.manager.store import Store
 
 from .tenancy_harness import serve
 from .test_budgets import count, measure, put
 from .test_ledger import SYSTEM
 from .test_watching import watching
-
-
-@pytest.fixture
-async def store(migrated_database: str) -> AsyncIterator[Store]:
-    async with Store(migrated_database, SystemClock()) as made:
-        yield made
 
 
 async def alerts(store: Store) -> list[tuple[Any, ...]]:

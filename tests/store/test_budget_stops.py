@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import EndpointStatus, Status
 from moorage.common.views.keys import KeySpec
@@ -16,6 +15,7 @@ from moorage.manager.loops import Leader
 from moorage.manager.loops.budget_controller import INTERVAL_S, BudgetController
 from moorage.manager.store import Store, Topic
 from moorage.manager.termination import SessionTerminator
+from tests.clocks import StoreClock
 
 from .conftest import LOST_GRACE_S, FakeAgent
 from .tenancy_harness import serve
@@ -125,7 +125,7 @@ async def test_endpoint_can_be_scaled_down_while_a_budget_is_exhausted(store: St
 
 
 async def test_budget_is_summed_up_when_it_will_be_exhausted(store: Store) -> None:
-    clock, agent = SystemClock(), FakeAgent(store)
+    clock, agent = StoreClock(), FakeAgent(store)
     await move_back(store, await run(store, agent), 1000)  # a second of a GPU each second
     await store.database.fetch("DELETE FROM leases")
     leader = Leader(store, clock)

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.link.proxy_messages import UsageBatch
 from moorage.common.model.errors import BudgetExhausted, InvalidInput, NotFound
 from moorage.common.model.reasons import Reason
@@ -23,6 +22,7 @@ from moorage.manager.metrics import Metrics
 from moorage.manager.scrape import Scrape
 from moorage.manager.store import Store, Topic
 from moorage.manager.termination import SessionTerminator
+from tests.clocks import StoreClock
 
 from .conftest import LOST_GRACE_S, FakeAgent
 from .test_ledger import ANN, SYSTEM, end, move_back, records, run, used
@@ -137,7 +137,7 @@ async def test_budget_begins_anew_with_its_period(store: Store) -> None:
 
 
 async def test_session_stops_at_the_hard_limit_if_the_budget_says_so(store: Store) -> None:
-    clock = SystemClock()
+    clock = StoreClock()
     await move_back(store, await run(store, FakeAgent(store)), 100)
     await store.database.fetch("DELETE FROM leases")
     leader = Leader(store, clock)
@@ -190,7 +190,7 @@ async def test_metrics_of_projects_and_budgets(store: Store) -> None:
     await put(store, "user", "bob", "gpu", "year", hard=0)
     await measure(store)
     metrics = Metrics()
-    rendered = (await Scrape(store, metrics, SystemClock()).render()).decode()
+    rendered = (await Scrape(store, metrics, StoreClock()).render()).decode()
     samples = {
         line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
         for line in rendered.splitlines()

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import moorage
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import InvalidInput, StoreUnavailable
 from moorage.manager.loops.presence import Presence
 from moorage.manager.postgres import backup
@@ -17,13 +16,14 @@ from moorage.manager.store.backups import cluster_facts, record_backup, record_t
 from moorage.manager.store.database_state import database_state
 from moorage.manager.store.migrate import newest_revision
 from moorage.server.backup_test import restore_temporarily
+from tests.clocks import StoreClock
 
 from .conftest import FakeAgent
 from .test_restored import add
 
 
 async def test_facts_of_a_database(store: Store) -> None:
-    presence = Presence(store, SystemClock(), "198.51.100.1:8701")
+    presence = Presence(store, StoreClock(), "198.51.100.1:8701")
     presence.proxies["edge-1"] += 1
     presence.dialout = lambda: ["edge-1:8802"]
     presence.asks = lambda: {"edge-1": ["192.0.2.1"]}
@@ -50,7 +50,7 @@ async def test_a_backup_is_tested_by_its_restore(store: Store, tmp_path: Path) -
     assert not await record_test(dsn, file, size), "this database has taken no such backup"
     await record_backup(dsn, file, size)
     assert (await cluster_facts(dsn))["tested_at"] is None
-    found = await restore_temporarily(file, None, SystemClock())
+    found = await restore_temporarily(file, None, StoreClock())
     assert (found.sessions, found.size, found.drifts) == (1, size, [])
     assert await record_test(dsn, file, found.size)
     facts = await cluster_facts(dsn)
@@ -61,7 +61,7 @@ async def test_a_file_that_is_no_backup_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "moorage.dump"
     file.write_text("nothing")
     with pytest.raises(InvalidInput, match="cannot be read as a backup"):
-        await restore_temporarily(file, None, SystemClock())
+        await restore_temporarily(file, None, StoreClock())
 
 
 async def test_a_database_without_a_schema_is_named(empty_database: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.group_options import QuotaLimits
 from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
@@ -18,6 +17,7 @@ from moorage.manager.lifecycle import preempt_session
 from moorage.manager.scheduling import Place, Policy
 from moorage.manager.scheduling import plan as plan_of
 from moorage.manager.store import Store
+from tests.clocks import StoreClock
 
 from .conftest import FAILED, RUNNING, FakeAgent, reconcile_all, schedule, stop
 
@@ -330,7 +330,7 @@ async def test_quotas_count_all_kernels_and_preemption_stops_all(store: Store) -
 async def test_plan_and_feasibility_check_include_all_kernels(store: Store) -> None:
     await agents_on(store, 1, gpus=2)
     one_gpu = {"cuda.device": 1}
-    explanations = ExplanationService(store, SystemClock())
+    explanations = ExplanationService(store, StoreClock())
     plan = await explanations.plan_session(Scope.system(owner=Owner("ann")), spec(2, resources=one_gpu))
     assert plan.fits
     assert [(p.hostname, len(p.devices)) for p in plan.places] == [("main1", 1), ("sub1", 1)]

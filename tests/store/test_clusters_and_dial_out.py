@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.ids import AgentId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.status import Status
@@ -13,6 +12,7 @@ from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.scheduling import Policy
 from moorage.manager.scheduling import plan as plan_of
 from moorage.manager.store import Store
+from tests.clocks import StoreClock
 
 from .conftest import FakeAgent, open_store, schedule
 from .test_clusters import SYSTEM, agents_on, make, runs, spec, status
@@ -37,7 +37,7 @@ async def test_agent_that_dials_out_takes_no_cluster_over_several(store: Store) 
         await reach(agent, "127.0.0.1")
     await reach(agents[0], "node-1.agent.invalid")
     assert await schedule(store) == 0
-    explanations = ExplanationService(store, SystemClock())
+    explanations = ExplanationService(store, StoreClock())
     why = await explanations.why(SYSTEM, "c")
     assert any("1 agent: only dials out" in line for line in why.refusals), why
     planned = await explanations.plan_session(SYSTEM, spec(2, "multi-node"))

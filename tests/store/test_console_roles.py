@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from moorage.common.aio.clock import SystemClock
 from moorage.manager.api.routes import ROUTES
 from moorage.manager.secrets import Keyring
-from moorage.manager.store import Store
+from tests.clocks import StoreClock
 
-from .conftest import FakeAgent
+from .conftest import FakeAgent, open_store
 from .tenancy_harness import CALLERS, serve
 from .test_tenancy import World, expected, subject
 
@@ -17,9 +16,9 @@ from .test_tenancy import World, expected, subject
 async def test_every_route_in_a_console_session_of_every_role(migrated_database: str, tmp_path: Path) -> None:
     """Every other caller has signed in at the OpenID provider, the others with a password. What succeeds as
     with a key is tried by those alone to whom the things belong."""
-    wrong, clock = [], SystemClock()
+    wrong, clock = [], StoreClock()
     keyring = Keyring(tmp_path / "secrets-keys", clock)
-    async with Store(migrated_database, clock, keyring=keyring) as store, serve(store) as api:
+    async with open_store(migrated_database, clock, keyring=keyring) as store, serve(store) as api:
         await FakeAgent(store).report()
         world = World(api)
         await world.make()

@@ -10,7 +10,6 @@ from typing import Any
 import aiohttp
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.views.identity import UserPatch
 from moorage.manager.api.console_services import ConsoleServices
 from moorage.manager.identity.attempts import AttemptLimit
@@ -18,6 +17,7 @@ from moorage.manager.identity.keys import digest_of
 from moorage.manager.store import Store
 from moorage.manager.store.console_sessions import FREE_ATTEMPTS
 from moorage.proxy.apps.headers import without_access_token
+from tests.clocks import StoreClock
 
 from .tenancy_harness import ROOT, Api, serve
 
@@ -25,9 +25,9 @@ PASSWORD = "correct horse battery"
 
 
 @pytest.fixture
-async def api(migrated_database: str) -> AsyncIterator[Api]:
+async def api(store: Store, clock: StoreClock) -> AsyncIterator[Api]:
     console = ConsoleServices(attempts=AttemptLimit(refill_s=3600))
-    async with Store(migrated_database, SystemClock()) as store, serve(store, console) as served:
+    async with serve(store, console, clock) as served:
         status, text = await served.call("admin", "PUT", "/v1/users/ann/password", {"password": PASSWORD})
         assert (status, PASSWORD in text) == (200, False)
         yield served
@@ -163,7 +163,7 @@ async def test_an_address_that_tries_many_names_is_slowed_down(api: Api) -> None
         assert int(answer.headers["Retry-After"]) >= 1
 
 
-async def test_what_a_page_asks_by_itself_keeps_no_session_alive(api: Api) -> None:
+async def test_what_a_page_asks_by_itself_keeps_no_session_alive(api: Api, clock: StoreClock) -> None:
     tab = Browser(api)
     await tab.sign_in(user="ann", password=PASSWORD)
 
@@ -185,11 +185,16 @@ async def test_what_a_page_asks_by_itself_keeps_no_session_alive(api: Api) -> No
     # An act within the time for which the API keeps what it has just looked up counts all the same.
     assert (await tab.call("GET", "/v1/session"))[0] == 200
     assert await idle_s(3595) < 600
+    clock.advance(6)  # longer than the API keeps what it has looked up: the stream is not taken for that act
     headers = {"Cookie": tab.cookie} | background
     async with api.http.get("/v1/events", headers=headers) as stream:
         assert stream.status == 200
         await stream.content.readuntil(b"\n\n")
-        await asyncio.sleep(5.1)  # longer than its user was still allowed to do nothing
+        # Longer than its user was still allowed to do nothing.
+        await api.store.database.fetch(
+            "UPDATE console_sessions SET last_seen_at = last_seen_at - interval '6 s'"
+        )
+        clock.advance(6)
         await api.store.keys.revoke(ROOT, "boss")  # so that the stream asks at once who is listening
         with pytest.raises(aiohttp.ClientPayloadError):
             await stream.content.read()  # until it is cut off

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import NotFound
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec, SessionSpec
@@ -16,6 +15,7 @@ from moorage.manager.scheduling import plan
 from moorage.manager.serving.endpoints import EndpointService
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
+from tests.clocks import StoreClock
 
 from .conftest import LOST_GRACE_S, RUNNING, FakeAgent, reconcile_all
 
@@ -39,21 +39,21 @@ async def runs(store: Store, agent: FakeAgent, name: str) -> None:
 
 async def tick(store: Store) -> None:
     """One pass of the scheduler, as the leader."""
-    clock = SystemClock()
+    clock = StoreClock()
     async with Leader(store, clock) as leader:
         await Scheduler(store, leader, SessionTerminator(store, LOST_GRACE_S), Metrics(), clock).run_once()
 
 
 async def drained(store: Store) -> None:
     """One run of the drain controller, as the leader."""
-    clock = SystemClock()
+    clock = StoreClock()
     async with Leader(store, clock) as leader:
         await DrainController(store, leader, clock, 120).run_once()
 
 
 async def keep(store: Store) -> None:
     """One run of the replica controller, as the leader."""
-    clock = SystemClock()
+    clock = StoreClock()
     async with Leader(store, clock) as leader:
         await ReplicaController(store, leader, SessionTerminator(store, LOST_GRACE_S), clock).run_once()
 
@@ -167,10 +167,10 @@ async def test_drained_replicas_are_replaced_before_they_stop(store: Store) -> N
     )
     await runs(store, two, second.name)
     await keep(store)
-    view = await EndpointService(store.endpoints, store.loads, SystemClock()).get(SYSTEM, "m")
+    view = await EndpointService(store.endpoints, store.loads, StoreClock()).get(SYSTEM, "m")
     assert {r.name: r.state for r in view.sessions} == {first.name: "draining", second.name: "ready"}
     await store.database.fetch("UPDATE sessions SET draining_since = draining_since - interval '5 s'")
     await keep(store)
     gone = await store.sessions.get(SYSTEM, first.name)
     assert (gone.status, gone.reason) == (Status.TERMINATING, Reason.AGENT_DRAINED)
-    assert (await EndpointService(store.endpoints, store.loads, SystemClock()).get(SYSTEM, "m")).ready >= 1
+    assert (await EndpointService(store.endpoints, store.loads, StoreClock()).get(SYSTEM, "m")).ready >= 1

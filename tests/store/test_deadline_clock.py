@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest_asyncio
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Status
 from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import DrainController, Leader, SessionController
 from moorage.manager.store import Store, migrate
+from tests.clocks import StoreClock
 
-from .conftest import RUNNING, FakeAgent, reconcile_all, schedule
+from .conftest import RUNNING, FakeAgent, open_store, reconcile_all, schedule
 
 SYSTEM = Scope.system()
 
@@ -35,12 +35,12 @@ async def store(empty_database: str) -> AsyncIterator[Store]:
     """)
     await connection.close()
     await migrate(empty_database)
-    async with Store(empty_database, SystemClock()) as made:
+    async with open_store(empty_database) as made:
         yield made
 
 
 async def test_no_deadline_passes_with_a_jump(store: Store) -> None:
-    agent, clock = FakeAgent(store), SystemClock()
+    agent, clock = FakeAgent(store), StoreClock()
     await agent.report()
     spec = SessionSpec(name="s", command=["x"], resources={"cpu": 1}, timeout_s=3600)
     waiting = SessionSpec(name="waiting", command=["x"], resources={"cpu": 99}, pending_timeout_s=3600)

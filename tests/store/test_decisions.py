@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import asyncpg
 import pytest
 
-from moorage.common.aio.clock import ManualClock, SystemClock
+from moorage.common.aio.clock import ManualClock
 from moorage.common.model.errors import InvalidInput, StoreUnavailable
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState
@@ -22,12 +22,13 @@ from moorage.manager.metrics import Metrics
 from moorage.manager.scheduling import Plan, Policy, Snapshot, plan
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
+from tests.clocks import StoreClock
 
 from .conftest import LOST_GRACE_S, RUNNING, FakeAgent, reconcile_all
 
 SYSTEM = Scope.system()
 
-CLOCK = SystemClock()
+CLOCK = StoreClock()
 ANN = Owner("ann")
 EVER = datetime(1970, 1, 1, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)
 

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import AsyncIterator
 
+import asyncpg
 import pytest
 import pytest_asyncio
 
@@ -40,7 +41,7 @@ async def test_cancelled_statement_does_not_block_the_connection(
         working.cancel()
         with pytest.raises(asyncio.CancelledError):
             await working
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             assert (await line.fetch("SELECT 2 AS two"))[0]["two"] == 2, "not behind that one"
     finally:
         os.kill(pid, signal.SIGCONT)
@@ -59,18 +60,25 @@ async def test_repeated_cancel_and_broken_connection_recover(line: DedicatedConn
         else:
             working.cancel()
             await asyncio.wait([working])
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             assert (await line.fetch("SELECT 1 AS one"))[0]["one"] == 1
 
 
 async def test_statements_do_not_wait_indefinitely_for_a_pool_connection(
     empty_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(db, "COMMAND_TIMEOUT_S", 0.2)
-    async with Database(empty_database) as database, asyncio.timeout(20):
-        busy = [asyncio.create_task(database.fetch("SELECT pg_sleep(3)")) for _ in range(db.POOL_SIZE)]
-        await asyncio.sleep(0)
-        with pytest.raises(StoreUnavailable):
-            await database.fetch("SELECT 1")
+    holder = await asyncpg.connect(empty_database)
+    await holder.fetch("SELECT pg_advisory_lock(1)")
+    waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    async with Database(empty_database) as database, asyncio.timeout(60):
+        locks = "SELECT pg_advisory_lock_shared(1)"
+        busy = [asyncio.create_task(database.fetch(locks)) for _ in range(db.POOL_SIZE)]
+        while await holder.fetchval(waiting) < db.POOL_SIZE:
+            await asyncio.sleep(0.01)
+        with monkeypatch.context() as patched:
+            patched.setattr(db, "COMMAND_TIMEOUT_S", 0.2)
+            with pytest.raises(StoreUnavailable):
+                await database.fetch("SELECT 1")
+        await holder.close()
         await asyncio.gather(*busy)
         assert len(await database.fetch("SELECT 1")) == 1

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
@@ -20,6 +19,7 @@ from moorage.manager.metrics import Metrics
 from moorage.manager.store import Store
 from moorage.manager.store.expected_starts import KEPT_PER_ATTEMPT, ExpectedStart
 from moorage.manager.termination import SessionTerminator
+from tests.clocks import StoreClock
 
 from .conftest import LOST_GRACE_S, FakeAgent, reconcile_all, schedule
 
@@ -62,7 +62,7 @@ async def waiting(store: Store) -> FakeAgent:
 
 async def test_what_came_of_an_expected_start(store: Store) -> None:
     agent = await waiting(store)
-    explain = ExplanationService(store, SystemClock())
+    explain = ExplanationService(store, StoreClock())
     view = await explain.why(SYSTEM, "next")
     assert (view.expected_kind, view.calibration) == ("reserved", None)
     await explain.why(SYSTEM, "next")  # the same answer
@@ -94,7 +94,7 @@ async def test_what_came_of_an_expected_start(store: Store) -> None:
 
 async def test_session_that_never_starts(store: Store) -> None:
     await waiting(store)
-    await ExplanationService(store, SystemClock()).why(SYSTEM, "next")
+    await ExplanationService(store, StoreClock()).why(SYSTEM, "next")
     await SessionTerminator(store, LOST_GRACE_S).stop(Scope.system("t"), "next")
     assert (await store.sessions.get(SYSTEM, "next")).status is Status.CANCELLED
     assert (await store.expected_starts.resolve())[0] == 1
@@ -105,7 +105,7 @@ async def test_session_that_never_starts(store: Store) -> None:
 
 async def test_only_new_answers_about_pending_sessions_are_kept(store: Store) -> None:
     await waiting(store)
-    now = SystemClock().now()
+    now = datetime.now(UTC)
     ids = {name: SessionId((await store.sessions.get(SYSTEM, name)).id) for name in ("first", "next")}
     for name, seconds in (("first", 0.0), ("next", 0.0), ("next", 0.9), ("next", -0.9), ("next", 1.1)):
         at = now + timedelta(seconds=seconds)
@@ -122,10 +122,10 @@ async def test_only_new_answers_about_pending_sessions_are_kept(store: Store) ->
 
 async def test_metrics_and_retention(store: Store) -> None:
     agent = await waiting(store)
-    explain = ExplanationService(store, SystemClock())
+    explain = ExplanationService(store, StoreClock())
     expected = (await explain.why(SYSTEM, "next")).expected_start
     assert expected is not None
-    metrics, clock = Metrics(), SystemClock()
+    metrics, clock = Metrics(), StoreClock()
     await end(store, agent, "first")
     await schedule(store)
     placed = next(e for e in (await store.sessions.history(SYSTEM, "next")).items if e.event == "placed").at

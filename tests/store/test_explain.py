@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import Forbidden, InvalidInput, MoorageError, NotFound
 from moorage.common.model.group_options import QuotaLimits
 from moorage.common.model.spec import SessionSpec
@@ -19,6 +18,7 @@ from moorage.manager.identity.scope import Scope
 from moorage.manager.lifecycle.kernels import AgentUpdate
 from moorage.manager.store import Store, agent_cache
 from moorage.manager.store.agent_cache import AgentCache
+from tests.clocks import StoreClock
 
 from .conftest import FakeAgent, mark_silent, reconcile_all, schedule
 
@@ -31,7 +31,7 @@ async def add(store: Store, name: str, gpus: int = 1, **more: object) -> None:
 
 
 def explain(store: Store) -> ExplanationService:
-    return ExplanationService(store, SystemClock())
+    return ExplanationService(store, StoreClock())
 
 
 async def runs(store: Store, agent: FakeAgent, name: str) -> None:
@@ -209,7 +209,7 @@ async def test_questions_use_the_agent_cache_with_later_changes(store: Store, mi
     agents = [FakeAgent(store, f"n{n}", gpus=2) for n in range(3)]
     for agent in agents:
         await agent.report()
-    cache = AgentCache(store.database, store.notifier, SystemClock())
+    cache = AgentCache(store.database, store.notifier, StoreClock())
     assert await cache.peek("default") is None, "there was no pass"
     await cache.of("default")
     assert await cache.peek("default") is None, "no pass has read running kernels"
@@ -237,7 +237,7 @@ async def test_questions_use_the_agent_cache_with_later_changes(store: Store, mi
         await change()
         peeked = await cache.peek("default")
         assert peeked is not None
-        uncached = AgentCache(store.database, store.notifier, SystemClock())
+        uncached = AgentCache(store.database, store.notifier, StoreClock())
         expected = sorted((await uncached.of("default", with_running=True))[0], key=lambda a: a.agent_id)
         assert sorted(peeked, key=lambda a: a.agent_id) == expected
         after, changes = await cache.of("default", with_running=True)
@@ -249,7 +249,7 @@ async def test_questions_use_the_agent_cache_with_later_changes(store: Store, mi
 
 async def test_questions_do_not_use_an_old_agent_cache(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     await FakeAgent(store).report()
-    cache = AgentCache(store.database, store.notifier, SystemClock())
+    cache = AgentCache(store.database, store.notifier, StoreClock())
     await cache.of("default", with_running=True)
     assert await cache.peek("default") is not None
     monkeypatch.setattr(agent_cache, "REREAD_S", -1.0)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.group_options import GroupOptions, PreemptionOptions
 from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import Reason
@@ -23,6 +22,7 @@ from moorage.manager.scheduling.incremental.planner_cache import PlannerCache
 from moorage.manager.store import Store
 from moorage.manager.store.groups import policy_of
 from moorage.manager.termination import SessionTerminator
+from tests.clocks import StoreClock
 
 from .conftest import LOST_GRACE_S, FakeAgent, open_store, reconcile_all, stop
 
@@ -31,7 +31,7 @@ SYSTEM = Scope.system()
 
 async def tick(store: Store) -> None:
     """One tick of the shipped scheduler, as the leader."""
-    clock = SystemClock()
+    clock = StoreClock()
     async with Leader(store, clock) as leader:
         await Scheduler(store, leader, SessionTerminator(store, LOST_GRACE_S), Metrics(), clock).run_once()
 

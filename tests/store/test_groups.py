@@ -10,7 +10,6 @@ from typing import Any
 import asyncpg
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import NotFound
 from moorage.common.model.spec import SessionSpec
 from moorage.common.views.resources import GroupOptions
@@ -22,12 +21,6 @@ from .conftest import FakeAgent
 from .tenancy_harness import Api, serve
 
 ANN, BOB = Scope.system("ann", Owner("ann", "vision")), Scope.system("bob", Owner("bob", "speech"))
-
-
-@pytest.fixture
-async def store(migrated_database: str) -> AsyncIterator[Store]:
-    async with Store(migrated_database, SystemClock()) as made:
-        yield made
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ async def full(store: Store, group: str) -> tuple[Sums, Sums, Mapping[str, Any]]
 async def assert_equal(store: Store) -> None:
     """Once the notifications of other managers have arrived."""
     for group in GROUPS:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while await kept(store, group) != await full(store, group):
                 await asyncio.sleep(0.01)
 

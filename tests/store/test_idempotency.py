@@ -105,7 +105,7 @@ async def test_manager_crash_after_commit_keeps_the_session(store: Store, migrat
     async with open_store(migrated_database) as dying:
         task = asyncio.create_task(dying.sessions.create_once(Scope.system("a"), spec(), idempotency_key=KEY))
         watching = await asyncpg.connect(migrated_database)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not await watching.fetchval("SELECT count(*) FROM sessions"):
                 pass
         task.cancel()  # its answer never comes

@@ -9,18 +9,18 @@ from datetime import timedelta
 import asyncpg
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import Conflict, InvalidInput, NotFound
 from moorage.common.views.keys import KeySpec
 from moorage.manager.identity.keys import ApiKey, Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.store import Store
+from tests.clocks import StoreClock
 
 from .conftest import open_store
 
 SYSTEM = Scope.system()
 
-CLOCK = SystemClock()
+CLOCK = StoreClock()
 
 
 async def found(store: Store, secret: str) -> ApiKey | None:

@@ -5,18 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+import pytest
 import pytest_asyncio
 
-from moorage.common.aio.clock import ManualClock, SystemClock
-from moorage.manager.loops import Leader
+from moorage.common.aio.clock import ManualClock
+from moorage.manager.loops import Leader, leader
 from moorage.manager.loops.leader import LEASE_S, LONGEST_LEASE_S, MARGIN_S
 from moorage.manager.store import Store
+from tests.clocks import StoreClock
+
+from .conftest import open_store
+
+
+@pytest.fixture
+def long_leases() -> None:
+    """Leases are as long as they are."""
 
 
 @pytest_asyncio.fixture
 async def other(store: Store, migrated_database: str) -> AsyncIterator[Store]:
     """The store of a second manager."""
-    async with Store(migrated_database, SystemClock()) as made:
+    async with open_store(migrated_database) as made:
         yield made
 
 
@@ -126,12 +135,15 @@ async def test_an_outage_that_nobody_used_keeps_the_term(store: Store) -> None:
     assert leader.term == 1
 
 
-async def test_resigning_wakes_a_follower_at_once(store: Store, other: Store) -> None:
-    clock = SystemClock()
+async def test_resigning_wakes_a_follower_at_once(
+    store: Store, other: Store, clock: StoreClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LEASE_S", "LONGEST_LEASE_S", "RENEWAL_S"):  # nobody looks by itself
+        monkeypatch.setattr(leader, name, 600.0)
     async with Leader(store, clock) as first, Leader(other, clock) as second:
         assert second.term is None
         await first.resign()
-        async with asyncio.timeout(LEASE_S * 5):
+        async with asyncio.timeout(30):
             while second.term is None:
                 await asyncio.sleep(0.001)
         lease = await store.leases.find()

@@ -8,7 +8,7 @@ from datetime import datetime
 import asyncpg
 import pytest
 
-from moorage.common.aio.clock import ManualClock, SystemClock
+from moorage.common.aio.clock import ManualClock
 from moorage.common.model.errors import Conflict
 from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import Reason
@@ -22,6 +22,7 @@ from moorage.manager.scheduling import Policy, plan
 from moorage.manager.scheduling.core.results import Victim
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
+from tests.clocks import StoreClock
 
 from .conftest import LOST_GRACE_S, RUNNING, FakeAgent, reconcile_all, schedule
 
@@ -136,7 +137,7 @@ class Monitored:
 
     def __init__(self, store: Store) -> None:
         self.store, self.clock = store, ManualClock()
-        self.leader = Leader(store, SystemClock())
+        self.leader = Leader(store, StoreClock())
         self.monitor = AgentMonitor(store, self.leader, Metrics(), self.clock, 40, 120)
 
     async def look(self, seconds: float) -> dict[str, AgentStatus]:

@@ -8,12 +8,11 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.manager.store import Store
 from moorage.manager.store.connector import Connector, each_host
 from moorage.manager.store.lineage import FormerPrimary, LineageGuard
 
-from .conftest import FakeAgent
+from .conftest import FakeAgent, open_store
 
 STORED = "SELECT system, timeline, failovers FROM lineage"
 
@@ -102,7 +101,7 @@ async def test_an_unreadable_file_counts_as_none(migrated_database: str, tmp_pat
 async def test_commits_wait_as_the_setting_says(migrated_database: str) -> None:
     """Those that need not last keep their own setting."""
     connector = Connector(migrated_database, synchronous_commit="remote_apply")
-    async with Store(migrated_database, SystemClock(), connector=connector) as store:
+    async with open_store(migrated_database, connector=connector) as store:
         for durable, expected in ((True, "remote_apply"), (False, "off")):
             dedicated = store.database.dedicated_connection(durable=durable)
             assert (await dedicated.fetch("SHOW synchronous_commit"))[0][0] == expected

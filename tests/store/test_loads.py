@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.link.proxy_messages import LoadReport, ModelLoad, ReplicaLoad
 from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
@@ -24,8 +24,9 @@ from moorage.manager.loops.load_writer import LoadWriter
 from moorage.manager.metrics import Metrics
 from moorage.manager.serving.snapshots import Decision
 from moorage.manager.store import Store
+from tests.clocks import StoreClock
 
-from .conftest import RUNNING
+from .conftest import RUNNING, open_store
 from .test_rollouts import Platform, complete, spec
 
 SYSTEM = Scope.system("t", Owner("ann", "vision"))
@@ -289,7 +290,7 @@ async def test_requests_that_wait_in_engines_count_once(platform: Loaded) -> Non
 @pytest_asyncio.fixture
 async def another_store(migrated_database: str) -> AsyncIterator[Store]:
     """Of another manager."""
-    async with Store(migrated_database, SystemClock()) as made:
+    async with open_store(migrated_database) as made:
         yield made
 
 
@@ -307,8 +308,8 @@ async def test_name_of_a_proxy_belongs_to_one_process(store: Store, another_stor
         return row["incarnation"], row["waiting"]
 
     for one in (store, another_store):
-        await one.managers.beat("127.0.0.1:1", [], [], 0, 0, SystemClock().now())
-    first, second = LoadWriter(store, SystemClock()), LoadWriter(another_store, SystemClock())
+        await one.managers.beat("127.0.0.1:1", [], [], 0, 0, datetime.now(UTC))
+    first, second = LoadWriter(store, StoreClock()), LoadWriter(another_store, StoreClock())
     refused: list[tuple[str, str, str]] = []
     first.on_refused = second.on_refused = lambda *one: refused.append(one)
     assert await first.claim(waiting_at("p", "original", 1), "192.0.2.1") is None
@@ -334,8 +335,8 @@ async def test_name_of_a_proxy_is_free_after_its_manager_or_itself_is_gone(
     store: Store, another_store: Store, end: str
 ) -> None:
     for one in (store, another_store):
-        await one.managers.beat("127.0.0.1:1", [], [], 0, 0, SystemClock().now())
-    first, second = LoadWriter(store, SystemClock()), LoadWriter(another_store, SystemClock())
+        await one.managers.beat("127.0.0.1:1", [], [], 0, 0, datetime.now(UTC))
+    first, second = LoadWriter(store, StoreClock()), LoadWriter(another_store, StoreClock())
     assert await first.claim(waiting_at("p", "before", 1), "192.0.2.1") is None
     assert await second.claim(waiting_at("p", "after", 1), "192.0.2.1") == "192.0.2.1"
     if end == "silence":

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.link.messages import Observation
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.reasons import Reason
@@ -18,7 +17,7 @@ from moorage.manager.store import Store
 from moorage.manager.store.queries import SQL
 from moorage.manager.store.restored import prepare_restored
 
-from .conftest import FakeAgent, reconcile_all, schedule, stop
+from .conftest import FakeAgent, open_store, reconcile_all, schedule, stop
 
 SYSTEM = Scope.system()
 ZERO = {"exit_code": 0, "reason": Reason.EXIT_ZERO, "log_tail": "done"}
@@ -99,7 +98,7 @@ async def test_its_end_counts_as_any_other(store: Store) -> None:
 async def test_a_kernel_that_was_ended_for_being_unknown_has_no_result(
     store: Store, migrated_database: str
 ) -> None:
-    async with Store(migrated_database, SystemClock(), keep_unknown_kernels=False) as strict:
+    async with open_store(migrated_database, keep_unknown_kernels=False) as strict:
         scene = Scene(strict)
         await scene.lose_placement()
         await scene.report(ObservedState.RUNNING)

@@ -9,9 +9,10 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.roles import Role
-from moorage.manager.store import Store, migrate
+from moorage.manager.store import migrate
+
+from .conftest import open_store
 
 REASONS = [
     ("no-capacity", "insufficient-resources"),
@@ -142,7 +143,7 @@ async def test_0027_carries_keys_over(empty_database: str) -> None:
         assert await connection.fetchval("SELECT project FROM model_names WHERE name = 'm'") == "speech"
     finally:
         await connection.close()
-    async with Store(empty_database, SystemClock()) as store:
+    async with open_store(empty_database) as store:
         roles = {digit: await store.keys.find(digit * 64) for digit in "0123"}
     assert {digit: key and (key.role, key.owner.project) for digit, key in roles.items()} == {
         "0": (Role.ADMIN, "default"),

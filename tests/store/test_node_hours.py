@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.group_options import GroupOptions, QuotaLimits, QuotaScope
 from moorage.common.model.hpc_options import HpcOptions
 from moorage.common.model.reasons import Reason
@@ -24,6 +23,7 @@ from moorage.manager.store.node_hours import JobSums
 from moorage.manager.store.queries import SQL
 from moorage.manager.termination import SessionTerminator
 from moorage.manager.workloads.site_jobs import as_job
+from tests.clocks import StoreClock
 
 from .conftest import LOST_GRACE_S, FakeAgent, reconcile_all, schedule
 from .test_site_sessions import as_site
@@ -35,16 +35,15 @@ WALLTIME_S = 360.0
 SITE = HpcOptions(runtime="fake", walltime_s=WALLTIME_S)
 
 
-class VirtualClock(SystemClock):
-    """Both its times are ``ahead`` seconds later."""
+class CalendarClock(StoreClock):
+    """The wall clock moves with the durations that pass."""
 
-    ahead = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.ahead
+    def __init__(self) -> None:
+        super().__init__()
+        self._began_at = self.monotonic()
 
     def now(self) -> datetime:
-        return super().now() + timedelta(seconds=self.ahead)
+        return super().now() + timedelta(seconds=self.monotonic() - self._began_at)
 
 
 @pytest.fixture
@@ -109,7 +108,7 @@ async def test_quota_of_node_hours_holds_a_second_job(
         f"{scope} {name}: node-hours: used and reserved 0.1 + at most 0.1 > limit 0.15 a month (anew from "
     )
     assert await use(store, scope, name) == (0, 0.1), "the site has not started it"
-    explanation = await ExplanationService(store, SystemClock()).why(SYSTEM, second)
+    explanation = await ExplanationService(store, StoreClock()).why(SYSTEM, second)
     [unmet] = [one for one in explanation.conditions if not one.met]
     assert (unmet.kind, unmet.text) == ("node-hours", view.hold.refusals[0])
     assert explanation.expected_start is not None
@@ -190,14 +189,14 @@ async def test_sums_are_of_jobs_and_of_the_month(store: Store, site: FakeAgent) 
 
 
 @asynccontextmanager
-async def scheduler(store: Store, clock: VirtualClock) -> AsyncIterator[tuple[Leader, Scheduler]]:
+async def scheduler(store: Store, clock: CalendarClock) -> AsyncIterator[tuple[Leader, Scheduler]]:
     async with Leader(store, clock) as leader:
         yield leader, Scheduler(store, leader, SessionTerminator(store, LOST_GRACE_S), Metrics(), clock)
 
 
 async def test_turn_of_the_month_releases_a_job(store: Store, site: FakeAgent) -> None:
     await limit(store, "project", "vision", 0.1)
-    first, second, clock = await add(store, "first"), await add(store, "second"), VirtualClock()
+    first, second, clock = await add(store, "first"), await add(store, "second"), CalendarClock()
     async with scheduler(store, clock) as (leader, loop):
         await loop.run_once()
         await see(site, first, ObservedState.RUNNING)
@@ -206,7 +205,7 @@ async def test_turn_of_the_month_releases_a_job(store: Store, site: FakeAgent) -
         now = clock.now()
         turn = (now.replace(day=1) + timedelta(days=32)).replace(day=1, hour=0, minute=0, second=0)
         for at, expected in ((turn - timedelta(minutes=1), Status.PENDING), (turn, Status.SCHEDULED)):
-            clock.ahead = (at + timedelta(seconds=10) - now).total_seconds()
+            clock.advance((at + timedelta(seconds=10) - clock.now()).total_seconds())
             await leader.run_once()
             await loop.run_once()
             assert await status(store, second) is expected

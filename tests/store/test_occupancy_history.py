@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.spec import SessionSpec
 from moorage.common.views.events import GroupHistory
 from moorage.common.views.resources import GroupOptions
@@ -17,6 +16,7 @@ from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import GarbageCollector, Leader
 from moorage.manager.metrics import Metrics
 from moorage.manager.store import Store
+from tests.clocks import StoreClock
 
 from .conftest import FakeAgent, schedule
 from .tenancy_harness import serve
@@ -68,9 +68,9 @@ async def test_a_former_leader_records_nothing(store: Store) -> None:
     assert await store.occupancy_history.of_groups(["default"], 60, EPOCH, datetime.now(UTC) + SOON) == []
 
 
-async def test_the_leaders_housekeeping_records(store: Store) -> None:
-    async with Leader(store, SystemClock()) as leader:
-        collector = GarbageCollector(store, leader, Metrics(), SystemClock())
+async def test_the_leaders_housekeeping_records(store: Store, clock: StoreClock) -> None:
+    async with Leader(store, clock) as leader:
+        collector = GarbageCollector(store, leader, Metrics(), clock)
         await FakeAgent(store).report()
         for _ in range(2):
             await collector.run_once()

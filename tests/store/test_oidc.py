@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import ManagerSettings
 from moorage.common.model.oidc_rules import Grants
 from moorage.common.views.identity import UserPatch
 from moorage.manager.api.console_services import ConsoleServices
 from moorage.manager.identity.keys import digest_of
 from moorage.manager.oidc import Attempt, OidcClient, Person, SignInRefused
-from moorage.manager.store import Store
+from tests.clocks import StoreClock
 
+from .conftest import open_store
 from .tenancy_harness import ROOT, Api, serve
 
 ISSUER = "http://127.0.0.1:9"  # nobody listens there
@@ -25,10 +25,10 @@ MEMBER, LEAD = Grants(None, {"vision": "member"}), Grants(None, {"vision": "admi
 
 @pytest.fixture
 async def api(migrated_database: str) -> AsyncIterator[Api]:
-    clock = SystemClock()
+    clock = StoreClock()
     settings = ManagerSettings(oidc_issuer=ISSUER, oidc_client_id="moorage", oidc_label="Our <lab>")
     console = ConsoleServices(oidc=OidcClient(settings, clock))
-    async with Store(migrated_database, clock) as store, serve(store, console) as served:
+    async with open_store(migrated_database, clock) as store, serve(store, console) as served:
         yield served
 
 
@@ -175,7 +175,7 @@ async def test_a_manager_whose_provider_is_away_says_so(api: Api) -> None:
 
 
 async def test_without_a_provider_there_is_no_single_sign_on(migrated_database: str) -> None:
-    async with Store(migrated_database, SystemClock()) as store, serve(store) as api:
+    async with open_store(migrated_database) as store, serve(store) as api:
         async with api.http.get("/v1/session/ways") as ways:
             assert await ways.json() == {"oidc": ""}
         for path in ("/v1/session/oidc", "/v1/session/oidc/callback?code=c&state=s"):

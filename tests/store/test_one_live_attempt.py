@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.ids import AgentId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec, SessionSpec
@@ -17,6 +16,7 @@ from moorage.manager.scheduling import Place
 from moorage.manager.scheduling.core.results import Victim
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
+from tests.clocks import StoreClock
 
 from .conftest import LOST_GRACE_S, FakeAgent, reconcile_all, schedule, stop
 
@@ -75,7 +75,7 @@ async def test_preempted_session_waits_for_the_end_of_its_earlier_attempt(store:
     assert hold is not None
     assert hold.reason is Reason.EARLIER_ATTEMPT
     assert any(CURE in line for line in hold.refusals)
-    why = await ExplanationService(store, SystemClock()).why(SYSTEM, "job")
+    why = await ExplanationService(store, StoreClock()).why(SYSTEM, "job")
     [unmet] = [condition for condition in why.conditions if not condition.met]
     assert (unmet.kind, CURE in unmet.text) == ("earlier attempt", True)
     agent.see(kernel, ObservedState.EXITED, exit_code=-15)
@@ -162,7 +162,7 @@ async def test_session_that_waits_for_its_agent_goes_on_when_it_returns(store: S
     agent = FakeAgent(store)
     kernel = await running(store, agent, on_lost_agent="wait")
     await set_status(store, "LOST")
-    why = await ExplanationService(store, SystemClock()).why(SYSTEM, "job")
+    why = await ExplanationService(store, StoreClock()).why(SYSTEM, "job")
     for part in ("RUNNING", "node-1", "on_lost_agent: wait", CURE):
         assert part in why.text
     await agent.report()

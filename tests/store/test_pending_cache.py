@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import StoreUnavailable
 from moorage.common.model.group_options import GroupOptions
 from moorage.common.model.ids import SessionId
@@ -19,6 +18,7 @@ from moorage.manager.identity.scope import Scope
 from moorage.manager.scheduling import Pending, Policy, plan
 from moorage.manager.store import Store, hold_writer, pending_cache
 from moorage.manager.store.database import Database, DedicatedConnection
+from tests.clocks import StoreClock
 
 from .conftest import FakeAgent, reconcile_all, schedule, stop
 
@@ -34,7 +34,7 @@ async def add(store: Store, name: str, **more: object) -> None:
 
 async def read_all(store: Store) -> dict[SessionId, Pending]:
     asked = pending_cache.PendingCache(
-        store.database, SystemClock()
+        store.database, StoreClock()
     )  # keeps nothing that it does not ask about
     return {one.session_id: one for one in (await asked.of("default"))[0]}
 
@@ -114,10 +114,7 @@ async def test_unplaced_session_is_reported_as_changed(store: Store, reconnected
     assert [item.session_id for item in changes.changed] == [place.session_id for place in made.places]
 
 
-async def test_change_without_notification_is_found_by_comparison(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pending_cache, "REREAD_S", 0.2)
+async def test_change_without_notification_is_found_by_comparison(store: Store, clock: StoreClock) -> None:
     await add(store, "one")
     await add(store, "two")
     await add(store, "pauses")
@@ -125,27 +122,25 @@ async def test_change_without_notification_is_found_by_comparison(
     await store.database.fetch("UPDATE sessions SET status = 'CANCELLED' WHERE name = 'one'")
     await store.database.fetch("UPDATE sessions SET retries = 5 WHERE name = 'two'")
     await store.database.fetch(
-        "UPDATE sessions SET not_before = now() + interval '2 s' WHERE name = 'pauses'"
+        "UPDATE sessions SET not_before = now() + interval '1 h' WHERE name = 'pauses'"
     )
-    await asyncio.sleep(0.25)
+    assert await names(store) == {"one", "two", "pauses"}, "not compared yet"
+    clock.advance(pending_cache.REREAD_S)
     assert await names(store) == {"two"}
     assert await seen(store) == await read_all(store)
-    async with asyncio.timeout(15):
-        while await names(store) != {"two", "pauses"}:  # its time has come
-            await asyncio.sleep(0.05)
+    await store.database.fetch("UPDATE sessions SET not_before = now() WHERE name = 'pauses'")
+    clock.advance(pending_cache.REREAD_S)
+    assert await names(store) == {"two", "pauses"}, "its time has come"
 
 
-async def test_changed_dependency_is_found_by_comparison(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pending_cache, "REREAD_S", 0.2)
+async def test_changed_dependency_is_found_by_comparison(store: Store, clock: StoreClock) -> None:
     await add(store, "first")
     await add(store, "after", depends_on=[{"session": "first", "on": "any"}])
     assert {p.dependencies for p in (await seen(store)).values()} == {"met", "unmet"}
     await store.database.fetch(
         "UPDATE sessions SET status = 'TERMINATED' WHERE name = 'first'"
     )  # without a notification
-    await asyncio.sleep(0.25)
+    clock.advance(pending_cache.REREAD_S)
     assert [p.dependencies for p in (await seen(store)).values()] == ["met"]
 
 
@@ -188,7 +183,7 @@ async def test_failed_read_is_repeated_later(
     monkeypatch.setattr(pending_cache, "REREAD_S", 3600.0)
     database = Away(migrated_database)
     async with database:
-        asked = pending_cache.PendingCache(database, SystemClock(), store.notifier)
+        asked = pending_cache.PendingCache(database, StoreClock(), store.notifier)
         assert (await asked.of("default"))[0] == ()
         await add(store, "one")
         database.away = True
@@ -209,7 +204,7 @@ async def test_unused_cache_does_not_accumulate_ids(store: Store, monkeypatch: p
     """A manager that does not lead is notified as well, and must not collect ids for ever."""
     monkeypatch.setattr(pending_cache, "REREAD_S", 3600.0)
     monkeypatch.setattr(pending_cache, "MAX_STALE", 5)
-    cache = pending_cache.PendingCache(store.database, SystemClock(), store.notifier)
+    cache = pending_cache.PendingCache(store.database, StoreClock(), store.notifier)
     await add(store, "before")
     assert cache.stale_count == 0
     assert len((await cache.of("default"))[0]) == 1

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import ConfigError
 from moorage.manager.secrets import Keyring
 from moorage.manager.store import Store
+from tests.clocks import StoreClock
 
 
 @pytest.fixture
 async def stores(migrated_database: str, tmp_path: Path) -> AsyncIterator[list[Store]]:
     """Of two managers with the same keyring, and of one with another."""
-    clock = SystemClock()
+    clock = StoreClock()
     paths = [tmp_path / name for name in ("keys", "keys", "other")]
     made = [Store(migrated_database, clock, keyring=Keyring(path, clock)) for path in paths]
     async with made[0], made[1], made[2]:
@@ -42,7 +42,7 @@ async def test_managers_that_make_it_at_once_have_the_same(stores: list[Store]) 
 async def test_it_stays_the_same_when_the_keys_are_rotated(stores: list[Store], tmp_path: Path) -> None:
     store = stores[0]
     before = await store.platform_secrets.get_or_create("ssh-host-key")
-    keyring = Keyring(tmp_path / "keys", SystemClock())
+    keyring = Keyring(tmp_path / "keys", StoreClock())
     keyring.add_key()
     assert (await store.secrets.reseal(discard_unreadable=False))[0] == 1
     keyring.keep_newest()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.group_options import GroupOptions, PreemptionOptions
 from moorage.common.model.ids import AgentId, SessionId
 from moorage.common.model.reasons import Reason
@@ -18,6 +17,7 @@ from moorage.manager.store import Store
 from moorage.manager.store.database import DedicatedConnection
 from moorage.manager.store.queries import SQL
 from moorage.manager.termination import SessionTerminator
+from tests.clocks import StoreClock
 
 from .conftest import LOST_GRACE_S, FakeAgent, reconcile_all
 
@@ -25,7 +25,7 @@ SYSTEM = Scope.system()
 
 
 async def tick(store: Store) -> None:
-    clock = SystemClock()
+    clock = StoreClock()
     async with Leader(store, clock) as leader:
         await Scheduler(store, leader, SessionTerminator(store, LOST_GRACE_S), Metrics(), clock).run_once()
 
@@ -101,7 +101,7 @@ async def test_victim_is_requeued_and_runs_later(store: Store) -> None:
 
 
 async def test_endpoint_names_the_session_that_took_its_replicas_place(store: Store) -> None:
-    agent, clock = FakeAgent(store, gpus=1), SystemClock()
+    agent, clock = FakeAgent(store, gpus=1), StoreClock()
     await agent.report()
     await allow(store)
     resources = {"cuda.device": 1}

@@ -6,7 +6,6 @@ import math
 
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.status import ObservedState
 from moorage.common.model.usage import KernelProgress
@@ -14,6 +13,7 @@ from moorage.common.views.events import SessionChange
 from moorage.manager.loops import UsageWriter
 from moorage.manager.metrics import Metrics
 from moorage.manager.store import Store
+from tests.clocks import StoreClock
 
 from .conftest import RUNNING, FakeAgent, reconcile_all, schedule
 from .tenancy_harness import serve
@@ -39,7 +39,7 @@ async def test_newest_progress_is_shown_and_told_to_watchers(store: Store) -> No
     session = SessionId((await store.sessions.get(SYSTEM, "train")).id)
     changed: list[set[SessionId] | None] = []
     store.notifier.on_sessions(lambda ids: changed.append(None if ids is None else set(ids)))
-    writer = UsageWriter(store, Metrics(), SystemClock())
+    writer = UsageWriter(store, Metrics(), StoreClock())
     for fraction in (0.1, 0.2):
         writer.take(report(agent, progress=(KernelProgress(kernel, fraction, 1, 5, "epoch"),)))
     await writer.run_once()

@@ -8,7 +8,6 @@ from typing import Any
 import asyncpg
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import NotFound, QuotaExceeded
 from moorage.common.model.group_options import GroupOptions, QuotaLimits, QuotaScope
 from moorage.common.model.reasons import Reason
@@ -23,6 +22,7 @@ from moorage.manager.store import Store
 from moorage.manager.store.database import DedicatedConnection
 from moorage.manager.store.queries import SQL
 from moorage.manager.termination import SessionTerminator
+from tests.clocks import StoreClock
 
 from .conftest import LOST_GRACE_S, FakeAgent, open_store, stop
 
@@ -43,7 +43,7 @@ async def add(store: Store, name: str, owner: Owner = ANN, **more: object) -> No
 
 
 async def tick(store: Store) -> None:
-    clock = SystemClock()
+    clock = StoreClock()
     async with Leader(store, clock) as leader:
         await Scheduler(store, leader, SessionTerminator(store, LOST_GRACE_S), Metrics(), clock).run_once()
 

@@ -8,17 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.link.messages import Observation
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Status
 from moorage.manager.identity.scope import Scope
 from moorage.manager.lifecycle.kernels import AgentUpdate
-from moorage.manager.store import Store
+from moorage.manager.store import Store, pending_cache
 from moorage.manager.store.restored import prepare_restored
+from tests.clocks import StoreClock
 
-from .conftest import RUNNING, FakeAgent, reconcile_all, schedule
+from .conftest import RUNNING, FakeAgent, open_store, reconcile_all, schedule
 
 SYSTEM = Scope.system()
 
@@ -46,7 +46,7 @@ async def test_generations_continue_above_what_was_seen(store: Store) -> None:
 
 
 async def test_generations_never_repeat_while_they_are_raised(store: Store) -> None:
-    async with Store(store.database.dsn, SystemClock()) as other:
+    async with open_store(store.database.dsn) as other:
         base = await store.orders.next_generation()
 
         async def draw(one: Store, n: int) -> int:
@@ -87,7 +87,7 @@ async def test_agent_gets_no_work_before_its_first_report_after_a_restore(store:
     assert await schedule(store) == 1
 
 
-async def test_restored_session_waits_until_every_agent_has_reported(store: Store) -> None:
+async def test_restored_session_waits_until_every_agent_has_reported(store: Store, clock: StoreClock) -> None:
     first, second = FakeAgent(store, stream=1), FakeAgent(store, "node-2", stream=1)
     await first.report()
     await second.report()
@@ -106,17 +106,16 @@ async def test_restored_session_waits_until_every_agent_has_reported(store: Stor
     assert (await store.sessions.get(SYSTEM, old)).status is Status.PENDING, "it runs on node-2"
     second.seen.clear()
     await second.report()
-    async with asyncio.timeout(10):  # the queue is compared every second
-        while (await store.sessions.get(SYSTEM, old)).status is Status.PENDING:
-            await asyncio.sleep(0.1)
-            await schedule(store)
+    clock.advance(pending_cache.REREAD_S)
+    assert await schedule(store) == 1
+    assert (await store.sessions.get(SYSTEM, old)).status is Status.SCHEDULED
 
 
 @pytest.mark.parametrize("keep", [True, False])
 async def test_unknown_kernels_are_listed_and_block_their_agent(
     store: Store, migrated_database: str, keep: bool
 ) -> None:
-    async with Store(migrated_database, SystemClock(), keep_unknown_kernels=keep) as restarted:
+    async with open_store(migrated_database, keep_unknown_kernels=keep) as restarted:
         agent = FakeAgent(restarted, stream=1)
         agent.seen[UNKNOWN] = _running(UNKNOWN)
         await agent.report()

@@ -6,7 +6,6 @@ from datetime import timedelta
 
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.paging import Paging
 from moorage.common.model.spec import SessionSpec
 from moorage.manager.identity.keys import IdempotencyKey
@@ -15,19 +14,11 @@ from moorage.manager.loops import GarbageCollector, Leader
 from moorage.manager.loops import garbage_collector as gc
 from moorage.manager.metrics import Metrics
 from moorage.manager.store import Store, retention
+from tests.clocks import StoreClock
 
 from .conftest import FakeAgent, schedule, stop
 
 DAY_S = 86_400.0
-
-
-class ShiftedClock(SystemClock):
-    """Its monotonic time is ``ahead`` seconds later."""
-
-    ahead = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.ahead
 
 
 async def add(store: Store, name: str, key: str | None = None) -> str:
@@ -51,7 +42,9 @@ async def ended(store: Store, count: int, ago: timedelta) -> None:
     )
 
 
-async def test_the_audit_log_is_kept_for_its_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_audit_log_is_kept_for_its_time(
+    store: Store, clock: StoreClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(retention, "BATCH", 4)
     for number in range(12):
         entry = await store.audit.begin(
@@ -65,10 +58,9 @@ async def test_the_audit_log_is_kept_for_its_time(store: Store, monkeypatch: pyt
         )
         age = timedelta(days=401 if number < 10 else 399)
         await store.database.fetch("UPDATE audit_log SET at = at - $2::interval WHERE id = $1", entry, age)
-    clock = ShiftedClock()
     async with Leader(store, clock) as leader:
         collector = GarbageCollector(store, leader, Metrics(), clock)
-        clock.ahead += gc.STEADY_S
+        clock.advance(gc.STEADY_S)
         await leader.run_once()
         await collector.run_once()
     kept = await store.database.fetch("SELECT name FROM audit_log ORDER BY id")
@@ -91,21 +83,20 @@ async def test_sessions_are_deleted_in_batches_by_their_end(
 
 
 async def test_garbage_collector_deletes_until_nothing_is_left(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, clock: StoreClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In one iteration if there is time, else in the following ones; not before the clock has been steady."""
     monkeypatch.setattr(retention, "BATCH", 2)
-    clock = ShiftedClock()
     await ended(store, 9, timedelta(days=3))
     await add(store, "kept", key="old")
     await store.database.fetch("UPDATE idempotency_keys SET created_at = now() - interval '2 days'")
     async with Leader(store, clock) as leader:
         collector = GarbageCollector(store, leader, Metrics(), clock, sessions_s=2 * DAY_S)
-        clock.ahead += gc.DELETE_EVERY_S
+        clock.advance(gc.DELETE_EVERY_S)
         await leader.run_once()
         await collector.run_once()
         assert await left(store) == 10
-        clock.ahead += gc.STEADY_S
+        clock.advance(gc.STEADY_S)
         await leader.run_once()
         monkeypatch.setattr(gc, "DELETE_FOR_S", 0.0)
         await collector.run_once()

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.group_options import GroupOptions
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
@@ -17,6 +16,7 @@ from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import Leader
 from moorage.manager.loops.session_controller import SessionController
 from moorage.manager.store import Store
+from tests.clocks import StoreClock
 
 from .conftest import FAILED, FakeAgent, open_store, schedule, stop
 
@@ -32,7 +32,8 @@ async def add(store: Store, name: str, reuse: str = "both", **more: object) -> S
 
 
 async def reconcile(store: Store) -> None:
-    controller = SessionController(store, Leader(store, SystemClock()), SystemClock(), 120)
+    clock = StoreClock()
+    controller = SessionController(store, Leader(store, clock), clock, 120)
     for _ in range(4):
         store.notifier.notify_kernels(await store.lifecycle.to_reconcile(changed_s=60))
         await controller.run_once()

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.link.messages import Fallback, ModelRoute, Target
 from moorage.common.model.errors import Conflict, NotFound
 from moorage.common.model.group_options import GroupOptions
@@ -17,8 +16,9 @@ from moorage.common.views.endpoints import EndpointView
 from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.secrets import Keyring
-from moorage.manager.store import Store
+from tests.clocks import StoreClock
 
+from .conftest import open_store
 from .test_rollouts import SYSTEM, Platform, complete, spec
 
 PROVIDER = {"model": "gpt", "url": "https://api.example.com/openai/v1/", "secret": "their-key"}
@@ -26,8 +26,8 @@ PROVIDER = {"model": "gpt", "url": "https://api.example.com/openai/v1/", "secret
 
 @pytest.fixture
 async def platform(migrated_database: str, tmp_path: Path) -> AsyncIterator[Platform]:
-    keyring = Keyring(tmp_path / "secrets-keys", SystemClock())
-    async with Store(migrated_database, SystemClock(), keyring=keyring) as store:
+    keyring = Keyring(tmp_path / "secrets-keys", StoreClock())
+    async with open_store(migrated_database, keyring=keyring) as store:
         yield Platform(store)
 
 

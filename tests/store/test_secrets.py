@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import ConfigError, Conflict, InvalidInput, NotFound
 from moorage.common.model.ids import AgentId
 from moorage.common.model.spec import SessionSpec
@@ -15,8 +14,9 @@ from moorage.manager.identity.keys import Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.secrets import Keyring
 from moorage.manager.store import Store
+from tests.clocks import StoreClock
 
-from .conftest import FakeAgent, schedule, stop
+from .conftest import FakeAgent, open_store, schedule, stop
 
 VISION = Owner("ann", "vision")
 
@@ -27,12 +27,12 @@ def scope(project: str, user: str = "ann") -> Scope:
 
 @pytest.fixture
 def keyring(tmp_path: Path) -> Keyring:
-    return Keyring(tmp_path / "secrets-keys", SystemClock())
+    return Keyring(tmp_path / "secrets-keys", StoreClock())
 
 
 @pytest.fixture
 async def secret_store(migrated_database: str, keyring: Keyring) -> AsyncIterator[Store]:
-    async with Store(migrated_database, SystemClock(), keyring=keyring) as store:
+    async with open_store(migrated_database, keyring=keyring) as store:
         yield store
 
 
@@ -112,8 +112,8 @@ async def test_a_manager_without_the_key_neither_writes_nor_starts(
     secret_store: Store, keyring: Keyring, migrated_database: str, tmp_path: Path
 ) -> None:
     await secret_store.secrets.put(scope("vision", "ann"), "hf", "hunter2")
-    other = Keyring(tmp_path / "other-keys", SystemClock())
-    async with Store(migrated_database, SystemClock(), keyring=other) as store:
+    other = Keyring(tmp_path / "other-keys", StoreClock())
+    async with open_store(migrated_database, keyring=other) as store:
         with pytest.raises(ConfigError, match=keyring.ids()[0]):
             await store.secrets.check_keys()
         with pytest.raises(Conflict, match="does not have the key"):

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.ids import SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
@@ -15,18 +14,19 @@ from moorage.common.model.status import ObservedState, Status
 from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import Leader, session_controller
 from moorage.manager.store import Store
+from tests.clocks import StoreClock
 
 from .conftest import FakeAgent, schedule
 
 
 @pytest.mark.parametrize("scan_s", [0.0, 3600.0], ids=["with scans", "notifications only"])
 async def test_changed_sessions_are_reconciled_by_the_next_run(
-    store: Store, monkeypatch: pytest.MonkeyPatch, scan_s: float
+    store: Store, clock: StoreClock, monkeypatch: pytest.MonkeyPatch, scan_s: float
 ) -> None:
     """Includes RUNNING sessions, which only the rarer scan for changes finds."""
-    leader = Leader(store, SystemClock())
+    leader = Leader(store, clock)
     await leader.run_once()
-    controller = session_controller.SessionController(store, leader, SystemClock(), 120)
+    controller = session_controller.SessionController(store, leader, clock, 120)
     await controller.run_once()  # the only scan for changes in this test
     await store.database.fetch("DELETE FROM leases")  # ``schedule`` leads
     monkeypatch.setattr(session_controller, "SCAN_S", scan_s)
@@ -47,11 +47,11 @@ async def test_changed_sessions_are_reconciled_by_the_next_run(
 
 
 async def test_settled_sessions_are_read_once_for_each_change(
-    store: Store, monkeypatch: pytest.MonkeyPatch
+    store: Store, clock: StoreClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its kernels call for nothing more once a session runs, or has ended."""
-    leader = Leader(store, SystemClock())  # which does not lead: it neither scans nor sweeps
-    controller = session_controller.SessionController(store, leader, SystemClock(), 120)
+    leader = Leader(store, clock)  # which does not lead: it neither scans nor sweeps
+    controller = session_controller.SessionController(store, leader, clock, 120)
     agent = FakeAgent(store)
     await agent.report()
     made = await store.sessions.create(Scope.system("t"), SessionSpec(command=["x"], resources={"cpu": 1}))

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from moorage.common.aio.clock import ManualClock, SystemClock
+from moorage.common.aio.clock import ManualClock
 from moorage.common.link.messages import Report, SlotOffer
 from moorage.common.model.errors import Conflict
 from moorage.common.model.group_options import GroupOptions, QuotaLimits
@@ -24,6 +24,7 @@ from moorage.manager.serving.endpoints import EndpointService, endpoint_view
 from moorage.manager.store import Store
 from moorage.manager.termination import SessionTerminator
 from moorage.manager.workloads.site_jobs import as_job
+from tests.clocks import StoreClock
 
 from .conftest import LOST_GRACE_S, FakeAgent, reconcile_all, schedule
 
@@ -215,7 +216,7 @@ async def test_nodes_in_use_at_a_site_are_shown_with_its_group_and_explain_a_wai
     placed.see(kernel.id, ObservedState.QUEUED)
     await placed.report()
     await reconcile_all(store)
-    why = await ExplanationService(store, SystemClock()).why(SYSTEM, session)
+    why = await ExplanationService(store, StoreClock()).why(SYSTEM, session)
     assert why.basis.endswith("; 7 of 8 nodes of qgpu are in use")
     for agent in agents:
         agent.site_nodes = ()
@@ -232,7 +233,7 @@ async def test_why_says_when_a_job_in_the_queue_of_its_site_is_expected_to_start
     spec = as_job(SessionSpec(command=["x"], resource_group="hpc"), site)
     first, second, third = [(await store.sessions.create(SYSTEM, spec)).id for _ in range(3)]
     assert await schedule(store) == 2
-    explain = ExplanationService(store, SystemClock())
+    explain = ExplanationService(store, StoreClock())
 
     async def see(session: str, state: ObservedState, **fields: object) -> None:
         [kernel] = (await store.sessions.get(SYSTEM, session)).kernels
@@ -279,7 +280,7 @@ async def test_late_successor_is_told_once_and_shown_everywhere(store: Store) ->
     agent = FakeAgent(store, "login", group="hpc")
     as_site(agent, 5)
     await agent.report()
-    service = EndpointService(store.endpoints, store.loads, SystemClock())
+    service = EndpointService(store.endpoints, store.loads, StoreClock())
     spec = EndpointSpec(
         name="m", engine="custom", command=["x"], probe=Probe(path="/h"), resource_group="hpc"
     )
@@ -324,5 +325,5 @@ async def test_late_successor_is_told_once_and_shown_everywhere(store: Store) ->
     assert (view.late_successor.session_id, view.late_successor.ends_at) == (first.session_id, ends)
     assert view.late_successor.expected_at is not None
     assert view.late_successor.expected_at >= later
-    why = await ExplanationService(store, SystemClock()).why(SYSTEM, first.session_id)
+    why = await ExplanationService(store, StoreClock()).why(SYSTEM, first.session_id)
     assert "its successor is expected for" in why.text

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from typing_extensions import is_protocol
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.link.proxy_messages import UsageBatch, UsageRecord
 from moorage.common.model.roles import Role
 from moorage.common.model.spec import EndpointSpec, SessionSpec
@@ -31,8 +30,9 @@ from moorage.manager.identity.keys import ApiKey, Owner
 from moorage.manager.identity.scope import Scope
 from moorage.manager.secrets import Keyring
 from moorage.manager.store import Store
+from tests.clocks import StoreClock
 
-from .conftest import FakeAgent, schedule
+from .conftest import FakeAgent, open_store, schedule
 from .tenancy_bodies import BODIES, CANARY, ed25519_blob
 from .tenancy_harness import CALLERS, ROOT, Api, Caller, make_stopped_pipeline, serve
 
@@ -77,9 +77,9 @@ def endpoint_spec(name: str) -> EndpointSpec:
 
 
 @pytest.fixture
-async def store(migrated_database: str, tmp_path: Path) -> AsyncIterator[Store]:
-    clock = SystemClock()
-    async with Store(migrated_database, clock, keyring=Keyring(tmp_path / "secrets-keys", clock)) as made:
+async def store(migrated_database: str, tmp_path: Path, clock: StoreClock) -> AsyncIterator[Store]:
+    keyring = Keyring(tmp_path / "secrets-keys", clock)
+    async with open_store(migrated_database, clock, keyring=keyring) as made:
         yield made
 
 

@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 import moorage
 from moorage import __main__
 from moorage.cli import app
-from moorage.common.aio.clock import SystemClock
 from moorage.manager.loops.presence import Presence
 from moorage.manager.store import Store, migrate
 from moorage.manager.store.migrate import engine_url, newest_revision
 from moorage.manager.store.pending_migrations import migration_scripts, pending_migrations
 from moorage.manager.store.upgrade_facts import upgrade_facts
+from tests.clocks import StoreClock
 
 from .conftest import FakeAgent
 
@@ -73,7 +73,7 @@ def test_titles_and_kinds_of_what_is_known() -> None:
 
 
 async def test_facts_of_a_cluster(store: Store) -> None:
-    presence = Presence(store, SystemClock(), "198.51.100.1:8701")
+    presence = Presence(store, StoreClock(), "198.51.100.1:8701")
     presence.proxies["edge-1"] += 1
     await presence.run_once()
     await FakeAgent(store).report()

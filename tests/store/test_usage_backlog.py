@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 
 import asyncpg
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.ids import AgentId, KernelId
 from moorage.common.model.usage import EngineUse, KernelMinute, KernelProgress, UsageReport, Use
 from moorage.manager.loops import UsageWriter
 from moorage.manager.loops.usage_writer import WAITING
 from moorage.manager.metrics import Metrics
 from moorage.manager.store import Store
+from tests.clocks import StoreClock
 
 from .conftest import FakeAgent
 from .test_ledger import SYSTEM, run
@@ -41,7 +42,7 @@ async def no_writes(dsn: str) -> AsyncIterator[None]:
 def report(*kernels: str, number: int = 0, fraction: float = 0.0, minutes: int = 0) -> UsageReport:
     """Of engines, progress and minutes of these kernels."""
     ids = [KernelId(one) for one in kernels]
-    last = int(SystemClock().now().timestamp()) // A_MINUTE * A_MINUTE
+    last = int(datetime.now(UTC).timestamp()) // A_MINUTE * A_MINUTE
     return UsageReport(
         AgentId("node-1"),
         "incarnation-1",
@@ -68,7 +69,7 @@ async def flushed(writer: UsageWriter) -> None:
 async def test_what_was_taken_is_written_after_the_outage(store: Store, migrated_database: str) -> None:
     agent = FakeAgent(store)
     kernel = await run(store, agent)
-    writer = UsageWriter(store, Metrics(), SystemClock())
+    writer = UsageWriter(store, Metrics(), StoreClock())
     async with no_writes(migrated_database):
         assert writer.take(report(kernel, number=1, fraction=0.25, minutes=2))
         await writer.run_once()
@@ -85,7 +86,7 @@ async def test_what_was_taken_is_written_after_the_outage(store: Store, migrated
 
 
 async def test_backlog_has_a_bound(store: Store, migrated_database: str) -> None:
-    writer = UsageWriter(store, Metrics(), SystemClock())
+    writer = UsageWriter(store, Metrics(), StoreClock())
     async with no_writes(migrated_database):
         taken = 0
         while writer.take(report(*others(taken, 1000))):

@@ -9,7 +9,6 @@ from typing import Any
 import asyncpg
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.manager.store import Store
 
 from .tenancy_harness import Api, serve
@@ -57,12 +56,6 @@ EDITED: dict[str, tuple[str, dict[str, Any], str, str, dict[str, Any], dict[str,
         {"sessions": 3},
     ),
 }
-
-
-@pytest.fixture
-async def store(migrated_database: str) -> AsyncIterator[Store]:
-    async with Store(migrated_database, SystemClock()) as made:
-        yield made
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ from typing import Any
 import aiohttp
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.spec import EndpointSpec, SessionSpec
 from moorage.common.views.resources import GroupOptions
 from moorage.manager.identity.keys import Owner
@@ -22,12 +21,6 @@ from .conftest import FakeAgent, schedule
 from .tenancy_harness import ROOT, Api, serve
 
 ANN, BOB = Scope.system("ann", Owner("ann", "vision")), Scope.system("bob", Owner("bob", "speech"))
-
-
-@pytest.fixture
-async def store(migrated_database: str) -> AsyncIterator[Store]:
-    async with Store(migrated_database, SystemClock()) as made:
-        yield made
 
 
 def job(name: str, gpus: int = 1) -> SessionSpec:

@@ -44,8 +44,8 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer, peers_pb2_grpc.PeersServicer
         self.arrived_at: list[float] = []  # monotonic seconds, one per report
         self.report_pause_ms = 0
         self.arrived = asyncio.Condition()
-        self.streams = 0
-        self.deltas = 0  # reports received as deltas
+        self.streams = self.refused = 0
+        self.wholes = self.deltas = 0  # reports received in full, and as deltas
         self.usages = 0  # reports with usage
         self.generation = 0
         self.orders: Orders | None = None
@@ -125,6 +125,7 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer, peers_pb2_grpc.PeersServicer
 
     async def _authenticate(self, context: Any) -> None:
         if dict(context.invocation_metadata())["authorization"] != f"Bearer {TOKEN}":
+            self.refused += 1
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong link token")
 
     async def Attach(self, reports: AsyncIterator[agent_pb2.Report], context: Any) -> None:
@@ -142,7 +143,6 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer, peers_pb2_grpc.PeersServicer
                 assert message is not None, "a delta of the agent must match what it sent before"
                 report = message if isinstance(message, Report) else self.reports[-1]
                 if isinstance(message, ReportDelta):
-                    self.deltas += 1
                     kernels = {k: seen for k, seen in kernels.items() if k not in message.removed}
                     kernels |= {k.kernel_id: k for k in message.kernels}
                     report = replace(
@@ -157,6 +157,8 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer, peers_pb2_grpc.PeersServicer
                 else:
                     kernels = {k.kernel_id: k for k in message.kernels}
                 async with self.arrived:
+                    self.wholes += isinstance(message, Report)
+                    self.deltas += isinstance(message, ReportDelta)
                     self.reports.append(report)
                     self.arrived_at.append(CLOCK.monotonic())
                     self.arrived.notify_all()

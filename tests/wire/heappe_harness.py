@@ -23,9 +23,11 @@ from moorage.agent.runtimes.heappe.tunnel import Target, TunnelKeeper
 from moorage.common.aio.clock import Clock, ManualClock, SystemClock
 
 JOB_SCRIPT = Path(__file__).parents[2] / "deploy" / "heappe" / "run.sh"
-# An engine without dependencies: it echoes, refuses, streams slowly, or gives the status that is asked for.
+# An engine without dependencies: it echoes, refuses, streams on request, or gives the status asked for.
 ENGINE = """
-import http.server, json, sys, time
+import http.server, json, sys, threading, time
+
+next_piece = threading.Semaphore(0)  # the stream goes on when it is asked to
 
 class H(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
@@ -42,10 +44,14 @@ class H(http.server.BaseHTTPRequestHandler):
             for n in range(3):
                 piece = b"data: %d\\n\\n" % n
                 self.wfile.write(b"%x\\r\\n%s\\r\\n" % (len(piece), piece))
-                self.wfile.flush(); time.sleep(0.1)
+                self.wfile.flush()
+                if n < 2: next_piece.acquire()
             if self.path == "/cut":
                 self.connection.shutdown(2); self.close_connection = True; return
             self.wfile.write(b"0\\r\\n\\r\\n"); return
+        if self.path == "/next":
+            next_piece.release()
+            return self.say(200, b"{}")
         if self.path == "/hang":
             self.send_response(200); self.end_headers()
             try:

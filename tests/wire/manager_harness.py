@@ -34,6 +34,9 @@ from moorage.sdk import Client
 
 TOKEN = "link-secret"
 _STREAMS = itertools.count(1)
+# How long an agent may be silent, twice. Agents of tests report when they are told to, and on a busy machine
+# that may take a while. Tests of their loss set two seconds.
+GRACE_S = 60.0
 INFO = AgentInfo(
             AgentId("node-1"), "default", "127.0.0.1", "0.1.0", "x86_64", ("process",), ("custom",),
             (SlotOffer("cpu", 4000), SlotOffer("mem", 8 << 30)),
@@ -46,8 +49,8 @@ async def manager(migrated_database: str, tmp_path: Path) -> AsyncIterator[Manag
         dsn=migrated_database,
         listen="127.0.0.1:0",
         link_listen="127.0.0.1:0",
-        suspect_after_s=2,
-        lost_grace_s=2,
+        suspect_after_s=GRACE_S,
+        lost_grace_s=GRACE_S,
     )
     async with Manager(settings, clock=SystemClock(), link_token=TOKEN, home=tmp_path) as running:
         yield running
@@ -90,7 +93,7 @@ class Stream:
         await self.call.write(message)
 
     async def next(self) -> codec.ManagerMessage:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             message = codec.manager_message_from_wire(await self.call.read())
         assert message is not None
         if isinstance(message, Orders | OrdersDelta):
@@ -157,8 +160,15 @@ async def attach(
             call.cancel()
 
 
+async def until_disconnected(client: Client, agent_id: str) -> None:
+    """Until the manager has noticed that the agent's stream has ended."""
+    async with asyncio.timeout(30):
+        while (await client.get_agent(agent_id)).manager is not None:
+            await asyncio.sleep(0.02)
+
+
 async def until(client: Client, ref: str, condition: Callable[[Any], bool]) -> Any:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             view = await client.get_session(ref)
             if condition(view):

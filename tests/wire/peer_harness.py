@@ -9,6 +9,7 @@ from pathlib import Path
 
 import asyncpg
 import pytest_asyncio
+from manager_harness import GRACE_S
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import ManagerSettings
@@ -88,7 +89,8 @@ async def site(migrated_database: str, tmp_path: Path) -> AsyncIterator[Site]:
 
 
 class open_site:
-    """``days``: lifetime of peer certificates. ``agent_addresses``: as the setting."""
+    """``days``: lifetime of peer certificates. ``agent_addresses``: as the setting. ``grace_s``: how long an
+    agent may be silent, twice."""
 
     def __init__(
         self,
@@ -98,9 +100,10 @@ class open_site:
         days: float = 90,
         agent_addresses: tuple[str, ...] = (),
         clock: SystemClock | None = None,
+        grace_s: float = GRACE_S,
     ) -> None:
         listen = {"listen": "127.0.0.1:0", "link_listen": "127.0.0.1:0"}
-        graces = {"suspect_after_s": 2, "lost_grace_s": 2}
+        graces = {"suspect_after_s": grace_s, "lost_grace_s": grace_s}
         settings = ManagerSettings(
             dsn=dsn, certificate_days=days, agent_addresses=agent_addresses, **listen, **graces
         )

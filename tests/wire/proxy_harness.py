@@ -32,15 +32,15 @@ KEY_GRANT = KeyGrant(hashlib.sha256(KEY.encode()).hexdigest())
 ENGINE_KEY = "engine-key"
 
 
-async def until(condition: Callable[[], Any] | Callable[[], Awaitable[Any]], within_s: float = 5.0) -> float:
-    """Poll until ``condition()`` holds, and return the elapsed seconds. Fails after ``within_s`` seconds."""
+async def until(condition: Callable[[], Any] | Callable[[], Awaitable[Any]], within_s: float = 30.0) -> None:
+    """Poll until ``condition()`` holds. Fails after ``within_s`` seconds."""
     started_at = time.monotonic()
     while True:
         holds = condition()
         if asyncio.iscoroutine(holds):
             holds = await holds
         if holds:
-            return time.monotonic() - started_at
+            return
         assert time.monotonic() - started_at < within_s, "the condition did not become true in time"
         await asyncio.sleep(0.005)
 

@@ -69,6 +69,7 @@ async def test_reader_that_stops_stops_the_kernel_and_no_other_stream(tmp_path: 
         writer.transport.pause_reading()
         # The kernel's program, its socket, the agent, and the window.
         most = 16 * frames.WINDOW
+        await until("it has begun", lambda: bool(source.sent))
         last = -1
         while source.sent != last:
             last = source.sent

@@ -243,7 +243,7 @@ async def test_command_runs_until_signalled_or_timed_out(tmp_path: Path) -> None
         timed = await simulate(tmp_path, "--agents", "2", "--for", "500ms", *options, token=h.TOKEN)
         out, _ = await timed.communicate()
         assert timed.returncode == 0
-        assert json.loads(out)["seconds"] < 5
+        assert json.loads(out)["seconds"] >= 0.5
 
 
 async def test_command_finds_the_manager_in_etcd(tmp_path: Path) -> None:
@@ -283,9 +283,10 @@ async def test_command_names_the_invalid_option(
 
 async def test_wrong_token_is_logged_once_for_all_agents(tmp_path: Path) -> None:
     async with h.run_fake_manager() as manager:
-        options = ["--manager", manager.target, "--for", "1.5s", "--agents", "20"]
-        process = await simulate(tmp_path, *options, token="wrong")
+        process = await simulate(tmp_path, "--manager", manager.target, "--agents", "20", token="wrong")
         ended = asyncio.create_task(process.communicate())
+        await until(lambda: manager.refused > 20, 60)  # one of them tries again
+        process.terminate()
         if not (await asyncio.wait([ended], timeout=60))[0]:
             process.send_signal(signal.SIGABRT)  # PYTHONFAULTHANDLER: it writes the stack of each thread
         _, err = await ended

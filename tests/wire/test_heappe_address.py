@@ -10,7 +10,7 @@ from tests.heappe import Script
 from tests.wire.test_heappe_runtime import agent, launch
 
 from moorage.agent.state.ports import PortAllocator
-from moorage.common.aio.clock import SystemClock
+from moorage.common.aio.clock import ManualClock
 from moorage.common.model.status import ObservedState as S
 
 
@@ -33,7 +33,7 @@ async def test_an_address_that_shows_after_the_job_runs_wakes_its_agent(tmp_path
 async def test_jobs_wait_for_a_free_port_and_give_it_back(tmp_path: Path) -> None:
     """More jobs than ports, and more in all than the range has."""
     port = free_port()
-    ports = PortAllocator(f"{port}-{port}", "127.0.0.1", clock=SystemClock())
+    ports = PortAllocator(f"{port}-{port}", "127.0.0.1", clock=ManualClock())
     async with agent(tmp_path) as at:
         runtime = at.runtime(ports=ports)
         handles = [await runtime.create(launch()) for _ in range(3)]

@@ -25,12 +25,13 @@ from moorage.agent.runtimes.heappe.site import Wanted
 from moorage.agent.runtimes.heappe.transport import Account
 from moorage.agent.state.logs import LogStore
 from moorage.agent.state.ports import PortAllocator
-from moorage.common.aio.clock import ManualClock, SystemClock
+from moorage.common.aio.clock import ManualClock
 from moorage.common.model.ids import KernelId
 from moorage.common.model.status import ObservedState as S
 
 PROFILES = pytest.mark.parametrize("profile", ["6.3.2", "6.5"])
 _WALLTIME, _POLL = 3600.0, 40.0
+IDS = ManualClock()
 _SUBMIT, _SECRETS = "JobManagement/SubmitJob", {"bearer": "jwt-agent"}
 
 
@@ -82,7 +83,7 @@ async def agent(folder: Path, profile: str = "6.3.2", auth: str = "api-key") -> 
 
 
 def launch(serves: bool = True) -> Launch:
-    return Launch(KernelId(SystemClock().new_id()), ("engine",), {"KEY": "secret"}, serves=serves)
+    return Launch(KernelId(IDS.new_id()), ("engine",), {"KEY": "secret"}, serves=serves)
 
 
 async def state(runtime: HeappeRuntime, handle: Handle) -> S:

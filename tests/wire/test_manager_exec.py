@@ -10,7 +10,7 @@ from typing import Any
 import asyncpg
 import grpc
 import pytest
-from manager_harness import TOKEN, Stream, attach, client, manager, until
+from manager_harness import TOKEN, Stream, attach, client, manager, until, until_disconnected
 
 from moorage.common.link.messages import ExecRequest
 from moorage.common.link.pb import agent_pb2
@@ -161,6 +161,7 @@ async def test_commands_in_unsuitable_sessions_are_refused(manager: Manager, cli
             assert await command.read() is None
             assert command.end is not None
             assert command.end.detail == "session 'dev' has no kernel 'sub1'; it has main1"
+    await until_disconnected(client, "node-1")
     with pytest.raises(ApiError, match="not connected") as away:
         async with client.exec("dev", SPEC):
             pass
@@ -198,7 +199,7 @@ async def test_kernel_is_reachable_while_another_node_of_its_cluster_is_disconne
         session = await until(client, "far", lambda v: v.status is Status.RUNNING)
         main, sub = sorted(session.kernels, key=lambda kernel: kernel.hostname)
         streams[str(main.agent_id)].call.cancel()
-        await asyncio.sleep(0.3)
+        await until_disconnected(client, str(main.agent_id))
         accepting = asyncio.ensure_future(accept_request(streams[str(sub.agent_id)]))
         async with client.exec("far", SPEC.model_copy(update={"kernel": "sub1"})):
             request, _ = await accepting

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import manager_harness
 import pytest
 from manager_harness import INFO, TOKEN, Stream, attach, client, manager, until
 
@@ -204,6 +205,12 @@ async def test_interrupted_log_goes_on_for_a_slow_reader(manager: Manager, clien
         assert await reading + received == 400 * 65_536
 
 
+@pytest.fixture
+def short_graces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manager_harness, "GRACE_S", 2.0)
+
+
+@pytest.mark.usefixtures("short_graces")
 async def test_disconnected_agent_is_lost_and_its_session_fails(manager: Manager, client: Client) -> None:
     async with attach(manager) as agent:
         spec = SessionSpec(name="job", type="interactive", command=["x"], resources={"cpu": 1})

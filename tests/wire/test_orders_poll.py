@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 import asyncpg
 from manager_harness import attach, client, manager
 
-from moorage.common.aio.clock import SystemClock
+from moorage.common.aio.clock import ManualClock
 from moorage.common.link.messages import Observation
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.spec import SessionSpec
@@ -39,7 +39,7 @@ async def test_poll_reaches_every_agent(manager: Manager, client: Client, migrat
 async def test_messages_with_many_kernels(manager: Manager) -> None:
     """They are encoded and decoded in threads. Kernels that the database does not know are kept, so that
     orders name them."""
-    count, clock = 2 * IN_A_THREAD, SystemClock()
+    count, clock = 2 * IN_A_THREAD, ManualClock()
     async with attach(manager) as agent:
         await agent.orders_with(0)
         for _ in range(count):

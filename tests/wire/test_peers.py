@@ -341,17 +341,18 @@ async def test_revoked_peer_is_disconnected_and_refused(site: Site) -> None:
     )
 
 
-async def test_forgotten_agent_is_revoked(site: Site) -> None:
-    await site.join()
-    async with attach(site.manager, dialer=site.dialer()) as stream:
-        await stream.next()
-    async with asyncio.timeout(20):
-        while (await site.client.get_agent("node-1")).status is AgentStatus.ALIVE:
-            await asyncio.sleep(0.05)
-    await site.client.forget_agent("node-1")
-    assert (await refusal(site, site.dialer()))[0] is grpc.StatusCode.UNAUTHENTICATED
-    [row] = await site.sql("SELECT revoked_by FROM link_peers")
-    assert row["revoked_by"] == "key:admin"
+async def test_forgotten_agent_is_revoked(migrated_database: str, tmp_path: Path) -> None:
+    async with open_site(migrated_database, tmp_path, grace_s=2) as site:
+        await site.join()
+        async with attach(site.manager, dialer=site.dialer()) as stream:
+            await stream.next()
+        async with asyncio.timeout(20):
+            while (await site.client.get_agent("node-1")).status is AgentStatus.ALIVE:
+                await asyncio.sleep(0.05)
+        await site.client.forget_agent("node-1")
+        assert (await refusal(site, site.dialer()))[0] is grpc.StatusCode.UNAUTHENTICATED
+        [row] = await site.sql("SELECT revoked_by FROM link_peers")
+        assert row["revoked_by"] == "key:admin"
 
 
 async def test_two_managers_share_one_ca(site: Site) -> None:

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from aiohttp import WSMsgType, web
 from apps_harness import ACCESS_TOKEN, BEARER, ID, app_table, next_table, serving_app
-from proxy_harness import serving
+from proxy_harness import serving, until
 from tests.addresses import free_port
 
 from moorage.common.aio.sockets import reset
@@ -103,6 +103,7 @@ async def test_slow_reader_slows_a_websocket_down(tmp_path):
         head += "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
         writer.write(head.encode())
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
+        await until(lambda: written)
         before = -1
         while before != written:
             before = written

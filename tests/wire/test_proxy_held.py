@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
+import aiohttp
 import pytest
 from aiohttp import web
 from proxy_harness import DONE, KEY_GRANT, Client, engine, event, serving, stream_of, target, until
 
 from moorage.common.link.messages import ModelRoute, RouteTable, Target
+from moorage.proxy import Timeouts
 
 CHAT = {"model": "tiny", "messages": []}
 TELL = {"X-Moorage-Progress": "1"}
@@ -40,10 +44,27 @@ async def post(client: Client, **fields: object) -> tuple[int, bytes]:
         return response.status, await response.read()
 
 
+async def all_wait(client: Client, number: int) -> bool:
+    return await client.metric('moorage_proxy_waiting{model="tiny"}') == number
+
+
+@asynccontextmanager
+async def waiting(
+    client: Client, *, position: int = 1, **fields: object
+) -> AsyncIterator[aiohttp.ClientResponse]:
+    """A streamed answer whose request is held, and has been told so."""
+    async with client.post(CHAT | {"stream": True} | fields, **TELL) as response:
+        told = f": queued position={position} eta=12s\n\n".encode()
+        assert (response.status, await response.content.readexactly(len(told))) == (200, told)
+        yield response
+
+
 async def test_held_requests_are_answered_when_a_replica_is_ready(tmp_path, plane):
-    async with engine(answer) as port, serving(tmp_path, loading(1), plane=plane) as client:
+    soon = Timeouts(table_update_s=0.1)
+    async with engine(answer) as port, serving(tmp_path, loading(1), plane=plane, timeouts=soon) as client:
         held = [asyncio.create_task(post(client, number=number)) for number in range(20)]
-        await asyncio.sleep(1.2)  # longer than a request waits for routes that are on their way
+        await until(lambda: all_wait(client, 20))
+        await asyncio.sleep(0.3)  # longer than a request waits for routes that are on their way
         assert not any(task.done() for task in held)
         await client.manager.publish(loading(2, target("k", port)))
         answers = await asyncio.gather(*held)
@@ -54,16 +75,14 @@ async def test_held_requests_are_answered_when_a_replica_is_ready(tmp_path, plan
 
 async def test_client_that_asks_is_told_its_place(tmp_path, plane):
     async with engine(answer) as port, serving(tmp_path, loading(1), plane=plane) as client:
-        first = asyncio.create_task(post(client, stream=True))
-        await asyncio.sleep(0.2)
-        async with client.post(CHAT | {"stream": True}, **TELL) as response:
-            assert response.status == 200
-            assert response.headers["Content-Type"] == "text/event-stream; charset=utf-8"
-            told = b": queued position=2 eta=12s\n\n"
-            assert await response.content.readexactly(len(told)) == told
+        async with (
+            waiting(client, position=1) as first,
+            waiting(client, position=2) as second,
+        ):
+            assert second.headers["Content-Type"] == "text/event-stream; charset=utf-8"
             await client.manager.publish(loading(2, target("k", port)))
-            assert await response.read() == event("1") + DONE
-        assert (await first)[1] == b": queued position=1 eta=12s\n\n" + event("1") + DONE
+            for response in (second, first):
+                assert await response.read() == event("1") + DONE
         # The connections go on.
         assert (await post(client, number=1))[0] == 200
 
@@ -84,19 +103,14 @@ async def test_wait_is_told_by_when_a_replica_that_starts_is_expected(tmp_path, 
 
 async def test_failures_after_the_first_comment_are_events(tmp_path, plane):
     async with engine(answer) as port, serving(tmp_path, loading(1), plane=plane) as client:
-        refused = asyncio.create_task(post(client, stream=True, fail=True))
-        await asyncio.sleep(0.2)
-        await client.manager.publish(loading(2, target("k", port)))
-        comment, _, rest = (await refused)[1].partition(b"\n\n")
-        assert comment.startswith(b": queued")
-        assert rest == b'data: {"error": {"message": "no"}}\n\n'
+        async with waiting(client, fail=True) as refused:
+            await client.manager.publish(loading(2, target("k", port)))
+            assert await refused.read() == b'data: {"error": {"message": "no"}}\n\n'
         await client.manager.publish(loading(3))
         await until(lambda: client.has_generation(3))
-        in_vain = asyncio.create_task(post(client, stream=True))
-        await asyncio.sleep(1.2)
-        await client.manager.publish(loading(4, holds=False))
-        status, body = await in_vain
-        assert status == 200
+        async with waiting(client) as in_vain:
+            await client.manager.publish(loading(4, holds=False))
+            body = await in_vain.read()
         assert b'data: {"error": {"message": "The model' in body
         assert b"[DONE]" not in body
         assert await client.metric('moorage_proxy_requests_total{code="503",model="tiny"}') == 1

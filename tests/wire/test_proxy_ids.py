@@ -9,7 +9,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 import pytest_asyncio
-from proxy_harness import TOKEN, proxy
+from proxy_harness import TOKEN, proxy, until
 from test_usage_wire import eventually
 
 from moorage.common.aio.clock import SystemClock
@@ -72,7 +72,7 @@ async def test_second_process_with_an_id_is_refused_while_the_first_is_there(
             held = await reporting(running)
             copy = await copies.enter_async_context(proxy(running.link_address, tmp_path / "copy"))
             await eventually(is_refused)
-            assert copy.ready, "it serves by the routes of the manager"
+            await until(lambda: copy.ready)  # it serves by the routes of the manager
             assert await reporting(running) == held
 
         async def has_taken_over() -> bool:

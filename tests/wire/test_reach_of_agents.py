@@ -127,6 +127,7 @@ async def test_agent_is_moved_as_proxies_ask_and_stays_so_when_it_connects_again
             why = "127.0.0.1 does not answer edge"
             assert (found.reach, found.reach_reason, found.direct_address) == ("dial-out", why, "127.0.0.1")
             await shows("edge")
+            await until("it is told where to dial out to", lambda: bool(told))
             assert told == [("edge.example:8802",)]
             await ask()
         async with agent_told(site, told, replace(info, version=f"{info.version}+again")):
@@ -140,4 +141,5 @@ async def test_agent_is_moved_as_proxies_ask_and_stays_so_when_it_connects_again
             await shows()
             found = await is_at("127.0.0.1")
             assert (found.reach, found.reach_reason, found.direct_address) == ("direct", "", "")
+            await until("it is told to dial no more", lambda: len(told) > 2)
             assert told[2:] == [()]

@@ -88,9 +88,11 @@ async def test_manager_whose_usage_waits_makes_agents_hold_theirs(
                 await send(*range(begin, begin + 1000))
             await told(True)
         await blocker.close()
-        await asyncio.sleep(2)  # the writer runs each second
-        await send()
-        await told(False)
+        telling = asyncio.create_task(told(False))
+        while not telling.done():  # the answer to a report says it, once the writer has run
+            await send()
+            await asyncio.wait([telling], timeout=0.1)
+        await telling
 
 
 async def test_manager_with_a_report_backlog_requests_a_pause(

@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 import pytest_asyncio
+from tests.clocks import StoreClock
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.link.messages import RouteTable
 from moorage.common.link.pb import routes_pb2
 from moorage.common.link.route_codec import routes_from_wire
@@ -21,8 +21,6 @@ from moorage.manager.serving.endpoints import EndpointService
 from moorage.manager.store import Store
 from moorage.proxy.core.routes import IndexedTable, newest_table
 
-CLOCK = SystemClock()
-
 
 class FeedingManager:
     """The store and the route feed of one manager. While ``paused``, what it reads waits. ``apart``: its
@@ -30,8 +28,9 @@ class FeedingManager:
 
     def __init__(self, dsn: str, monkeypatch: pytest.MonkeyPatch, *, apart: bool) -> None:
         self.apart = apart
-        self.store = Store(dsn, CLOCK)
-        self.feed = RouteFeed(self.store, CLOCK)
+        self.clock = StoreClock()
+        self.store = Store(dsn, self.clock)
+        self.feed = RouteFeed(self.store, self.clock)
         self.running, self.has_read = asyncio.Event(), asyncio.Event()
         self.running.set()
         read = self.store.routes.changes
@@ -88,7 +87,8 @@ async def managers(
 
 async def serve(manager: FeedingManager, name: str) -> None:
     spec = EndpointSpec(name=name, engine="custom", command=["x"], probe=Probe(), resources={"cpu": 1})
-    await EndpointService(manager.store.endpoints, manager.store.loads, CLOCK).create(Scope.system("t"), spec)
+    service = EndpointService(manager.store.endpoints, manager.store.loads, manager.clock)
+    await service.create(Scope.system("t"), spec)
 
 
 async def test_delayed_read_does_not_win_over_a_newer_one(

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import asyncpg
 import pytest
 import pytest_asyncio
 from simulated_fleet import manager_with_fleet
 
-from moorage.common.aio.clock import SystemClock
 from moorage.common.model.group_options import GroupOptions, PreemptionOptions, QuotaLimits
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import TERMINAL, Result, Status
 from moorage.common.views.resources import SessionView
 from moorage.sdk import ApiError, Client
-
-CLOCK = SystemClock()
 
 
 @pytest_asyncio.fixture
@@ -64,11 +62,13 @@ async def test_dependencies_between_jobs(client: Client) -> None:
         assert (await client.history(name))[1].at >= first
 
 
-async def test_job_with_a_begin_time(client: Client) -> None:
-    at = CLOCK.now() + timedelta(seconds=1.5)
-    created = await create(client, "later", starts_at=at)
+async def test_job_with_a_begin_time(client: Client, migrated_database: str) -> None:
+    created = await create(client, "later", starts_at=datetime.now(UTC) + timedelta(hours=1))
     assert created.hold is not None
     assert created.hold.reason is Reason.BEGIN_TIME
+    connection = await asyncpg.connect(migrated_database)
+    at = await connection.fetchval("UPDATE sessions SET starts_at = now() RETURNING starts_at")
+    await connection.close()
     await until(client, "later", *TERMINAL)
     assert (await client.history("later"))[1].at >= at
 

@@ -11,6 +11,8 @@ from pathlib import Path
 import manager_harness as h
 import pytest
 import pytest_asyncio
+from structlog.testing import capture_logs
+from structlog.typing import EventDict
 from test_lost_database import manager
 from test_usage_wire import eventually
 from tests.addresses import agent_ports, port_range
@@ -28,7 +30,6 @@ from moorage.sdk import Client
 
 pytestmark = pytest.mark.timeout(120)
 NODES, PROXIES = ("node-1", "node-2", "node-3", "node-4"), ("edge-1", "edge-2")
-COMMAND = ExecSpec(command=["sh", "-c", "sleep 4; echo done"])
 
 
 def sleeper(node: str) -> SessionSpec:
@@ -80,6 +81,11 @@ async def test_agents_and_proxies_go_to_a_manager_that_comes(
     first: Manager, migrated_database: str, tmp_path: Path
 ) -> None:
     assert first.first_key is not None
+    with capture_logs() as logs:
+        await spread(first, migrated_database, tmp_path, logs)
+
+
+async def spread(first: Manager, dsn: str, folder: Path, logs: list[EventDict]) -> None:
     async with Client(f"http://{first.api_address}", first.first_key) as client:
         shares: list[Counter[str | None]] = []
 
@@ -99,10 +105,17 @@ async def test_agents_and_proxies_go_to_a_manager_that_comes(
             return [view.status for view in found] == [Status.RUNNING] * len(NODES)
 
         await eventually(run)
+
+        def asked() -> bool:
+            return any((line["event"], line.get("kind")) == ("handing over", "agents") for line in logs)
+
+        go = folder / "go"
+        script = f"until test -e {go}; do sleep 0.1; done; echo done"
         async with (
             # The first one that is asked is busy.
-            client.exec(f"on-{NODES[0]}", COMMAND) as command,
-            manager(migrated_database, tmp_path / "b", 0) as second,
+            client.exec(f"on-{NODES[0]}", ExecSpec(command=["sh", "-c", script])) as command,
+            asyncio.timeout(100),
+            manager(dsn, folder / "b", 0) as second,
         ):
 
             async def is_spread() -> bool:
@@ -110,11 +123,15 @@ async def test_agents_and_proxies_go_to_a_manager_that_comes(
                 found = {view.link: (view.agents, len(view.proxies)) for view in await client.list_managers()}
                 return found == {first.link_address: (2, 1), second.link_address: (2, 1)}
 
+            while not asked():
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(1)  # it looks every 0.2 s whether it may go
+            assert (await client.get_agent(NODES[0])).manager == first.link_address
+            go.touch()
             output = b""
             while (piece := await command.read()) is not None:
                 output += piece[1]
             assert (output, command.end and command.end.exit_code) == (b"done\n", 0), "it was not cut off"
-            assert (await client.get_agent(NODES[0])).manager == first.link_address
             await eventually(is_spread)
             # Nothing goes back: the counts stay as they are.
             for _ in range(20):

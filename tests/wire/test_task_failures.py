@@ -36,7 +36,7 @@ from moorage.agent.runtimes.docker import events as docker_events
 from moorage.agent.runtimes.docker.engine import Engine
 from moorage.common.aio import loop as loop_module
 from moorage.common.aio import supervisor
-from moorage.common.aio.clock import SystemClock
+from moorage.common.aio.clock import ManualClock, SystemClock
 from moorage.common.aio.loop import Loop
 from moorage.common.config.settings import CommonSettings
 from moorage.common.model.errors import StoreUnavailable
@@ -130,7 +130,7 @@ def test_loop(faults: TaskFaults, runner: asyncio.Runner) -> None:
         ticks += 1
 
     async def start() -> Loop:
-        return await Loop("test", tick, interval_s=0.001, clock=SystemClock(), bursts=True).__aenter__()
+        return await Loop("test", tick, interval_s=0.001, clock=ManualClock(), bursts=True).__aenter__()
 
     loop = runner.run(start())
 
