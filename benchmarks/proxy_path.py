@@ -1,7 +1,7 @@
 """The request path of the proxy without sockets: microseconds of CPU a request, by what the request needs.
 
     python benchmarks/proxy_path.py [CASE ...]
-    PYTHONPATH=build/compiled/packages python benchmarks/proxy_path.py     # what `make compiled` has built
+    PYTHONPATH=build/compiled/packages python benchmarks/proxy_path.py     # what `tools/compiled` has built
 
 The connections of the asyncio plane get the bytes of a chat and of its answer from here, and write into
 nothing. Cases take turns; each has the least of its turns, which other work on the machine hardly changes.

@@ -31,7 +31,7 @@ VARIANTS = ("moorage-2", "moorage-compiled", "moorage-compiled-2")
 # From PyPI, each in an environment of its own; they take minutes to install.
 FROM_PYPI = {"litellm": "litellm[proxy]", "vllm-router": "vllm-router"}
 VENVS = HERE.parent / ".venv-peers"
-COMPILED = HERE.parent / "build" / "compiled" / "packages"  # make compiled
+COMPILED = HERE.parent / "build" / "compiled" / "packages"  # tools/compiled
 LITELLM_KEY = f"sk-{secrets.token_hex(32)}"
 _START_S = 120.0
 _CORES = sorted(os.sched_getaffinity(0))
@@ -266,12 +266,12 @@ async def proxies(site: Site, names: list[str]) -> AsyncIterator[dict[str, Proxy
 
 def _variant(name: str) -> dict[str, str] | str:
     """Settings of ``moorage`` and its variants: ``-simple`` is the other plane, ``-2`` has two workers,
-    ``-compiled`` runs what ``make compiled`` has built. If there is no such variant, why."""
+    ``-compiled`` runs what ``tools/compiled`` has built. If there is no such variant, why."""
     found: dict[str, str] = {}
     for variant in name.split("-")[1:]:
         if variant == "compiled":
             if not COMPILED.exists():
-                return f"{COMPILED} does not exist (make compiled)"
+                return f"{COMPILED} does not exist (tools/compiled)"
         elif variant.isdigit():
             found["workers"] = variant
         else:

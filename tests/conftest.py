@@ -72,7 +72,7 @@ def reachable_dir() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def slurm_cluster(reachable_dir: Path) -> Iterator[SlurmCluster]:
-    """A private Slurm of one node (make test-hpc installs it)."""
+    """A private Slurm of one node (make test-slurm installs it)."""
     from tests.hpc.slurm import SlurmCluster
 
     root = reachable_dir / "slurm"

@@ -1,4 +1,4 @@
-"""Generates the Grafana dashboards from ``dashboards.yaml``: ``make dashboards``."""
+"""Generates the Grafana dashboards from ``dashboards.yaml``: ``python deploy/monitoring/make_dashboards.py``."""
 
 from __future__ import annotations
 

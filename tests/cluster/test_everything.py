@@ -1,4 +1,4 @@
-"""The short form of ``make test-cluster-faults``: one fault of each kind on a whole installation, and no
+"""The short form of ``python -m tests.cluster.run``: one fault of each kind on a whole installation, and no
 violation."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The short form of ``make test-faults``: real processes, real faults, no violation."""
+"""The short form of ``python -m tests.faults.run``: real processes, real faults, no violation."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     python judge.py URL USER PASSWORD
 
-Runs in an environment of its own (``make py4heappe``), so it imports nothing of ours. Prints what it did,
+Runs in an environment of its own (``tools/environment py4heappe``), so it imports nothing of ours. Prints what it did,
 line by line; an answer that py4heappe does not accept raises.
 """
 

@@ -1,6 +1,7 @@
 """Deterministic simulation of hundreds of seeds, and mutations that it must detect.
 
-A failing seed prints its log, and the command that reproduces it. ``make sim SEEDS=1000``.
+A failing seed prints its log, and the command that reproduces it. ``MOORAGE_SEEDS=1000``
+simulates as many, from ``MOORAGE_FIRST_SEED`` on.
 """
 
 from __future__ import annotations
