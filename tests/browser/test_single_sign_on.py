@@ -112,6 +112,7 @@ async def test_people_of_a_provider_sign_in_and_out(platform: tuple[Platform, in
             assert (replayed.status, "not begun in this browser" in await replayed.text()) == (403, True)
 
 
+@pytest.mark.smoke
 @pytest.mark.skipif(bool(missing()), reason=missing())
 async def test_the_button_of_the_console_leads_there_and_back(
     platform: tuple[Platform, int], tmp_path: Path

@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.celery, pytest.mark.timeout(180)]
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
+@pytest.mark.smoke
 async def test_sessions_call_the_tasks_of_the_example(home: Path, tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     broker.start()

@@ -161,6 +161,7 @@ async def test_cluster_over_two_nodes_has_a_network_of_its_own(platform: Platfor
     assert (await run(platform, "stop", "apart"))[0] == 0
 
 
+@pytest.mark.smoke
 async def test_batch_session_and_served_engine(platform: Platform, docker_engine: PrivateEngine) -> None:
     await until_up(platform)
     program = "import os, sys; print(os.environ['IMAGE_SAYS'], os.path.exists('/usr')); sys.exit(3)"

@@ -53,6 +53,7 @@ async def agent_status(platform: Platform) -> AgentStatus | None:
         return next((agent.status for agent in await client.list_agents()), None)
 
 
+@pytest.mark.smoke
 async def test_daemons_meet_in_etcd_and_live_without_it(platform: Platform, three: EtcdServers) -> None:
     platform.start("agent")  # before its manager: it waits
     platform.start("manager")

@@ -48,7 +48,7 @@ def launch(hpc: HpcJob | None = None) -> Launch:
     return Launch(KernelId(SystemClock().new_id()), ("engine",), {}, serves=True, hpc=hpc)
 
 
-@PROFILES
+@pytest.mark.parametrize("profile", ["6.3.2", pytest.param("6.5", marks=pytest.mark.smoke)])
 async def test_one_agent_serves_several_node_types_and_projects(tmp_path: Path, profile: str) -> None:
     site = Site(projects=(Project(1, "EXA-00-1"), Project(9, "EXA-00-9")))
     async with HeappeServer(profile, clock=ManualClock(), site=site) as server:

@@ -267,6 +267,7 @@ async def test_two_models_on_one_site(platform: Platform, site: DirectSite) -> N
         await until("no job is left", lambda: nothing_left(site), WITHIN_S)
 
 
+@pytest.mark.smoke
 async def test_batch_session_and_its_log(platform: Platform, site: DirectSite) -> None:
     async with ready(platform, site) as client:
         for name, command, result in (

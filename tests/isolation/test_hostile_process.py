@@ -58,7 +58,7 @@ def listen_everywhere() -> socket.socket:
     return socket.create_server(("0.0.0.0", 0))
 
 
-@pytest.mark.parametrize("how", ["kernel", "exec"])
+@pytest.mark.parametrize("how", [pytest.param("kernel", marks=pytest.mark.smoke), "exec"])
 async def test_hostile_kernel_reaches_nothing(node: Node, node_socket: str, how: str) -> None:
     runtime, port = await node.start(), free_port()
     target = await victim(runtime, port)

@@ -163,6 +163,7 @@ def substituted(expression: str) -> str:
     return expression.replace("$__rate_interval", "30s")
 
 
+@pytest.mark.smoke
 async def test_every_query_of_a_dashboard_has_an_answer(platform: Platform, folder: Path) -> None:
     await platform.wait_until_ready()
     key = folder / "key"

@@ -49,6 +49,7 @@ async def started(platform: Platform, name: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.smoke
 @pytest.mark.timeout(240)
 async def test_openssh_runs_commands_in_a_session(one_node: Platform) -> None:
     await started(one_node, "dev")
