@@ -20,10 +20,12 @@ from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import StoreUnavailable
 from moorage.manager.postgres import EmbeddedPostgres
 from moorage.manager.postgres.binaries import find_binaries, server_user
-from moorage.manager.store import Store, migrate
+from moorage.manager.store import migrate
 from moorage.manager.store.connector import Connector
 from moorage.manager.store.database import Database
 from tests.addresses import free_port
+
+from .conftest import open_store
 
 THROUGH = ["line", "pool"]
 PID = "SELECT pg_backend_pid() AS pid"
@@ -87,7 +89,7 @@ async def test_refused_write_closes_the_connection(empty_database: str, through:
 
 async def test_manager_of_a_demoted_server_is_not_ready(postgres: EmbeddedPostgres) -> None:
     await migrate(postgres.dsn)
-    async with Store(postgres.dsn, SystemClock()) as store:
+    async with open_store(postgres.dsn) as store:
         assert await store.leases.acquire("one", 10) is not None
         await set_read_only(postgres.dsn, "on")
         await until(store.database.fetch, available=False)
