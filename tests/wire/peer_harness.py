@@ -9,7 +9,7 @@ from pathlib import Path
 
 import asyncpg
 import pytest_asyncio
-from manager_harness import GRACE_S
+from tests.wire.manager_harness import GRACE_S
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import ManagerSettings
