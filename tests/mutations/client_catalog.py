@@ -1,4 +1,4 @@
-"""Mutations of what the command line takes from sessions, and of what the API takes from anybody."""
+"""Mutations of what the command line reads from sessions, and of what the API takes from anybody."""
 
 from __future__ import annotations
 
@@ -175,5 +175,19 @@ MUTATIONS = (
         "    except OverflowError:\n        utc = None\n    if utc is None or utc.year < _FIRST_YEAR:",
         "    except ZeroDivisionError:\n        utc = None\n    if utc is None:",
         FUZZ,
+    ),
+    Mutation(
+        "the name of a log counts as its beginning",
+        "manager/rpc/logs.py",
+        "                    if chunk.data:  #",
+        "                    if True:  #",
+        ("tests/wire/test_manager_link.py", "-k", "has_no_more"),
+    ),
+    Mutation(
+        "a log that only ever begins is followed for ever",
+        "sdk/log_following.py",
+        "                    if piece:\n",
+        "                    if True:\n",
+        ("tests/unit/sdk/test_sdk_log_following.py", "-k", "only_ever_begins"),
     ),
 )

@@ -167,6 +167,45 @@ async def test_log_that_stops_without_its_end_is_read_on(manager: Manager, clien
         assert await reading == b"one\ntwo\n"
 
 
+async def refuse_log(agent: Stream) -> None:
+    """Answer the next request as an agent does that no longer has the log."""
+    while not isinstance(request := await agent.next(), LogRequest):
+        pass
+
+    async def refusal() -> AsyncIterator[agent_pb2.LogChunk]:
+        yield agent_pb2.LogChunk(request_id=request.request_id, marks_end=True)
+        yield agent_pb2.LogChunk(request_id=request.request_id, error="this agent has no log of it")
+        yield agent_pb2.LogChunk(request_id=request.request_id, end=True)
+
+    await agent.stub.SendLogs(refusal(), metadata=[("authorization", f"Bearer {TOKEN}")])
+
+
+@pytest.mark.parametrize("stored", ["", "last words\n"])
+async def test_log_that_its_agent_has_no_more_is_what_was_stored_of_it(
+    manager: Manager, client: Client, stored: str
+) -> None:
+    """Or else it is said that there is none. Followed, it was asked for for ever: the answer had begun."""
+    async with attach(manager) as agent, asyncio.timeout(60):
+        await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))
+        await agent.orders_with(1)
+        agent.see(ObservedState.EXITED, exit_code=3, reason=Reason.EXIT_NONZERO, log_tail=stored)
+        await agent.report()
+        await until(client, "job", lambda v: v.status is Status.TERMINATED)
+
+        async def read(follow: bool) -> str:
+            return b"".join([chunk async for chunk in client.logs("job", follow=follow)]).decode()
+
+        for follow in (False, True):
+            reading = asyncio.ensure_future(read(follow))
+            await refuse_log(agent)
+            if stored:
+                assert await reading == stored
+            else:
+                with pytest.raises(ApiError, match="this agent has no log of it") as refused:
+                    await reading
+                assert refused.value.status == 404
+
+
 async def test_interrupted_log_goes_on_for_a_slow_reader(manager: Manager, client: Client) -> None:
     async with attach(manager) as agent, asyncio.timeout(60):
         await client.create_session(SessionSpec(name="job", command=["x"], resources={"cpu": 1}))

@@ -47,14 +47,18 @@ async def follow_log(
     connected, pause_s = not seen.is_empty, FIRST_PAUSE_S
     down_since: float | None = None
     while True:
-        began = clock.monotonic()
+        began, connected_at = clock.monotonic(), None
         try:
             if not seen.is_empty and not seen.reread():
                 await _find_place(read, seen, on_loss)
             pieces = read(tail if seen.is_empty else None, follow=True)
             async with aclosing(pieces):  # type: ignore[type-var]  # it is a generator
                 async for piece in pieces:
-                    connected, down_since, pause_s = True, None, FIRST_PAUSE_S
+                    connected = True
+                    if piece:
+                        down_since, pause_s = None, FIRST_PAUSE_S
+                    else:
+                        connected_at = clock.monotonic()
                     if new := seen.feed(piece):
                         yield new
                     if seen.is_displaced:
@@ -64,8 +68,9 @@ async def follow_log(
                         return
         except (ApiError, Unreachable) as error:
             now = clock.monotonic()
-            if now - began > OUTAGE_S:  # it was connected, and silent
-                connected, down_since = True, None
+            silent_since = began if connected_at is None else connected_at
+            if now - silent_since > (OUTAGE_S if connected_at is None else _LONGEST_PAUSE_S):
+                connected, down_since, pause_s = True, None, FIRST_PAUSE_S  # it was connected, and silent
             down_since = now if down_since is None else down_since
             passing = isinstance(error, Unreachable) or error.status in PASSING
             if not connected or not passing or now - down_since > OUTAGE_S:

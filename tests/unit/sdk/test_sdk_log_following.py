@@ -125,6 +125,45 @@ def test_large_logs(case: str, tail: int | None) -> None:
     assert told == losses
 
 
+def test_reading_that_only_ever_begins_is_an_outage() -> None:
+    """It was begun again for ever: its beginning counted as if something had come."""
+    clock, readings = ManualClock(), 0
+
+    async def read(tail: int | None, *, follow: bool) -> AsyncIterator[bytes]:
+        nonlocal readings
+        readings += 1
+        yield b""
+        clock.advance(1)
+        raise Unreachable("it was cut off")
+
+    async def work() -> list[bytes]:
+        return [piece async for piece in follow_log(read, None, clock)]
+
+    with pytest.raises(Unreachable, match="it was cut off"):
+        asyncio.run(asyncio.wait_for(work(), 10))
+    assert readings == pytest.approx(log_following.OUTAGE_S, abs=2)
+
+
+def test_silent_log_is_followed_over_many_outages() -> None:
+    """Each of them shorter than what counts as one."""
+    clock, readings = ManualClock(), 0
+
+    async def read(tail: int | None, *, follow: bool) -> AsyncIterator[bytes]:
+        nonlocal readings
+        readings += 1
+        yield b""
+        if readings == 10:
+            yield b"at last"
+            return
+        clock.advance(log_following.OUTAGE_S / 2)
+        raise Unreachable("it restarts")
+
+    async def work() -> list[bytes]:
+        return [piece async for piece in follow_log(read, None, clock)]
+
+    assert asyncio.run(asyncio.wait_for(work(), 10)) == [b"at last"]
+
+
 def test_lines_that_are_all_the_same_are_counted() -> None:
     whole = b"waiting\n" * 10_000
     assert follow(KeptLog(whole, [(0, 40_000), (0, 60_000), (0, 80_000)])) == (whole, 0)

@@ -71,16 +71,18 @@ class LogBroker:
         agent_id = kernel.agent_id or ""
         request = LogRequest(self._clock.new_id(), KernelId(kernel.id), tail_lines, follow)
         request = replace(request, timestamps=timestamps, since_ms=since_ms)
-        chunks, started = self._ask(agent_id, request), False
+        chunks, identified, started = self._ask(agent_id, request), False, False
         try:
             async with aclosing(chunks):
                 async for chunk in chunks:
                     if chunk.error:
                         raise NotFound(chunk.error)
-                    if request.is_timed and not started and not chunk.timed:
+                    if request.is_timed and not identified and not chunk.timed:
                         raise _too_old(agent_id)
-                    started = True
-                    yield chunk.data
+                    identified = True
+                    if chunk.data:  # the first one only tells whose log it is, before the agent opens it
+                        started = True
+                        yield chunk.data
         except (NotFound, AgentUnreachable):
             goes_on = follow and session.status not in TERMINAL
             if started or goes_on or request.is_timed or not kernel.log_tail:
