@@ -1,9 +1,12 @@
-"""CUDA program that needs only the driver: ``python cuda_program.py SIZE [--leave-child] [--seconds N]``.
+"""CUDA program that needs only the driver.
+
+``python cuda_program.py SIZE [--leave-child] [--fault] [--seconds N]``
 
 SIZE in bytes, or like ``60%`` of the memory of the first device. Prints the variable and the devices that it
 sees and the free memory that it found, allocates SIZE, writes to all of it, prints ``holds``, and sleeps
 until it is killed or N seconds are over. With ``--leave-child`` a child in a session of its own does that,
-and the program ends when the child holds its memory. Lines begin with a word, and most end with the time.
+and the program ends when the child holds its memory. With ``--fault`` it then writes where it has no memory,
+for which the driver ends it. Lines begin with a word, and most end with the time.
 
 It runs as a kernel and imports nothing of Moorage. With KIT_REHEARSE it makes do without a driver.
 """
@@ -18,6 +21,21 @@ import uuid
 
 _NO_DEVICE = 100
 _PRETENDED = 80 * 1024**3
+# Compiled by the driver.
+_WILD_STORE = b"""
+.version 7.0
+.target sm_70
+.address_size 64
+.visible .entry wild_store()
+{
+    .reg .b32 %value;
+    .reg .b64 %address;
+    mov.u32 %value, 1;
+    mov.u64 %address, 4096;
+    st.global.u32 [%address], %value;
+    ret;
+}
+"""
 
 
 def say(*words: object) -> None:
@@ -59,6 +77,14 @@ class Driver:
         self.call("cuMemsetD8_v2", memory, ctypes.c_ubyte(1), ctypes.c_size_t(size))
         self.call("cuCtxSynchronize")
 
+    def fault(self) -> None:
+        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        self.call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(_WILD_STORE))
+        self.call("cuModuleGetFunction", ctypes.byref(function), module, ctypes.c_char_p(b"wild_store"))
+        one, none = ctypes.c_uint(1), ctypes.c_uint(0)
+        self.call("cuLaunchKernel", function, *[one] * 6, none, None, None, None)
+        self.call("cuCtxSynchronize")
+
     def _name(self, index: int) -> str:
         """The UUID as NVML writes it; for a slice the UUID of the slice."""
         device, raw = ctypes.c_int(), (ctypes.c_ubyte * 16)()
@@ -82,8 +108,11 @@ class NoDriver:
     def hold(self, size: int) -> None:
         self._held = bytearray(1 << 20)
 
+    def fault(self) -> None:
+        sys.exit("no driver, no fault")
 
-def main(size: str, leave_child: bool, seconds: float) -> None:
+
+def main(size: str, leave_child: bool, fault: bool, seconds: float) -> None:
     say("starts", os.getpid())
     say("variable", os.environ.get("CUDA_VISIBLE_DEVICES", "unset") or "empty")
     if leave_child:
@@ -94,12 +123,12 @@ def main(size: str, leave_child: bool, seconds: float) -> None:
             say("leaves", "a", "child")
             return
         os.setsid()
-        run(size, seconds, write)
+        run(size, seconds, holds=write)
     else:
-        run(size, seconds)
+        run(size, seconds, fault=fault)
 
 
-def run(size: str, seconds: float, holds: int = -1) -> None:
+def run(size: str, seconds: float, *, holds: int = -1, fault: bool = False) -> None:
     driver = NoDriver() if os.environ.get("KIT_REHEARSE") else Driver()
     print("sees", len(driver.names), *driver.names, flush=True)
     if size != "0" and driver.names:
@@ -108,6 +137,8 @@ def run(size: str, seconds: float, holds: int = -1) -> None:
         wanted = total * int(size[:-1]) // 100 if size.endswith("%") else int(size)
         driver.hold(wanted)
         say("holds", wanted)
+        if fault:
+            driver.fault()
     if holds >= 0:
         os.write(holds, b"1")
     time.sleep(seconds)
@@ -116,4 +147,4 @@ def run(size: str, seconds: float, holds: int = -1) -> None:
 if __name__ == "__main__":
     words = sys.argv[1:]
     limit = float(words[words.index("--seconds") + 1]) if "--seconds" in words else 3600.0
-    main(words[0], "--leave-child" in words, limit)
+    main(words[0], "--leave-child" in words, "--fault" in words, limit)

@@ -26,9 +26,11 @@ PARTS = {
     "child": 80,
     "adoption": 90,
     "usage": 60,
+    "namespace": 30,
     "sandbox": 60,
     "pytest": 120,
     "cdi": 40,
+    "fault": 60,
 }
 _LEAST_S = 8
 _TAIL_BYTES = 2 << 20

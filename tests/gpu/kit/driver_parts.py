@@ -17,6 +17,20 @@ from tests.gpu.kit.machine import HOLDER, LOAD, MIB, Watch, call, nvml, smi, tor
 from tests.gpu.kit.report import REHEARSAL, NotRun, Report
 
 TREE = Path(__file__).resolve().parents[3]
+# Arguments of calls that need some, after the handle.
+CHOICES: dict[str, list[tuple[int, ...]]] = {
+    "nvmlDeviceGetAPIRestriction": [(0,), (1,)],
+    "nvmlDeviceGetClockInfo": [(0,), (1,), (2,)],
+    "nvmlDeviceGetMaxClockInfo": [(0,), (1,), (2,)],
+    "nvmlDeviceGetTemperatureThreshold": [(0,), (1,), (2,), (3,)],
+    "nvmlDeviceGetTotalEccErrors": [(kind, counter) for kind in (0, 1) for counter in (0, 1)],
+    "nvmlDeviceGetMemoryErrorCounter": [(1, counter, place) for counter in (0, 1) for place in range(8)],
+    "nvmlDeviceGetRetiredPages": [(0,), (1,)],
+    "nvmlDeviceGetPcieThroughput": [(0,), (1,)],
+    "nvmlDeviceGetViolationStatus": [(policy,) for policy in range(6)],
+    "nvmlDeviceGetNvLinkVersion": [(0,)],
+    "nvmlDeviceGetNvLinkErrorCounter": [(0, counter) for counter in range(4)],
+}
 
 
 def inventory(report: Report, folder: Path) -> None:
@@ -119,6 +133,7 @@ def raw_nvml(report: Report, folder: Path) -> None:
             f"NvLinkRemoteDeviceType {link}",
             lambda link=link: n.nvmlDeviceGetNvLinkRemoteDeviceType(handle, link),  # type: ignore[misc]
         )
+    ask_with_choices(n, handle, ask)
     ask("an unknown UUID", lambda: n.nvmlDeviceGetHandleByUUID("GPU-00000000-0000-0000-0000-000000000000"))
     ask("an index too far", lambda: n.nvmlDeviceGetHandleByIndex(64))
     ask("a MIG slice", lambda: n.nvmlDeviceGetMigDeviceHandleByIndex(handle, 0))
@@ -134,6 +149,15 @@ def raw_nvml(report: Report, folder: Path) -> None:
     ask("Shutdown", n.nvmlShutdown)
     ask("a call after Shutdown", lambda: n.nvmlDeviceGetMemoryInfo(handle))
     file.close()
+
+
+def ask_with_choices(n: Any, handle: Any, ask: Callable[[str, Callable[[], Any]], Any]) -> None:
+    for name, choices in CHOICES.items():
+        for choice in choices:
+            ask(f"{name}{choice}", lambda name=name, choice=choice: getattr(n, name)(handle, *choice))  # type: ignore[misc]
+    for name in dir(n):
+        if name.startswith("NVML_FI_DEV_"):
+            ask(name, lambda name=name: n.nvmlDeviceGetFieldValues(handle, [getattr(n, name)]))  # type: ignore[misc]
 
 
 def describe(value: Any) -> str:
@@ -177,6 +201,7 @@ def usage(report: Report, folder: Path) -> None:
             if not REHEARSAL:
                 row["smi"] = smi("utilization.gpu,memory.used,power.draw,temperature.gpu")[0]
                 row["processes"] = smi("pid,used_memory", "compute-apps")
+                row["clocks"] = clocks()
             rows.append(row)
             time.sleep(0.3)
         time.sleep(1.5)
@@ -196,6 +221,7 @@ def usage(report: Report, folder: Path) -> None:
     busy = [row for row in rows if starts + 2 < row["at"] < ends - 0.5]
     util = [row["ours"][device]["utilization"] for row in busy]
     report.check("utilisation is at least 95 %", min(util, default=0) >= 950, util)
+    report.fact("MHz of the SMs, and reasons why not more", sorted({row["clocks"] for row in busy}))
     memory = [row["ours"][device]["memory_used"] / MIB - float(row["smi"][1]) for row in busy]
     report.check("memory is nvidia-smi's within 1 GiB", max(map(abs, memory), default=9e9) < 1024, memory)
     power = [(row["ours"][device]["power"] / 1000, float(row["smi"][2])) for row in busy]
@@ -211,6 +237,42 @@ def usage(report: Report, folder: Path) -> None:
     report.check(
         "afterwards it is idle and free", (rest.utilization or 0) < 100 and rest.memory_used < 1 << 30
     )
+
+
+def clocks() -> tuple[int, str]:
+    n = nvml()
+    handle = n.nvmlDeviceGetHandleByIndex(0)
+    return n.nvmlDeviceGetClockInfo(handle, 1), hex(n.nvmlDeviceGetCurrentClocksEventReasons(handle))
+
+
+def namespace(report: Report, folder: Path) -> None:
+    """Which pids the driver names when the program, or who asks, is in a pid namespace of its own."""
+    if REHEARSAL:
+        raise NotRun("a rehearsal has no driver")
+    inside = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if "(exit" in call(*inside, "true"):
+        raise NotRun("no pid namespace can be made here")
+    vendor = NvidiaVendor()
+    device = vendor.offers()[0].device_id
+    holder = [sys.executable, HOLDER, str(2 << 30), "--seconds", "20"]
+    process = subprocess.Popen([*inside, *holder], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        said = next(line for line in process.stdout if line.startswith("holds"))
+        report.fact("the program in its namespace", said.strip())
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        measured = vendor.measure({device: ""})[device]
+        report.fact("its pid here, and the measurement", [children, asdict(measured)])
+        known = [pid for pid in map(int, children) if (measured.memory_by_pid.get(pid) or 0) >= 2 << 30]
+        report.check("its memory is known by its pid of this namespace", bool(known), measured.memory_by_pid)
+        asks = (
+            "import os, pynvml as n; n.nvmlInit(); h = n.nvmlDeviceGetHandleByIndex(0); "
+            "print(os.getpid(), [p.__dict__ for p in n.nvmlDeviceGetComputeRunningProcesses(h)])"
+        )
+        report.fact("who asks in another namespace sees", call(*inside, sys.executable, "-c", asks))
+    finally:
+        process.kill()
+        process.wait()
 
 
 def tests(report: Report, folder: Path) -> None:
@@ -253,6 +315,7 @@ PARTS = {
     "nvml": raw_nvml,
     "doctor": doctor,
     "usage": usage,
+    "namespace": namespace,
     "pytest": tests,
     "cdi": cdi,
 }

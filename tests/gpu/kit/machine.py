@@ -100,6 +100,19 @@ class Watch:
         path.write_text("at used utilisation watts\n" + "".join(lines))
 
 
+def process_samples(since: int) -> list[tuple[int, int, int]]:
+    """What NVML knows of the processes on the first GPU since then: pid, microseconds and SM utilisation."""
+    library = nvml()
+    if library is None:
+        return []
+    handle = library.nvmlDeviceGetHandleByIndex(0)
+    try:
+        samples = library.nvmlDeviceGetProcessUtilization(handle, since)
+    except library.NVMLError:
+        return []
+    return [(int(one.pid), int(one.timeStamp), int(one.smUtil)) for one in samples]
+
+
 def used_memory() -> int | None:
     """Bytes in use on the first GPU; None in a rehearsal."""
     library = nvml()

@@ -21,7 +21,18 @@ from moorage.common.model.spec import SessionSpec
 from moorage.common.views.keys import KeySpec
 from moorage.sdk import ApiError, Client
 from tests.e2e.harness import Platform, kernels_below, until
-from tests.gpu.kit.machine import GIB, HOLDER, LOAD, Watch, call, smi, torch_python, used_memory
+from tests.gpu.kit.machine import (
+    GIB,
+    HOLDER,
+    LOAD,
+    Watch,
+    call,
+    nvml,
+    process_samples,
+    smi,
+    torch_python,
+    used_memory,
+)
 from tests.gpu.kit.report import REHEARSAL, NotRun, Report
 
 ENDED = ("TERMINATED", "ERROR", "CANCELLED")
@@ -29,6 +40,7 @@ FREE = GIB  # agent.device_free_mem
 SETTINGS = {
     "MOORAGE_AGENT__DOCKER": "off",
     "MOORAGE_AGENT__STATS_INTERVAL_S": "0.5",
+    "MOORAGE_AGENT__REPORT_INTERVAL_S": "1",
     "MOORAGE_AGENT__GPUS": "0",
     "MOORAGE_AGENT__INVENTORY": "fake:1xH100" if REHEARSAL else "auto",
 }
@@ -208,26 +220,32 @@ async def sessions(report: Report, folder: Path) -> None:
                 report.fact("nvidia-smi: processes", apps)
             await stop(client, "one")
         with report.caught("a session that computes"), Watch(0.1) as watch:
-            program = (torch_python(), LOAD, "8", "8192", "4")
-            await client.create_session(spec("load", *program))
-            begin = time_of(await line_of(client, "load", "loads", 60))
-            rows = []
-            while (await client.get_session("load")).status not in ENDED:
-                latest = [x.latest for x in await client.top_sessions(sort="gpu") if x.name == "load"]
-                devices = (await client.agent_stats("node-1")).devices
-                rows.append(
-                    (time.time(), latest and latest[0].model_dump(), [d.model_dump() for d in devices])
-                )
-                await asyncio.sleep(0.5)
-            (folder / "rows.txt").write_text("\n".join(map(str, rows)))
-            report.fact("what it printed", await log_of(client, "load"))
-            used = [one["gpu"] for at, one, _ in rows if one and begin + 2.5 < at < begin + 7.5]
-            report.check(
-                "top shows its utilisation", bool(used) and min(u or 0 for u in used) > 900, used, gpu=True
-            )
-            power = [d["power"] for at, _, ds in rows for d in ds if begin + 2.5 < at < begin + 7.5]
-            report.fact("power in mW, as top --devices shows it", power)
+            await load(report, folder, client)
         watch.save(folder / "watch.txt")
+
+
+async def load(report: Report, folder: Path, client: Client) -> None:
+    """A session of known load, as `top` shows it while it runs."""
+    seconds = 2 if REHEARSAL else 9
+    await client.create_session(spec("load", torch_python(), LOAD, str(seconds), "8192", "4"))
+    begin = time_of(await line_of(client, "load", "loads", 60))
+    rows = []
+    while (await client.get_session("load")).status not in ENDED:
+        latest = [line.latest for line in await client.top_sessions(sort="gpu") if line.name == "load"]
+        devices = (await client.agent_stats("node-1")).devices
+        rows.append((time.time(), latest and latest[0].model_dump(), [d.model_dump() for d in devices]))
+        await asyncio.sleep(0.25)
+    (folder / "rows.txt").write_text("\n".join(map(str, rows)))
+    report.fact("what it printed", await log_of(client, "load"))
+    shows = next((at for at, one, _ in rows if one and (one["gpu"] or 0) > 900), None)
+    report.fact("seconds until top shows a busy GPU", shows and round(shows - begin, 2))
+    # The oldest that may be shown: measured 0.5 s before a report of 1 s before, written after 1 s.
+    settled = [row for row in rows if begin + 4 < row[0] < begin + seconds - 0.5]
+    used = [one["gpu"] if one else None for _, one, _ in settled]
+    report.check("top shows its utilisation", bool(used) and min(u or 0 for u in used) > 900, used, gpu=True)
+    power = [device["power"] for _, _, devices in settled for device in devices]
+    busy = bool(power) and min(watts or 0 for watts in power) > 300_000
+    report.check("top --devices shows its power (mW)", busy, power, gpu=True)
 
 
 async def shares(report: Report, folder: Path) -> None:
@@ -273,22 +291,39 @@ async def shares(report: Report, folder: Path) -> None:
             report.fact("why says", why.model_dump(mode="json"))
         await stop(client, "first", "greedy", "victim")
         with report.caught("two kernels compute on one GPU"):
-            program = (torch_python(), LOAD, "8", "4096", "1")
-            for name in ("left", "right"):
-                await client.create_session(spec(name, *program, shares=0.5))
-            for name in ("left", "right"):
-                await line_of(client, name, "loads", 60)
-            rows = []
-            for _ in range(8):
-                top = await client.top_sessions(sort="gpu")
-                rows.append({x.name: (x.latest.gpu, x.latest.gpu_memory) for x in top})
-                await asyncio.sleep(0.6)
-            report.fact("top while both compute (utilisation, memory)", rows)
-            known = [row for row in rows if all((row.get(n) or (0,))[0] for n in ("left", "right"))]
-            report.check("top tells their utilisation apart", len(known) >= 3, len(known), gpu=True)
-            for name in ("left", "right"):
-                await ended(client, name)
-                report.fact(f"{name} printed", await log_of(client, name))
+            await compute_together(report, folder, client)
+
+
+async def compute_together(report: Report, folder: Path, client: Client) -> None:
+    """One kernel alone, then two at once, without MPS: what each gets, and what is known of each."""
+    seconds = "2" if REHEARSAL else "3"
+    await client.create_session(spec("alone", torch_python(), LOAD, seconds, "4096", "1", shares=0.5))
+    await ended(client, "alone", 40)
+    report.fact("alone printed", await log_of(client, "alone"))
+    names = ("left", "right")
+    seconds = "2" if REHEARSAL else "9"
+    for name in names:
+        await client.create_session(spec(name, torch_python(), LOAD, seconds, "4096", "1", shares=0.5))
+    begins = max([time_of(await line_of(client, name, "loads", 60)) for name in names])
+    rows = []
+    samples = []
+    since = 0
+    while (await client.get_session("left")).status not in ENDED:
+        top = {line.name: (line.latest.gpu, line.latest.gpu_memory) for line in await client.top_sessions()}
+        rows.append((round(time.time() - begins, 2), top))
+        found = process_samples(since)
+        since = max([since, *(sample[1] for sample in found)])
+        samples.append((round(time.time() - begins, 2), found))
+        await asyncio.sleep(0.3)
+    report.fact("top while both compute (utilisation, memory)", rows)
+    report.fact("NVML's samples since the ones before (pid, microseconds, SM %)", samples)
+    known = [top for _, top in rows if all((top.get(name) or (0,))[0] for name in names)]
+    report.check("top tells their utilisation apart", len(known) >= 6, len(known), gpu=True)
+    sums = [sum(top[name][0] for name in names) for top in known]
+    report.check("together they have at most the GPU", all(0 < one <= 1050 for one in sums), sums, gpu=True)
+    for name in names:
+        await ended(client, name)
+        report.fact(f"{name} printed", await log_of(client, name))
 
 
 async def runs(client: Client, name: str) -> Any:
@@ -465,6 +500,38 @@ async def seen_after(client: Client, moment: float) -> bool:
     return agent.status == "ALIVE" and agent.connected_since.timestamp() > moment
 
 
+async def fault(report: Report, folder: Path) -> None:
+    """A program that reads no memory of its own: the driver tells an XID of the application, which is no
+    fault of the device."""
+    if REHEARSAL:
+        raise NotRun("a rehearsal has no driver")
+    n = nvml()
+    events = n.nvmlEventSetCreate()
+    n.nvmlDeviceRegisterEvents(n.nvmlDeviceGetHandleByIndex(0), n.nvmlEventTypeXidCriticalError, events)
+    async with running(folder, report) as (_, client):
+        await client.create_session(spec("wild", *holder(str(GIB), "--fault")))
+        view = await ended(client, "wild", 40)
+        report.fact("its log", await log_of(client, "wild"))
+        report.fact("its session", f"{view.status} {view.result} {view.reason} {view.detail}")
+        report.check("its session fails", view.result == "FAILED", view.result)
+        found = []
+        with contextlib.suppress(n.NVMLError):
+            while True:
+                event = n.nvmlEventSetWait_v2(events, 1000)
+                found.append((event.eventType, event.eventData))
+        report.fact("events of the driver (type, XID)", found)
+        report.check("the driver tells an XID", bool(found), found)
+        await asyncio.sleep(2)  # the agent looks once a second
+        agent = await client.get_agent("node-1")
+        devices = [offer for offer in agent.offers if offer.device_id]
+        reasons = [(offer.healthy, offer.unhealthy_reason) for offer in devices]
+        report.check("the device is not fenced", all(offer.healthy for offer in devices), reasons)
+        await client.create_session(spec("after", *holder("60%")))
+        await line_of(client, "after", "holds", 20)
+        report.check("the next session has the GPU", True)
+        await stop(client, "after")
+
+
 async def sandbox(report: Report, folder: Path) -> None:
     """A session of a member, which runs in a sandbox under a uid of its own."""
     async with running(folder, report) as (platform, client):
@@ -510,4 +577,5 @@ PARTS = {
     "child": child,
     "adoption": adoption,
     "sandbox": sandbox,
+    "fault": fault,
 }
