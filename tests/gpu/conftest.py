@@ -1,4 +1,4 @@
-"""Fixtures for tests on a real NVIDIA GPU, without Docker. Run by ``make test-gpu``."""
+"""Fixtures for tests on a real NVIDIA GPU, without Docker. The part ``pytest`` of ``run.sh`` runs them."""
 
 from __future__ import annotations
 

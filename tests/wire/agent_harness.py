@@ -47,6 +47,7 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer, peers_pb2_grpc.PeersServicer
         self.streams = self.refused = 0
         self.wholes = self.deltas = 0  # reports received in full, and as deltas
         self.usages = 0  # reports with usage
+        self.newest_usage = agent_pb2.UsageReport()
         self.generation = 0
         self.orders: Orders | None = None
         self._outbox: asyncio.Queue[agent_pb2.ManagerMessage] = asyncio.Queue()
@@ -139,7 +140,9 @@ class FakeManager(agent_pb2_grpc.AgentLinkServicer, peers_pb2_grpc.PeersServicer
         try:
             async for wire in reports:
                 message = receiver.receive(wire)
-                self.usages += wire.HasField("usage")
+                if wire.HasField("usage"):
+                    self.usages += 1
+                    self.newest_usage = wire.usage
                 assert message is not None, "a delta of the agent must match what it sent before"
                 report = message if isinstance(message, Report) else self.reports[-1]
                 if isinstance(message, ReportDelta):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
 import pytest_asyncio
@@ -21,13 +21,17 @@ K, D0 = KernelId("k"), DeviceId("GPU-0")
 
 
 class Node:
-    """``accepts``: whether the manager accepts reports; None: it never answers."""
+    """``accepts``: whether the manager accepts reports; None: it never answers. ``may_send``: when a report
+    can be sent."""
 
     def __init__(self, folder: Path) -> None:
         self.clock, self.runtime = ManualClock(), FakeRuntime(LogStore(folder))
         self.running: dict[KernelId, RunningKernel] = {}
         self.sent: list[UsageReport] = []
         self.accepts: bool | None = True
+        self.may_send = asyncio.Event()
+        self.may_send.set()
+        self.busy = 420
         runtimes = {"fake": self.runtime, "unavailable": Unavailable(LogStore(folder))}
         self.sampler = UsageSampler(
             AgentId("a"), "i", clock=self.clock, runtimes=runtimes,
@@ -35,10 +39,11 @@ class Node:
         )  # fmt: skip
 
     def measure(self, devices: Mapping[DeviceId, DeviceId]) -> dict[DeviceId, DeviceMeasurement]:
-        return {D0: DeviceMeasurement(D0, 9, 80, 420, {7: 8}, temperature=50)}
+        return {D0: DeviceMeasurement(D0, 9, 80, self.busy, {7: 8}, temperature=50)}
 
-    async def send(self, report: UsageReport) -> bool:
-        self.sent.append(report)
+    async def send(self, make: Callable[[], UsageReport]) -> bool:
+        await self.may_send.wait()
+        self.sent.append(make())
         if self.accepts is None:
             await asyncio.Event().wait()
         return bool(self.accepts)
@@ -103,6 +108,22 @@ async def test_slow_manager_gets_the_newest_report_and_no_backlog(node: Node) ->
         await node.tick()
     assert len(node.sent) == 1
     assert node.sampler.dropped == 3
+
+
+async def test_report_that_waits_is_of_the_newest_measurement(node: Node) -> None:
+    await node.start_kernel("fake", **{"GPU-0": 1000})
+    node.may_send.clear()
+    await node.tick()
+    node.busy = 990
+    await node.tick()
+    await node.tick()
+    node.may_send.set()
+    while not node.sent:
+        await asyncio.sleep(0)
+    (report,) = node.sent
+    assert [d.gpu for d in report.devices] == [990]
+    # The kernel was measured for the first time when the report already waited.
+    assert [(kernel.kernel_id, kernel.use.gpu) for kernel in report.kernels] == [(K, 990)]
 
 
 async def test_completed_minutes_are_buffered_until_the_manager_accepts_them(node: Node) -> None:

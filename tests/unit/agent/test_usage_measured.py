@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -176,12 +177,22 @@ def test_node_counters(tmp_path: Path) -> None:
 
 
 class Driver:
-    """Fake NVML: a whole GPU that reports everything, and a slice that reports only its memory."""
+    """Fake NVML: a whole GPU that reports everything, and a slice that reports only its memory. ``samples``:
+    pid, time and utilization."""
 
     NVML_TEMPERATURE_GPU = 0
 
     class NVMLError(Exception):
-        pass
+        value = 0
+
+    class NotFound(NVMLError):
+        value = 6
+
+    class NotSupported(NVMLError):
+        value = 3
+
+    def __init__(self) -> None:
+        self.samples = [(7, 10, 5), (7, 30, 9), (8, 20, 1)]
 
     def nvmlDeviceGetHandleByUUID(self, device: str) -> str:
         if device == "lost":
@@ -209,10 +220,9 @@ class Driver:
         raise self.NVMLError("Not Supported")
 
     def nvmlDeviceGetProcessUtilization(self, handle: str, since: int) -> list[Any]:
-        samples = [(7, 10, 5), (7, 30, 9), (8, 20, 1)]
-        newer = [SimpleNamespace(pid=p, timeStamp=t, smUtil=u) for p, t, u in samples if t > since]
+        newer = [SimpleNamespace(pid=p, timeStamp=t, smUtil=u) for p, t, u in self.samples if t > since]
         if not newer:
-            raise self.NVMLError("Not Found")
+            raise self.NotFound
         return newer
 
 
@@ -241,5 +251,26 @@ def test_measurement_of_gpus() -> None:
         None,
         None,
     )
-    # Only samples since the last measurement count.
-    assert meter.measure(devices)[DeviceId("whole")].utilization_by_pid is None
+
+
+def test_utilization_of_processes() -> None:
+    driver = Driver()
+    meter = NvidiaMeter(driver)
+
+    def measure() -> Mapping[int, int] | None:
+        return meter.measure({DeviceId("whole"): DeviceId("")})[DeviceId("whole")].utilization_by_pid
+
+    assert measure() == {7: 90, 8: 10}
+    # Without a sample since the last measurement, no process was active.
+    assert measure() == {}
+    # As an H200 reports a process while it computes, and entries that a driver has not filled in.
+    driver.samples = [(3162, 1795741174331629, 99), (0, 1 << 63, 0), (4711, 1 << 62, 3214356784)]
+    assert measure() == {3162: 990}
+    driver.samples = [(3162, 1795741174531629, 98)]
+    assert measure() == {3162: 980}
+
+    def refuse(*arguments: object) -> list[Any]:
+        raise driver.NotSupported
+
+    driver.nvmlDeviceGetProcessUtilization = refuse  # type: ignore[method-assign]
+    assert measure() is None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Never
 
@@ -60,6 +60,15 @@ _MAX_REQUESTED_INTERVAL_S = 600.0
 _WRITE_TIMEOUT_S = 60.0
 
 
+MakeUsage = Callable[[], UsageReport]
+
+
+@dataclass(frozen=True, slots=True)
+class _WaitingUsage:
+    make: MakeUsage
+    is_sent: asyncio.Future[bool]
+
+
 class LinkClient:
     """``run`` dials through ``dialer`` until it is cancelled; after a shutdown notice, it waits for that. A
     supervisor restarts it.
@@ -106,9 +115,9 @@ class LinkClient:
         self._reports, self._orders, self._orders_wanted = ReportSender(), OrdersReceiver(), False
         self._requested_pause_s = self._requested_interval_s = 0.0
         self._departure: Departure | None = None  # of the current stream, or of the last one
-        # Whether the manager accepts usage in reports, and what waits for the next one.
+        # Whether the manager accepts usage in reports, and what goes with the next one.
         self._usage_in_reports = False
-        self._usage: agent_pb2.UsageReport | None = None
+        self._usage: _WaitingUsage | None = None
         self._holds_usage = False
         self.stub: AgentLinkStub | None = None
 
@@ -119,17 +128,19 @@ class LinkClient:
 
     @property
     def wants_usage(self) -> bool:
-        """False while a usage report waits for the next report, and while the manager wants none."""
+        """False while usage waits for the next report, and while the manager wants none."""
         return self._usage is None and not self._holds_usage
 
-    async def send_usage(self, report: UsageReport) -> bool:
-        """False: there is no connection, or the manager did not accept the report in time."""
+    async def send_usage(self, make: MakeUsage) -> bool:
+        """Send the usage that ``make`` returns. Where it goes with the next report, ``make`` is called only
+        then: it waits for up to ``interval_s``, and must not be as old by then. False: there is no
+        connection, or it ended or the manager did not accept the usage in time."""
         if self.stub is None or not self.connected:
             return False
-        wire = usage_codec.usage_to_wire(report)
         if self._usage_in_reports:
-            self._usage = wire
-            return True
+            self._usage = _WaitingUsage(make, asyncio.get_running_loop().create_future())
+            return await self._usage.is_sent
+        wire = usage_codec.usage_to_wire(make())
         try:
             await self.stub.SendUsage(wire, metadata=self._dialer.metadata, timeout=answers.CALL_TIMEOUT_S)
         except BROKEN:
@@ -234,8 +245,7 @@ class LinkClient:
             call = stub.Attach(metadata=self._dialer.metadata)
             # Deltas refer to what was sent on the same stream, so each stream starts afresh.
             self._reports, self._orders, self._orders_wanted = ReportSender(), OrdersReceiver(), False
-            self._requested_pause_s, self._usage_in_reports, self._usage = 0.0, False, None
-            self._holds_usage = False
+            self._requested_pause_s, self._usage_in_reports, self._holds_usage = 0.0, False, False
             self._stream_number = next(self._stream_numbers)
             self.stub = stub
             sender = spawn("link.send", self._send_reports(call))
@@ -266,6 +276,7 @@ class LinkClient:
                     raise
             finally:
                 self.stub, self._is_open = None, False
+                self._end_usage(is_sent=False)
                 if self._has_orders:
                     self._on_disconnect()
                 await departure.close()
@@ -328,11 +339,11 @@ class LinkClient:
                 shutting_down, started_at = self._shutting_down.is_set(), self._clock.monotonic()
                 report = self._next_report()
                 message = await if_many(report.kernels, self._reports.next_message, report)
-                if self._usage is not None:
-                    message.usage.CopyFrom(self._usage)
-                    self._usage = None
+                has_usage = self._add_usage(message)
                 async with asyncio.timeout(_WRITE_TIMEOUT_S):
                     await call.write(message)
+                if has_usage:
+                    self._end_usage(is_sent=True)
                 if shutting_down:
                     await call.done_writing()
                     return
@@ -348,6 +359,26 @@ class LinkClient:
                 await asyncio.sleep(max(0.0, sent_at + pause - self._clock.monotonic()))
         except BROKEN:
             pass  # the reading side logs the cause
+
+    def _add_usage(self, message: agent_pb2.Report) -> bool:
+        """Add the usage that waits. Its failure concerns whoever sends it, and not the report."""
+        if self._usage is None:
+            return False
+        try:
+            message.usage.CopyFrom(usage_codec.usage_to_wire(self._usage.make()))
+        except Exception as error:  # noqa: BLE001 - raised where it is awaited
+            self._end_usage(error)
+            return False
+        return True
+
+    def _end_usage(self, failure: Exception | None = None, *, is_sent: bool = False) -> None:
+        usage, self._usage = self._usage, None
+        if usage is None or usage.is_sent.done():
+            return
+        if failure is None:
+            usage.is_sent.set_result(is_sent)
+        else:
+            usage.is_sent.set_exception(failure)
 
     def _next_report(self) -> Report | ReportDelta:
         report, interval_s = self._make_report(self._reports.needs_full), self.interval_s

@@ -81,7 +81,8 @@ class KernelProgress:
 
 @dataclass(frozen=True, slots=True)
 class UsageReport:
-    """Usage report of an agent, sent apart from its state reports. A lost report is not sent again.
+    """Usage report of an agent, sent with a state report, or apart from them to managers of earlier releases.
+    A lost report is not sent again.
 
     ``cpu`` and ``memory`` are those of the whole node. ``minutes`` are the minutes that ended since the last
     report; a minute may be sent twice. ``engines``, ``progress``: those that changed since the last report

@@ -15,6 +15,7 @@ from moorage.common.model.ids import DeviceId
 T = TypeVar("T")
 # NVML reports the largest possible number where the memory of a process is unknown.
 _UNKNOWN_MEMORY = 1 << 62
+_NOT_FOUND = 6  # NVML_ERROR_NOT_FOUND
 
 
 class NvidiaMeter:
@@ -70,14 +71,16 @@ class NvidiaMeter:
         return by_pid
 
     def _utilization_by_pid(self, device_id: DeviceId, handle: Any) -> dict[int, int] | None:
-        """The newest sample of each process that was active since the last measurement."""
-        samples = self._query(
-            lambda: self._nvml.nvmlDeviceGetProcessUtilization(handle, self._last_sample_at.get(device_id, 0))
-        )
-        if not samples:
-            return None
-        newest = {int(s.pid): s for s in sorted(samples, key=lambda s: s.timeStamp) if s.pid}
-        self._last_sample_at[device_id] = max((int(s.timeStamp) for s in newest.values()), default=0)
+        """The newest sample of each process that was active since the last measurement. That there is none
+        is an error of its own. Some drivers return entries that they have not filled in."""
+        since = self._last_sample_at.get(device_id, 0)
+        try:
+            samples = self._nvml.nvmlDeviceGetProcessUtilization(handle, since)
+        except self._nvml.NVMLError as error:
+            return {} if getattr(error, "value", None) == _NOT_FOUND else None
+        filled = [s for s in samples if s.pid and s.timeStamp > since and s.smUtil <= 100]
+        newest = {int(s.pid): s for s in sorted(filled, key=lambda s: s.timeStamp)}
+        self._last_sample_at[device_id] = max((int(s.timeStamp) for s in newest.values()), default=since)
         return {pid: int(sample.smUtil) * 10 for pid, sample in newest.items()}
 
     def _query(self, query: Callable[..., T]) -> T | None:

@@ -65,8 +65,9 @@ class Sample:
 
 class UsageSampler:
     """``running``: the kernels to measure. ``devices``: the offered devices with their parents. ``send``
-    returns whether the manager accepted the report; calls never overlap. ``wanted``: whether it wants one
-    now. ``engines``: the load of each engine. ``progress``: of each kernel that reports it."""
+    calls its argument for the report when it can send one, and returns whether the manager accepted it; calls
+    never overlap. ``wanted``: whether it wants one now. ``engines``: the load of each engine. ``progress``:
+    of each kernel that reports it."""
 
     def __init__(
         self,
@@ -78,7 +79,7 @@ class UsageSampler:
         running: Callable[[], Mapping[KernelId, RunningKernel]],
         devices: Callable[[], DeviceParents],
         meter: DeviceMeter,
-        send: Callable[[UsageReport], Awaitable[bool]],
+        send: Callable[[Callable[[], UsageReport]], Awaitable[bool]],
         wanted: Callable[[], bool] = lambda: True,
         engines: Callable[[], Iterable[EngineUse]] = tuple,
         progress: Callable[[], Iterable[KernelProgress]] = tuple,
@@ -128,7 +129,7 @@ class UsageSampler:
         if not self._wanted():
             return
         if self._sending is not None and not self._sending.done():
-            self.dropped += 1  # the previous report is still being sent; the next one supersedes this one
+            self.dropped += 1  # the previous report is still being sent
             return
         self._sending = spawn("usage.send", self._send_report())
 
@@ -185,10 +186,27 @@ class UsageSampler:
         return (round((cpu_us - before) / (at - since) / 1000) if at > since else 0), memory
 
     async def _send_report(self) -> None:
-        minutes, latest = tuple(self._completed), self.latest
+        made: list[UsageReport] = []
+
+        def make() -> UsageReport:
+            made.append(self._make_report())
+            return made[-1]
+
+        if not await self._send(make):
+            self.dropped += 1
+            return
+        for report in made:
+            self._sent_engines |= {one.kernel_id: one for one in report.engines}
+            self._sent_progress |= {one.kernel_id: one for one in report.progress}
+            sent = set(report.minutes)
+            self._completed = [minute for minute in self._completed if minute not in sent]
+
+    def _make_report(self) -> UsageReport:
+        """With the newest measurement, and that of each kernel since the report before."""
+        latest = self.latest
         unsent, self._unsent = self._unsent, {}
         self._send_all_again()
-        report = UsageReport(
+        return UsageReport(
             self._id,
             self._incarnation,
             *latest.node,
@@ -197,17 +215,10 @@ class UsageSampler:
                 DeviceUse(d.device_id, d.memory_used, d.utilization, d.temperature, d.power)
                 for d in latest.devices.values()
             ),
-            minutes,
+            tuple(self._completed),
             _changed(self._sent_engines, self._engines()),
             _changed(self._sent_progress, self._progress()),
         )
-        if await self._send(report):
-            self._sent_engines |= {one.kernel_id: one for one in report.engines}
-            self._sent_progress |= {one.kernel_id: one for one in report.progress}
-            sent = set(minutes)
-            self._completed = [minute for minute in self._completed if minute not in sent]
-        else:
-            self.dropped += 1
 
     def _send_all_again(self) -> None:
         """Now and then, since the manager may have lost some."""
