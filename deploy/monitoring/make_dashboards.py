@@ -1,4 +1,7 @@
-"""Generates the Grafana dashboards from ``dashboards.yaml``: ``python deploy/monitoring/make_dashboards.py``."""
+"""Generator of the Grafana dashboards, from ``dashboards.yaml``.
+
+python deploy/monitoring/make_dashboards.py
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""vLLM in a container, with the image built by ``deploy/docker/vllm_cpu_image.py``, from ``serve`` to a response of the
-proxy.
+"""vLLM in a container, with the image that ``deploy/docker/vllm_cpu_image.py`` builds, from ``serve`` to a
+response of the proxy.
 
 Takes minutes and gigabytes, so it is also marked ``vllm``: ``make test-vllm-image``.
 """
@@ -31,7 +31,8 @@ IMAGE = "moorage-test/vllm-cpu:1"
 def image(docker_engine: PrivateEngine) -> str:
     python = Path(os.environ.get("MOORAGE_TEST_VLLM") or ROOT / ".venv-vllm/bin/vllm").with_name("python")
     if not python.exists():
-        pytest.fail(f"no vLLM beside {python}: `tools/environment vllm` installs it, or set MOORAGE_TEST_VLLM")
+        hint = "`tools/environment vllm` installs it, or set MOORAGE_TEST_VLLM"
+        pytest.fail(f"no vLLM beside {python}: {hint}")
     argv = [str(python), str(ROOT / "deploy/docker/vllm_cpu_image.py"), IMAGE]
     subprocess.run([*argv, "--host", f"unix://{docker_engine.socket}"], check=True, timeout=600)
     return IMAGE
