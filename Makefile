@@ -79,7 +79,7 @@ release: install ## Build the wheel and the source distribution into dist/, and 
 
 .PHONY: gpu-kit
 gpu-kit: install ## Pack the tests for a bare machine with an NVIDIA GPU into build/gpu-kit
-	tools/gpu_kit
+	.venv/bin/python -m tools.gpu_kit
 
 .PHONY: clean
 clean: ## Remove environments, caches, builds, and the demo's state with its database

