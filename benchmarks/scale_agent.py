@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import tempfile
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -104,7 +105,8 @@ class Agent:
     async def __aexit__(self, *exc: object) -> None:
         await self._stack.aclose()
 
-    async def _send_usage(self, report: UsageReport) -> bool:
+    async def _send_usage(self, newest: Callable[[], UsageReport]) -> bool:
+        newest()
         return True
 
     async def round(self, meter: Meter) -> None:

@@ -1,0 +1,62 @@
+"""Selection of the tests that import what changed."""
+
+from __future__ import annotations
+
+from tools.check_changed import import_graph, imported_names, picked_tests, reached
+
+SOURCES = {
+    "src/moorage/__init__.py": "",
+    "src/moorage/store/__init__.py": "from moorage.store.rows import Row",
+    "src/moorage/store/rows.py": "ROW = SQL.read_row",
+    "src/moorage/api.py": "def get():\n    from .store import rows",
+    "src/moorage/planner.py": "import dataclasses",
+    "tests/conftest.py": "from tests.databases import new",
+    "tests/databases.py": "",
+    "tests/unit/harness.py": "import moorage.planner",
+    "tests/unit/test_planner.py": "import harness",
+    "tests/unit/test_nothing.py": "import json",
+    "tests/store/harness.py": "",
+    "tests/store/test_rows.py": "from moorage.store import Row",
+    "tests/wire/test_api.py": "from moorage import api",
+}
+GRAPH = import_graph(SOURCES)
+
+
+def picked(*changed: str) -> list[str]:
+    return picked_tests(changed, SOURCES, GRAPH)[0]
+
+
+def test_tests_that_import_a_module_are_picked() -> None:
+    assert picked("src/moorage/planner.py") == ["tests/unit/test_planner.py"]
+    assert picked("src/moorage/store/rows.py") == ["tests/store/test_rows.py", "tests/wire/test_api.py"]
+
+
+def test_a_statement_of_sql_belongs_to_the_module_that_names_it() -> None:
+    assert picked("src/moorage/store/sql/read_row.sql") == picked("src/moorage/store/rows.py")
+
+
+def test_a_fixture_belongs_to_all_tests_below_it() -> None:
+    assert len(picked("tests/databases.py")) == 4
+
+
+def test_a_bare_name_is_the_module_of_the_same_folder() -> None:
+    assert picked("tests/unit/harness.py") == ["tests/unit/test_planner.py"]
+    assert picked("tests/store/harness.py") == []
+
+
+def test_a_changed_test_picks_itself() -> None:
+    assert picked("tests/unit/test_nothing.py") == ["tests/unit/test_nothing.py"]
+
+
+def test_unknown_files_pick_nothing() -> None:
+    assert picked("README.md") == []
+
+
+def test_relative_imports_are_resolved() -> None:
+    assert imported_names("from .a import b", "p.q") == {"p.q.a", "p.q.a.b"}
+    assert imported_names("from ..a import b", "p.q") == {"p.a", "p.a.b"}
+    assert imported_names("from . import b", "p.q") == {"p.q", "p.q.b"}
+
+
+def test_circles_of_imports_end() -> None:
+    assert reached({"a": {"b"}, "b": {"a"}, "c": {"a"}, "d": set()}, {"b"}) == {"a", "b", "c"}

@@ -1,0 +1,177 @@
+"""Check of a change: what imports what changed (``python -m tools.check_changed``).
+
+Runs ruff on the changed files, mypy on everything (its cache makes that seconds), and the test files whose
+imports lead to a changed file, as the gate runs them: without slow cases, and without those that need a
+package of Debian. A changed file that is no Python, such as a statement of SQL, counts as a change of the
+Python files that name it. Exits with 1 if anything fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import shlex
+import subprocess
+import sys
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+
+from tools.gate.__main__ import Git, changed_paths
+from tools.gate.steps import Extent, Kind, Step, read_steps
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("src/moorage", "tests", "benchmarks", "tools", "docs")
+Graph = Mapping[str, Collection[str]]
+"""Which files each file imports; paths relative to the repository."""
+
+
+def module_names(path: str) -> list[str]:
+    """The names under which a file can be imported: ``moorage.a.b``, ``tests.a.b``. A test also imports the
+    modules beside it by their bare names."""
+    parts = list(Path(path).with_suffix("").parts)
+    if parts[0] == "src":
+        parts = parts[1:]
+    if parts[-1] == "__init__":
+        parts = parts[:-1]
+    names = [".".join(parts)]
+    if path.startswith(("tests/", "benchmarks/", "docs/")):
+        names.append(parts[-1])
+    return names
+
+
+def imported_names(source: str, package: str) -> set[str]:
+    """The names of modules, and of what is taken from them, that the source imports. ``package`` is the one
+    of the file, for relative imports. Imports inside functions count."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parents = package.split(".")
+                above = parents[: len(parents) - node.level + 1]
+                base = ".".join([*above, base] if base else above)
+            names.add(base)
+            names.update(f"{base}.{alias.name}" for alias in node.names)
+    return names
+
+
+def import_graph(sources: Mapping[str, str]) -> dict[str, set[str]]:
+    """The import graph of these files. A test imports the ``conftest.py`` of its folder and of those
+    above."""
+    files: dict[str, set[str]] = {}
+    for path in sources:
+        for name in module_names(path):
+            files.setdefault(name, set()).add(path)
+    graph: dict[str, set[str]] = {}
+    for path, source in sources.items():
+        [dotted, *_] = module_names(path)
+        package = dotted if path.endswith("__init__.py") else dotted.rpartition(".")[0]
+        found: set[str] = set()
+        for name in imported_names(source, package):
+            found |= _files_of(name, path, files)
+        if path.startswith("tests/"):
+            found |= {f"{folder}/conftest.py" for folder in Path(path).parents} & sources.keys()
+        graph[path] = found - {path}
+    return graph
+
+
+def _files_of(name: str, importer: str, files: Mapping[str, Collection[str]]) -> set[str]:
+    """The files of a name. A bare name is that of a module in the same folder, or of a package."""
+    found = files.get(name, ())
+    if "." in name or len(found) == 1:
+        return set(found)
+    folder = Path(importer).parent
+    return {path for path in found if Path(path).parent == folder}
+
+
+def reached(graph: Graph, changed: Collection[str]) -> set[str]:
+    """The files that import a changed one, directly or not, and the changed ones themselves."""
+    importers: dict[str, set[str]] = {}
+    for path, imports in graph.items():
+        for imported in imports:
+            importers.setdefault(imported, set()).add(path)
+    found = set(changed)
+    waiting = list(changed)
+    while waiting:
+        for path in importers.get(waiting.pop(), ()):
+            if path not in found:
+                found.add(path)
+                waiting.append(path)
+    return found
+
+
+def named_by(path: str, sources: Mapping[str, str]) -> set[str]:
+    """The Python files that name a file that is no Python; of a statement of SQL, by its stem."""
+    name = Path(path).stem if path.endswith(".sql") else Path(path).name
+    return {source for source, text in sources.items() if name in text}
+
+
+def picked_tests(
+    changed: Iterable[str], sources: Mapping[str, str], graph: Graph
+) -> tuple[list[str], list[str]]:
+    """The test files that a change needs, and all test files."""
+    start: set[str] = set()
+    for path in changed:
+        start |= {path} if path in sources else named_by(path, sources)
+    tests = sorted(path for path in sources if Path(path).name.startswith("test_"))
+    found = reached(graph, start)
+    return [path for path in tests if path in found], tests
+
+
+def commands(picked: Iterable[str], steps: Iterable[Step]) -> list[list[str]]:
+    """A command of pytest for each step that runs everywhere and has some of these files."""
+    left = list(picked)
+    result = []
+    for step in steps:
+        if step.kind not in (Kind.CHECK, Kind.TEST) or not step.tests:
+            continue
+        own = [path for path in left if path.startswith(tuple(f"{folder}/" for folder in step.tests))]
+        if not own:
+            continue
+        left = [path for path in left if path not in own]
+        words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        if step.workers and len(own) > 1:
+            words += ["-n", str(step.workers), "--dist", step.distribution]
+        result.append([*words, "-m", step.expression(Extent.GATE), *own])
+    return result
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tools.check_changed", description=__doc__)
+    parser.add_argument("--base", default="", help="commit since which changes count (default: origin/main)")
+    parser.add_argument("--list", action="store_true", help="print the test files, and run nothing")
+    arguments = parser.parse_args()
+    changed = [path for path in changed_paths(Git(ROOT), arguments.base) if (ROOT / path).exists()]
+    sources = {}
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if "node_modules" not in path.parts:
+                sources[str(path.relative_to(ROOT))] = path.read_text()
+    picked, tests = picked_tests(changed, sources, import_graph(sources))
+    share = 100 * len(picked) / max(1, len(tests))
+    print(
+        f"{len(changed)} changed files: {len(picked)} of {len(tests)} test files ({share:.0f} %)", flush=True
+    )
+    if arguments.list:
+        print("\n".join(picked))
+        return 0
+    python = [path for path in changed if path.endswith(".py")]
+    ruff = str(Path(sys.executable).with_name("ruff"))
+    lines = [[ruff, "format", "--check", *python], [ruff, "check", *python]] if python else []
+    lines.append([str(Path(sys.executable).with_name("mypy"))])
+    lines += commands(picked, read_steps(ROOT / "tests" / "steps.toml"))
+    failed = []
+    for words in lines:
+        print("$ " + shlex.join(words)[:200], flush=True)
+        # 5: every case of these files is slow, or needs what is not here.
+        if subprocess.run(words, cwd=ROOT, check=False).returncode not in (0, 5):
+            failed.append(words)
+    for words in failed:
+        print("FAILED " + shlex.join(words)[:200])
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
