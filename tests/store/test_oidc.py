@@ -17,7 +17,7 @@ from moorage.manager.identity.keys import digest_of
 from moorage.manager.oidc import Attempt, OidcClient, Person, SignInRefused
 from moorage.manager.store import Store
 
-from .tenancy_harness import ROOT, Api, serve
+from .tenancy_harness import ROOT, Api, cheap_passwords, serve
 
 ISSUER = "http://127.0.0.1:9"  # nobody listens there
 MEMBER, LEAD = Grants(None, {"vision": "member"}), Grants(None, {"vision": "admin"})
@@ -27,7 +27,7 @@ MEMBER, LEAD = Grants(None, {"vision": "member"}), Grants(None, {"vision": "admi
 async def api(migrated_database: str) -> AsyncIterator[Api]:
     clock = SystemClock()
     settings = ManagerSettings(oidc_issuer=ISSUER, oidc_client_id="moorage", oidc_label="Our <lab>")
-    console = ConsoleServices(oidc=OidcClient(settings, clock))
+    console = ConsoleServices(passwords=cheap_passwords(), oidc=OidcClient(settings, clock))
     async with Store(migrated_database, clock) as store, serve(store, console) as served:
         yield served
 
