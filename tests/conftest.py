@@ -134,6 +134,18 @@ async def postgres_dsn(database_dir: Path) -> AsyncIterator[str]:
         yield postgres.dsn
 
 
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def stopped_postgres(database_dir: Path) -> Path:
+    """The directory of an embedded Postgres that has run once, for ``copied_postgres``."""
+    from moorage.manager.postgres import EmbeddedPostgres
+
+    path = database_dir / "stopped-pg"
+    async with EmbeddedPostgres(path, clock=SystemClock(), extra=FORGETFUL):
+        pass
+    (path / "port").unlink()  # each copy has one of its own
+    return path
+
+
 # Its databases are made in the event loop of the connection, whichever loop the test has.
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def database_server(postgres_dsn: str) -> AsyncIterator[DatabaseServer]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
@@ -22,6 +24,13 @@ async def execute(dsn: str, statement: str) -> None:
 def database_at(server_dsn: str, name: str) -> str:
     """The DSN of a database on this server."""
     return urlunsplit(urlsplit(server_dsn)._replace(path=f"/{name}"))
+
+
+def copied_postgres(stopped: Path, copy: Path) -> Path:
+    """``copy``: the directory of a server that is not to be initialized again, which takes seconds of CPU."""
+    # shutil would not keep the owner.
+    subprocess.run(["cp", "-a", "--", stopped, copy], check=True)
+    return copy
 
 
 class DatabaseServer:
