@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, settings
 
 from moorage.common.aio.clock import SystemClock
 from tests import addresses  # noqa: F401 - before the workers are started: they have the lane of this run
-from tests.databases import database_at, execute, new_database
+from tests.databases import DatabaseServer, connected, database_at, execute
 from tests.examples import load_profile
 
 if TYPE_CHECKING:
@@ -136,6 +136,25 @@ async def postgres_dsn(database_dir: Path) -> AsyncIterator[str]:
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def stopped_postgres(database_dir: Path) -> Path:
+    """The directory of an embedded Postgres that has run once, for ``copied_postgres``."""
+    from moorage.manager.postgres import EmbeddedPostgres
+
+    path = database_dir / "stopped-pg"
+    async with EmbeddedPostgres(path, clock=SystemClock(), extra=FORGETFUL):
+        pass
+    (path / "port").unlink()  # each copy has one of its own
+    return path
+
+
+# Its databases are made in the event loop of the connection, whichever loop the test has.
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def database_server(postgres_dsn: str) -> AsyncIterator[DatabaseServer]:
+    async with connected(postgres_dsn) as server:
+        yield server
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def migrated_template(postgres_dsn: str) -> str:
     """Name of a migrated database that ``migrated_database`` copies: a copy takes a tenth of a migration."""
     from moorage.manager.store import migrate
@@ -145,15 +164,15 @@ async def migrated_template(postgres_dsn: str) -> str:
     return "migrated"
 
 
-@pytest_asyncio.fixture
-async def empty_database(postgres_dsn: str) -> AsyncIterator[str]:
+@pytest_asyncio.fixture(loop_scope="session")
+async def empty_database(database_server: DatabaseServer) -> AsyncIterator[str]:
     """The DSN of a fresh, empty database, dropped after the test."""
-    async with new_database(postgres_dsn) as dsn:
+    async with database_server.new_database() as dsn:
         yield dsn
 
 
-@pytest_asyncio.fixture
-async def migrated_database(postgres_dsn: str, migrated_template: str) -> AsyncIterator[str]:
+@pytest_asyncio.fixture(loop_scope="session")
+async def migrated_database(database_server: DatabaseServer, migrated_template: str) -> AsyncIterator[str]:
     """The DSN of a fresh, migrated database, dropped after the test."""
-    async with new_database(postgres_dsn, migrated_template) as dsn:
+    async with database_server.new_database(migrated_template) as dsn:
         yield dsn

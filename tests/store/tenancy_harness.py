@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 import aiohttp
+from argon2 import PasswordHasher
 
 from moorage.common.model.errors import Conflict
 from moorage.common.model.pipelines import PipelineSpec
@@ -23,6 +24,7 @@ from moorage.manager.events import EventFeed
 from moorage.manager.explain.service import ExplanationService
 from moorage.manager.identity import csrf
 from moorage.manager.identity.keys import ApiKey, Owner
+from moorage.manager.identity.passwords import Passwords
 from moorage.manager.identity.scope import Scope
 from moorage.manager.serving.endpoints import EndpointService
 from moorage.manager.store import Store
@@ -125,6 +127,11 @@ class Api:
             ).decode() if endless else await response.text()
 
 
+def cheap_passwords() -> Passwords:
+    """Hashes that cost next to nothing, for tests of anything but their cost."""
+    return Passwords(PasswordHasher(time_cost=1, memory_cost=64, parallelism=1))
+
+
 @asynccontextmanager
 async def serve(
     store: Store, console: ConsoleServices | None = None, clock: StoreClock | None = None
@@ -149,7 +156,7 @@ async def serve(
         max_body_bytes=1 << 20,
         version="1.2.3",
         clock=clock,
-        console=console or ConsoleServices(),
+        console=console or ConsoleServices(passwords=cheap_passwords()),
     )
     runner = await serve_api(services, "127.0.0.1", 0)
     try:

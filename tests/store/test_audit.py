@@ -36,14 +36,17 @@ async def entries(api: Api, query: str = "") -> list[dict[str, Any]]:
 async def test_every_administrative_write_is_in_the_log(api: Api) -> None:
     await FakeAgent(api.store).report()
     world, missing = World(api), []
+    is_as_made = False
     for row in ROUTES:
-        await world.make()
+        if not is_as_made:
+            await world.make()
+        is_as_made = row.method == "GET"
         newest = (await entries(api, "?limit=1") or [{"id": 0}])[0]["id"]
         path, body = world.path(row), world.body(row) if row.access != "open" else {}
         if row.path in ("/v1/events", "/v1/join"):
             continue
         status, _ = await api.call("admin", row.method, path, body if row.method != "GET" else None)
-        noted = [one for one in await entries(api) if one["id"] > newest]
+        noted = [one for one in await entries(api, "?limit=5") if one["id"] > newest]
         is_administration = row.method != "GET" and row.tag not in {"sessions", "endpoints", "workspaces"}
         is_administration |= (row.method, row.path) == ("DELETE", "/v1/sessions/{ref:.+}")
         if is_administration and (noted or status not in (400, 422)):

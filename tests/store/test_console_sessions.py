@@ -19,15 +19,21 @@ from moorage.manager.store.console_sessions import FREE_ATTEMPTS
 from moorage.proxy.apps.headers import without_access_token
 from tests.clocks import StoreClock
 
-from .tenancy_harness import ROOT, Api, serve
+from .tenancy_harness import ROOT, Api, cheap_passwords, serve
 
 PASSWORD = "correct horse battery"
 
 
 @pytest.fixture
+<<<<<<< HEAD
 async def api(store: Store, clock: StoreClock) -> AsyncIterator[Api]:
     console = ConsoleServices(attempts=AttemptLimit(refill_s=3600))
     async with serve(store, console, clock) as served:
+=======
+async def api(migrated_database: str) -> AsyncIterator[Api]:
+    console = ConsoleServices(passwords=cheap_passwords(), attempts=AttemptLimit(refill_s=3600))
+    async with Store(migrated_database, SystemClock()) as store, serve(store, console) as served:
+>>>>>>> 23c921c30abe126c1561d7346355bc48644be6cf
         status, text = await served.call("admin", "PUT", "/v1/users/ann/password", {"password": PASSWORD})
         assert (status, PASSWORD in text) == (200, False)
         yield served
@@ -112,6 +118,16 @@ async def test_wrong_passwords_lock_a_name_whether_or_not_it_exists(api: Api) ->
     await api.store.database.fetch("UPDATE sign_in_attempts SET locked_until = now() - interval '1 s'")
     assert (await Browser(api).sign_in(user="ann", password=PASSWORD))[0] == 201
     assert (await Browser(api).sign_in(user="ann", password="wrong again"))[0] == 401, "success forgives"
+
+
+async def test_a_guess_costs_the_guesser_64_mib(migrated_database: str) -> None:
+    """With what managers use, and no test but this one."""
+    async with Store(migrated_database, SystemClock()) as store, serve(store, ConsoleServices()) as api:
+        assert (await api.call("admin", "PUT", "/v1/users/ann/password", {"password": PASSWORD}))[0] == 200
+        [row] = await store.database.fetch("SELECT hash FROM user_passwords")
+        assert row["hash"].startswith("$argon2id$v=19$m=65536,t=3,p=4$")
+        assert (await Browser(api).sign_in(user="ann", password=PASSWORD))[0] == 201
+        assert (await Browser(api).sign_in(user="ann", password="guess"))[0] == 401
 
 
 async def test_sessions_expire_and_end_with_what_opened_them(api: Api) -> None:

@@ -21,6 +21,7 @@ from moorage.manager.store.database import (
     fetch_writable,
     open_connection,
 )
+from tests.databases import copied_postgres
 
 MIGRATION = sys.modules["moorage.manager.store.migrate"]
 
@@ -78,11 +79,14 @@ async def test_statement_ends_without_a_cancel_request(empty_database: str) -> N
     await watcher.close()
 
 
-async def test_commit_that_waits_for_a_standby_obeys_the_client_only(home: Path) -> None:
+async def test_commit_that_waits_for_a_standby_obeys_the_client_only(
+    stopped_postgres: Path, home: Path
+) -> None:
     """Postgres does not apply ``statement_timeout`` to that wait. A cancelled one leaves no backend behind,
     and the commit stands on the primary."""
     extra = {"synchronous_standby_names": "nobody"}
-    async with EmbeddedPostgres(home / "pg", clock=SystemClock(), extra=extra) as postgres:
+    directory = copied_postgres(stopped_postgres, home / "pg")
+    async with EmbeddedPostgres(directory, clock=SystemClock(), extra=extra) as postgres:
         local = await asyncpg.connect(postgres.dsn, server_settings={"synchronous_commit": "local"})
         await local.execute("CREATE TABLE notes (text text)")
         settings = {"statement_timeout": "100ms"}

@@ -8,29 +8,50 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
+import pytest_asyncio
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.model.errors import StartupError
 from moorage.manager.postgres import EmbeddedPostgres
 from moorage.manager.postgres.binaries import User, can_reach
 from moorage.manager.store import migrate
+from tests.databases import copied_postgres
 
 FORGETFUL = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
 
 
 @pytest.fixture
-def state(reachable_dir: Path) -> Iterator[Path]:
-    path = reachable_dir / f"embedded-{SystemClock().new_id()}"
+def state(database_dir: Path) -> Iterator[Path]:
+    """For a server that has never run."""
+    path = database_dir / f"embedded-{SystemClock().new_id()}"
     yield path
     shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def used_state(stopped_postgres: Path, state: Path) -> Path:
+    """Of a server that has run."""
+    return copied_postgres(stopped_postgres, state)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(stopped_postgres: Path, database_dir: Path) -> AsyncIterator[tuple[EmbeddedPostgres, Path]]:
+    """A server, which no test changes, and its directory."""
+    path = copied_postgres(stopped_postgres, database_dir / "embedded-running")
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("MOORAGE_COMMON__LINK_TOKEN", "do-not-tell")
+        server = await embedded(path).__aenter__()
+    yield server, path
+    await server.__aexit__()
+    shutil.rmtree(path)
 
 
 def embedded(state: Path, **options: Any) -> EmbeddedPostgres:
@@ -75,22 +96,24 @@ async def test_data_address_and_password_survive_a_restart(state: Path) -> None:
         assert await ask(second.dsn, "SELECT answer FROM kept") == 42
 
 
-async def test_server_runs_unprivileged_on_loopback_with_a_password(state: Path) -> None:
-    async with embedded(state) as postgres:
-        assert postgres.pid
-        assert 0 not in uids(postgres.pid)
-        assert await ask(postgres.dsn, "SHOW listen_addresses") == "127.0.0.1"
-        assert await ask(postgres.dsn, "SHOW unix_socket_directories") == ""
-        assert (state / "password").stat().st_mode & 0o777 == 0o600
-        wrong = postgres.dsn.replace((state / "password").read_text(), "guess")
-        with pytest.raises(asyncpg.InvalidPasswordError):
-            await ask(wrong, "SELECT 1")
+async def test_server_runs_unprivileged_on_loopback_with_a_password(
+    running: tuple[EmbeddedPostgres, Path],
+) -> None:
+    postgres, path = running
+    assert postgres.pid
+    assert 0 not in uids(postgres.pid)
+    assert await ask(postgres.dsn, "SHOW listen_addresses") == "127.0.0.1"
+    assert await ask(postgres.dsn, "SHOW unix_socket_directories") == ""
+    assert (path / "password").stat().st_mode & 0o777 == 0o600
+    wrong = postgres.dsn.replace((path / "password").read_text(), "guess")
+    with pytest.raises(asyncpg.InvalidPasswordError):
+        await ask(wrong, "SELECT 1")
 
 
-async def test_manager_is_no_superuser_and_owns_what_an_earlier_release_made(state: Path) -> None:
-    async with embedded(state) as postgres:
+async def test_manager_is_no_superuser_and_owns_what_an_earlier_release_made(used_state: Path) -> None:
+    async with embedded(used_state) as postgres:
         await migrate(postgres.dsn)  # as the manager of an earlier release did, which was the superuser
-    async with embedded(state) as postgres:
+    async with embedded(used_state) as postgres:
         dsn = postgres.manager_dsn
         rights = "rolsuper OR rolcreaterole OR rolcreatedb OR rolreplication"
         assert await ask(dsn, f"SELECT {rights} FROM pg_roles WHERE rolname = current_user") is False
@@ -108,19 +131,19 @@ async def test_manager_is_no_superuser_and_owns_what_an_earlier_release_made(sta
         assert await ask(dsn, foreign) is None
         await migrate(dsn)
         await ask(dsn, "ALTER TABLE sessions ADD COLUMN of_the_next_release int")
-        assert (state / "manager-password").stat().st_mode & 0o777 == 0o600
+        assert (used_state / "manager-password").stat().st_mode & 0o777 == 0o600
 
 
-async def test_durable_by_default(state: Path) -> None:
-    async with EmbeddedPostgres(state, clock=SystemClock()) as postgres:
+async def test_durable_by_default(used_state: Path) -> None:
+    async with EmbeddedPostgres(used_state, clock=SystemClock()) as postgres:
         assert await ask(postgres.dsn, "SHOW fsync") == "on"
         assert await ask(postgres.dsn, "SHOW synchronous_commit") == "on"
 
 
-async def test_environment_contains_no_secrets(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MOORAGE_COMMON__LINK_TOKEN", "do-not-tell")
-    async with embedded(state) as postgres:
-        assert b"do-not-tell" not in Path(f"/proc/{postgres.pid}/environ").read_bytes()
+async def test_environment_contains_no_secrets(running: tuple[EmbeddedPostgres, Path]) -> None:
+    environment = Path(f"/proc/{running[0].pid}/environ").read_bytes()
+    assert environment
+    assert b"do-not-tell" not in environment
 
 
 PARENT = """
@@ -138,11 +161,9 @@ asyncio.run(main())
 """
 
 
-async def test_server_dies_with_a_killed_parent_and_keeps_commits(
-    state: Path,
-) -> None:
+async def test_server_dies_with_a_killed_parent_and_keeps_commits(used_state: Path) -> None:
     parent = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PARENT, str(state), stdout=asyncio.subprocess.PIPE
+        sys.executable, "-c", PARENT, str(used_state), stdout=asyncio.subprocess.PIPE
     )
     assert parent.stdout
     lines = [await parent.stdout.readline() for _ in range(2)]
@@ -153,14 +174,14 @@ async def test_server_dies_with_a_killed_parent_and_keeps_commits(
     parent.kill()
     await parent.wait()
     # At once, while the orphan is still on its way out: the new one waits for it.
-    async with embedded(state) as postgres:
+    async with embedded(used_state) as postgres:
         assert await ask(postgres.dsn, "SELECT answer FROM kept") == 42
         assert not alive(int(pid))
     await gone(int(pid))
 
 
-async def test_killed_server_restarts_at_the_same_address_with_its_data(state: Path) -> None:
-    async with EmbeddedPostgres(state, clock=SystemClock()) as postgres:
+async def test_killed_server_restarts_at_the_same_address_with_its_data(used_state: Path) -> None:
+    async with EmbeddedPostgres(used_state, clock=SystemClock()) as postgres:
         await ask(postgres.dsn, "CREATE TABLE kept AS SELECT 42 AS answer")
         dsn, victim = postgres.dsn, postgres.pid
         busy = await asyncpg.connect(dsn)
@@ -180,13 +201,11 @@ async def test_killed_server_restarts_at_the_same_address_with_its_data(state: P
     assert postgres.pid is None
 
 
-async def test_pid_file_of_another_process_is_ignored(state: Path) -> None:
-    async with embedded(state):
-        pass
+async def test_pid_file_of_another_process_is_ignored(used_state: Path) -> None:
     # After a reboot the old number may be anybody's; in a container it often is.
-    stale = f"{os.getpid()}\n{state}/data\n1\n5432\n\n127.0.0.1\n        1         1\nready   \n"
-    (state / "data" / "postmaster.pid").write_text(stale)
-    async with embedded(state) as postgres:
+    stale = f"{os.getpid()}\n{used_state}/data\n1\n5432\n\n127.0.0.1\n        1         1\nready   \n"
+    (used_state / "data" / "postmaster.pid").write_text(stale)
+    async with embedded(used_state) as postgres:
         assert await ask(postgres.dsn, "SELECT 1") == 1
 
 
@@ -199,27 +218,27 @@ async def test_interrupted_first_start_is_cleaned_up(state: Path) -> None:
     assert not (state / "data.new").exists()
 
 
-async def test_second_server_in_one_directory_is_refused(state: Path) -> None:
-    async with embedded(state) as first:
-        with pytest.raises(StartupError, match="another Moorage process uses the database"):
-            await embedded(state).__aenter__()
-        assert await ask(first.dsn, "SELECT 1") == 1
+async def test_second_server_in_one_directory_is_refused(running: tuple[EmbeddedPostgres, Path]) -> None:
+    first, path = running
+    with pytest.raises(StartupError, match="another Moorage process uses the database"):
+        await embedded(path).__aenter__()
+    assert await ask(first.dsn, "SELECT 1") == 1
 
 
-async def test_used_port_is_replaced(state: Path) -> None:
-    async with embedded(state) as postgres:
+async def test_used_port_is_replaced(used_state: Path) -> None:
+    async with embedded(used_state) as postgres:
         before = postgres.port
     with socket.create_server(("127.0.0.1", before)):
-        async with embedded(state) as postgres:
+        async with embedded(used_state) as postgres:
             assert postgres.port != before
             assert await ask(postgres.dsn, "SELECT 1") == 1
 
 
-async def test_configured_port_in_use_is_an_error(state: Path) -> None:
+async def test_configured_port_in_use_is_an_error(used_state: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as holder:
         port = holder.getsockname()[1]
         with pytest.raises(StartupError, match=f"port {port} for Postgres is in use"):
-            await embedded(state, port=port).__aenter__()
+            await embedded(used_state, port=port).__aenter__()
 
 
 @pytest.mark.parametrize(
@@ -237,9 +256,14 @@ async def test_configured_port_in_use_is_an_error(state: Path) -> None:
         ),
     ],
 )
-async def test_failed_start_reports_the_cause(state: Path, breakage: str, message: str) -> None:
-    state.mkdir(mode=0o711)
+async def test_failed_start_reports_the_cause(
+    stopped_postgres: Path, state: Path, breakage: str, message: str
+) -> None:
     options: dict[str, Any] = {}
+    if breakage == "bad setting":
+        copied_postgres(stopped_postgres, state)
+    else:
+        state.mkdir(mode=0o711)
     if breakage == "no such directory":
         options["bin_dir"] = state / "nowhere"
     elif breakage == "not a postgres":

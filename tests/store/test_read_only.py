@@ -23,9 +23,14 @@ from moorage.manager.postgres.binaries import find_binaries, server_user
 from moorage.manager.store import migrate
 from moorage.manager.store.connector import Connector
 from moorage.manager.store.database import Database
+<<<<<<< HEAD
 from tests.addresses import free_port
 
 from .conftest import open_store
+=======
+from tests.databases import copied_postgres
+from tests.free_ports import free_port
+>>>>>>> 23c921c30abe126c1561d7346355bc48644be6cf
 
 THROUGH = ["line", "pool"]
 PID = "SELECT pg_backend_pid() AS pid"
@@ -33,11 +38,18 @@ PID = "SELECT pg_backend_pid() AS pid"
 REFUSED_WRITE = "SELECT set_config('transaction_read_only', 'on', true), nextval('numbers') AS pid"
 
 
+@pytest.fixture
+def primary(stopped_postgres: Path, home: Path) -> EmbeddedPostgres:
+    """Not started yet."""
+    directory = copied_postgres(stopped_postgres, home / "pg")
+    return EmbeddedPostgres(directory, clock=SystemClock(), extra={"fsync": "off"})
+
+
 @pytest_asyncio.fixture
-async def postgres(home: Path) -> AsyncIterator[EmbeddedPostgres]:
+async def postgres(primary: EmbeddedPostgres) -> AsyncIterator[EmbeddedPostgres]:
     """A server of its own, since its settings change."""
-    async with EmbeddedPostgres(home / "pg", clock=SystemClock(), extra={"fsync": "off"}) as server:
-        yield server
+    async with primary:
+        yield primary
 
 
 async def set_read_only(dsn: str, value: str) -> None:
@@ -138,37 +150,44 @@ async def promote(dsn: str) -> None:
     await admin.close()
 
 
-@pytest.mark.parametrize("through", THROUGH)
-async def test_promoted_standby_takes_over(home: Path, through: str) -> None:
+async def test_promoted_standby_takes_over(primary: EmbeddedPostgres, home: Path) -> None:
     binaries = find_binaries(None, server_user(), major=None).bin_dir
     if not (binaries / "pg_basebackup").exists():
         pytest.skip("this Postgres has no pg_basebackup")
     port = free_port()
     async with AsyncExitStack() as stack:
-        postgres = EmbeddedPostgres(home / "pg", clock=SystemClock(), extra={"fsync": "off"})
-        async with postgres as primary:
+        async with primary:
             address = f"127.0.0.1:{primary.port}"
             second = primary.dsn.replace(address, f"127.0.0.1:{port}")
             stack.enter_context(standby(primary, binaries, home / "standby", port))
             both = primary.dsn.replace(address, f"127.0.0.1:{port},{address}")
             database = await stack.enter_async_context(Database(both))
-            fetch = database.dedicated_connection().fetch if through == "line" else database.fetch
+            through = {"line": database.dedicated_connection().fetch, "pool": database.fetch}
             read_only = "SELECT pg_is_in_recovery()::int AS pid"
-            await until(fetch, available=True)
+            for fetch in through.values():
+                await until(fetch, available=True)
             await migrate(both)
-            assert not (await fetch(read_only))[0]["pid"], "the standby comes first, and is not used"
+            for fetch in through.values():
+                assert not (await fetch(read_only))[0]["pid"], "the standby comes first, and is not used"
         # The primary has stopped; the standby only accepts reads.
-        for _ in range(3):
-            with pytest.raises(StoreUnavailable):
-                await fetch("SELECT 1")
+        for fetch in through.values():
+            for _ in range(3):
+                with pytest.raises(StoreUnavailable):
+                    await fetch("SELECT 1")
         await promote(second)
         async with asyncio.timeout(20):
-            while True:
-                try:
-                    await fetch("CREATE TABLE written_after_the_failover ()")
-                    break
-                except StoreUnavailable:
-                    await asyncio.sleep(0.05)
+            for name, fetch in through.items():
+                await write(fetch, f"CREATE TABLE written_after_the_failover_through_the_{name} ()")
+
+
+async def write(fetch: Any, sql: str) -> None:
+    """As soon as Postgres is available."""
+    while True:
+        try:
+            await fetch(sql)
+            return
+        except StoreUnavailable:
+            await asyncio.sleep(0.05)
 
 
 async def test_read_only_primary_is_waited_for_where_the_settings_say_so(

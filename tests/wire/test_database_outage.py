@@ -14,6 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
 import pytest_asyncio
+from tests.databases import copied_postgres
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import ManagerSettings
@@ -64,9 +65,10 @@ class Load:
 
 
 @pytest_asyncio.fixture
-async def postgres(home: Path) -> AsyncIterator[EmbeddedPostgres]:
+async def postgres(stopped_postgres: Path, home: Path) -> AsyncIterator[EmbeddedPostgres]:
     """A server of its own, with fsync and full durability."""
-    async with EmbeddedPostgres(home / "pg", clock=SystemClock()) as server:
+    directory = copied_postgres(stopped_postgres, home / "pg")
+    async with EmbeddedPostgres(directory, clock=SystemClock()) as server:
         yield server
 
 

@@ -22,6 +22,7 @@ import proxy_harness as p
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.databases import copied_postgres
 from tests.examples import examples
 from tests.interruption import TaskFaults
 
@@ -306,9 +307,12 @@ async def answers(dsn: str) -> bool:
     return True
 
 
-def test_postgres_restart(faults: TaskFaults, runner: asyncio.Runner, home: Path) -> None:
+def test_postgres_restart(
+    faults: TaskFaults, runner: asyncio.Runner, stopped_postgres: Path, home: Path
+) -> None:
     stack = AsyncExitStack()
-    server = EmbeddedPostgres(home / "pg", clock=SystemClock(), extra={"fsync": "off"})
+    directory = copied_postgres(stopped_postgres, home / "pg")
+    server = EmbeddedPostgres(directory, clock=SystemClock(), extra={"fsync": "off"})
     runner.run(stack.enter_async_context(server))
 
     async def restarts() -> None:

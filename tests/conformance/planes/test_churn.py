@@ -26,7 +26,7 @@ from moorage.proxy import Timeouts
 from moorage.proxy.core.flow import RequestFlow
 
 CLIENTS, REQUESTS = 8, 12
-LIMIT_S = 60.0
+LIMIT_S = 20.0
 # Idle connections to replicas are closed after up to twice as long, and what is left over with them.
 KEPT_S = 0.3
 STREAM = post(b'{"model":"tiny","stream":true}')
