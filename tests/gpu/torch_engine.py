@@ -77,6 +77,9 @@ class Model:
             self._output = self._compute()
         self._graph = graph
 
+    def forget_graph(self) -> None:
+        self._graph = None
+
     @torch.inference_mode()
     def step(self, tokens: list[int], positions: list[int]) -> list[int]:
         """The next token of each slot."""
@@ -283,7 +286,7 @@ def main(port: int, width: int, layers: int, slots: int) -> None:
             stage("graph")
         except Exception:  # noqa: BLE001 - without a graph it is slower
             traceback.print_exc()
-            model._graph = None
+            model.forget_graph()
     started = time.monotonic()
     for _ in range(20):
         model.step([1] * slots, [1] * slots)

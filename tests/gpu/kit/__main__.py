@@ -22,7 +22,7 @@ PARTS = {
     "sessions": 90,
     "release": 110,
     "engine": 170,
-    "shares": 90,
+    "shares": 110,
     "child": 80,
     "adoption": 90,
     "usage": 60,

@@ -127,12 +127,6 @@ def raw_nvml(report: Report, folder: Path) -> None:
     ask("uncorrected volatile ECC", lambda: n.nvmlDeviceGetTotalEccErrors(handle, 1, 0))
     ask("temperature", lambda: n.nvmlDeviceGetTemperature(handle, 0))
     ask("process utilisation since 0", lambda: n.nvmlDeviceGetProcessUtilization(handle, 0))
-    for link in range(19):
-        ask(f"NvLinkState {link}", lambda link=link: n.nvmlDeviceGetNvLinkState(handle, link))  # type: ignore[misc]
-        ask(
-            f"NvLinkRemoteDeviceType {link}",
-            lambda link=link: n.nvmlDeviceGetNvLinkRemoteDeviceType(handle, link),  # type: ignore[misc]
-        )
     ask_with_choices(n, handle, ask)
     ask("an unknown UUID", lambda: n.nvmlDeviceGetHandleByUUID("GPU-00000000-0000-0000-0000-000000000000"))
     ask("an index too far", lambda: n.nvmlDeviceGetHandleByIndex(64))
@@ -152,6 +146,12 @@ def raw_nvml(report: Report, folder: Path) -> None:
 
 
 def ask_with_choices(n: Any, handle: Any, ask: Callable[[str, Callable[[], Any]], Any]) -> None:
+    for link in range(19):
+        ask(f"NvLinkState {link}", lambda link=link: n.nvmlDeviceGetNvLinkState(handle, link))  # type: ignore[misc]
+        ask(
+            f"NvLinkRemoteDeviceType {link}",
+            lambda link=link: n.nvmlDeviceGetNvLinkRemoteDeviceType(handle, link),  # type: ignore[misc]
+        )
     for name, choices in CHOICES.items():
         for choice in choices:
             ask(f"{name}{choice}", lambda name=name, choice=choice: getattr(n, name)(handle, *choice))  # type: ignore[misc]
@@ -163,7 +163,7 @@ def ask_with_choices(n: Any, handle: Any, ask: Callable[[str, Callable[[], Any]]
 def describe(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(describe, value)) + "]"
-    fields = getattr(value, "_fields_", None)
+    fields = vars(type(value)).get("_fields_")  # of a structure of ctypes
     if fields:
         return (
             f"{type(value).__name__}({', '.join(f'{f[0]}={describe(getattr(value, f[0]))}' for f in fields)})"

@@ -1,4 +1,4 @@
-"""What a part found: facts, and checks that hold or not, as they are written while the part runs."""
+"""Findings of a part: facts, and checks that hold or not, as they are written while the part runs."""
 
 from __future__ import annotations
 

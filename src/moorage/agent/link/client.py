@@ -361,12 +361,12 @@ class LinkClient:
             pass  # the reading side logs the cause
 
     def _add_usage(self, message: agent_pb2.Report) -> bool:
-        """Add the usage that waits. Its failure concerns whoever sends it, and not the report."""
+        """Add the usage that waits. What cannot be encoded concerns whoever sends it, and not the report."""
         if self._usage is None:
             return False
         try:
             message.usage.CopyFrom(usage_codec.usage_to_wire(self._usage.make()))
-        except Exception as error:  # noqa: BLE001 - raised where it is awaited
+        except (TypeError, ValueError) as error:
             self._end_usage(error)
             return False
         return True
