@@ -8,13 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-<<<<<<< HEAD
-=======
 import pytest
 
-from moorage.common.aio.clock import SystemClock
 from moorage.manager.api.route import Route
->>>>>>> 23c921c30abe126c1561d7346355bc48644be6cf
 from moorage.manager.api.routes import ROUTES
 from moorage.manager.secrets import Keyring
 from tests.clocks import StoreClock

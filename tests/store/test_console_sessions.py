@@ -25,15 +25,9 @@ PASSWORD = "correct horse battery"
 
 
 @pytest.fixture
-<<<<<<< HEAD
 async def api(store: Store, clock: StoreClock) -> AsyncIterator[Api]:
-    console = ConsoleServices(attempts=AttemptLimit(refill_s=3600))
-    async with serve(store, console, clock) as served:
-=======
-async def api(migrated_database: str) -> AsyncIterator[Api]:
     console = ConsoleServices(passwords=cheap_passwords(), attempts=AttemptLimit(refill_s=3600))
-    async with Store(migrated_database, SystemClock()) as store, serve(store, console) as served:
->>>>>>> 23c921c30abe126c1561d7346355bc48644be6cf
+    async with serve(store, console, clock) as served:
         status, text = await served.call("admin", "PUT", "/v1/users/ann/password", {"password": PASSWORD})
         assert (status, PASSWORD in text) == (200, False)
         yield served
@@ -120,9 +114,9 @@ async def test_wrong_passwords_lock_a_name_whether_or_not_it_exists(api: Api) ->
     assert (await Browser(api).sign_in(user="ann", password="wrong again"))[0] == 401, "success forgives"
 
 
-async def test_a_guess_costs_the_guesser_64_mib(migrated_database: str) -> None:
+async def test_a_guess_costs_the_guesser_64_mib(store: Store, clock: StoreClock) -> None:
     """With what managers use, and no test but this one."""
-    async with Store(migrated_database, SystemClock()) as store, serve(store, ConsoleServices()) as api:
+    async with serve(store, ConsoleServices(), clock) as api:
         assert (await api.call("admin", "PUT", "/v1/users/ann/password", {"password": PASSWORD}))[0] == 200
         [row] = await store.database.fetch("SELECT hash FROM user_passwords")
         assert row["hash"].startswith("$argon2id$v=19$m=65536,t=3,p=4$")

@@ -16,12 +16,8 @@ from moorage.manager.identity.keys import digest_of
 from moorage.manager.oidc import Attempt, OidcClient, Person, SignInRefused
 from tests.clocks import StoreClock
 
-<<<<<<< HEAD
 from .conftest import open_store
-from .tenancy_harness import ROOT, Api, serve
-=======
 from .tenancy_harness import ROOT, Api, cheap_passwords, serve
->>>>>>> 23c921c30abe126c1561d7346355bc48644be6cf
 
 ISSUER = "http://127.0.0.1:9"  # nobody listens there
 MEMBER, LEAD = Grants(None, {"vision": "member"}), Grants(None, {"vision": "admin"})
@@ -31,13 +27,8 @@ MEMBER, LEAD = Grants(None, {"vision": "member"}), Grants(None, {"vision": "admi
 async def api(migrated_database: str) -> AsyncIterator[Api]:
     clock = StoreClock()
     settings = ManagerSettings(oidc_issuer=ISSUER, oidc_client_id="moorage", oidc_label="Our <lab>")
-<<<<<<< HEAD
-    console = ConsoleServices(oidc=OidcClient(settings, clock))
-    async with open_store(migrated_database, clock) as store, serve(store, console) as served:
-=======
     console = ConsoleServices(passwords=cheap_passwords(), oidc=OidcClient(settings, clock))
-    async with Store(migrated_database, clock) as store, serve(store, console) as served:
->>>>>>> 23c921c30abe126c1561d7346355bc48644be6cf
+    async with open_store(migrated_database, clock) as store, serve(store, console) as served:
         yield served
 
 

@@ -23,14 +23,10 @@ from moorage.manager.postgres.binaries import find_binaries, server_user
 from moorage.manager.store import migrate
 from moorage.manager.store.connector import Connector
 from moorage.manager.store.database import Database
-<<<<<<< HEAD
 from tests.addresses import free_port
+from tests.databases import copied_postgres
 
 from .conftest import open_store
-=======
-from tests.databases import copied_postgres
-from tests.free_ports import free_port
->>>>>>> 23c921c30abe126c1561d7346355bc48644be6cf
 
 THROUGH = ["line", "pool"]
 PID = "SELECT pg_backend_pid() AS pid"
