@@ -82,7 +82,8 @@ async def test_llamacpp_behind_the_proxy(tmp_path):
         async def idle() -> bool:
             return await requests_processing(client, port) == 0
 
-        assert await until(idle) < 2  # the engine stops generating after the disconnect
+        # The engine stops generating after the disconnect; all tokens would take it longer.
+        await until(idle, within_s=2)
 
         async with client.post(ENDLESS) as response:
             first = await response.content.readany()
