@@ -113,7 +113,7 @@ class Runner:
         start = time.monotonic()
         cpu_s = 0.0
         limit_s = chosen.step.limit_s(chosen.extent)
-        self._say(f"start  {chosen.name} ({chosen.reason}; limit {limit_s:.0f} s)")
+        self._say(f"start   {chosen.name} ({chosen.reason}; limit {limit_s:.0f} s)")
         try:
             if chosen.step.prepare:
                 prepared = await self._execute(chosen.step.prepare, log, lane, limit_s, case_log)
@@ -157,7 +157,7 @@ class Runner:
                 command = step.command or self.pytest(result.chosen)
                 limit_s = step.limit_s(result.chosen.extent)
             log = self._output / f"{result.chosen.name}-retry-{number + 1}.log"
-            self._say(f"again  {failure.name}")
+            self._say(f"again   {failure.name}")
             ended = await self._execute(command, log, 0, limit_s, Path(os.devnull))
             retried.append(Retried(failure, ended.code == 0, _tail(log, 0)))
         return retried
@@ -218,7 +218,7 @@ class Runner:
     def _told(self, result: StepResult) -> StepResult:
         detail = f", {result.cases} cases" if result.cases else ""
         failed = f", {len(result.failures)} failed" if result.failures else ""
-        self._say(f"{result.state:7}{result.chosen.name} {result.seconds:.0f} s{detail}{failed}")
+        self._say(f"{result.state:8}{result.chosen.name} {result.seconds:.0f} s{detail}{failed}")
         return result
 
 
