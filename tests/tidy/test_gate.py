@@ -75,3 +75,12 @@ def test_gate_runs_what_kills_a_mutation(mutation: Mutation) -> None:
     always = [step for step in steps if step.kind in (Kind.CHECK, Kind.TEST)]
     by_path = [step for step in steps if touched(step, [f"src/moorage/{mutation.file}"])]
     assert always or by_path, f"no step that the gate runs for a change of {mutation.file} has {test}"
+
+
+def test_every_test_file_belongs_to_a_step() -> None:
+    """Of tests/gpu, the kit for machines with a GPU runs them."""
+    folders = {folder for step in STEPS for folder in step.tests}
+    files = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests").rglob("test_*.py"))]
+    assert len(files) > 500
+    left = [path for path in files if not path.startswith((*folders, "tests/gpu/"))]
+    assert left == []
