@@ -174,7 +174,7 @@ MUTATIONS = (
         "common/model/timestamps.py",
         "    except OverflowError:\n        utc = None\n    if utc is None or utc.year < _FIRST_YEAR:",
         "    except ZeroDivisionError:\n        utc = None\n    if utc is None:",
-        FUZZ,
+        ("tests/unit/common/test_timestamps.py",),
     ),
     Mutation(
         "the name of a log counts as its beginning",
