@@ -113,7 +113,9 @@ def use_a_terminal(platform: Platform) -> None:
         # The new size and the keys travel independently.
         terminal.type("until [ \"$(stty size)\" = '50 200' ]; do :; done; echo it-is-larger\r")
         terminal.until("it-is-larger")
-        terminal.type("trap 'echo inter''rupted' INT; echo be''gun; sleep 600\r")
+        # The job itself says that it has begun: until it has the terminal, Ctrl-C reaches the shell, which
+        # runs its trap when the job has ended.
+        terminal.type("trap 'echo inter''rupted' INT; sh -c 'echo be\"\"gun; exec sleep 600'\r")
         terminal.until("begun")
         terminal.type("\x03")
         terminal.until("interrupted")
