@@ -29,6 +29,8 @@ from moorage.manager.store.queries import SQL
 from .records import RECORDED, TRIGGERS
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+# Of each connection. A copy of a database does not have the settings of its template.
+SETTINGS = {"search_path": "sim, public, pg_catalog", "sim.now": EPOCH.isoformat()}
 # Faults at one statement of an operation: before it, or after it took effect and before its result arrived.
 CRASH_BEFORE, CRASH_AFTER, DISCONNECT_BEFORE, DISCONNECT_AFTER, PAUSE_BEFORE, PAUSE_AFTER = range(6)
 CRASH, DISCONNECT = (CRASH_BEFORE, CRASH_AFTER), (DISCONNECT_BEFORE, DISCONNECT_AFTER)
@@ -111,31 +113,37 @@ class Postgres:
         self.former_leaders: list[str] = []  # what former leaders have written
         self._tail = self.crashes = 0  # statements whose commit has not reached the disk
 
-    @classmethod
-    async def prepare(cls, dsn: str) -> Postgres:
-        """Migrate an empty database, and put it into virtual time."""
+    @staticmethod
+    async def prepare(dsn: str) -> None:
+        """Migrate an empty database into virtual time, as a template of those that ``connect`` uses."""
         connection = await asyncpg.connect(dsn)
         name = await connection.fetchval("SELECT current_database()")
         await connection.execute(f"""
             CREATE SCHEMA sim;
             CREATE FUNCTION sim.now() RETURNS timestamptz LANGUAGE sql STABLE
                 AS $$ SELECT pg_catalog.current_setting('sim.now')::timestamptz $$;
-            ALTER DATABASE {name} SET search_path = sim, public, pg_catalog;
-            ALTER DATABASE {name} SET "sim.now" = '{EPOCH.isoformat()}';
+            ALTER DATABASE {name} SET search_path = {SETTINGS["search_path"]};
+            ALTER DATABASE {name} SET "sim.now" = '{SETTINGS["sim.now"]}';
         """)
         await connection.close()
         await migrate(dsn)
+        connection = await asyncpg.connect(dsn)
+        await connection.execute(TRIGGERS)
+        await connection.close()
+
+    @classmethod
+    async def connect(cls, dsn: str) -> Postgres:
+        """``dsn``: of a copy of what ``prepare`` has made."""
         # Each statement of a simulation is prepared and planned once.
         connections = [
             await asyncpg.connect(
                 dsn,
                 statement_cache_size=1000,
                 max_cached_statement_lifetime=0,
-                server_settings={"plan_cache_mode": "force_generic_plan"},
+                server_settings=SETTINGS | {"plan_cache_mode": "force_generic_plan"},
             )
             for _ in range(3)
         ]
-        await connections[0].execute(TRIGGERS)
         for connection in connections:
             await prepare_connection(connection)
         return cls(*connections)

@@ -67,13 +67,13 @@ def former_leader_moves_sessions(patch: Patch) -> None:
     change_sql(patch, "session_transition", condition, "TRUE")
 
 
-# The seeds to search: where the clock of the database jumps, where monotonic clocks leap, or from shortly
-# before one that finds it.
-JUMPS, LEAPS, RARE = (4, 6), (1, 6), (125, 1)
+# The seeds to search: where the clock of the database jumps, where monotonic clocks leap, or all. Each search
+# begins shortly before a seed that finds the violation.
+JUMPS, LATER_JUMPS, LEAPS, RARE = (4, 6), (16, 6), (1, 6), (143, 1)
 GUARDS: list[tuple[Callable[[Patch], None], str, tuple[int, int]]] = [
     (lose_by_database_clock, "s of silence", JUMPS),
     (lose_by_monotonic_clock, "s of silence", LEAPS),
-    (leave_deadlines, "passed its deadline early", JUMPS),
+    (leave_deadlines, "passed its deadline early", LATER_JUMPS),
     (former_leader_moves_sessions, "a leader of term", RARE),
 ]
 

@@ -3,7 +3,7 @@ violation named."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -46,7 +46,19 @@ CHARGES = {
 }
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS)
+# Mutations in session_catalog.py and metering_catalog.py of tests/mutations, too, which tests/store kills.
+KILLED_ELSEWHERE = {
+    "a step after a success begins after any end",
+    "a pending step does not wait for the new run",
+    "DROP TRIGGER sessions_charge_lost ON sessions",
+}
+
+
+def cases(names: Iterable[str]) -> list[Any]:
+    return [pytest.param(name, marks=[pytest.mark.slow] * (name in KILLED_ELSEWHERE)) for name in names]
+
+
+@pytest.mark.parametrize("mutation", cases(MUTATIONS))
 async def test_mutation_of_a_statement_is_detected(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch, mutation: str
 ) -> None:
@@ -96,7 +108,7 @@ async def test_equal_requests_that_run_at_once_are_detected(
     assert "equal requests run at once" in await first_failure(postgres, start=1, step=4)
 
 
-@pytest.mark.parametrize("mutation", CHARGES)
+@pytest.mark.parametrize("mutation", cases(CHARGES))
 async def test_what_is_charged_wrongly_is_detected(postgres: Postgres, mutation: str) -> None:
     await postgres.fetch(mutation)
     assert "is charged" in await first_failure(postgres, start=CHARGES[mutation])

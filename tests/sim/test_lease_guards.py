@@ -18,5 +18,5 @@ LEASES = 5
 async def test_ending_leases_early_is_detected(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     """They count as over as soon as the agent is silent."""
     monkeypatch.setattr(LeasedKernel, "ends_within_s", property(lambda kernel: kernel.stop_grace_s))
-    found = await first_failure(postgres, start=3, step=LEASES)
+    found = await first_failure(postgres, start=38, step=LEASES)
     assert "is stored as GONE" in found.splitlines()[-2], found

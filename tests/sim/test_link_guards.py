@@ -27,7 +27,7 @@ async def test_ending_kernels_that_are_still_ordered_is_detected(
         return replace(update, absent=update.absent | missing)
 
     monkeypatch.setattr(AgentStream, "update", mutated)
-    assert "is stored as GONE" in await first_failure(postgres)
+    assert "is stored as GONE" in await first_failure(postgres, start=4)
 
 
 async def test_forgetting_what_is_absent_is_detected(

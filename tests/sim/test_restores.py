@@ -20,7 +20,7 @@ async def test_placing_on_agents_that_run_unknown_kernels_is_detected(
     assert guard in SQL["kernels_unknown"], "the statement has changed: adapt the mutation"
     statement = SQL["kernels_unknown"].replace(guard, "WHERE false AND NOT EXISTS")
     monkeypatch.setitem(SQL, "kernels_unknown", statement)
-    found = (await first_failure(postgres, start=2, step=3)).splitlines()[-2]
+    found = (await first_failure(postgres, start=41, step=3)).splitlines()[-2]
     assert "of 1000 shares of device" in found or "a program runs twice" in found
 
 

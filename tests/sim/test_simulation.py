@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import pytest
@@ -24,12 +25,23 @@ from .simulation import Simulation
 
 SEEDS = int(os.environ.get("MOORAGE_SEEDS", "200"))
 FIRST_SEED = int(os.environ.get("MOORAGE_FIRST_SEED", "0"))
-# Parts can run in parallel. The gate runs the first one.
-PART = 50
-END = FIRST_SEED + SEEDS
-PARTS = [range(first, min(first + PART, END)) for first in range(FIRST_SEED, END, PART)]
+GATE_SEEDS = min(SEEDS, 60)
+# Seeds run in parts, which can run in parallel.
+PART = 30
 TRUNCATE_EVERY = 50
 Simulated = TypeVar("Simulated", bound=Simulation)
+
+
+def parts(begin: int, end: int) -> list[range]:
+    """Of ``PART`` seeds or more, unless there is only one."""
+    count = max((end - begin) // PART, 1) if end > begin else 0
+    bounds = [begin + (end - begin) * number // count for number in range(count)] + [end]
+    return [range(first, last) for first, last in pairwise(bounds)]
+
+
+GATE_END = FIRST_SEED + GATE_SEEDS
+PARTS = [pytest.param(seeds) for seeds in parts(FIRST_SEED, GATE_END)]
+PARTS += [pytest.param(seeds, marks=pytest.mark.slow) for seeds in parts(GATE_END, FIRST_SEED + SEEDS)]
 
 
 async def run_seed(seed: int, postgres: Postgres) -> Simulation:
@@ -54,11 +66,7 @@ async def run_seed_of(kind: type[Simulated], seed: int, postgres: Postgres) -> S
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(
-    "seeds",
-    [PARTS[0], *[pytest.param(part, marks=pytest.mark.slow) for part in PARTS[1:]]],
-    ids=lambda part: f"{part.start}-{part.stop - 1}",
-)
+@pytest.mark.parametrize("seeds", PARTS, ids=lambda part: f"{part.start}-{part.stop - 1}")
 async def test_seeds(postgres: Postgres, seeds: range) -> None:
     steps = kernels = 0
     for seed in seeds:
@@ -70,7 +78,7 @@ async def test_seeds(postgres: Postgres, seeds: range) -> None:
         f"transactions kept open, {postgres.lock_waits} lock waits, 0 violations"
     )
     assert kernels > len(seeds), "a simulation in which nothing happens proves nothing"
-    assert postgres.lock_waits > 0 or len(seeds) < 50
+    assert postgres.lock_waits > 0 or len(seeds) < PART
 
 
 async def test_replay(postgres: Postgres) -> None:
@@ -138,7 +146,7 @@ async def test_treating_unknown_as_gone_is_detected(
         return real(stored, replace(update, observed=seen, absent=update.absent | gone))
 
     monkeypatch.setattr(reports, "kernel_changes", mutated)
-    assert "is stored as GONE" in await first_failure(postgres)
+    assert "is stored as GONE" in await first_failure(postgres, start=4)
 
 
 async def test_treating_an_omitted_kernel_as_gone_is_detected(
@@ -151,7 +159,7 @@ async def test_treating_an_omitted_kernel_as_gone_is_detected(
         return real(stored, replace(update, absent=update.absent | omitted))
 
     monkeypatch.setattr(reports, "kernel_changes", mutated)
-    assert "is stored as GONE" in await first_failure(postgres)
+    assert "is stored as GONE" in await first_failure(postgres, start=5)
 
 
 async def test_recreating_an_exited_kernel_is_detected(
