@@ -38,22 +38,35 @@ class DatabaseServer:
     each statement costs as much CPU as the database."""
 
     def __init__(self, dsn: str, connection: asyncpg.Connection) -> None:
-        self.dsn, self._connection = dsn, connection
+        self.dsn = dsn
+        self._connection = connection
+        self._unused: list[str] = []
 
     @asynccontextmanager
     async def new_database(self, template: str = "template1") -> AsyncIterator[str]:
-        """The DSN of a copy of ``template``, dropped at the end."""
+        """The DSN of a copy of ``template``, which is dropped some time after the end.
+
+        Connections to it are closing at the end of a test, and Postgres waits 100 ms before it looks again
+        whether they have.
+        """
         name = f"test_{SystemClock().new_id().replace('-', '')}"
         await self._connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+        await self.drop_unused()
         yield database_at(self.dsn, name)
-        await self._connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+        self._unused.append(name)
+
+    async def drop_unused(self) -> None:
+        while self._unused:
+            await self._connection.execute(f"DROP DATABASE {self._unused.pop()} WITH (FORCE)")
 
 
 @asynccontextmanager
 async def connected(dsn: str) -> AsyncIterator[DatabaseServer]:
     connection = await asyncpg.connect(dsn)
     try:
-        yield DatabaseServer(dsn, connection)
+        server = DatabaseServer(dsn, connection)
+        yield server
+        await server.drop_unused()
     finally:
         await connection.close()
 

@@ -11,6 +11,7 @@ import asyncpg
 
 from moorage.manager.store.lineage import FormerPrimary, LineageGuard
 from moorage.manager.store.session_settings import apply_settings
+from moorage.manager.store.type_cache import TypeCachingConnection
 
 SynchronousCommit = Literal["server", "on", "remote_apply", "remote_write", "local"]
 
@@ -37,7 +38,10 @@ class Connector:
         target_session_attrs: Literal["read-write", "primary"] = "read-write",
     ) -> None:
         self.dsn, self.guard, self._surveyed = dsn, guard, False
-        self._options: dict[str, Any] = {"target_session_attrs": target_session_attrs}
+        self._options: dict[str, Any] = {
+            "target_session_attrs": target_session_attrs,
+            "connection_class": TypeCachingConnection,
+        }
         self._settings: dict[str, str] = {}
         if synchronous_commit != "server":
             self._settings["synchronous_commit"] = synchronous_commit

@@ -23,6 +23,7 @@ from sqlalchemy.dialects.postgresql.asyncpg import dialect as asyncpg_dialect
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.errors import StoreUnavailable
 from moorage.manager.store.connector import Connector
+from moorage.manager.store.type_cache import TypeCachingConnection
 
 log = structlog.get_logger("moorage.store")
 # The pool logs every failed attempt to reconnect with its traceback; an outage is logged once, by its users.
@@ -244,6 +245,7 @@ class Database:
                 connect=self._connect_pooled,
                 init=prepare_connection,
                 reset=_skip_reset,
+                connection_class=TypeCachingConnection,
                 **_OPTIONS,
             )
         return self
