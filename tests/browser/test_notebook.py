@@ -55,7 +55,7 @@ async def answers(url: str, headers: dict[str, str] | None = None) -> bool:
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("platform", [{"MOORAGE_PROXY__APPS_DOMAIN": "localhost"}], indirect=True)
 async def test_app_has_its_own_origin_with_a_domain(platform: Platform) -> None:
-    await until("the platform is up", lambda: asyncio.to_thread((platform.home / "connection.json").exists))
+    await platform.wait_until_ready()
     serve = ("python3", "-m", "http.server", "--bind", "127.0.0.1", "{port:web}")
     started = await asyncio.to_thread(platform.run, "start", "--name", "web", "--port", "web", "--", *serve)
     assert started.returncode == 0, started.stderr
@@ -75,7 +75,7 @@ async def test_app_has_its_own_origin_with_a_domain(platform: Platform) -> None:
 
 @pytest.mark.timeout(400)
 async def test_notebook_cell_and_terminal_through_the_proxy(platform: Platform, tmp_path: Path) -> None:
-    await until("the platform is up", lambda: asyncio.to_thread((platform.home / "connection.json").exists))
+    await platform.wait_until_ready()
     started = await asyncio.to_thread(platform.run, *example())
     assert started.returncode == 0, started.stderr
     opened = await asyncio.to_thread(platform.run, "open", "notebook")

@@ -70,6 +70,8 @@ async def run(platform: Platform, *arguments: str) -> tuple[int, str, str]:
 
 
 async def until_up(platform: Platform) -> None:
+    await platform.wait_until_ready()
+
     async def offered() -> bool:
         async with platform.client() as client:
             return "docker" in (await client.get_agent("node-1")).runtimes

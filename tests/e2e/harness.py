@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import re
 import signal
@@ -115,6 +116,8 @@ class Platform:
         ``output``. ``known_as``: the name of a second one of its kind. ``prefix``: runs its command
         elsewhere."""
         known_as = known_as or name
+        if name == "up":
+            self.forget_addresses()
         log = (self.home / f"{known_as}.out").open("ab")
         command = [*prefix, sys.executable, "-m", "moorage", name, *arguments]
         environ = self.env | (env or {})
@@ -122,6 +125,10 @@ class Platform:
             command, env=environ, cwd=self.home, stdout=log, stderr=log
         )
         log.close()
+
+    def forget_addresses(self) -> None:
+        """What the last ``moorage up`` here left says nothing about the next one."""
+        (self.home / "connection.json").unlink(missing_ok=True)
 
     def pid(self, name: str) -> int:
         return self._running[name].pid
@@ -139,8 +146,14 @@ class Platform:
         return process.wait(TIMEOUT_S)
 
     async def wait_until_ready(self) -> None:
-        """Wait until the admin key exists and the manager answers."""
-        await until("the admin key exists", lambda: asyncio.to_thread((self.home / "admin-key").exists))
+        """Wait until commands find the manager, and it answers. Of ``up``, agent and proxy are connected by
+        then."""
+        connection = self.home / "connection.json"
+
+        async def is_known() -> bool:
+            return "url" in json.loads(await asyncio.to_thread(connection.read_text))
+
+        await until("commands find the manager", is_known)
 
         async def is_healthy() -> bool:
             async with self.client() as client:

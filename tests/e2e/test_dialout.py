@@ -32,7 +32,7 @@ async def test_endpoint_websocket_and_tcp_over_dialed_connections(platform: Plat
         "--set", f"proxy.dialout_listen={listen}",
     )  # fmt: skip
     await platform.wait_until_ready()
-    await until("it is up", lambda: asyncio.to_thread((platform.home / "connection.json").exists))
+    await platform.wait_until_ready()
     started = await asyncio.to_thread(platform.run, *START, *PROGRAM)
     assert started.returncode == 0, started.stderr
     async with platform.client() as client, aiohttp.ClientSession(headers=platform.auth) as http:

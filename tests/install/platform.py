@@ -32,6 +32,8 @@ class InstalledPlatform(Platform):
         self, name: str, *arguments: str, env: dict[str, str] | None = None, known_as: str = ""
     ) -> None:
         known_as = known_as or name
+        if name == "up":
+            self.forget_addresses()
         with (self.home / f"{known_as}.out").open("ab") as log:
             self._running[known_as] = subprocess.Popen(
                 [self.installation.program("moorage"), name, *arguments],

@@ -190,4 +190,11 @@ MUTATIONS = (
         "                    if True:\n",
         ("tests/unit/sdk/test_sdk_log_following.py", "-k", "only_ever_begins"),
     ),
+    Mutation(
+        "a platform is up before its agent is connected",
+        "server/all_in_one.py",
+        "        await self._until_connected(connected, proxy)\n",
+        "",
+        ("tests/wire/test_all_in_one.py", "-k", "once_it_is_up"),
+    ),
 )

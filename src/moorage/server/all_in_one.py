@@ -6,9 +6,12 @@ first and the proxy last; they stop in reverse order.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+
+import structlog
 
 from moorage.agent import Agent
 from moorage.agent.agent_id import agent_id
@@ -23,6 +26,10 @@ from moorage.manager import Manager
 from moorage.proxy import Proxy
 from moorage.server.process import write_connection_file
 from moorage.server.registration import join
+
+# How long the start waits for the agent and the proxy to be connected. They go on trying.
+CONNECT_S = 10.0
+log = structlog.get_logger("moorage.up")
 
 
 def single_node_settings(settings: Settings, manager_link: str) -> Settings:
@@ -91,8 +98,15 @@ class AllInOne:
         tracer = tracer_for(settings.telemetry, "agent", clock)
         if tracer is not None:
             await self._stack.enter_async_context(tracer)
+        connected = asyncio.Event()
         agent = Agent(
-            settings.agent, settings.common, clock=clock, link_token=token, home=home, tracer=tracer
+            settings.agent,
+            settings.common,
+            clock=clock,
+            link_token=token,
+            home=home,
+            tracer=tracer,
+            ready=connected.set,
         )
         await self._ensure_registered(manager, "agent", agent.id)
         self._agent = await self._stack.enter_async_context(agent)
@@ -112,6 +126,7 @@ class AllInOne:
         self.openai_url = "{}://{}:{}/v1".format(proxy.scheme, *proxy.address)
         manager.models.url = manager.models.url or self.openai_url
         self.internal_url = "http://{}:{}".format(*proxy.internal_address)
+        await self._until_connected(connected, proxy)
         self._on_progress(f"proxy: {self.openai_url}")
         write_connection_file(
             home,
@@ -119,6 +134,17 @@ class AllInOne:
             openai_url=self.openai_url,
             ca_file=client_ca_file(configured.common.tls, home),
         )
+
+    async def _until_connected(self, agent_connected: asyncio.Event, proxy: Proxy) -> None:
+        """Whoever is told that everything runs may use it at once: the manager knows the node by then, and
+        the proxy its routes."""
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                await agent_connected.wait()
+                while not proxy.ready:  # noqa: ASYNC110 - like a worker's, its state has no event
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            log.warning("not connected yet: its agent and its proxy")
 
     async def _ensure_registered(self, manager: Manager, kind: PeerKind, name: str) -> None:
         """Register the local agent or proxy as any other peer would, if the links use TLS."""
