@@ -80,6 +80,7 @@ PAGES = {
     ),
     "docs/slurm.md": Page(),
     "docs/scheduling.md": Page(
+        before="moorage run --gpus 1 -- true",
         absent={"moorage scheduler replay --from 09:00": "decisions of working hours"},
     ),
     "docs/operating.md": Page(
