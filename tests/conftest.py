@@ -23,6 +23,8 @@ from tests.examples import load_profile
 
 if TYPE_CHECKING:
     from tests.containers.engine import PrivateEngine
+    from tests.e2e.harness import Platform
+    from tests.e2e.shared import SharedPlatform
     from tests.hpc.slurm import SlurmCluster
 
 load_profile()  # before the tests are imported: their settings begin with it
@@ -93,6 +95,22 @@ def home(reachable_dir: Path) -> Iterator[Path]:
     path.mkdir(mode=0o711)
     yield path
     shutil.rmtree(path)
+
+
+@pytest.fixture(scope="session")
+def shared_platform(reachable_dir: Path) -> Iterator[SharedPlatform]:
+    from tests.e2e.shared import SharedPlatform
+
+    shared = SharedPlatform(reachable_dir)
+    yield shared
+    shared.close()
+
+
+@pytest_asyncio.fixture
+async def one_node(shared_platform: SharedPlatform) -> AsyncIterator[Platform]:
+    """A running ``moorage up``: all tests of a worker share it that kill no daemon and need no settings."""
+    async with shared_platform.lend() as platform:
+        yield platform
 
 
 @pytest.fixture(scope="session")

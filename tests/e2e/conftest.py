@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,20 +20,11 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def platform(home: Path) -> Iterator[Platform]:
+def platform(home: Path, migrated_database: str) -> Iterator[Platform]:
+    """One of its own, for a test that kills daemons, needs settings or starts more of them. Its database is
+    made already, which is a third of the work of a start."""
     running = Platform(home)
-    yield running
-    running.close()
-    assert kernels_below(home) == {}
-
-
-@pytest.fixture(scope="module")
-def one_node(reachable_dir: Path) -> Iterator[Platform]:
-    """A running ``moorage up``, shared by the tests of a module."""
-    home = Path(tempfile.mkdtemp(prefix="up-", dir=reachable_dir))
-    home.chmod(0o711)
-    running = Platform(home)
-    running.start("up")
+    running.env["MOORAGE_MANAGER__DSN"] = migrated_database
     yield running
     running.close()
     assert kernels_below(home) == {}

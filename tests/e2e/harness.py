@@ -77,12 +77,15 @@ class Platform:
             "MOORAGE_MANAGER__LINK_LISTEN": f"127.0.0.1:{link}",
             "MOORAGE_AGENT__MANAGER": f"127.0.0.1:{link}",
             "MOORAGE_AGENT__ID": "node-1",
+            "MOORAGE_AGENT__REPORT_INTERVAL_S": "1",
+            "MOORAGE_AGENT__STATS_INTERVAL_S": "1",  # usage, and progress that programs tell
             "MOORAGE_AGENT__PORT_RANGE": port_range(agent_ports()),
             "MOORAGE_PROXY__LISTEN": f"127.0.0.1:{openai}",
             "MOORAGE_PROXY__INTERNAL_LISTEN": f"127.0.0.1:{internal}",
             "MOORAGE_PROXY__MANAGER": f"127.0.0.1:{link}",
         }
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._checked: dict[Path, int] = {}  # lines of each log
 
     @property
     def key(self) -> str:
@@ -177,12 +180,14 @@ class Platform:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.02)
-        self._check_logs()
+        self.check_logs()
 
-    def _check_logs(self) -> None:
+    def check_logs(self) -> None:
+        """Raises ``AssertionError`` for a fault that a log shows since the last check."""
         for log in sorted(self.home.glob("*.out")):
             lines = log.read_text(errors="replace").splitlines()
-            for number, line in enumerate(lines):
+            first, self._checked[log] = self._checked.get(log, 0), len(lines)
+            for number, line in enumerate(lines[first:], first):
                 if _FAULTS.search(line):
                     found = "\n".join(lines[max(0, number - 3) : number + _CONTEXT])
                     raise AssertionError(f"{log.name}, line {number + 1}:\n{found}")

@@ -51,7 +51,6 @@ async def get(http: aiohttp.ClientSession, url: str) -> tuple[int, str]:
 
 @pytest.mark.timeout(120)
 async def test_app_is_opened_forwarded_and_revoked(one_node: Platform) -> None:
-    await until("it is up", lambda: asyncio.to_thread((one_node.home / "connection.json").exists))
     program = (sys.executable, "-c", PROGRAM, "{port:web}", "{port:backwards}")
     started = await asyncio.to_thread(one_node.run, *START, *program)
     assert started.returncode == 0, started.stderr

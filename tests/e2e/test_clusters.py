@@ -11,7 +11,6 @@ from tests.addresses import agent_ports, port_range
 
 from .harness import Platform, example, until
 
-# One platform at a time, also with pytest -n and --dist loadgroup.
 SMALL = ("--resources", "cpu=0.1", "--resources", "mem=32MiB")
 # Rank 0 collects the host names of all others. The others retry until it listens.
 RENDEZVOUS = """
@@ -42,7 +41,6 @@ else:
 @pytest.mark.timeout(180)
 async def test_cluster_meets_and_ends_with_its_main_kernel(one_node: Platform) -> None:
     platform = one_node
-    await platform.wait_until_ready()
     arguments = ("run", "--name", "meet", "--cluster", "3", *SMALL, "--", "python3", "-c", RENDEZVOUS)
     result = await asyncio.to_thread(platform.run, *arguments)
     assert result.returncode == 0, result.stderr
@@ -67,7 +65,6 @@ async def test_cluster_meets_and_ends_with_its_main_kernel(one_node: Platform) -
 @pytest.mark.timeout(180)
 async def test_lost_kernel_degrades_the_cluster_and_its_ssh_key_is_private(one_node: Platform) -> None:
     platform = one_node
-    await platform.wait_until_ready()
     program = "test $MOORAGE_CLUSTER_HOST != sub1 || { read end <gate; exit 7; }; exec sleep 3600"
     arguments = ("start", "--name", "work", "--cluster", "2", "--on-kernel-loss", "degrade", *SMALL)
     started = await asyncio.to_thread(
@@ -99,36 +96,31 @@ async def test_lost_kernel_degrades_the_cluster_and_its_ssh_key_is_private(one_n
 
 
 @pytest.mark.timeout(180)
-async def test_examples_with_a_second_agent_that_has_cpu_slots(one_node: Platform) -> None:
-    platform = one_node
+async def test_examples_with_a_second_agent_that_has_cpu_slots(platform: Platform) -> None:
+    platform.start("up")
     await platform.wait_until_ready()
     arguments = ("--cluster", "2", "--cluster-mode", "multi-node", *SMALL)
     planned = await asyncio.to_thread(platform.run, "plan", *arguments, "--", "true")
     assert "no" in planned.stdout
-    before = dict(platform.env)
     platform.env |= {"MOORAGE_AGENT__ID": "node-2", "MOORAGE_AGENT__PORT_RANGE": port_range(agent_ports())}
     platform.start("agent", env={"MOORAGE_AGENT__INVENTORY": "auto+cpu-slots:2"})
-    try:
-        async with platform.client() as client:
+    async with platform.client() as client:
 
-            async def has_two_agents() -> bool:
-                return len(await client.list_agents()) == 2
+        async def has_two_agents() -> bool:
+            return len(await client.list_agents()) == 2
 
-            await until("the second agent is connected", has_two_agents)
-        shown = (await asyncio.to_thread(example, platform, "clusters.py")).splitlines()
-        ran_on, log = shown[:2], shown[2:]
-        assert {line.split()[-1] for line in ran_on} == {"node-1", "node-2"}
-        assert [line.split()[0] for line in ran_on] == ["main1", "sub1"]
-        assert log == [
-            "main1 received 2500 from sub1",
-            "main1 has the sum 4950",
-            "SUCCESS names resolve: False",
-        ]
-        assert (await asyncio.to_thread(example, platform, "cpu_slots.py")).splitlines() == [
-            "got cpu-slot-0 of model CPU",
-            "got cpu-slot-1 of model CPU",
-            "computes on the CPU",
-        ]
-    finally:
-        platform.env = before
-        platform.stop("agent")
+        await until("the second agent is connected", has_two_agents)
+    shown = (await asyncio.to_thread(example, platform, "clusters.py")).splitlines()
+    ran_on, log = shown[:2], shown[2:]
+    assert {line.split()[-1] for line in ran_on} == {"node-1", "node-2"}
+    assert [line.split()[0] for line in ran_on] == ["main1", "sub1"]
+    assert log == [
+        "main1 received 2500 from sub1",
+        "main1 has the sum 4950",
+        "SUCCESS names resolve: False",
+    ]
+    assert (await asyncio.to_thread(example, platform, "cpu_slots.py")).splitlines() == [
+        "got cpu-slot-0 of model CPU",
+        "got cpu-slot-1 of model CPU",
+        "computes on the CPU",
+    ]

@@ -9,6 +9,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,15 @@ SLOW = EndpointSpec(
 )
 WORDS = 100  # 5 seconds
 COMPONENTS = ("manager", "agent", "postgres", "proxy")
+
+
+@pytest.fixture
+def platform(home: Path) -> Iterator[Platform]:
+    """With a Postgres of its own, which is killed, too."""
+    running = Platform(home)
+    yield running
+    running.close()
+    assert kernels_below(home) == {}
 
 
 def chain(home: Path) -> PipelineSpec:
@@ -212,14 +222,8 @@ async def has_request_in_flight(platform: Platform) -> bool:
 @pytest.mark.timeout(120)
 async def test_killed_engine_is_replaced(one_node: Platform, tiny_model: Path) -> None:
     platform = one_node
-    await until("the admin key exists", lambda: asyncio.to_thread((platform.home / "admin-key").exists))
-
-    async def create_endpoints() -> bool:
-        async with platform.client() as client:
-            await client.create_endpoint(tiny(tiny_model))
-        return True
-
-    await until("the manager answers", create_endpoints)
+    async with platform.client() as client:
+        await client.create_endpoint(tiny(tiny_model))
     await until("it answers", lambda: answers(platform, "tiny"))
     before = kernels_below(platform.home)
     for pid in before:

@@ -77,7 +77,6 @@ async def live(client: Client) -> list[str]:
 
 async def test_endpoint_sleeps_rolls_and_wakes(one_node: Platform) -> None:
     platform = one_node
-    await platform.wait_until_ready()
     scaled = {"autoscale": {"min": 0, "max": 2, "idle_timeout_s": 3}, "replicas": 2}
     async with platform.client() as client:
         await client.create_endpoint(SLOW.model_copy(update={"replicas": 2}))
@@ -138,7 +137,6 @@ def workers(platform: Platform) -> set[int]:
 @pytest.mark.timeout(180)
 async def test_reload_and_bad_revision_under_load(one_node: Platform) -> None:
     platform = one_node
-    await platform.wait_until_ready()
     bad = EndpointPatch(command=["/bin/sh", "-c", "exit 3"])
     async with platform.client() as client, proxy_with_workers(platform) as url:
         rollout = Rollout(max_failures=1)
@@ -175,7 +173,6 @@ async def test_reload_and_bad_revision_under_load(one_node: Platform) -> None:
 async def test_replicas_killed_at_random(one_node: Platform, tiny_model: Path) -> None:
     """Two real engines. Only streams may fail whose first byte was sent, also when both are gone."""
     platform, rng = one_node, random.Random(1)
-    await platform.wait_until_ready()
     seen, over = Counter[str](), asyncio.Event()
     answered = [0] * 4
 
@@ -246,7 +243,6 @@ CLASSES = {"urgent": 90, "usual": None, "lowly": 1}
 
 async def test_waiting_clients_are_answered_by_priority(one_node: Platform, reachable_dir: Path) -> None:
     platform, may_load = one_node, reachable_dir / "may-load"
-    await platform.wait_until_ready()
     rng, order = random.Random(1), list[str]()
     async with platform.client() as client, aiohttp.ClientSession() as http:
         keys = {
@@ -288,4 +284,6 @@ async def test_waiting_clients_are_answered_by_priority(one_node: Platform, reac
         assert decision.inputs["held"] >= 1
         described = platform.run("describe", NAME)
         assert "requests wait" in described.stdout, described
+        for name in keys:
+            await client.revoke_key(name)
         await client.delete_endpoint(NAME)

@@ -12,24 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from moorage.common.views.resources import AgentView
-
-from .harness import EXAMPLES, Platform, example, until
+from .harness import EXAMPLES, Platform, example
 
 SDK_PAGE = EXAMPLES.parent / "docs" / "sdk.md"
-
-
-async def agents(platform: Platform) -> list[AgentView]:
-    async with platform.client() as client:
-        return await client.list_agents()
 
 
 async def test_the_page_on_the_python_client(
     one_node: Platform, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its blocks are one program, as ``python -m asyncio`` would run it; comments tell what it prints."""
-    await one_node.wait_until_ready()
-    await until("the agent has registered", lambda: agents(one_node))
     monkeypatch.setenv("MOORAGE_URL", one_node.url)
     monkeypatch.setenv("MOORAGE_API_KEY", one_node.key)
     blocks = re.findall(r"^```python\n(.*?)^```$", SDK_PAGE.read_text(), re.DOTALL | re.MULTILINE)
@@ -46,7 +37,6 @@ async def test_the_page_on_the_python_client(
 
 
 async def test_templates(one_node: Platform) -> None:
-    await one_node.wait_until_ready()
     await asyncio.to_thread(use_templates, one_node)
 
 
@@ -77,7 +67,6 @@ def use_templates(platform: Platform) -> None:
 
 
 async def test_code(one_node: Platform) -> None:
-    await one_node.wait_until_ready()
     await asyncio.to_thread(use_code, one_node)
 
 
@@ -106,7 +95,6 @@ def use_code(platform: Platform) -> None:
 
 
 async def test_reuse(one_node: Platform) -> None:
-    await one_node.wait_until_ready()
     await asyncio.to_thread(use_reuse, one_node)
 
 
@@ -125,8 +113,10 @@ def use_reuse(platform: Platform) -> None:
 
 
 async def test_idle(one_node: Platform) -> None:
-    await one_node.wait_until_ready()
-    shown = await asyncio.to_thread(example, one_node, "idle.py")
+    async with one_node.client() as client:
+        before = (await client.get_group("default")).options
+        shown = await asyncio.to_thread(example, one_node, "idle.py")
+        await client.update_group("default", before)
     assert shown.splitlines() == [
         "unused ended: idle-timeout criterion traffic",
         "used is RUNNING",
@@ -135,7 +125,6 @@ async def test_idle(one_node: Platform) -> None:
 
 
 async def test_usage(one_node: Platform) -> None:
-    await one_node.wait_until_ready()
     shown = await asyncio.to_thread(example, one_node, "usage.py")
     assert shown.splitlines() == [
         "ran for about 3 seconds: True",
@@ -147,7 +136,6 @@ async def test_usage(one_node: Platform) -> None:
 
 
 async def test_budgets(one_node: Platform) -> None:
-    await one_node.wait_until_ready()
     shown = await asyncio.to_thread(example, one_node, "budgets.py")
     assert shown.splitlines() == [
         "served: ready, 1 of 1 ready, no reason",
@@ -157,7 +145,6 @@ async def test_budgets(one_node: Platform) -> None:
 
 
 async def test_pipelines(one_node: Platform) -> None:
-    await one_node.wait_until_ready()
     await asyncio.to_thread(use_pipelines, one_node)
 
 
@@ -200,13 +187,11 @@ def use_pipelines(platform: Platform) -> None:
 
 
 async def test_progress(one_node: Platform) -> None:
-    await one_node.wait_until_ready()
     shown = await asyncio.to_thread(example, one_node, "progress.py")
     assert shown.splitlines() == ["file: 40%, step 120 of 300 epoch 2", "bar: 50%, step 5 of 10 "]
 
 
 async def test_reload(one_node: Platform) -> None:
-    await one_node.wait_until_ready()
     await asyncio.to_thread(use_reload, one_node)
 
 

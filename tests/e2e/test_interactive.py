@@ -21,14 +21,12 @@ import pytest
 
 from .harness import Platform, until
 
-# One platform at a time, also with pytest -n and --dist loadgroup.
 SMALL = ("--resources", "cpu=0.1", "--resources", "mem=16MiB")
 
 
 @pytest.mark.timeout(180)
 async def test_session_is_started_followed_and_stopped(one_node: Platform) -> None:
     platform = one_node
-    await platform.wait_until_ready()
     idle = await asyncio.to_thread(platform.run, "start", "--name", "dev", *SMALL)
     assert (idle.returncode, idle.stdout) == (0, "dev\n"), idle.stderr
     program = "echo first; read line <gate; echo $line"
@@ -155,7 +153,6 @@ def _state(pid: int) -> str:
 @pytest.mark.timeout(180)
 async def test_commands_in_a_session(one_node: Platform) -> None:
     platform = one_node
-    await platform.wait_until_ready()
     started = await asyncio.to_thread(platform.run, "start", "--name", "dev", *SMALL)
     assert "moorage exec -it dev -- sh" in started.stderr
     script = "cat; echo out; echo err >&2; echo $MOORAGE_SESSION_NAME $OWN; exit 7"
@@ -211,7 +208,6 @@ async def _cp(platform: Platform, *arguments: str, code: int = 0, error: str = "
 @pytest.mark.timeout(300)
 async def test_files_are_copied_in_and_out(one_node: Platform, tmp_path: Path) -> None:
     platform = one_node
-    await platform.wait_until_ready()
     await asyncio.to_thread(platform.run, "start", "--name", "files", *SMALL)
     [kernel] = (await asyncio.to_thread(platform.run, "exec", "files", "--", "pwd")).stdout.split()
     workdir = Path(kernel)
@@ -317,7 +313,6 @@ async def _fill(platform: Platform, local_dir: Path, workdir: Path) -> None:
 @pytest.mark.timeout(180)
 async def test_kept_workspace_outlives_its_session_and_retries(one_node: Platform) -> None:
     platform = one_node
-    await platform.wait_until_ready()
     # The retry finds the file of the first attempt, and succeeds.
     program = "pwd; echo $MOORAGE_WORKSPACE; cat mark && exit 0; echo left >mark; exit 3"
     arguments = ["run", "--name", "worker", "--retries", "1", "--workspace", "keep", *SMALL]
@@ -328,11 +323,14 @@ async def test_kept_workspace_outlives_its_session_and_retries(one_node: Platfor
     assert "worker" in listed.stdout, listed.stderr
     [mark] = platform.home.rglob("kept/*/mark")
 
-    async def not_in_use() -> bool:
-        found = await asyncio.to_thread(platform.run, "workspaces", "list")
-        return " no " in found.stdout
+    async with platform.client() as client:
 
-    await until("the agent has forgotten its kernels", not_in_use)
+        async def not_in_use() -> bool:
+            [found] = (await client.list_workspaces()).items
+            return not found.in_use
+
+        await until("the agent has forgotten its kernels", not_in_use)
+    assert " no " in (await asyncio.to_thread(platform.run, "workspaces", "list")).stdout
     removed = await asyncio.to_thread(platform.run, "workspaces", "delete", "worker")
     assert removed.returncode == 0, removed.stderr
     assert removed.stdout.startswith("worker on node-1: ")

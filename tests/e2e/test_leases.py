@@ -33,7 +33,6 @@ def nodes(home: Path) -> Iterator[tuple[Platform, Platform, Platform]]:
             "MOORAGE_MANAGER__LOST_GRACE_S": "600",
             "MOORAGE_AGENT__MANAGER": manager.link,
             "MOORAGE_AGENT__ID": platform.home.name,
-            "MOORAGE_AGENT__REPORT_INTERVAL_S": "1",
         }
     yield manager, agents[0], agents[1]
     with ExitStack() as stack:

@@ -38,7 +38,6 @@ async def refusal(client: mcp.Client, tool: str, **arguments: Any) -> str:
 
 
 async def test_a_coding_agent_plans_and_applies(one_node: Platform) -> None:
-    await one_node.wait_until_ready()
     async with connected(one_node, "--gpu-hours", "1") as client:
         names = {tool.name for tool in (await client.list_tools()).tools}
         assert {"list_sessions", "get_logs", "get_why", "plan_create_session", "apply_plan"} <= names

@@ -8,15 +8,12 @@ import pytest
 
 from .harness import Platform
 
-# One platform at a time, also with pytest -n and --dist loadgroup.
-
 
 @pytest.mark.timeout(120)
 async def test_failed_program_is_retried_and_each_attempt_keeps_its_log(one_node: Platform) -> None:
     platform = one_node
     marker = platform.home / "it-ran-before"
     program = f'if [ -e "{marker}" ]; then echo second; else echo first; touch "{marker}"; exit 3; fi'
-    await platform.wait_until_ready()
     small = ("--resources", "cpu=0.1", "--resources", "mem=16MiB")
     result = await asyncio.to_thread(
         platform.run, "run", "--name", "again", "--retries", "1", *small, "--", "/bin/sh", "-c", program

@@ -22,7 +22,6 @@ def set_secret(platform: Platform, name: str, value: str) -> subprocess.Complete
 
 
 async def test_a_secret_reaches_the_program_and_no_answer(one_node: Platform) -> None:
-    await one_node.wait_until_ready()
     await asyncio.to_thread(use_secrets, one_node)
 
 

@@ -44,7 +44,6 @@ def openssh(
 
 
 async def started(platform: Platform, name: str) -> None:
-    await platform.wait_until_ready()
     done = await asyncio.to_thread(platform.run, "start", "--name", name, *SMALL)
     assert done.returncode == 0, done.stderr
 
@@ -74,7 +73,6 @@ async def test_openssh_runs_commands_in_a_session(one_node: Platform) -> None:
 
 @pytest.mark.timeout(180)
 async def test_openssh_is_told_why_a_session_refuses(one_node: Platform) -> None:
-    await one_node.wait_until_ready()
     outcome = await asyncio.to_thread(openssh, one_node, "ssh", "absent", "true")
     assert outcome.returncode == 255
     assert b"absent" in outcome.stderr
