@@ -36,13 +36,13 @@ class SharedPlatform:
         await platform.wait_until_ready()
         environment = dict(platform.env)
         async with platform.client() as client:
-            before = await _facts(client)
+            before = await _facts(client, platform)
         yield platform
         platform.env = environment
         try:
             async with platform.client() as client:
                 await _clear(client)
-                after = await _facts(client)
+                after = await _facts(client, platform)
                 changed = {
                     kind: (before[kind], after[kind]) for kind in before if before[kind] != after[kind]
                 }
@@ -86,10 +86,11 @@ async def _used(client: Client) -> list[str]:
     return [f"{offer.slot}={offer.used}" for offer in offers if offer.used]
 
 
-async def _facts(client: Client) -> Facts:
+async def _facts(client: Client, platform: Platform) -> Facts:
     """What tests can change for those after them. Prices and users are no part: they stay for ever."""
     return {
         "agents": [f"{one.id} {one.status}" for one in await client.list_agents()],
+        "addresses": [(platform.home / "connection.json").read_text()],
         "budgets": [f"{one.scope} {one.name} {one.unit}" for one in await client.list_budgets()],
         "groups": [f"{one.name} {one.options!r}" for one in await client.list_groups()],
         "keys": [one.name for one in await client.list_keys()],

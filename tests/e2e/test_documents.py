@@ -152,7 +152,14 @@ def type_into_shell(platform: Platform, folder: Path, text: str) -> subprocess.C
     script = folder / "block.sh"
     script.write_text(f"set -ex\n{text}\n")
     command = ["script", "--quiet", "--return", "--flush", "--command", f"bash {script}", "/dev/null"]
-    return subprocess.run(
-        command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, errors="replace", timeout=TIMEOUT_S, check=False, input="exit\n",
-    )  # fmt: skip
+    typed, ours = os.pipe()
+    os.write(ours, b"exit\n")
+    try:
+        # Its input stays open: at the end of that, `script` waits for two seconds.
+        return subprocess.run(
+            command, cwd=folder, env=env, stdin=typed, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, errors="replace", timeout=TIMEOUT_S, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(typed)
+        os.close(ours)

@@ -114,6 +114,8 @@ async def proxy_with_workers(platform: Platform) -> AsyncIterator[str]:
     port, internal = free_port(), free_port()
     options = [f"proxy.internal_listen=127.0.0.1:{internal}", "proxy.id=other", "proxy.workers=2"]
     given = [word for option in options for word in ("--set", option)]
+    connection = platform.home / "connection.json"
+    before = connection.read_text()
     platform.start("proxy", "--listen", f"127.0.0.1:{port}", *given)
     try:
         url = f"http://127.0.0.1:{port}/v1"
@@ -127,6 +129,7 @@ async def proxy_with_workers(platform: Platform) -> AsyncIterator[str]:
         yield url
     finally:
         assert platform.stop("proxy") == 0
+        connection.write_text(before)  # commands would go on to use the address of this proxy
 
 
 def workers(platform: Platform) -> set[int]:
