@@ -4,11 +4,11 @@ import json
 import os
 import pty
 import subprocess
-import sys
 from pathlib import Path
 
 from fake_manager import KEY, FakeManager
 from invoke import Run
+from tests.forked_command import ForkedCommand
 
 from moorage.common.model.spec import EndpointSpec, Probe
 
@@ -68,9 +68,8 @@ def test_chat_refuses_an_empty_question(moorage: Run) -> None:
 def test_chat_on_a_terminal_keeps_the_conversation(manager: FakeManager, tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     env = os.environ | {"MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path), "NO_COLOR": "1"}
-    command = [sys.executable, "-c", "from moorage.cli import app; app()", "chat", "tiny"]
-    command += ["--openai-url", manager.openai_url]
-    talk = subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+    args = ["chat", "tiny", "--openai-url", manager.openai_url]
+    talk = ForkedCommand(args, env, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         os.write(ours, b"first\nsecond\n\n")
         out, err = talk.communicate(timeout=30)
@@ -79,7 +78,7 @@ def test_chat_on_a_terminal_keeps_the_conversation(manager: FakeManager, tmp_pat
         os.close(ours)
         os.close(theirs)
     assert talk.returncode == 0, err
-    assert out.decode().count(" the sea and the moon.") == 2
+    assert out.count(" the sea and the moon.") == 2
     assert [m["content"] for m in manager.openai.requests[1]["messages"]] == [
         "first",
         " the sea and the moon.",

@@ -12,6 +12,7 @@ import pytest
 from fake_manager import KEY, FakeManager
 from invoke import Run
 from scripted_session import batch
+from tests.forked_command import ForkedCommand, run_forked
 
 from moorage.cli.connection import find_connection
 from moorage.cli.parse import guess_engine, guess_name, locate_model
@@ -93,9 +94,8 @@ def test_no_color_and_force_color(manager: FakeManager, tmp_path: Path) -> None:
     env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path)}
 
     def run(*args: str, **variables: str) -> str:
-        done = subprocess.run(
-            [*CLI, *args], env=env | variables, capture_output=True, text=True, timeout=30, check=True
-        )
+        done = run_forked(args, env | variables, timeout=30)
+        done.check_returncode()
         return done.stdout
 
     assert "\x1b" not in run("ps")
@@ -110,13 +110,7 @@ def test_progress_on_a_terminal_does_not_touch_stdout(manager: FakeManager, tmp_
     env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path)}
     env |= {"TERM": "xterm", "MOORAGE_OPENAI_URL": manager.openai_url}
     try:
-        done = subprocess.run(
-            [*CLI, "serve", "org/big", "-o", "json"],
-            env=env,
-            stdout=subprocess.PIPE,
-            stderr=theirs,
-            timeout=30,
-        )
+        done = run_forked(["serve", "org/big", "-o", "json"], env, timeout=30, stderr=theirs)
         output = os.read(ours, 1 << 20).decode()
     finally:
         os.close(theirs)
@@ -131,7 +125,7 @@ def test_ctrl_c_ends_the_wait_but_not_the_endpoint(manager: FakeManager, tmp_pat
     manager.next_session(script=[])
     env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path)}
     env |= {"FORCE_COLOR": "1", "TERM": "dumb"}  # progress
-    waits = subprocess.Popen([*CLI, "serve", "org/big"], env=env, stderr=subprocess.PIPE, text=True)
+    waits = ForkedCommand(["serve", "org/big"], env, stderr=subprocess.PIPE)
     assert waits.stderr is not None
     try:
         assert any("queued" in line for line in waits.stderr)

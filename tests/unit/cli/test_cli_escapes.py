@@ -6,8 +6,6 @@ import io
 import json
 import os
 import pty
-import subprocess
-import sys
 import unicodedata
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from invoke import Run
 from rich.console import Console
 from scripted_session import batch
 from tests.examples import examples
+from tests.forked_command import run_forked
 
 from moorage.cli.output import PlainLog, print_table, printable, to_json
 from moorage.common.model.reasons import Reason
@@ -97,12 +96,11 @@ def test_json_of_hostile_names_is_safe_and_complete(manager: FakeManager, moorag
 def test_a_log_reaches_files_as_it_is_and_terminals_escaped(manager: FakeManager, tmp_path: Path) -> None:
     manager.add_session(batch("job"), log=[b"\x1b[2J", b"log\n"])
     env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path)}
-    command = [sys.executable, "-m", "moorage", "logs", "job"]
-    assert subprocess.run(command, env=env, capture_output=True, check=True).stdout == b"\x1b[2Jlog\n"
+    assert run_forked(["logs", "job"], env).stdout == "\x1b[2Jlog\n"
     for options, expected in (((), b"\\x1b[2Jlog"), (("--raw",), b"\x1b[2Jlog")):
         ours, theirs = pty.openpty()
         try:
-            subprocess.run([*command, *options], env=env, stdout=theirs, check=True, timeout=60)
+            run_forked(["logs", "job", *options], env, stdout=theirs).check_returncode()
             assert os.read(ours, 1000).strip() == expected
         finally:
             os.close(ours)

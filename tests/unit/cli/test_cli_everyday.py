@@ -6,13 +6,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from fake_manager import KEY, FakeManager
 from invoke import Run
 from scripted_session import batch, fails_with, runs
+from tests.forked_command import ForkedCommand
 
 from moorage.common.model.code_runs import RunStatus
 from moorage.common.model.reasons import Reason
@@ -20,8 +20,6 @@ from moorage.common.model.spec import EndpointSpec, Probe
 from moorage.common.model.status import Status
 from moorage.common.views.executions import ExecutionView
 from moorage.common.views.pending import PlanView, WhyView
-
-CLI = [sys.executable, "-c", "from moorage.cli import app; app()"]
 
 
 def custom(name: str) -> EndpointSpec:
@@ -169,7 +167,7 @@ def test_interrupted_run_says_what_remains(
     env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(tmp_path)}
     env |= {"FORCE_COLOR": "1", "TERM": "dumb"}  # progress
     args = ["run", "--name", "job", *(["--stop-on-interrupt"] if stops else []), "--", "x"]
-    waits = subprocess.Popen([*CLI, *args], env=env, stderr=subprocess.PIPE, text=True)
+    waits = ForkedCommand(args, env, stderr=subprocess.PIPE)
     assert waits.stderr is not None
     try:
         assert "queued" in waits.stderr.readline()

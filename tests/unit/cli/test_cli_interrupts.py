@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -19,11 +18,11 @@ from fake_manager import KEY, FakeManager
 from invoke import Run
 from scripted_session import batch
 from tests.addresses import free_port
+from tests.forked_command import ForkedCommand
 
 from moorage.cli.interrupts import terminated_like_ctrl_c
 from moorage.common.model.spec import Port
 
-CLI = [sys.executable, "-c", "from moorage.cli import app; app()"]
 SIGNALS = pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 WITHIN_S = 30.0
 
@@ -33,7 +32,7 @@ def interrupt(
 ) -> tuple[int, str]:
     """Send a signal to a command as soon as it waits. Returns its exit code and what it printed on stderr."""
     env = {**os.environ, "MOORAGE_URL": manager.url, "MOORAGE_API_KEY": KEY, "MOORAGE_HOME": str(home)}
-    command = subprocess.Popen([*CLI, *args], env=env, stderr=subprocess.PIPE, text=True)
+    command = ForkedCommand(args, env, stderr=subprocess.PIPE)
     try:
         deadline = time.monotonic() + WITHIN_S
         while not waits():

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import pty
 import select
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +13,7 @@ import pytest
 from fake_manager import KEY, FakeManager
 from invoke import Run
 from scripted_session import runs
+from tests.forked_command import ForkedCommand
 
 from moorage.common.model.reasons import Reason
 
@@ -41,8 +40,7 @@ def on_terminal(manager: FakeManager, home: Path, args: Sequence[str], answer: b
     ours, theirs = pty.openpty()
     env = os.environ | {"MOORAGE_API_KEY": KEY, "MOORAGE_URL": manager.url, "MOORAGE_HOME": str(home)}
     env |= {"NO_COLOR": "1", "HF_HUB_OFFLINE": "1", "HF_HOME": str(home)}
-    command = ["setsid", "--ctty", sys.executable, "-m", "moorage", *args]
-    asked = subprocess.Popen(command, env=env, stdin=theirs, stdout=theirs, stderr=theirs)
+    asked = ForkedCommand(args, env, stdin=theirs, stdout=theirs, stderr=theirs, terminal=True)
     os.close(theirs)
     shown, ends_at = b"", time.monotonic() + WITHIN_S
     try:

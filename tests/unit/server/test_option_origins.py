@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.forked_command import run_forked
 
 from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import Settings
@@ -18,15 +18,7 @@ from moorage.server.all_in_one import AllInOne
 
 def moorage(*args: str, home: Path) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("MOORAGE_")}
-    command = [sys.executable, "-m", "moorage", *args]
-    return subprocess.run(
-        command,
-        env=env | {"MOORAGE_HOME": str(home)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    return run_forked(args, env | {"MOORAGE_HOME": str(home)})
 
 
 @pytest.mark.parametrize(
