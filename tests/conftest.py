@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import shutil
@@ -17,6 +18,7 @@ import structlog
 from hypothesis import HealthCheck, settings
 
 from moorage.common.aio.clock import SystemClock
+from moorage.common.aio.gc import freeze_startup_objects
 from tests import addresses  # noqa: F401 - before the workers are started: they have the lane of this run
 from tests.databases import DatabaseServer, connected, database_at, execute
 from tests.examples import load_profile
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from tests.e2e.shared import SharedPlatform
     from tests.hpc.slurm import SlurmCluster
 
+gc.disable()  # until the cases are collected, none of which is garbage
 load_profile()  # before the tests are imported: their settings begin with it
 # Plain tracebacks, as daemons have them: the pretty ones, with all variables, hold up the event loop for
 # seconds where several loops fail at once, and with it the manager that a test has in its own process.
@@ -48,6 +51,12 @@ for number, handler in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.
 FORGETFUL = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_connections": "100"}
 # More than the databases of all workers take.
 DATABASES_BYTES = 4 * 1024**3
+
+
+def pytest_collection_finish() -> None:
+    """Garbage is looked for among what the cases make: not, each time, in all modules and all cases."""
+    gc.enable()
+    freeze_startup_objects()
 
 
 @pytest.fixture(autouse=True)

@@ -28,7 +28,7 @@ from moorage.sdk.errors import ApiError, Unreachable
 from moorage.sdk.streams import errors_of
 from moorage.sdk.transport import not_moorage, problem_of
 
-_CLOSE_S = 3.0
+CLOSE_S = 3.0
 
 
 class RunningCommand:
@@ -117,7 +117,7 @@ async def _close(ws: aiohttp.ClientWebSocketResponse) -> None:
     """
     connection = ws.get_extra_info("socket")
     with suppress(TimeoutError):
-        async with asyncio.timeout(_CLOSE_S):
+        async with asyncio.timeout(CLOSE_S):
             await ws.close()
     if connection is not None and ws.close_code == aiohttp.WSCloseCode.ABNORMAL_CLOSURE:
         with suppress(OSError):  # already closed

@@ -39,6 +39,7 @@ def folders(cache: Path) -> list[Path]:
     return [path for path in home.iterdir() if path.is_dir() and not path.is_symlink()]
 
 
+@pytest.mark.install
 def test_one_that_was_killed_is_made_anew_and_then_kept(index: PackageIndex, tmp_path: Path) -> None:
     program = prepared_program({"XDG_CACHE_HOME": str(tmp_path)}, "vllm")
     index.released.clear()

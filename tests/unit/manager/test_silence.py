@@ -132,12 +132,12 @@ def test_three_announced_reports_must_be_missing() -> None:
 
 
 def test_grace_period_is_that_of_the_runtime() -> None:
-    days = 3 * 86_400
-    world = World(agent("a", SUSPECT, grace_s=days), agent("b", SUSPECT, grace_s=30), *map(agent, "cdef"))
+    hours = 3 * 3_600
+    world = World(agent("a", SUSPECT, grace_s=hours), agent("b", SUSPECT, grace_s=30), *map(agent, "cdef"))
     world.wait(130, *"cdef")
     assert world.status("b") is LOST, "manager.lost_grace_s at least"
     assert world.status("a") is SUSPECT
-    world.wait(days, *"cdef")
+    world.wait(hours, *"cdef")
     assert world.status("a") is LOST
 
 

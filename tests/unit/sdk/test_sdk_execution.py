@@ -12,6 +12,7 @@ from yarl import URL
 
 from moorage.common.aio.tasks import cancel_and_wait, spawn
 from moorage.common.model.commands import PROTOCOL, Channel, ExecSpec, frame
+from moorage.sdk import execution
 from moorage.sdk.errors import Unreachable
 from moorage.sdk.execution import run_command
 
@@ -51,8 +52,11 @@ async def unresponsive_manager() -> AsyncIterator[UnresponsiveManager]:
         await runner.cleanup()
 
 
-async def test_exit_disconnects_despite_unread_input(unresponsive_manager: UnresponsiveManager) -> None:
+async def test_exit_disconnects_despite_unread_input(
+    unresponsive_manager: UnresponsiveManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The close frame queues behind the input, and each output frame renews the wait for its reply."""
+    monkeypatch.setattr(execution, "CLOSE_S", 0.3)
     async with aiohttp.ClientSession() as http, asyncio.timeout(30):
         async with run_command(
             http, unresponsive_manager.url, SPEC, timeout_s=10, unreachable=_unreachable

@@ -50,19 +50,19 @@ from moorage.manager.identity.scope import ANONYMOUS, Scope
 log = structlog.get_logger("moorage.api")
 
 # When the manager stops: how long responses may take to finish, and then how long to be aborted, in seconds.
-_SHUTDOWN_S = 2.0
+SHUTDOWN_S = 2.0
 _VALIDREQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 def build_runner(deps: ApiServices, guard: HeadGuard, metrics: HttpMetrics | None = None) -> web.AppRunner:
-    """A runner for the application. Its ``cleanup`` takes at most twice ``_SHUTDOWN_S``, whatever the clients
+    """A runner for the application. Its ``cleanup`` takes at most twice ``SHUTDOWN_S``, whatever the clients
     do."""
     # Handlers are cancelled when the client disconnects: nobody reads a followed log any more.
     return web.AppRunner(
         _build_app(deps, guard, metrics),
         handler_cancellation=True,
         access_log=None,
-        shutdown_timeout=_SHUTDOWN_S,
+        shutdown_timeout=SHUTDOWN_S,
     )
 
 
