@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import argparse
 import ast
+import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from tools.gate.__main__ import Git, changed_paths
@@ -41,9 +43,15 @@ def module_names(path: str) -> list[str]:
 
 def imported_names(source: str, package: str) -> set[str]:
     """The names of modules, and of what is taken from them, that the source imports. ``package`` is the one
-    of the file, for relative imports. Imports inside functions count."""
+    of the file, for relative imports. Imports inside functions count, those for types only do not."""
+    return _imported(ast.parse(source).body, package)
+
+
+def _imported(nodes: Iterable[ast.AST], package: str) -> set[str]:
     names: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -54,27 +62,88 @@ def imported_names(source: str, package: str) -> set[str]:
                 base = ".".join([*above, base] if base else above)
             names.add(base)
             names.update(f"{base}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            waiting += node.orelse
+        elif not isinstance(node, ast.expr):
+            waiting += ast.iter_child_nodes(node)
     return names
 
 
+@dataclass(frozen=True)
+class Fixture:
+    """A fixture of a ``conftest.py``: what it imports when it is made, and the words of its source, among
+    them the fixtures that it takes. ``always``: every test below has it."""
+
+    imports: frozenset[str]
+    words: frozenset[str]
+    always: bool
+
+
+def fixtures_of(source: str, package: str) -> tuple[set[str], dict[str, Fixture]]:
+    """What a ``conftest.py`` imports itself, and its functions, which import more for those who ask."""
+    own: list[ast.AST] = []
+    found = {}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.unparse(node)
+            always = node.name.startswith("pytest_") or "autouse=True" in text
+            found[node.name] = Fixture(frozenset(_imported([node], package)), _words(text), always)
+        else:
+            own.append(node)
+    return _imported(own, package), found
+
+
+def _words(source: str) -> frozenset[str]:
+    return frozenset(re.findall(r"\w+", source))
+
+
 def import_graph(sources: Mapping[str, str]) -> dict[str, set[str]]:
-    """The import graph of these files. A test imports the ``conftest.py`` of its folder and of those
-    above."""
+    """The import graph of these files. A test imports the ``conftest.py`` of its folder and of those above,
+    and what the fixtures import that it names."""
     files: dict[str, set[str]] = {}
     for path in sources:
         for name in module_names(path):
             files.setdefault(name, set()).add(path)
     graph: dict[str, set[str]] = {}
+    fixtures: dict[str, dict[str, Fixture]] = {}
     for path, source in sources.items():
         [dotted, *_] = module_names(path)
         package = dotted if path.endswith("__init__.py") else dotted.rpartition(".")[0]
-        found: set[str] = set()
-        for name in imported_names(source, package):
-            found |= _files_of(name, path, files)
-        if path.startswith("tests/"):
-            found |= {f"{folder}/conftest.py" for folder in Path(path).parents} & sources.keys()
-        graph[path] = found - {path}
-    return graph
+        if Path(path).name == "conftest.py":
+            names, fixtures[path] = fixtures_of(source, package)
+        else:
+            names = imported_names(source, package)
+        graph[path] = {found for name in names for found in _files_of(name, path, files)}
+    for path, source in sources.items():
+        if not path.startswith("tests/"):
+            continue
+        above = [str(folder / "conftest.py") for folder in Path(path).parents]
+        above = [conftest for conftest in above if conftest in fixtures]
+        graph[path].update(above)
+        if Path(path).name.startswith("test_"):
+            offered = [(conftest, name) for conftest in above for name in fixtures[conftest]]
+            for conftest, name in _asked_for(offered, fixtures, _words(source)):
+                for imported in fixtures[conftest][name].imports:
+                    graph[path] |= _files_of(imported, conftest, files)
+    return {path: imports - {path} for path, imports in graph.items()}
+
+
+def _asked_for(
+    offered: Iterable[tuple[str, str]],
+    fixtures: Mapping[str, Mapping[str, Fixture]],
+    words: Collection[str],
+) -> list[tuple[str, str]]:
+    """The fixtures that a test names, those that every test has, and those that these name."""
+    left, words = list(offered), set(words)
+    asked: list[tuple[str, str]] = []
+    while True:
+        more = [(path, name) for path, name in left if name in words or fixtures[path][name].always]
+        if not more:
+            return asked
+        asked += more
+        left = [fixture for fixture in left if fixture not in more]
+        for path, name in more:
+            words |= fixtures[path][name].words
 
 
 def _files_of(name: str, importer: str, files: Mapping[str, Collection[str]]) -> set[str]:

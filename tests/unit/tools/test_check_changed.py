@@ -10,8 +10,23 @@ SOURCES = {
     "src/moorage/store/rows.py": "ROW = SQL.read_row",
     "src/moorage/api.py": "def get():\n    from .store import rows",
     "src/moorage/planner.py": "import dataclasses",
-    "tests/conftest.py": "from tests.databases import new",
+    "src/moorage/postgres.py": "",
+    "tests/conftest.py": """
+from tests.databases import new
+if TYPE_CHECKING:
+    from moorage.planner import Plan
+@pytest.fixture
+def server():
+    from moorage.postgres import run
+@pytest.fixture
+def database(server): ...
+@pytest.fixture(autouse=True)
+def keep():
+    import tests.kept
+""",
     "tests/databases.py": "",
+    "tests/kept.py": "",
+    "tests/store/test_database.py": "def test_database(database): ...",
     "tests/unit/harness.py": "import moorage.planner",
     "tests/unit/test_planner.py": "import harness",
     "tests/unit/test_nothing.py": "import json",
@@ -35,8 +50,13 @@ def test_a_statement_of_sql_belongs_to_the_module_that_names_it() -> None:
     assert picked("src/moorage/store/sql/read_row.sql") == picked("src/moorage/store/rows.py")
 
 
-def test_a_fixture_belongs_to_all_tests_below_it() -> None:
-    assert len(picked("tests/databases.py")) == 4
+def test_what_a_conftest_imports_belongs_to_all_tests_below_it() -> None:
+    assert len(picked("tests/databases.py")) == len(picked("tests/kept.py")) == 5
+
+
+def test_what_a_fixture_imports_belongs_to_the_tests_that_ask_for_it() -> None:
+    """Also through another fixture."""
+    assert picked("src/moorage/postgres.py") == ["tests/store/test_database.py"]
 
 
 def test_a_bare_name_is_the_module_of_the_same_folder() -> None:
