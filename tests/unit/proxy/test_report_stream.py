@@ -33,7 +33,7 @@ KEY = KeyGrant("x", user="", project="p", id="k", owner="ada")
 class ManagerCall:
     """The call to a manager that stores all usage. ``used``: makes more of it. Ends after ``reports``.
 
-    ``sizes``: of what is allocated with 1,000 reports to come, and before the last one."""
+    ``sizes``: of what is allocated with 500 reports to come, and before the last one."""
 
     def __init__(self, reports: int, used: Callable[[], Awaitable[None]]) -> None:
         self._left, self._used = reports, used
@@ -52,7 +52,7 @@ class ManagerCall:
         if not self._left:
             return grpc.aio.EOF
         await self._used()
-        if self._left in (1000, 1):
+        if self._left in (500, 1):
             gc.collect()
             self.sizes.append(tracemalloc.get_traced_memory()[0])
         return reply_to_wire(ProxyReply(acks=self._acks))
@@ -88,15 +88,15 @@ async def test_acknowledged_usage_leaves_nothing_behind(tmp_path: Path) -> None:
         await stream.flush_usage()
 
     await use()
-    call = ManagerCall(1200, use)
+    call = ManagerCall(600, use)
     tracemalloc.start()
     try:
         await stream.run(call)
     finally:
         tracemalloc.stop()
-    assert call.stored == list(range(1, 1201))
+    assert call.stored == list(range(1, 601))
     early, late = call.sizes
-    assert late - early < 80_000
+    assert late - early < 40_000
 
 
 @pytest.mark.parametrize("code", [grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE])
