@@ -188,6 +188,8 @@ class Runner:
             # Some steps need uv, which `tools/uv` puts there if the machine has none.
             "PATH": f"{self._python.parent}:{os.environ['PATH']}:{self._root}/build/uv/bin",
         }
+        # Where it is set, each of the hundreds of processes that tests start would compile all its modules.
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         with log.open("ab") as file:
             file.write(f"$ {command}\n".encode())
             file.flush()
