@@ -8,6 +8,7 @@ survives or no longer applies. Those whose tests this machine cannot run are nam
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import queue
 import shutil
@@ -25,6 +26,16 @@ ROOT = Path(__file__).parents[2]
 MACHINE = ("tests/isolation/",)
 """Tests that change the machine (control groups, packet filters): one at a time."""
 
+MODIFIED_AT = itertools.count(int(time.time()))
+
+
+def write_source(target: Path, text: str) -> None:
+    """Write a module of a copy, with a modification time that none had before: Python takes bytecode for
+    current by its source's size and its time in whole seconds."""
+    target.write_text(text)
+    modified_at = next(MODIFIED_AT)
+    os.utime(target, (modified_at, modified_at))
+
 
 def run(mutation: Mutation, workspace: Path, lane: int) -> str:
     """Return ``killed``, ``SURVIVED``, ``STALE`` (the text to replace does not occur exactly once) or ``NOT
@@ -33,15 +44,16 @@ def run(mutation: Mutation, workspace: Path, lane: int) -> str:
     original = target.read_text()
     if original.count(mutation.before) != 1:
         return "STALE"
-    target.write_text(original.replace(mutation.before, mutation.after))
+    write_source(target, original.replace(mutation.before, mutation.after))
     try:
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow"]
         environment = os.environ | {
             "PYTHONPATH": str(workspace / "src"),
-            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPYCACHEPREFIX": str(workspace / "bytecode"),
             "MOORAGE_SHRINK": "0",
             "MOORAGE_TEST_LANE": str(lane),
         }
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         result = subprocess.run(
             [*command, *mutation.tests],
             cwd=ROOT,
@@ -51,7 +63,7 @@ def run(mutation: Mutation, workspace: Path, lane: int) -> str:
             check=False,
         )
     finally:
-        target.write_text(original)
+        write_source(target, original)
     return {0: "SURVIVED", 1: "killed"}.get(result.returncode, "NOT RUN")
 
 
