@@ -26,6 +26,9 @@ ROOT = Path(__file__).parents[2]
 MACHINE = ("tests/isolation/",)
 """Tests that change the machine (control groups, packet filters): one at a time."""
 
+NOT_RUN = (2, 3, 4, 5)
+"""Exit codes of pytest: interrupted or not collected, internal error, wrong usage, no such tests. Any other but
+0 means that a case failed, or that the program ended the test process (70: a supervised task ended)."""
 MODIFIED_AT = itertools.count(int(time.time()))
 
 
@@ -64,7 +67,9 @@ def run(mutation: Mutation, workspace: Path, lane: int) -> str:
         )
     finally:
         write_source(target, original)
-    return {0: "SURVIVED", 1: "killed"}.get(result.returncode, "NOT RUN")
+    if result.returncode in NOT_RUN:
+        return "NOT RUN"
+    return "SURVIVED" if result.returncode == 0 else "killed"
 
 
 def runnable(mutations: list[Mutation]) -> list[Mutation]:
