@@ -27,8 +27,8 @@ MACHINE = ("tests/isolation/",)
 """Tests that change the machine (control groups, packet filters): one at a time."""
 
 NOT_RUN = (2, 3, 4, 5)
-"""Exit codes of pytest: interrupted or not collected, internal error, wrong usage, no such tests. Any other but
-0 means that a case failed, or that the program ended the test process (70: a supervised task ended)."""
+"""Exit codes of pytest: interrupted or not collected, internal error, wrong usage, no such tests. Any other
+but 0 means that a case failed or that the program ended the test process (70: a supervised task ended)."""
 MODIFIED_AT = itertools.count(int(time.time()))
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import asyncpg
 import pytest
 
 from moorage.common.model.errors import StoreUnavailable
 from moorage.manager.store import Store, type_cache
+from moorage.manager.store.connector import Connector
+from moorage.manager.store.database import open_connection
 
 
 @pytest.mark.parametrize("through", ["line", "pool"])
@@ -49,27 +53,27 @@ async def test_connection_that_is_out_of_step_is_an_outage(
     assert (await fetch("SELECT 1 AS one"))[0]["one"] == 1
 
 
-async def test_connections_share_what_postgres_says_of_types(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """asyncpg's own method must be the one that ``TypeCachingConnection`` overrides."""
-    asked: list[int] = []
-    original = asyncpg.Connection._introspect_types
-
-    async def ask(connection: asyncpg.Connection, types: set[int], timeout: float | None) -> object:
-        asked.extend(types)
-        return await original(connection, types, timeout)
-
-    monkeypatch.setattr(asyncpg.Connection, "_introspect_types", ask)
-    monkeypatch.setattr(type_cache, "_DESCRIPTIONS", {})
-    session = "01a21b25-ef26-7898-9c54-c5cc1cbf818c"
+async def test_connections_share_what_postgres_says_of_types(store: Store) -> None:
     await store.database.fetch("CREATE DOMAIN percent AS integer CHECK (VALUE BETWEEN 0 AND 100)")
+    type_cache.DESCRIPTIONS.clear()
+    asked: list[list[int]] = []
+
+    def note(record: Any) -> None:
+        if "typeinfo_tree" in record.query:
+            asked[-1].extend(sorted(record.args[0]))
+
+    session = "01a21b25-ef26-7898-9c54-c5cc1cbf818c"
     for _ in range(2):
-        fetch = store.database.dedicated_connection().fetch
-        (row,) = await fetch("SELECT $1::uuid[] AS ids, $2::bigint[] AS numbers", [session], [1, 2])
+        connection = await open_connection(Connector(store.database.dsn))
+        asked.append([])
+        connection.add_query_logger(note)
+        (row,) = await connection.fetch(
+            "SELECT $1::uuid[] AS ids, $2::bigint[] AS numbers", [session], [1, 2]
+        )
         assert (row["ids"], row["numbers"]) == ([session], [1, 2])
-        (row,) = await fetch("SELECT ARRAY[7::percent] AS shares")
+        (row,) = await connection.fetch("SELECT ARRAY[7::percent] AS shares")
         assert row["shares"] == [7]
-    built_in = [oid for oid in asked if oid < 10_000]
-    assert sorted(built_in) == [1016, 2951], "the second connection asks nothing"
-    assert len(asked) == len(built_in) + 2, "types of a database are asked for by each connection"
+        await connection.close()
+    first, second = asked
+    assert first[:2] == [1016, 2951], "bigint[] and uuid[]"
+    assert second == first[2:] != [], "only the type of this database is asked for again"

@@ -17,7 +17,7 @@ import asyncpg
 # https://www.postgresql.org/docs/current/system-catalog-initial-data.html#SYSTEM-CATALOG-OID-ASSIGNMENT
 _FIRST_CHANGING_OID = 10_000
 # Of each set of types, the rows that describe them and the types of their elements.
-_DESCRIPTIONS: dict[frozenset[int], list[asyncpg.Record]] = {}
+DESCRIPTIONS: dict[frozenset[int], list[asyncpg.Record]] = {}
 # asyncpg asks whether reading the catalog has replaced the unnamed statement that it was preparing.
 _NO_STATEMENT = SimpleNamespace(name="from the cache")
 
@@ -32,9 +32,9 @@ class TypeCachingConnection(asyncpg.Connection):  # type: ignore[misc]  # asyncp
         self, typeoids: Collection[int], timeout: float | None
     ) -> tuple[list[asyncpg.Record], Any]:
         wanted = frozenset(typeoids)
-        if wanted in _DESCRIPTIONS:
-            return _DESCRIPTIONS[wanted], _NO_STATEMENT
+        if wanted in DESCRIPTIONS:
+            return DESCRIPTIONS[wanted], _NO_STATEMENT
         rows, statement = await super()._introspect_types(typeoids, timeout)
         if all(oid < _FIRST_CHANGING_OID for oid in wanted):
-            _DESCRIPTIONS[wanted] = rows
+            DESCRIPTIONS[wanted] = rows
         return rows, statement
