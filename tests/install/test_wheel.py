@@ -15,6 +15,7 @@ from .environments import UV, Environment, find_python
 MB = 1_000_000
 
 
+@pytest.mark.install
 @pytest.mark.smoke
 def test_a_wheel_without_extras_is_a_client(client_only: Environment, tmp_path: Path) -> None:
     home = {"MOORAGE_HOME": str(tmp_path), "MOORAGE_URL": "http://127.0.0.1:9"}
