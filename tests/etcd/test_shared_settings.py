@@ -38,6 +38,7 @@ def platform(home: Path, one: EtcdServers) -> Platform:
     path.mkdir()
     created = Platform(path)
     created.env["MOORAGE_ETCD__ADDRESS"] = one.address
+    del created.env["MOORAGE_AGENT__REPORT_INTERVAL_S"]  # the environment goes before etcd
     return created
 
 
