@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from tests.mutations import (
     client_catalog,
+    device_catalog,
     http_catalog,
     identity_catalog,
     metering_catalog,
@@ -35,6 +36,7 @@ MUTATIONS = (
     *identity_catalog.MUTATIONS,
     *metering_catalog.MUTATIONS,
     *client_catalog.MUTATIONS,
+    *device_catalog.MUTATIONS,
     *proxy_catalog.MUTATIONS,
     *routing_catalog.MUTATIONS,
     *serving_catalog.MUTATIONS,

@@ -45,6 +45,7 @@ CATCH_ALL = {
         "src/moorage/agent/runtimes/plugins.py",
         "load",
     ): "a third-party module: one that cannot be imported is named, with its package",
+    ("src/moorage/agent/devices/nvidia/calls.py", "_run"): "raised again in the thread of the caller",
     **{
         ("src/moorage/agent/devices/plugins.py", name): "a vendor's failure affects only its own devices"
         for name in ("_call", "installed_vendors")

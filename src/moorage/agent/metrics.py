@@ -92,6 +92,11 @@ class AgentMetrics(Collector):
                 if (value := getattr(measurement, field)) is not None:
                     family.add_metric([device_id], value / divisor)
             yield family
+        slowed = _gauge("device_slowed", "1 for what lowers the clocks of a device now.", ["device", "by"])
+        for device_id, measurement in samples.items():
+            for reason in measurement.slowed_by:
+                slowed.add_metric([device_id, reason], 1)
+        yield slowed
 
     def _kernel_metrics(self, kernels: Kernels) -> Iterable[Metric]:
         samples = self._sampler.latest.kernels if self._sampler is not None else {}

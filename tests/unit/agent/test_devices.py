@@ -24,6 +24,7 @@ from moorage.agent.devices.health.rules import (
     unreleased_memory,
     update_fences,
 )
+from moorage.agent.devices.nvidia.driver import NvidiaDriver
 from moorage.agent.devices.nvidia.health import NvidiaHealth
 from moorage.common.aio.clock import ManualClock, SystemClock
 from moorage.common.link.messages import SlotOffer
@@ -227,6 +228,9 @@ class Driver:
         self.registered: list[str] = []
         self.no_events = False
 
+    def nvmlInit(self) -> None:
+        pass
+
     def nvmlEventSetCreate(self) -> str:
         if self.no_events:
             raise self.NVMLError("Not Supported")
@@ -266,35 +270,36 @@ class Driver:
 
 def test_health_checks() -> None:
     driver = Driver()
-    health = NvidiaHealth(driver)
+    opened = NvidiaDriver(driver)
+    health = NvidiaHealth()
     slice_of = DeviceId("MIG-1")
     devices = {D0: DeviceId(""), D1: DeviceId(""), slice_of: DeviceId("GPU-9")}
-    assert health.check(devices) == {}
+    assert health.check(opened, devices) == {}
     driver.events = [("GPU-0", 8, 31), ("GPU-9", 8, 48), ("GPU-7", 8, 79), ("GPU-0", 2, 79)]
     # A slice is unhealthy with its GPU; application XIDs and other types of events do not count.
-    assert health.check(devices) == {slice_of: "XID 48 (see `dmesg` on its node)"}
-    assert health.check(devices) == {}
+    assert health.check(opened, devices) == {slice_of: "XID 48 (see `dmesg` on its node)"}
+    assert health.check(opened, devices) == {}
     assert sorted(driver.registered) == ["GPU-0", "GPU-1", "GPU-9"]
     # Only errors since the last check count.
     driver.errors = {"GPU-0": 3}
-    assert health.check(devices) == {}
+    assert health.check(opened, devices) == {}
     driver.errors = {"GPU-0": 5}
-    assert health.check(devices) == {D0: "2 uncorrectable memory errors (ECC)"}
-    assert health.check(devices) == {}
+    assert health.check(opened, devices) == {D0: "2 uncorrectable memory errors (ECC)"}
+    assert health.check(opened, devices) == {}
     driver.lost, driver.broken = {"GPU-9"}, {"GPU-1"}
-    unhealthy = health.check(devices)
+    unhealthy = health.check(opened, devices)
     assert unhealthy[slice_of] == "the driver cannot reach it: GPU is lost"
     assert "replace the GPU" in unhealthy[D1]
     driver.lost, driver.broken = set(), set()
-    assert health.check(devices) == {}
+    assert health.check(opened, devices) == {}
     assert driver.registered.count("GPU-9") == 2
-    assert NvidiaHealth(driver).check({}) == {}
+    assert NvidiaHealth().check(opened, {}) == {}
 
 
 def test_lost_gpu_is_detected_without_events() -> None:
     driver = Driver()
     driver.no_events, driver.lost = True, {"GPU-0"}
-    assert set(NvidiaHealth(driver).check({D0: DeviceId(""), D1: DeviceId("")})) == {D0}
+    assert set(NvidiaHealth().check(NvidiaDriver(driver), {D0: DeviceId(""), D1: DeviceId("")})) == {D0}
 
 
 def test_pynvml_is_not_imported_without_a_driver() -> None:

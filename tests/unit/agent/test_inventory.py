@@ -11,6 +11,8 @@ import pytest
 
 from moorage.agent.devices import DeviceManager, load_inventory
 from moorage.agent.devices.host import HostInventory
+from moorage.agent.devices.nvidia import NvidiaVendor
+from moorage.agent.devices.nvidia.driver import NvidiaDriver
 from moorage.agent.devices.nvidia.inventory import NvidiaInventory
 from moorage.common.config.loader import load
 from moorage.common.model.errors import ConfigError
@@ -79,7 +81,9 @@ class Driver:
     """Fake NVML with two GPUs and injected faults."""
 
     class NVMLError(Exception):
-        pass
+        def __init__(self, text: str, value: int = 3) -> None:
+            super().__init__(text)
+            self.value = value
 
     def __init__(self) -> None:
         self.broken: set[int] = set()
@@ -89,7 +93,10 @@ class Driver:
     def nvmlInit(self) -> None:
         self.initialised += 1
         if self.not_loaded:
-            raise self.NVMLError("Driver Not LoadedSettings")
+            raise self.NVMLError("Driver Not Loaded", 9)
+
+    def nvmlShutdown(self) -> None:
+        pass
 
     def nvmlDeviceGetCount(self) -> int:
         if self.silent:
@@ -126,7 +133,7 @@ def health(inventory: NvidiaInventory) -> dict[str, bool]:
 
 def test_failing_gpus_are_unhealthy_not_absent() -> None:
     driver = Driver()
-    gpus = NvidiaInventory(driver)
+    gpus = NvidiaInventory(NvidiaDriver(driver))
     first = gpus.offers()[0]
     assert (first.slot, first.capacity, first.model, first.memory_bytes) == (
         *("cuda.device", 1000, "NVIDIA H100", 80 * GIB),
@@ -140,13 +147,13 @@ def test_failing_gpus_are_unhealthy_not_absent() -> None:
     assert health(gpus) == {"GPU-0": True, "GPU-1": True}
     assert driver.initialised == 2  # again, after it stopped answering
     driver.broken = {0}
-    assert health(NvidiaInventory(driver)) == {"unreadable-0": False, "GPU-1": True}
+    assert health(NvidiaInventory(NvidiaDriver(driver))) == {"unreadable-0": False, "GPU-1": True}
 
 
 def test_missing_driver_is_logged_once_and_offers_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     driver = Driver()
     driver.not_loaded = True
-    gpus = NvidiaInventory(driver)
+    gpus = NvidiaVendor(nvml=driver)
     assert [gpus.offers() for _ in range(3)] == [(), (), ()]
     assert capsys.readouterr().out.count("no NVIDIA GPUs") == 1
 
@@ -170,14 +177,14 @@ def test_cpu_is_overcommitted_on_a_node_without_a_gpu() -> None:
     once = cpu("auto", NO_DEVICES)
     assert cpu("auto+cpu-overcommit:4", NO_DEVICES) == 4 * once
     assert cpu("auto+cpu-slots:2+cpu-overcommit:4", NO_DEVICES) == 4 * once, "slots are no GPUs"
-    assert cpu("auto+cpu-overcommit:4", NvidiaInventory(Driver())) == once
+    assert cpu("auto+cpu-overcommit:4", NvidiaInventory(NvidiaDriver(Driver()))) == once
     memory = [o for o in load_inventory("auto+cpu-overcommit:4", NO_DEVICES).offers() if o.slot == "mem"]
     assert memory == [o for o in load_inventory("auto", NO_DEVICES).offers() if o.slot == "mem"]
 
 
 def test_node_without_gpu_offers_slots_of_its_cpus() -> None:
     driver = Driver()
-    with_gpus = load_inventory("auto+cpu-slots:3", NvidiaInventory(driver))
+    with_gpus = load_inventory("auto+cpu-slots:3", NvidiaInventory(NvidiaDriver(driver)))
     assert [o.device_id for o in with_gpus.offers() if o.slot == "cuda.device"] == ["GPU-0", "GPU-1"]
     driver.silent = True
     assert not [o for o in with_gpus.offers() if o.model == "CPU"], "a GPU that fails is still a GPU"

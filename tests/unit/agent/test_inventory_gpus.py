@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from moorage.agent.devices import DeviceManager, load_inventory
+from moorage.agent.devices.nvidia.driver import NvidiaDriver
 from moorage.agent.devices.nvidia.inventory import NvidiaInventory
 from moorage.agent.devices.selection import SelectedDevices
 from moorage.common.link.messages import SlotOffer
@@ -24,7 +25,9 @@ class Driver:
     NVML_NVLINK_DEVICE_TYPE_GPU, NVML_NVLINK_DEVICE_TYPE_SWITCH = 0, 2
 
     class NVMLError(Exception):
-        pass
+        def __init__(self, text: str, value: int) -> None:
+            super().__init__(text)
+            self.value = value
 
     def __init__(
         self,
@@ -43,7 +46,7 @@ class Driver:
 
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
         if index in self.lost:
-            raise self.NVMLError("GPU is lost")
+            raise self.NVMLError("GPU is lost", 15)
         return index
 
     def nvmlDeviceGetUUID(self, gpu: int | str) -> str:
@@ -61,7 +64,7 @@ class Driver:
     def nvmlDeviceGetNvLinkState(self, gpu: int, link: int) -> int:
         links = self.links.get(gpu, [])
         if link >= len(links):
-            raise self.NVMLError("Invalid Argument")
+            raise self.NVMLError("Invalid Argument", 2)
         return int(links[link] is not None)
 
     def nvmlDeviceGetNvLinkRemoteDeviceType(self, gpu: int, link: int) -> int:
@@ -81,7 +84,7 @@ class Driver:
     def nvmlDeviceGetMigDeviceHandleByIndex(self, gpu: int, number: int) -> str:
         profiles = self.slices[gpu]
         if number >= len(profiles) or profiles[number] is None:
-            raise self.NVMLError("Not Found")
+            raise self.NVMLError("Not Found", 6)
         return f"{gpu}-{number}/{profiles[number]}"
 
 
@@ -99,19 +102,26 @@ class Driver:
     ids=["none", "pairs", "chain", "link down", "one end reports", "switched", "alone on a switch"],
 )
 def test_nvlink_domains(links: dict[int, list[int | str | None]], domains: list[str]) -> None:
-    assert [offer.nvlink_domain for offer in NvidiaInventory(Driver(4, links)).offers()] == domains
+    assert [
+        offer.nvlink_domain for offer in NvidiaInventory(NvidiaDriver(Driver(4, links))).offers()
+    ] == domains
 
 
 def test_numa_nodes(tmp_path: Path) -> None:
     for address, text in (("0000:3a:00.0", "0\n"), ("0000:3b:00.0", "1\n"), ("0000:3c:00.0", "-1\n")):
         (tmp_path / "sys/bus/pci/devices" / address).mkdir(parents=True)
         (tmp_path / "sys/bus/pci/devices" / address / "numa_node").write_text(text)
-    assert [offer.numa for offer in NvidiaInventory(Driver(4), tmp_path).offers()] == [0, 1, None, None]
+    assert [offer.numa for offer in NvidiaInventory(NvidiaDriver(Driver(4), tmp_path)).offers()] == [
+        0,
+        1,
+        None,
+        None,
+    ]
 
 
 def test_gpu_in_mig_mode_is_offered_as_its_slices() -> None:
     driver = Driver(3, {0: [1, 2], 1: [0], 2: [0]}, {1: ["1g.10gb", None, "3g.40gb+me"], 2: []})
-    whole, small, large = NvidiaInventory(driver).offers()
+    whole, small, large, unsliced = NvidiaInventory(NvidiaDriver(driver)).offers()
     assert (whole.slot, whole.device_id, whole.parent, whole.nvlink_domain) == (
         "cuda.device",
         "GPU-0",
@@ -120,15 +130,20 @@ def test_gpu_in_mig_mode_is_offered_as_its_slices() -> None:
     )
     assert (small.slot, small.device_id, small.parent) == ("cuda-1g10gb.device", "MIG-1-0/1g.10gb", "GPU-1")
     assert (large.slot, large.capacity, large.memory_bytes) == ("cuda-3g40gb.device", 1000, 10 * GIB)
+    assert (unsliced.device_id, unsliced.healthy, "no slices" in unsliced.unhealthy_reason) == (
+        "GPU-2",
+        False,
+        True,
+    )
     assert small.nvlink_domain == large.nvlink_domain == ""
     driver.lost = {1}
-    gpus = NvidiaInventory(driver)
-    assert [o.healthy for o in gpus.offers()] == [True, False]
+    gpus = NvidiaInventory(NvidiaDriver(driver))
+    assert [o.healthy for o in gpus.offers()] == [True, False, False]
 
 
 def test_slices_of_a_failing_gpu_are_unhealthy() -> None:
     driver = Driver(1, slices={0: ["1g.10gb", "1g.10gb"]})
-    gpus = NvidiaInventory(driver)
+    gpus = NvidiaInventory(NvidiaDriver(driver))
     assert [offer.healthy for offer in gpus.offers()] == [True, True]
     driver.lost = {0}
     assert [(offer.slot, offer.healthy) for offer in gpus.offers()] == [("cuda-1g10gb.device", False)] * 2
@@ -150,7 +165,7 @@ def ids(offers: tuple[SlotOffer, ...]) -> list[str]:
 )
 def test_selection_by_index_and_id(names: str, expected: list[str]) -> None:
     driver = Driver(5, slices={4: ["1g.10gb", "2g.20gb"]})
-    selected = SelectedDevices(NvidiaInventory(driver), names)
+    selected = SelectedDevices(NvidiaInventory(NvidiaDriver(driver)), names)
     assert ids(selected.offers()) == expected
     driver.lost = {0, 1, 2, 3, 4}
     assert ids(selected.offers()) == expected
@@ -160,13 +175,13 @@ def test_selection_by_index_and_id(names: str, expected: list[str]) -> None:
 @pytest.mark.parametrize("names", ["5", "-1", "GPU-9", "0,,1", "0 1"])
 def test_unknown_gpu_is_rejected(names: str) -> None:
     with pytest.raises(ConfigError, match=r"agent\.gpus.*not a GPU") as refused:
-        SelectedDevices(NvidiaInventory(Driver(2)), names)
+        SelectedDevices(NvidiaInventory(NvidiaDriver(Driver(2))), names)
     assert "0 = GPU-0, 1 = GPU-1" in str(refused.value.next_step)
 
 
 def test_selection_on_a_node_without_gpus_is_rejected() -> None:
     with pytest.raises(ConfigError) as refused:
-        SelectedDevices(NvidiaInventory(Driver(0)), "0")
+        SelectedDevices(NvidiaInventory(NvidiaDriver(Driver(0))), "0")
     assert "nvidia-smi" in str(refused.value.next_step)
 
 

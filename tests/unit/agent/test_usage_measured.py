@@ -213,6 +213,9 @@ class Driver:
     def nvmlDeviceGetPowerUsage(self, handle: str) -> int:
         return 70_000
 
+    def nvmlDeviceGetCurrentClocksEventReasons(self, handle: str) -> int:
+        return 0x25
+
     def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[Any]:
         return [SimpleNamespace(pid=7, usedGpuMemory=6), SimpleNamespace(pid=8, usedGpuMemory=(1 << 64) - 1)]
 
@@ -227,13 +230,13 @@ class Driver:
 
 
 def test_measurement_of_gpus() -> None:
-    meter = NvidiaMeter(Driver())
+    meter = NvidiaMeter()
     devices = {
         DeviceId("whole"): DeviceId(""),
         DeviceId("slice"): DeviceId("g"),
         DeviceId("lost"): DeviceId(""),
     }
-    found = meter.measure(devices)
+    found = meter.measure(Driver(), devices)
     assert set(found) == {"whole", "slice"}
     whole, part = found[DeviceId("whole")], found[DeviceId("slice")]
     assert (whole.memory_used, whole.memory_total, whole.utilization, whole.temperature, whole.power) == (
@@ -243,6 +246,7 @@ def test_measurement_of_gpus() -> None:
         55,
         70_000,
     )
+    assert (whole.slowed_by, part.slowed_by) == (("power-limit", "thermal"), ())
     assert whole.memory_by_pid == {7: 6, 8: None}
     assert whole.utilization_by_pid == {7: 90, 8: 10}
     assert (part.utilization, part.utilization_by_pid, part.temperature, part.power) == (
@@ -255,10 +259,10 @@ def test_measurement_of_gpus() -> None:
 
 def test_utilization_of_processes() -> None:
     driver = Driver()
-    meter = NvidiaMeter(driver)
+    meter = NvidiaMeter()
 
     def measure() -> Mapping[int, int] | None:
-        return meter.measure({DeviceId("whole"): DeviceId("")})[DeviceId("whole")].utilization_by_pid
+        return meter.measure(driver, {DeviceId("whole"): DeviceId("")})[DeviceId("whole")].utilization_by_pid
 
     assert measure() == {7: 90, 8: 10}
     # Without a sample since the last measurement, no process was active.

@@ -6,8 +6,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from moorage.agent.devices.nvidia import DriverReport
+from moorage.common.link.messages import SlotOffer
+from moorage.common.model.ids import DeviceId
 from moorage.server.doctor import checks
 from moorage.server.doctor.checks import GIB, CheckResult
+from moorage.server.doctor.gpus import check_driver
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CONTROLLERS = frozenset({"cpu", "memory", "pids", "io"})
@@ -20,6 +24,17 @@ HEALTHY_ENGINE = {
 
 def certificate_ending_in(days: float) -> CheckResult:
     return checks.certificate(NOW + timedelta(days=days), NOW, "node-7", "/x.json")
+
+
+def driver(
+    version: str, faults: list[str], absence: str = "", *, unserved: bool = False, configured: bool = False
+) -> CheckResult:
+    """Of a node with one GPU for each of ``faults``, "" for a healthy one."""
+    offers = tuple(
+        SlotOffer("cuda.device", 1000, DeviceId(f"GPU-{n}"), healthy=not fault, unhealthy_reason=fault)
+        for n, fault in enumerate(faults)
+    )
+    return check_driver(DriverReport(version, absence, unserved, offers), configured=configured)
 
 
 CASES = [
@@ -48,10 +63,14 @@ CASES = [
     (checks.isolation(""), "ok", "in a sandbox"),
     (checks.isolation("there is no nft; install nftables"), "warn", "refused: there is no nft"),
     (checks.cgroups(0, frozenset()), "warn", "not mounted"),
-    (checks.gpus("550.54", 8, "", True), "ok", "550.54, 8 GPUs"),
-    (checks.gpus("", 0, "no driver", False), "ok", "no GPUs (no driver)"),
-    (checks.gpus("", 0, "no driver", True), "fail", "no GPUs (no driver)"),
-    (checks.gpus("550.54", 0, "", True), "fail", "but no GPU"),
+    (driver("550.54", [""] * 8), "ok", "550.54, 8 GPUs"),
+    (driver("", [], "no driver"), "ok", "no GPUs (no driver)"),
+    (driver("", [], "no driver", configured=True), "fail", "no GPUs (no driver)"),
+    (driver("550.54", [], configured=True), "fail", "but no GPU"),
+    (driver("550.54", [], unserved=True), "warn", "serves no GPU, and this machine has one"),
+    (driver("", ["version mismatch"] * 2), "fail", "version mismatch"),
+    (driver("550.54", ["", "GPU is lost", ""]), "fail", "550.54, 2 of 3 GPUs; GPU-1: GPU is lost"),
+    (driver("550.54", ["lost"] * 5), "fail", "GPU-2: lost; and 2 more"),
 ]
 
 

@@ -52,5 +52,8 @@ def _by_index(offers: tuple[SlotOffer, ...]) -> list[list[SlotOffer]]:
 def _next_step(by_index: list[list[SlotOffer]]) -> str:
     if not by_index:
         return "no GPU was found here: check nvidia-smi, or unset agent.gpus"
+    failed = [offer for gpu in by_index for offer in gpu if offer.unhealthy_reason]
+    if failed:
+        return f"{failed[0].device_id}: {failed[0].unhealthy_reason}"
     ids = ", ".join(f"{index} = {gpu[0].parent or gpu[0].device_id}" for index, gpu in enumerate(by_index))
     return f"use an index or id: {ids}"

@@ -23,7 +23,8 @@ class DeviceMeasurement:
     ``memory_used`` and ``memory_total`` in bytes. ``utilization`` in 1/1000 of the device; None if the driver
     does not report it. ``memory_by_pid``: bytes per process, None for a process whose share is unknown.
     ``utilization_by_pid``: 1/1000 per process that was active since the last measurement. ``temperature`` in
-    degrees Celsius, ``power`` in milliwatts.
+    degrees Celsius, ``power`` in milliwatts. ``slowed_by``: what lowers the device's clocks now, such as
+    ``hardware-thermal``.
     """
 
     device_id: DeviceId
@@ -34,6 +35,7 @@ class DeviceMeasurement:
     utilization_by_pid: Mapping[int, int] | None = None
     temperature: int | None = None
     power: int | None = None
+    slowed_by: tuple[str, ...] = ()
 
 
 class DeviceMeter(Protocol):

@@ -110,17 +110,6 @@ def isolation(problem: str) -> CheckResult:
     return CheckResult("warn", "isolation", f"processes of members are refused: {detail}", next_step)
 
 
-def gpus(driver: str, count: int, error: str, configured: bool) -> CheckResult:
-    """``configured``: the settings name GPUs, so it is a failure if there are none."""
-    if not error and count:
-        return CheckResult("ok", "NVIDIA driver", f"{driver}, {count} GPUs")
-    detail = f"no GPUs ({error})" if error else f"driver {driver}, but no GPU"
-    if not configured:
-        return CheckResult("ok", "NVIDIA driver", detail)
-    next_step = "install the driver until nvidia-smi works, or remove agent.gpus from the settings"
-    return CheckResult("fail", "NVIDIA driver", detail, next_step)
-
-
 def docker(info: Mapping[str, Any], version: str, gpu_count: int) -> list[CheckResult]:
     """``info``: the engine's description of itself, as in ``docker info``."""
     results = [CheckResult("ok", "Docker", f"engine {version}, data in {info.get('DockerRootDir', '?')}")]

@@ -107,16 +107,12 @@ def _vllm(settings: Settings) -> CheckResult:
 
 def _gpus() -> CheckResult:
     try:
-        import pynvml
-    except ImportError:
-        return CheckResult("absent", "NVIDIA GPUs", "cannot be detected", "pip install 'moorage[agent]'")
-    try:
-        pynvml.nvmlInit()
-        count = pynvml.nvmlDeviceGetCount()
-        names = {str(pynvml.nvmlDeviceGetName(pynvml.nvmlDeviceGetHandleByIndex(i))) for i in range(count)}
-    except pynvml.NVMLError as error:
-        return CheckResult("absent", "NVIDIA GPUs", f"none ({error})", "sessions without GPUs use CPU slots")
-    return CheckResult("ok", "NVIDIA GPUs", f"{count} × {', '.join(sorted(names))}")
+        from moorage.agent.devices.nvidia import NvidiaVendor
+        from moorage.server.doctor.gpus import check_host_gpus
+    except ImportError as error:
+        next_step = "pip install 'moorage[agent]'"
+        return CheckResult("absent", "NVIDIA GPUs", f"cannot be detected ({error.name})", next_step)
+    return check_host_gpus(NvidiaVendor().report())
 
 
 async def _docker(settings: Settings) -> CheckResult:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import moorage
+from moorage.agent.devices.nvidia import NvidiaVendor
 from moorage.agent.runtimes import ProcessRuntime, RuntimeFailed, plugins
 from moorage.agent.runtimes.docker import Engine, engine_socket, wireguard
 from moorage.agent.runtimes.heappe.runtime import NAME as HEAPPE
@@ -32,6 +33,7 @@ from moorage.common.model.errors import ConfigError, StartupError
 from moorage.server.bootstrap import Agents
 from moorage.server.doctor import checks
 from moorage.server.doctor.checks import GIB, CheckResult, Status
+from moorage.server.doctor.gpus import check_driver
 from moorage.server.doctor.heappe import check_heappe
 from moorage.server.doctor.slurm import check_slurm
 
@@ -62,14 +64,14 @@ async def check_agents(
 
 async def check_node(settings: Settings, home: Path, token: str, clock: Clock) -> list[CheckResult]:
     """All check results, most important first. ``settings``: with the registration applied."""
-    driver, gpu_count, gpu_error = await asyncio.to_thread(_gpus)
+    gpus = await asyncio.to_thread(NvidiaVendor().report)
     results = [*await _manager(settings, home, token, clock), _state_directory(home)]
     results += await asyncio.to_thread(_listening, settings.agent)
     if any(plugins.load(name).site for name in settings.agent.runtimes):
         return results + await _sites(settings.agent, home, clock)
     results += await _isolation(settings.agent, home)
-    results += [_cgroups(), checks.gpus(driver, gpu_count, gpu_error, settings.agent.gpus is not None)]
-    return results + await _docker(settings.agent, gpu_count)
+    results += [_cgroups(), check_driver(gpus, configured=settings.agent.gpus is not None)]
+    return results + await _docker(settings.agent, len(gpus.offers))
 
 
 async def _manager(settings: Settings, home: Path, token: str, clock: Clock) -> list[CheckResult]:
@@ -162,19 +164,6 @@ def _cgroups() -> CheckResult:
     except OSError:
         return checks.cgroups(0, frozenset())
     return checks.cgroups(1 if controllers else 0, frozenset(controllers))
-
-
-def _gpus() -> tuple[str, int, str]:
-    """Driver version, number of GPUs, and the error, if any."""
-    try:
-        import pynvml
-    except ImportError as error:
-        return "", 0, f"{error.name} is not installed"
-    try:
-        pynvml.nvmlInit()
-        return str(pynvml.nvmlSystemGetDriverVersion()), int(pynvml.nvmlDeviceGetCount()), ""
-    except pynvml.NVMLError as error:
-        return "", 0, str(error)
 
 
 async def _docker(agent: AgentSettings, gpu_count: int) -> list[CheckResult]:

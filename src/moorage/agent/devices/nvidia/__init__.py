@@ -1,5 +1,5 @@
 """NVIDIA GPUs and MIG slices, through the driver's management library (NVML)."""
 
-from moorage.agent.devices.nvidia.vendor import NvidiaVendor
+from moorage.agent.devices.nvidia.vendor import DriverReport, NvidiaVendor
 
-__all__ = ["NvidiaVendor"]
+__all__ = ["DriverReport", "NvidiaVendor"]

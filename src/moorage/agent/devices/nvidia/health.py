@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import structlog
 
 from moorage.agent.devices.health.rules import is_device_fault
+from moorage.agent.devices.nvidia.driver import NvidiaDriver, explain
 from moorage.agent.devices.nvidia.nvml import query_or_none
 from moorage.agent.devices.vendor import DeviceParents
 from moorage.common.model.ids import DeviceId
@@ -22,16 +23,22 @@ _MAX_EVENTS = 256
 
 
 class NvidiaHealth:
-    """``nvml``: the initialised library."""
+    """Remembers what it has seen of errors, and which GPUs report their events."""
 
-    def __init__(self, nvml: Any) -> None:
-        self._nvml = nvml
+    def __init__(self) -> None:
+        self._nvml: Any = None
+        self._generation = 0
         self._event_set: Any = None
         self._registered: set[DeviceId] = set()
         self._ecc_errors: dict[DeviceId, int] = {}
 
-    def check(self, devices: DeviceParents) -> dict[DeviceId, str]:
-        """The unhealthy devices with the reason. A slice is unhealthy if its GPU is."""
+    def check(self, driver: NvidiaDriver, devices: DeviceParents) -> dict[DeviceId, str]:
+        """The unhealthy devices with the reason. A slice is unhealthy if its GPU is. Raises
+        ``DriverFailed``."""
+        self._nvml = driver.open()
+        if self._generation != driver.generation:
+            self._generation, self._event_set = driver.generation, None
+            self._registered.clear()
         gpus = {parent or device_id for device_id, parent in devices.items()}
         unhealthy = self._read_xids(gpus)
         for gpu in sorted(gpus - unhealthy.keys()):
@@ -47,7 +54,7 @@ class NvidiaHealth:
         except nvml.NVMLError as error:
             # Its events must be registered again once it is back.
             self._registered.discard(gpu)
-            return f"the driver cannot reach it: {error}"
+            return f"the driver cannot reach it: {explain(error)}"
         errors = self._query(
             lambda: nvml.nvmlDeviceGetTotalEccErrors(
                 handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC

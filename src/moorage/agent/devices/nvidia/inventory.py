@@ -3,135 +3,186 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
+from itertools import groupby
 from typing import Any
 
-import structlog
-
-from moorage.agent.devices.nvidia.nvml import load_nvml
+from moorage.agent.devices.nvidia.driver import DriverFailed, NvidiaDriver, explain
 from moorage.agent.devices.nvidia.topology import numa_node, nvlink_domains
 from moorage.common.link.messages import SlotOffer
 from moorage.common.model.ids import DeviceId
 from moorage.common.model.slots import WHOLE_DEVICE
 
-log = structlog.get_logger("moorage.agent.nvidia")
-
 # The suffix of a slice's name, like "NVIDIA H100 80GB HBM3 MIG 1g.10gb" or "... MIG 1g.10gb+me".
 _PROFILE = re.compile(r"MIG (?:[0-9]+c\.)?([0-9]+g)\.([0-9]+gb)")
+# Devices that stand for what cannot be read: the driver of a node whose GPUs are unknown, and a GPU of
+# unknown id.
+DRIVER, UNREADABLE = DeviceId("nvidia-driver"), "unreadable-"
+# Codes of nvml.h: a GPU without this feature, and a number without a slice.
+_NO_MIG, _NO_SLICE = frozenset({2, 3, 13}), frozenset({2, 6})
 
 Offers = tuple[SlotOffer, ...]
 
 
 class NvidiaInventory:
-    """Without a library or driver there are no GPUs; that is logged once. A GPU that was offered before and
-    now fails is offered as unhealthy, because a missing one would look removed.
+    """What fails is offered as unhealthy, with the reason, because a missing GPU would look removed: a GPU
+    that was offered before, one that cannot be read, and, while nothing is known of the GPUs, the driver
+    itself. Only a node without a sign of an NVIDIA GPU offers nothing.
 
     A GPU in MIG mode is not offered itself, but as its slices, each in a slot named after its profile
     (``cuda-1g10gb.device``).
+
+    ``known``: what this node offered before the agent was started. ``same_boot``: since the node was booted
+    last, so that one of them which the driver does not list has failed and was not removed.
     """
 
-    def __init__(self, nvml: Any = None, root: Path = Path("/")) -> None:
-        self.nvml, self._root = nvml, root
-        self._initialised = self._absence_logged = False
-        self._by_index: dict[int, Offers] = {}
+    def __init__(
+        self, driver: NvidiaDriver, known: Iterable[SlotOffer] = (), *, same_boot: bool = True
+    ) -> None:
+        self._driver = driver
+        # By GPU, in the order of the driver.
+        self._gpus: dict[DeviceId, Offers] = {
+            gpu: tuple(offers)
+            for gpu, offers in groupby(known, key=lambda offer: offer.parent or offer.device_id)
+        }
+        self._forgets_missing = not same_boot
+        self._generation = 0
+        self._gpu_at: dict[int, DeviceId] = {}
         self._nvlink_domains: list[str] = []
+        self._nvlink_read_for: object = None
+        self.absence = ""
+        """Why this node counts as one without GPUs; "" if it does not."""
 
     def offers(self) -> Offers:
-        if not self._initialise():
-            return self._all_offers(0)
+        self.absence = ""
         try:
-            count = self.nvml.nvmlDeviceGetCount()
-        except self.nvml.NVMLError as error:
-            self._initialised = False  # the driver was unloaded or updated: initialise again next time
-            self._nvlink_domains = []
-            log.warning("the NVIDIA driver stopped answering", error=str(error))
-            return self._all_offers(0)
-        if len(self._nvlink_domains) != count:
-            self._nvlink_domains = nvlink_domains(self.nvml, [self._handle(index) for index in range(count)])
-        for index in range(count):
-            self._by_index[index] = self._read_gpu(index)
-        return self._all_offers(count)
-
-    def _all_offers(self, count: int) -> Offers:
-        """All GPUs that were ever offered; those with an index of ``count`` or more have disappeared."""
-        return tuple(
-            offer if index < count else replace(offer, healthy=False)
-            for index, offers in sorted(self._by_index.items())
-            for offer in offers
-        )
-
-    def _initialise(self) -> bool:
-        if self._initialised:
-            return True
-        if self.nvml is None:
-            # Tried again each time: a driver may be installed while the agent runs.
-            loaded = load_nvml()
-            if isinstance(loaded, str):
-                self._log_absence(loaded)
-                return False
-            self.nvml = loaded
+            nvml = self._driver.open()
+        except DriverFailed as error:
+            if error.absent and not self._gpus:
+                self.absence = str(error)
+                return ()
+            return self.failed(str(error))
         try:
-            self.nvml.nvmlInit()
-        except self.nvml.NVMLError as error:
-            self._log_absence(str(error))
-            return False
-        self._initialised = True
-        return True
+            count = nvml.nvmlDeviceGetCount()
+        except nvml.NVMLError as error:
+            self._driver.close()
+            return self.failed(explain(error))
+        if self._generation != self._driver.generation:
+            self._generation, self._gpu_at = self._driver.generation, {}
+        self._gpus = self._merge(self._read_all(nvml, count))
+        return self._all_offers()
 
-    def _log_absence(self, reason: str) -> None:
-        if not self._absence_logged:
-            self._absence_logged = True
-            log.info("no NVIDIA GPUs on this node", reason=reason)
+    def failed(self, reason: str) -> Offers:
+        """All GPUs that were offered, or the driver, as unhealthy for this reason."""
+        if not self._gpus:
+            offer = SlotOffer("cuda.device", WHOLE_DEVICE, DRIVER, healthy=False, unhealthy_reason=reason)
+            return (offer,)
+        self._gpus = {gpu: _unhealthy(offers, reason) for gpu, offers in self._gpus.items()}
+        return self._all_offers()
 
-    def _handle(self, index: int) -> Any:
-        try:
-            return self.nvml.nvmlDeviceGetHandleByIndex(index)
-        except self.nvml.NVMLError:
-            return None
+    def _all_offers(self) -> Offers:
+        return tuple(offer for offers in self._gpus.values() for offer in offers)
 
-    def _read_gpu(self, index: int) -> Offers:
-        nvml, previous = self.nvml, self._by_index.get(index)
+    def _read_all(self, nvml: Any, count: int) -> list[Offers | str]:
+        """By index: the offers of a GPU, or why it cannot be read."""
+        handles = [_handle(nvml, index) for index in range(count)]
+        readable = (self._generation, tuple(handle is not None for handle in handles))
+        if readable != self._nvlink_read_for:
+            self._nvlink_domains = nvlink_domains(nvml, handles)
+            self._nvlink_read_for = readable
+        return [self._read_gpu(nvml, index) for index in range(count)]
+
+    def _merge(self, read: list[Offers | str]) -> dict[DeviceId, Offers]:
+        """The offers by GPU, with those that were offered before and cannot be read, or are not listed,
+        now."""
+        for index, found in enumerate(read):
+            if not isinstance(found, str):
+                self._gpu_at[index] = found[0].parent or found[0].device_id
+        listed = {self._gpu_at[index] for index in range(len(read)) if index in self._gpu_at}
+        missing = [gpu for gpu in self._gpus if gpu not in listed and not gpu.startswith(UNREADABLE)]
+        merged: dict[DeviceId, Offers] = {}
+        for index, found in enumerate(read):
+            if not isinstance(found, str):
+                merged[self._gpu_at[index]] = found
+                continue
+            # A GPU that fails from the start has no id: it is one of those that were here before, if any is
+            # missing.
+            gpu = self._gpu_at.get(index) or (missing.pop(0) if missing else DeviceId(f"{UNREADABLE}{index}"))
+            unread = (SlotOffer("cuda.device", WHOLE_DEVICE, gpu),)
+            merged[gpu] = _unhealthy(self._gpus.get(gpu, unread), found)
+        if not self._forgets_missing:
+            for gpu in missing:
+                merged[gpu] = _unhealthy(
+                    self._gpus[gpu], "the driver does not list it any more: it fell off the bus"
+                )
+        self._forgets_missing = False
+        return merged
+
+    def _read_gpu(self, nvml: Any, index: int) -> Offers | str:
         try:
             gpu = nvml.nvmlDeviceGetHandleByIndex(index)
             gpu_offer = replace(
-                self._read_offer(gpu),
-                numa=numa_node(nvml, gpu, self._root),
+                self._read_offer(nvml, gpu),
+                numa=numa_node(nvml, gpu, self._driver.root),
                 nvlink_domain=self._nvlink_domains[index],
             )
-            return self._read_slices(gpu, gpu_offer) if self._is_in_mig_mode(gpu) else (gpu_offer,)
+            if not self._is_in_mig_mode(nvml, gpu):
+                return (gpu_offer,)
         except nvml.NVMLError as error:
-            if previous is None or any(offer.healthy for offer in previous):
-                log.warning("a GPU cannot be read", index=index, error=str(error))
-            unread = (SlotOffer("cuda.device", WHOLE_DEVICE, DeviceId(f"unreadable-{index}")),)
-            return tuple(replace(offer, healthy=False) for offer in previous or unread)
+            return explain(error)
+        try:
+            return self._read_slices(nvml, gpu, gpu_offer)
+        except nvml.NVMLError as error:
+            reason = f"its slices cannot be read: {explain(error)}"
+            known = self._gpus.get(gpu_offer.device_id, ())
+            return _unhealthy(known or (replace(gpu_offer, nvlink_domain=""),), reason)
 
-    def _read_offer(self, gpu: Any) -> SlotOffer:
-        uuid, model = self.nvml.nvmlDeviceGetUUID(gpu), self.nvml.nvmlDeviceGetName(gpu)
-        memory = int(self.nvml.nvmlDeviceGetMemoryInfo(gpu).total)
+    def _read_offer(self, nvml: Any, gpu: Any) -> SlotOffer:
+        uuid, model = nvml.nvmlDeviceGetUUID(gpu), nvml.nvmlDeviceGetName(gpu)
+        memory = int(nvml.nvmlDeviceGetMemoryInfo(gpu).total)
         return SlotOffer("cuda.device", WHOLE_DEVICE, DeviceId(_text(uuid)), _text(model), memory)
 
-    def _is_in_mig_mode(self, gpu: Any) -> bool:
+    def _is_in_mig_mode(self, nvml: Any, gpu: Any) -> bool:
+        """Raises ``NVMLError`` if this GPU has the mode and does not tell it."""
         try:
-            current, _ = self.nvml.nvmlDeviceGetMigMode(gpu)
-        except self.nvml.NVMLError:
-            return False  # this model does not support MIG
+            current, _ = nvml.nvmlDeviceGetMigMode(gpu)
+        except nvml.NVMLError as error:
+            if error.value in _NO_MIG:
+                return False
+            raise
         return bool(current)
 
-    def _read_slices(self, gpu: Any, gpu_offer: SlotOffer) -> Offers:
+    def _read_slices(self, nvml: Any, gpu: Any, gpu_offer: SlotOffer) -> Offers:
+        """Raises ``NVMLError``: without the rights to it, a slice looks like any other error."""
         slices = []
-        for number in range(self.nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
+        for number in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
             try:
-                offer = self._read_offer(self.nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, number))
-            except self.nvml.NVMLError:
-                continue  # there is no slice with this number
+                handle = nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, number)
+            except nvml.NVMLError as error:
+                if error.value in _NO_SLICE:
+                    continue
+                raise
+            offer = self._read_offer(nvml, handle)
             profile = _PROFILE.search(offer.model)
             slot = f"cuda-{profile[1] + profile[2] if profile else 'slice'}.device"
             # No NVLink domain: slices cannot use NVLink, even if their GPU does.
             slices.append(replace(offer, slot=slot, numa=gpu_offer.numa, parent=gpu_offer.device_id))
         if not slices:
-            log.info("a GPU in MIG mode has no slices and is not offered", gpu=gpu_offer.device_id)
+            reason = "it is in MIG mode and has no slices: `nvidia-smi mig -cgi PROFILE -C` makes them"
+            return _unhealthy((replace(gpu_offer, nvlink_domain=""),), reason)
         return tuple(slices)
+
+
+def _unhealthy(offers: Offers, reason: str) -> Offers:
+    return tuple(replace(offer, healthy=False, unhealthy_reason=reason) for offer in offers)
+
+
+def _handle(nvml: Any, index: int) -> Any:
+    try:
+        return nvml.nvmlDeviceGetHandleByIndex(index)
+    except nvml.NVMLError:
+        return None
 
 
 def _text(value: str | bytes) -> str:

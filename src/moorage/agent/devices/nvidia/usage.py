@@ -16,16 +16,26 @@ T = TypeVar("T")
 # NVML reports the largest possible number where the memory of a process is unknown.
 _UNKNOWN_MEMORY = 1 << 62
 _NOT_FOUND = 6  # NVML_ERROR_NOT_FOUND
+# Bits of nvmlClocksEventReasons: limits of power and heat. Others are choices of an operator, or idleness.
+SLOWDOWNS = {
+    0x04: "power-limit",
+    0x08: "hardware-slowdown",
+    0x20: "thermal",
+    0x40: "hardware-thermal",
+    0x80: "hardware-power-brake",
+}
 
 
 class NvidiaMeter:
-    """``nvml``: the initialised library."""
+    """Remembers which samples of a process it has seen."""
 
-    def __init__(self, nvml: Any) -> None:
-        self._nvml = nvml
+    def __init__(self) -> None:
+        self._nvml: Any = None
         self._last_sample_at: dict[DeviceId, int] = {}
 
-    def measure(self, devices: DeviceParents) -> dict[DeviceId, DeviceMeasurement]:
+    def measure(self, nvml: Any, devices: DeviceParents) -> dict[DeviceId, DeviceMeasurement]:
+        """``nvml``: the initialised library."""
+        self._nvml = nvml
         measurements = {}
         for device_id, parent in devices.items():
             handle = self._query(lambda d=device_id: self._nvml.nvmlDeviceGetHandleByUUID(d))
@@ -49,7 +59,12 @@ class NvidiaMeter:
             utilization_by_pid=self._utilization_by_pid(device_id, handle) if is_gpu else None,
             temperature=None if temperature is None else int(temperature),
             power=None if power is None else int(power),
+            slowed_by=self._slowed_by(handle) if is_gpu else (),
         )
+
+    def _slowed_by(self, handle: Any) -> tuple[str, ...]:
+        reasons = self._query(lambda: self._nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)) or 0
+        return tuple(name for bit, name in SLOWDOWNS.items() if reasons & bit)
 
     def _memory(self, handle: Any) -> Any:
         """Without the memory reserved by the driver, where the driver reports it separately."""

@@ -2,38 +2,125 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+import structlog
+
+from moorage.agent.devices.known import KnownDevices
+from moorage.agent.devices.nvidia.calls import DriverCalls, DriverHangs
+from moorage.agent.devices.nvidia.driver import DriverFailed, NvidiaDriver, has_gpu
 from moorage.agent.devices.nvidia.health import NvidiaHealth
-from moorage.agent.devices.nvidia.inventory import NvidiaInventory
+from moorage.agent.devices.nvidia.inventory import DRIVER, UNREADABLE, NvidiaInventory
 from moorage.agent.devices.nvidia.usage import NvidiaMeter
 from moorage.agent.devices.vendor import DeviceMeasurement, DeviceParents
 from moorage.common.link.messages import SlotOffer
 from moorage.common.model.ids import DeviceId
 
+log = structlog.get_logger("moorage.agent.nvidia")
+
+# The longest that a check of all GPUs may take, in seconds. Without the persistence mode a driver takes
+# seconds for each GPU that nobody uses.
+LIMIT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class DriverReport:
+    """What the driver of a node says for people. ``version``: "" if it does not answer. ``absence``: why
+    the node counts as one without GPUs; "" if it has any. ``unserved``: it has one that its driver does not
+    serve."""
+
+    version: str
+    absence: str
+    unserved: bool
+    offers: tuple[SlotOffer, ...]
+
 
 class NvidiaVendor:
-    """``nvml``: the library; by default that of this node, loaded as soon as a driver is installed."""
+    """``nvml``: the library; by default that of this node, loaded as soon as a driver is installed.
+    ``known``: keeps the GPUs of this node over restarts of the agent, so that they are offered as unhealthy
+    while the driver fails. ``limit_s``: after so many seconds without an answer the driver counts as failed.
+    """
 
     name = "nvidia"
 
-    def __init__(self, nvml: Any = None) -> None:
-        self._inventory = NvidiaInventory(nvml)
-        self._meter: NvidiaMeter | None = None
-        self._health: NvidiaHealth | None = None
+    def __init__(
+        self, known: KnownDevices | None = None, *, nvml: Any = None, limit_s: float = LIMIT_S
+    ) -> None:
+        self._known = known
+        self._driver = NvidiaDriver(nvml)
+        before, same_boot = known.load() if known is not None else ((), True)
+        self._inventory = NvidiaInventory(self._driver, before, same_boot=same_boot)
+        self._meter = NvidiaMeter()
+        self._health = NvidiaHealth()
+        self._calls = DriverCalls(limit_s)
+        self._logged: dict[DeviceId, str] = {}
 
     def offers(self) -> tuple[SlotOffer, ...]:
-        offers = self._inventory.offers()
-        if self._meter is None and self._inventory.nvml is not None:
-            self._meter, self._health = NvidiaMeter(self._inventory.nvml), NvidiaHealth(self._inventory.nvml)
+        offers = self._read_offers()
+        self._log(offers)
+        if self._known is not None:
+            self._known.save(offer for offer in offers if _is_read(offer.device_id))
         return offers
 
+    def _read_offers(self) -> tuple[SlotOffer, ...]:
+        try:
+            return self._calls.call(self._inventory.offers)
+        except DriverHangs as error:
+            return self._inventory.failed(str(error))
+
+    def _log(self, offers: tuple[SlotOffer, ...]) -> None:
+        """Log what fails, once for each reason."""
+        reasons = {offer.device_id: offer.unhealthy_reason for offer in offers if not offer.healthy}
+        if self._inventory.absence:
+            reasons = {DRIVER: self._inventory.absence}
+        for device_id, reason in reasons.items():
+            if self._logged.get(device_id) == reason:
+                continue
+            if self._inventory.absence:
+                log.info("no NVIDIA GPUs on this node", reason=reason)
+            else:
+                log.warning("a GPU fails", device=device_id, reason=reason)
+        self._logged = reasons
+
+    def report(self) -> DriverReport:
+        """What an operator is told; unlike ``offers`` it logs and records nothing."""
+        offers = self._read_offers()
+        try:
+            version = str(self._calls.call(lambda: self._driver.open().nvmlSystemGetDriverVersion()))
+        except DriverFailed as error:
+            return DriverReport("", "" if offers else str(error), False, offers)
+        except DriverHangs:
+            return DriverReport("", "", False, offers)
+        absence = "" if offers else f"driver {version}, but no GPU"
+        return DriverReport(version, absence, not offers and has_gpu(self._driver.root), offers)
+
     def measure(self, devices: DeviceParents) -> dict[DeviceId, DeviceMeasurement]:
-        return self._meter.measure(devices) if self._meter is not None else {}
+        devices = _readable(devices)
+        try:
+            return (
+                self._calls.call(lambda: self._meter.measure(self._driver.open(), devices)) if devices else {}
+            )
+        except (DriverFailed, DriverHangs) as error:
+            log.debug("GPUs cannot be measured", reason=str(error))
+            return {}
 
     def unhealthy(self, devices: DeviceParents) -> dict[DeviceId, str]:
-        return self._health.check(devices) if self._health is not None else {}
+        devices = _readable(devices)
+        try:
+            return self._calls.call(lambda: self._health.check(self._driver, devices)) if devices else {}
+        except (DriverFailed, DriverHangs) as error:
+            return dict.fromkeys(devices, str(error))
 
     def environment(self, devices: tuple[DeviceId, ...]) -> dict[str, str]:
         # Nothing to add: ``engines.base`` sets CUDA_VISIBLE_DEVICES for every kernel.
         return {}
+
+
+def _is_read(device_id: DeviceId) -> bool:
+    return bool(device_id) and device_id != DRIVER and not device_id.startswith(UNREADABLE)
+
+
+def _readable(devices: DeviceParents) -> dict[DeviceId, DeviceId]:
+    """Without those that stand for what cannot be read."""
+    return {device_id: parent for device_id, parent in devices.items() if _is_read(device_id)}

@@ -1,0 +1,67 @@
+"""Faults in what the agent makes of a device's driver. A part of the catalog."""
+
+from __future__ import annotations
+
+from tests.mutations.mutation import Mutation
+
+NVIDIA = "agent/devices/nvidia"
+VENDOR = ("tests/nvml/test_vendor.py",)
+
+MUTATIONS = (
+    Mutation(
+        "a broken driver counts as no GPUs",
+        f"{NVIDIA}/inventory.py",
+        "if error.absent and not self._gpus:",
+        "if not self._gpus:",
+        VENDOR,
+    ),
+    Mutation(
+        "slices without rights are taken for none",
+        f"{NVIDIA}/inventory.py",
+        "                if error.value in _NO_SLICE:\n                    continue\n                raise",
+        "                continue",
+        VENDOR,
+    ),
+    Mutation(
+        "a GPU whose mode is unknown is offered whole",
+        f"{NVIDIA}/inventory.py",
+        "            if error.value in _NO_MIG:\n                return False\n            raise",
+        "            return False",
+        VENDOR,
+    ),
+    Mutation(
+        "a GPU that is listed no more is forgotten",
+        f"{NVIDIA}/inventory.py",
+        "if not self._forgets_missing:",
+        "if False:",
+        VENDOR,
+    ),
+    Mutation(
+        "an upgraded driver goes unnoticed",
+        f"{NVIDIA}/driver.py",
+        "if self._file is not None and _identity(self._file[0]) != self._file[1]:",
+        "if False:",
+        VENDOR,
+    ),
+    Mutation(
+        "a driver that hangs is waited for each time",
+        f"{NVIDIA}/calls.py",
+        "if self._returned < self._late:",
+        "if False:",
+        VENDOR,
+    ),
+    Mutation(
+        "events are lost after the driver came back",
+        f"{NVIDIA}/health.py",
+        "if self._generation != driver.generation:",
+        "if self._generation == 0:",
+        VENDOR,
+    ),
+    Mutation(
+        "a restarted agent forgets the GPUs of a failing driver",
+        f"{NVIDIA}/vendor.py",
+        "        if self._known is not None:\n            self._known.save",
+        "        if False:\n            self._known.save",
+        VENDOR,
+    ),
+)
