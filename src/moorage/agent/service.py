@@ -25,7 +25,7 @@ from moorage.agent.devices import (
     installed_vendors,
     load_inventory,
 )
-from moorage.agent.devices.known import KnownDevices
+from moorage.agent.devices.known import GPUS_FILE, KnownDevices
 from moorage.agent.devices.usage import UsageSampler
 from moorage.agent.dialout.client import DialOut, dial_out
 from moorage.agent.execution.code.service import CodeService
@@ -101,7 +101,7 @@ class Agent:
         logs = self._logs = LogStore(self.state / "logs")
         # With a simulated inventory no real device is touched.
         simulated = settings.inventory.startswith("fake:")
-        nvidia = NvidiaVendor(KnownDevices(self.state / "gpus.json"))
+        nvidia = NvidiaVendor(KnownDevices(self.state / GPUS_FILE))
         self._devices = DeviceManager(() if simulated else (nvidia, *installed_vendors()))
         offered = load_inventory(
             settings.inventory,

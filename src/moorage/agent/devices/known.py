@@ -14,6 +14,8 @@ from moorage.common.link.messages import SlotOffer
 
 log = structlog.get_logger("moorage.agent.devices")
 
+GPUS_FILE = "gpus.json"
+"""The record of NVIDIA GPUs, in the state directory of an agent."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 

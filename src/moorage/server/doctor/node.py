@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import moorage
+from moorage.agent.devices.known import GPUS_FILE, KnownDevices
 from moorage.agent.devices.nvidia import NvidiaVendor
 from moorage.agent.runtimes import ProcessRuntime, RuntimeFailed, plugins
 from moorage.agent.runtimes.docker import Engine, engine_socket, wireguard
@@ -64,7 +65,8 @@ async def check_agents(
 
 async def check_node(settings: Settings, home: Path, token: str, clock: Clock) -> list[CheckResult]:
     """All check results, most important first. ``settings``: with the registration applied."""
-    gpus = await asyncio.to_thread(NvidiaVendor().report)
+    known = KnownDevices(_state_of(settings.agent, home) / GPUS_FILE)
+    gpus = await asyncio.to_thread(lambda: NvidiaVendor(known).report())
     results = [*await _manager(settings, home, token, clock), _state_directory(home)]
     results += await asyncio.to_thread(_listening, settings.agent)
     if any(plugins.load(name).site for name in settings.agent.runtimes):
@@ -110,6 +112,10 @@ def _unreachable(error: ConfigError | StartupError, status: Status = "fail") -> 
     return CheckResult(status, "manager", error.message, next_step)
 
 
+def _state_of(agent: AgentSettings, home: Path) -> Path:
+    return home / f"agent-{agent.id or socket.gethostname()}"
+
+
 def _state_directory(home: Path) -> CheckResult:
     try:
         usage = shutil.disk_usage(home)
@@ -134,7 +140,7 @@ def _listening(agent: AgentSettings) -> list[CheckResult]:
 
 async def _sites(agent: AgentSettings, home: Path, clock: Clock) -> list[CheckResult]:
     """Of an agent that submits jobs: nothing runs on this node."""
-    state = home / f"agent-{agent.id or socket.gethostname()}"
+    state = _state_of(agent, home)
     checks_of = {SLURM: lambda: check_slurm(agent, state), HEAPPE: lambda: check_heappe(agent, state, clock)}
     found = [await checks_of[name]() for name in agent.runtimes if name in checks_of]
     return [result for results in found for result in results]
