@@ -14,6 +14,8 @@ from pathlib import Path
 FOLDER = Path(__file__).resolve().parents[1] / "build" / "trixie"
 KUBECTL = FOLDER / "usr/bin/kubectl"
 COMPOSE = FOLDER / "usr/libexec/docker/cli-plugins/docker-compose"
+DOCKERD = FOLDER / "usr/sbin/dockerd"
+CONTAINERD = FOLDER / "usr/bin/containerd"
 _KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 

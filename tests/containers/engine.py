@@ -41,10 +41,12 @@ def missing_requirement() -> str:
 
 
 class PrivateEngine:
-    """``gpus``: install a fake NVIDIA runtime. ``live_restore``: containers outlive the engine. ``data_mib``:
-    size of the data directory, in memory. ``firewalled``: run in a network namespace with a firewall, like an
-    installed engine; the tests cannot reach published ports then. ``networks``: maximum number of networks (a
-    power of two), each with 16 addresses for 28 ``network_bits``."""
+    """``gpus``: install a fake NVIDIA runtime. ``cdi``: directory of CDI specifications, which needs Docker
+    25. ``programs``: directories with another engine than that of the machine. ``live_restore``: containers
+    outlive the engine. ``data_mib``: size of the data directory, in memory. ``firewalled``: run in a network
+    namespace with a firewall, like an installed engine; the tests cannot reach published ports then.
+    ``networks``: maximum number of networks (a power of two), each with 16 addresses for 28
+    ``network_bits``."""
 
     def __init__(
         self,
@@ -56,6 +58,8 @@ class PrivateEngine:
         firewalled: bool = False,
         networks: int = 64,
         network_bits: int = 28,
+        cdi: Path | None = None,
+        programs: tuple[Path, ...] = (),
     ) -> None:
         # The name is unique because it is also the namespace in containerd.
         self.folder = folder = folder / f"engine-{os.getpid()}-{next(_serials)}"
@@ -76,7 +80,10 @@ class PrivateEngine:
             argv = ["mount", "-t", "tmpfs", "-o", f"size={data_mib}m,mode=711", "tmpfs", str(self.data)]
             subprocess.run(argv, check=True, capture_output=True)
         self._options = ["--live-restore"] if live_restore else []
-        config = {"deprecated-key-path": str(folder / "key.json")}
+        config: dict[str, object] = {"deprecated-key-path": str(folder / "key.json")}
+        if cdi is not None:
+            config |= {"features": {"cdi": True}, "cdi-spec-dirs": [str(cdi)]}
+        self._programs = ":".join(map(str, (self._bin, *programs)))
         (folder / "daemon.json").write_text(json.dumps(config))
         self._process: subprocess.Popen[bytes] | None = None
         self._walled = firewalled
@@ -124,7 +131,7 @@ class PrivateEngine:
         else:
             argv += ["--bridge", self._bridge, "--iptables=false", "--ip6tables=false"]
             argv += ["--ip-masq=false", "--ip-forward=false"]
-        env = os.environ | {"PATH": f"{self._bin}:{os.environ['PATH']}"}
+        env = os.environ | {"PATH": f"{self._programs}:{os.environ['PATH']}"}
         with (folder / "dockerd.log").open("ab") as log:
             self._process = subprocess.Popen(argv, env=env, stdout=log, stderr=log, start_new_session=True)
         end = time.monotonic() + 30

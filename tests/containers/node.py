@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from moorage.common.model.kernel import KernelSpec
@@ -23,8 +26,8 @@ from moorage.common.aio.clock import SystemClock
 from moorage.common.config.settings import AgentSettings, CommonSettings
 
 async def main():
-    target, home, token, ports, docker = sys.argv[1:]
-    settings = AgentSettings(id="one", inventory="fake:2xH100", manager=target, report_interval_s=0.5,
+    target, home, token, ports, docker, inventory = sys.argv[1:]
+    settings = AgentSettings(id="one", inventory=inventory, manager=target, report_interval_s=0.5,
                              port_range=ports, docker=docker)
     async with Agent(settings, CommonSettings(), clock=SystemClock(), link_token=token, home=Path(home)):
         await asyncio.Event().wait()
@@ -34,17 +37,29 @@ asyncio.run(main())
 
 
 class Node:
-    """Starts and kills the agent."""
+    """Starts and kills the agent. ``inventory``: the setting ``agent.inventory``. ``environment``: additional
+    variables."""
 
-    def __init__(self, fake_manager: FakeManager, home: Path, engine: PrivateEngine) -> None:
+    def __init__(
+        self,
+        fake_manager: FakeManager,
+        home: Path,
+        engine: PrivateEngine,
+        *,
+        inventory: str = "fake:2xH100",
+        environment: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self._inventory = inventory
+        self._environment = environment
         self._arguments = [fake_manager.target, str(home), TOKEN, port_range(agent_ports())]
         self._docker = f"unix://{engine.socket}"
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self, docker: str = "") -> None:
         """``docker``: the setting ``agent.docker``; the engine by default."""
-        argv = ("-c", AGENT, *self._arguments, docker or self._docker)
-        self._process = await asyncio.create_subprocess_exec(sys.executable, *argv)
+        argv = ("-c", AGENT, *self._arguments, docker or self._docker, self._inventory)
+        env = os.environ | self._environment
+        self._process = await asyncio.create_subprocess_exec(sys.executable, *argv, env=env)
 
     async def kill(self) -> None:
         if self._process is not None:

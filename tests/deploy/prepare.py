@@ -1,18 +1,27 @@
-"""Preparation for the tests of ``deploy``: ``python -m tests.deploy.prepare [PACKAGE ...]``.
+"""Preparation for the tests of ``deploy`` and ``containers``: ``python -m tests.deploy.prepare [PACKAGE
+...]``.
 
-Unpacks programs of Debian trixie below ``build``: those of the packages, by default all. Exits with 1 and
-prints the reason if it cannot.
+Unpacks programs of Debian trixie below ``build``: those of the packages, by default those of ``deploy``.
+Exits with 1 and prints the reason if it cannot.
 """
 
 from __future__ import annotations
 
 import sys
 
-from tests.trixie import COMPOSE, KUBECTL, fetch
+from tests.trixie import COMPOSE, CONTAINERD, DOCKERD, KUBECTL, fetch
 
-PROGRAMS = {"kubectl": KUBECTL, "docker-compose": COMPOSE}
+PROGRAMS = {
+    "kubectl": KUBECTL,
+    "docker-compose": COMPOSE,
+    "docker.io": DOCKERD,
+    "containerd": CONTAINERD,
+}
+
+# Those of this folder; the tests of containers name theirs.
+OURS = ("kubectl", "docker-compose")
 
 if __name__ == "__main__":
-    reason = fetch({name: PROGRAMS[name] for name in sys.argv[1:] or PROGRAMS})
+    reason = fetch({name: PROGRAMS[name] for name in sys.argv[1:] or OURS})
     print(reason)
     sys.exit(1 if reason else 0)

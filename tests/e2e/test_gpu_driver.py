@@ -89,6 +89,7 @@ def node(home: Path) -> Iterator[Node]:
 
 
 async def test_gpus_and_driver_that_fail(node: Node) -> None:
+    """A session on a healthy GPU goes on whatever fails."""
     node.platform.start("up")
     await node.platform.wait_until_ready()
     await until("the agent offers its GPUs", node.reasons)
@@ -97,8 +98,12 @@ async def test_gpus_and_driver_that_fail(node: Node) -> None:
     held = node.run("logs", "first").split()[1]
     assert held in node.gpus
     (other,) = set(node.gpus) - {held}
+    await lose_and_reset(node, held, other)
+    await upgrade_the_driver(node)
 
-    # One GPU falls off the bus. The session on the other one goes on.
+
+async def lose_and_reset(node: Node, held: str, other: str) -> None:
+    """One GPU falls off the bus, while a session holds the other one."""
     lost = f"gpu.{node.gpus.index(other)}.*"
     node.nvml.fail(lost, GPU_IS_LOST)
     await node.until_unhealthy(other)
@@ -129,7 +134,9 @@ async def test_gpus_and_driver_that_fail(node: Node) -> None:
     await until("the metrics show it", lambda: node.measures(slowed))
     assert not any((await node.reasons()).values())
 
-    # The driver is upgraded: nothing new starts, and what runs goes on, also under an agent that starts anew.
+
+async def upgrade_the_driver(node: Node) -> None:
+    """Nothing new starts until its module is loaded, also under an agent that starts anew."""
     node.run("stop", "second")
     node.nvml.install_library("590.44.01")
     await node.until_unhealthy(*node.gpus)

@@ -64,4 +64,18 @@ MUTATIONS = (
         "        if False:\n            self._known.save",
         VENDOR,
     ),
+    Mutation(
+        "a container gets the GPU that has its GPU's index now",
+        "agent/runtimes/docker/cdi.py",
+        "if nodes is None or (place.node and place.node in nodes):",
+        "if nodes is None or nodes:",
+        ("tests/unit/agent/test_docker_node_settings.py",),
+    ),
+    Mutation(
+        "GPUs of an engine that lists none are not looked for",
+        "agent/runtimes/docker/cdi_specifications.py",
+        'if info.get("DiscoveredDevices") is None:\n        return described',
+        'if info.get("DiscoveredDevices") is None:\n        return {}',
+        ("tests/unit/agent/test_docker_node_settings.py",),
+    ),
 )

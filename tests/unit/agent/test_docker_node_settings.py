@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+import yaml
 
 from moorage.agent.engines import NodeInfo
 from moorage.agent.kernel.launch import LaunchContext, build_launch
-from moorage.agent.runtimes.base import Launch
+from moorage.agent.runtimes.base import DevicePlace, Launch
 from moorage.agent.runtimes.docker import ContainerRules
-from moorage.agent.runtimes.docker.container_config import container_config, host_config, lists_cdi_gpus
+from moorage.agent.runtimes.docker.cdi import CdiDevices, device_name
+from moorage.agent.runtimes.docker.cdi_specifications import known_devices
+from moorage.agent.runtimes.docker.container_config import container_config, host_config
 from moorage.common.model.ids import KernelId, SessionId
 from moorage.common.model.kernel import KernelSpec
 from moorage.common.model.status import SessionType
@@ -55,32 +60,81 @@ def test_read_only_model_cache() -> None:
     )
 
 
-LISTED = {"DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=GPU-a"}]}
+GPU0 = {"name": "0", "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia0"}]}}
+BY_UUID = {"name": "GPU-a", "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia0"}]}}
+ALL = {"name": "all", "containerEdits": {"deviceNodes": [{"path": "/dev/nvidia0"}, {"path": "/dev/nvidia1"}]}}
 
 
 @pytest.mark.parametrize(
-    ("info", "lists"),
+    ("listed", "known"),
     [
-        ({}, False),
-        ({"DiscoveredDevices": None, "CDISpecDirs": ["/etc/cdi"]}, False),
-        ({"DiscoveredDevices": [{"Source": "cdi", "ID": "vendor.com/net=1"}]}, False),
-        (LISTED, True),
+        (None, {"0": {"/dev/nvidia0"}, "all": {"/dev/nvidia0", "/dev/nvidia1"}}),
+        ([], {}),
+        ([{"Source": "cdi", "ID": "vendor.com/net=1"}, {"Source": "x", "ID": "nvidia.com/gpu=2"}], {}),
+        (
+            [{"Source": "cdi", "ID": f"nvidia.com/gpu={n}"} for n in ("0", "GPU-a")],
+            {"0": {"/dev/nvidia0"}, "GPU-a": None},
+        ),
+    ],
+    ids=["an engine that lists none", "no device", "others", "what it lists"],
+)
+def test_gpus_that_an_engine_knows_by_cdi(
+    tmp_path: Path, listed: list[Any] | None, known: dict[str, Any]
+) -> None:
+    (tmp_path / "nvidia.yaml").write_text(yaml.safe_dump({"kind": "nvidia.com/gpu", "devices": [GPU0, ALL]}))
+    (tmp_path / "net.json").write_text(json.dumps({"kind": "vendor.com/net", "devices": [BY_UUID]}))
+    (tmp_path / "broken.json").write_text("{")
+    (tmp_path / "nvidia.yaml~").write_text("kind: nvidia.com/gpu\ndevices: [{name: old}]")
+    info = {"CDISpecDirs": [str(tmp_path), str(tmp_path / "none")], "DiscoveredDevices": listed}
+    assert known_devices(info) == known
+
+
+A, SLICE = DevicePlace("/dev/nvidia0", "0"), DevicePlace("/dev/nvidia0", "0:1")
+
+
+@pytest.mark.parametrize(
+    ("place", "known", "name"),
+    [
+        (A, {"0": {"/dev/nvidia0"}, "GPU-a": {"/dev/nvidia0"}}, "GPU-a"),
+        (A, {"0": {"/dev/nvidia0"}, "1": {"/dev/nvidia1"}, "all": {"/dev/nvidia0", "/dev/nvidia1"}}, "0"),
+        (A, {"0": None}, "0"),
+        (A, {"0": {"/dev/nvidia3"}, "2": {"/dev/nvidia0"}}, "2"),
+        (A, {"0": {"/dev/nvidia3"}}, "GPU-a"),
+        (A, {"all": {"/dev/nvidia0", "/dev/nvidia1"}}, "GPU-a"),
+        (DevicePlace("", "0"), {"0": {"/dev/nvidia0"}}, "GPU-a"),
+        (None, {"0": {"/dev/nvidia0"}}, "GPU-a"),
+        (A, {}, "GPU-a"),
+        (SLICE, {"0:1": {"/dev/nvidia0", "/dev/nvidia-caps/nvidia-cap3"}}, "0:1"),
+        (SLICE, {"0:1": {"/dev/nvidia5"}, "0": {"/dev/nvidia0"}}, "GPU-a"),
+    ],
+    ids=[
+        *(
+            "by id",
+            "by index",
+            "by an index without nodes",
+            "of another index since",
+            "of no device any more",
+        ),
+        *("all is not one", "unknown node", "unknown place", "none known", "slice", "slice of another GPU"),
     ],
 )
-def test_engine_lists_gpus_by_cdi(info: dict[str, Any], lists: bool) -> None:
-    assert lists_cdi_gpus(info) is lists
+def test_name_of_a_gpu(place: DevicePlace | None, known: dict[str, Any], name: str) -> None:
+    assert device_name("GPU-a", place, known) == f"nvidia.com/gpu={name}"
 
 
 @pytest.mark.parametrize(
-    ("setting", "listed", "cdi"),
-    [("auto", True, True), ("auto", False, False), ("nvidia", True, False), ("cdi", False, True)],
-)
+    ("setting", "known", "cdi"),
+    [
+        ("auto", {"0": None}, True), ("auto", {}, False), ("auto", None, False),
+        ("nvidia", {"0": None}, False), ("cdi", {}, True),
+    ],
+)  # fmt: skip
 def test_gpu_request_by_cdi_or_nvidia_driver(
-    setting: Literal["auto", "nvidia", "cdi"], listed: bool, cdi: bool
+    setting: Literal["auto", "nvidia", "cdi"], known: CdiDevices | None, cdi: bool
 ) -> None:
     rules, gpus = ContainerRules(gpus=setting), order(devices=("GPU-a", "GPU-b"))
-    [request] = host_config(gpus, rules, "127.0.0.1", "bridge", listed)["device_requests"]
-    visible = container_config(gpus, rules, {}, "bridge", listed)["environment"]["NVIDIA_VISIBLE_DEVICES"]
+    [request] = host_config(gpus, rules, "127.0.0.1", "bridge", known)["device_requests"]
+    visible = container_config(gpus, rules, {}, "bridge", known)["environment"]["NVIDIA_VISIBLE_DEVICES"]
     if cdi:
         names = ["nvidia.com/gpu=GPU-a", "nvidia.com/gpu=GPU-b"]
         assert (request, visible) == ({"Driver": "cdi", "DeviceIDs": names}, "void")

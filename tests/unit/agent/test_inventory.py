@@ -117,6 +117,9 @@ class Driver:
     def nvmlDeviceGetMemoryInfo(self, gpu: int) -> Any:
         return SimpleNamespace(total=80 * GIB)
 
+    def nvmlDeviceGetMinorNumber(self, gpu: int) -> int:
+        return gpu
+
     def nvmlDeviceGetPciInfo(self, gpu: int) -> Any:
         raise self.NVMLError("Not Supported")
 

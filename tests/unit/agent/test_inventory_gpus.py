@@ -58,6 +58,9 @@ class Driver:
     def nvmlDeviceGetMemoryInfo(self, gpu: int | str) -> Any:
         return SimpleNamespace(total=80 * GIB if isinstance(gpu, int) else 10 * GIB)
 
+    def nvmlDeviceGetMinorNumber(self, gpu: int) -> int:
+        return gpu
+
     def nvmlDeviceGetPciInfo(self, gpu: int) -> Any:
         return SimpleNamespace(busId=f"00000000:{gpu + 0x3A:02X}:00.0".encode())
 

@@ -95,7 +95,7 @@ def test_check_results(result: CheckResult, status: str, detail: str) -> None:
         (
             {"Runtimes": {"runc": {}}, "CDISpecDirs": ["/etc/cdi"]},
             2,
-            {"Docker": "ok", "live-restore": "ok", "NVIDIA runtime": "ok"},
+            {"Docker": "ok", "live-restore": "ok", "NVIDIA runtime": "fail"},
         ),
         (
             {"Warnings": ["WARNING: No swap limit support"]},
@@ -107,6 +107,20 @@ def test_check_results(result: CheckResult, status: str, detail: str) -> None:
 def test_docker_engine_checks(change: dict[str, object], gpus: int, statuses: dict[str, str]) -> None:
     results = checks.docker(HEALTHY_ENGINE | change, "29.1", gpus)
     assert {result.name: result.status for result in results} == statuses
+
+
+@pytest.mark.parametrize(
+    ("cdi", "status", "text"),
+    [
+        ((), "fail", "no GPU by CDI in /etc/cdi"),
+        (("GPU-a", "0"), "ok", "CDI knows 0, GPU-a"),
+    ],
+)
+def test_gpus_that_an_engine_knows_by_cdi(cdi: tuple[str, ...], status: str, text: str) -> None:
+    engine = HEALTHY_ENGINE | {"Runtimes": {"runc": {}}, "CDISpecDirs": ["/etc/cdi"]}
+    (found,) = [r for r in checks.docker(engine, "29.1", 2, cdi) if r.name == "NVIDIA runtime"]
+    assert (found.status, text in found.detail) == (status, True)
+    assert bool(found.next_step) is (status == "fail")
 
 
 def test_exit_code_is_1_for_failures_only() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from moorage.agent.devices.nvidia import NvidiaVendor
 from moorage.agent.devices.vendor import DeviceMeasurement, DeviceParents, Vendor
+from moorage.agent.runtimes.base import DevicePlace
 from moorage.common.link.messages import SlotOffer
 from moorage.common.model.ids import DeviceId
 from moorage.common.model.kernel import KernelSpec
@@ -51,6 +53,15 @@ class DeviceManager:
             own = tuple(d for d in dict.fromkeys(granted) if self._owner.get(d) is vendor)
             env |= vendor.environment(own)
         return env
+
+    def places(self, devices: Iterable[str]) -> dict[str, DevicePlace]:
+        """Where devices are on this node, for runtimes that give them to containers: those of NVIDIA."""
+        found = {}
+        for device in devices:
+            vendor = self._owner.get(DeviceId(device))
+            if isinstance(vendor, NvidiaVendor) and (place := vendor.place(DeviceId(device))) is not None:
+                found[device] = place
+        return found
 
     def _by_vendor(self, devices: DeviceParents) -> Iterable[tuple[Vendor, DeviceParents]]:
         for vendor in self._vendors:

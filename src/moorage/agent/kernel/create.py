@@ -157,9 +157,11 @@ def prepare_launch(context: AgentContext, record: KernelRecord, engine: Engine, 
     launch = build_launch(spec, call, record.port, launch_context, record.apps)
     if spec.inputs:
         launch = replace(launch, inputs={one.path: str(context.outputs.path(one)) for one in spec.inputs})
-    # Container runtimes expose devices themselves, and support NVIDIA only; a site hands out its own.
-    if context.devices is None or not context.capabilities(spec).devices:
+    if context.devices is None:
         return launch
+    # Container runtimes expose devices themselves, and support NVIDIA only; a site hands out its own.
+    if not context.capabilities(spec).devices:
+        return replace(launch, places=context.devices.places(launch.devices))
     try:
         return replace(launch, env=launch.env | context.devices.environment(spec))
     except VendorFailed as error:

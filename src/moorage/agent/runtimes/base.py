@@ -180,6 +180,16 @@ class Overlay:
 
 
 @dataclass(frozen=True, slots=True)
+class DevicePlace:
+    """Where a device is on its node. ``node``: its device node, like ``/dev/nvidia0``, of a slice that of its
+    GPU; "" if unknown. ``index``: its number in the order of the driver, like ``0``, or ``0:1`` for the
+    second slice of the first GPU."""
+
+    node: str
+    index: str
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """Specification of a kernel to start.
 
@@ -187,9 +197,10 @@ class Launch:
     ``port``: the port on which the kernel will listen, 0 for none. ``apps``: its service ports.
 
     For contained runtimes: the ``image``; the limits in ``slots`` (base units); the ids of its GPUs in
-    ``devices``; the files of the node that it reads in ``paths``; ``model_cache``: whether the model cache of
-    the node is mounted; ``user``: ``uid[:gid]``, "" for the default of the node; ``workspace``: the directory
-    of the node that is mounted at ``WORKSPACE``, "" for none; ``progress``: that at ``PROGRESS_FOLDER``.
+    ``devices``, and where each is in ``places``; the files of the node that it reads in ``paths``;
+    ``model_cache``: whether the model cache of the node is mounted; ``user``: ``uid[:gid]``, "" for the
+    default of the node; ``workspace``: the directory of the node that is mounted at ``WORKSPACE``, "" for
+    none; ``progress``: that at ``PROGRESS_FOLDER``.
 
     For clusters: the ``hostname``; the id of the ``network`` shared with the kernels on this node, "" for
     none; ``hosts``: the addresses of the kernels by hostname; ``overlay``: its interface on the network that
@@ -212,6 +223,7 @@ class Launch:
     image: str = ""
     slots: Mapping[str, int] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
+    places: Mapping[str, DevicePlace] = field(default_factory=dict)
     paths: tuple[str, ...] = ()
     model_cache: bool = False
     user: str = ""

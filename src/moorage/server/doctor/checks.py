@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -110,8 +110,11 @@ def isolation(problem: str) -> CheckResult:
     return CheckResult("warn", "isolation", f"processes of members are refused: {detail}", next_step)
 
 
-def docker(info: Mapping[str, Any], version: str, gpu_count: int) -> list[CheckResult]:
-    """``info``: the engine's description of itself, as in ``docker info``."""
+def docker(
+    info: Mapping[str, Any], version: str, gpu_count: int, cdi: Collection[str] = ()
+) -> list[CheckResult]:
+    """``info``: the engine's description of itself, as in ``docker info``. ``cdi``: the NVIDIA GPUs that it
+    knows by CDI."""
     results = [CheckResult("ok", "Docker", f"engine {version}, data in {info.get('DockerRootDir', '?')}")]
     if info.get("LiveRestoreEnabled"):
         results.append(CheckResult("ok", "live-restore", "on"))
@@ -120,13 +123,17 @@ def docker(info: Mapping[str, Any], version: str, gpu_count: int) -> list[CheckR
         next_step = 'set "live-restore": true in /etc/docker/daemon.json'
         results.append(CheckResult("warn", "live-restore", detail, next_step))
     runtimes = sorted(info.get("Runtimes") or ())
-    has_nvidia = "nvidia" in runtimes or bool(info.get("CDISpecDirs"))
-    if gpu_count and not has_nvidia:
+    if gpu_count and cdi:
+        results.append(CheckResult("ok", "NVIDIA runtime", f"CDI knows {', '.join(sorted(cdi))}"))
+    elif gpu_count and "nvidia" in runtimes:
+        results.append(CheckResult("ok", "NVIDIA runtime", ", ".join(runtimes)))
+    elif gpu_count:
         detail = f"{gpu_count} GPUs, but the engine knows only {', '.join(runtimes) or 'no runtimes'}"
         next_step = "install the NVIDIA container toolkit: nvidia-ctk runtime configure --runtime=docker"
+        if folders := info.get("CDISpecDirs"):
+            detail += f", and no GPU by CDI in {', '.join(folders)}"
+            next_step = f"nvidia-ctk cdi generate --output={folders[0]}/nvidia.yaml"
         results.append(CheckResult("fail", "NVIDIA runtime", detail, next_step))
-    elif gpu_count:
-        results.append(CheckResult("ok", "NVIDIA runtime", ", ".join(runtimes)))
     results += [
         CheckResult("warn", "Docker warning", str(warning).removeprefix("WARNING: "))
         for warning in info.get("Warnings") or ()

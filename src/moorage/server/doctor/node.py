@@ -20,6 +20,7 @@ from moorage.agent.devices.known import GPUS_FILE, KnownDevices
 from moorage.agent.devices.nvidia import NvidiaVendor
 from moorage.agent.runtimes import ProcessRuntime, RuntimeFailed, plugins
 from moorage.agent.runtimes.docker import Engine, engine_socket, wireguard
+from moorage.agent.runtimes.docker.cdi_specifications import known_devices
 from moorage.agent.runtimes.heappe.runtime import NAME as HEAPPE
 from moorage.agent.runtimes.process.isolation import rules_of
 from moorage.agent.runtimes.slurm.runtime import NAME as SLURM
@@ -186,7 +187,8 @@ async def _docker(agent: AgentSettings, gpu_count: int) -> list[CheckResult]:
         return [CheckResult("warn", "Docker", error.message, next_step)]
     finally:
         engine.close()
-    results = checks.docker(info, version, gpu_count)
+    cdi = await asyncio.to_thread(known_devices, info) if gpu_count else ()
+    results = checks.docker(info, version, gpu_count, tuple(cdi))
     if agent.docker_multi_node == "wireguard":
         results.append(checks.cluster_networks(await asyncio.to_thread(wireguard.missing_requirement)))
     try:

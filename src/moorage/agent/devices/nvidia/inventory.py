@@ -9,7 +9,9 @@ from itertools import groupby
 from typing import Any
 
 from moorage.agent.devices.nvidia.driver import DriverFailed, NvidiaDriver, explain
+from moorage.agent.devices.nvidia.nvml import query_or_none
 from moorage.agent.devices.nvidia.topology import numa_node, nvlink_domains
+from moorage.agent.runtimes.base import DevicePlace
 from moorage.common.link.messages import SlotOffer
 from moorage.common.model.ids import DeviceId
 from moorage.common.model.slots import WHOLE_DEVICE
@@ -51,6 +53,8 @@ class NvidiaInventory:
         self._gpu_at: dict[int, DeviceId] = {}
         self._nvlink_domains: list[str] = []
         self._nvlink_read_for: object = None
+        self.places: dict[DeviceId, DevicePlace] = {}
+        """Where each GPU and slice is that was read."""
         self.absence = ""
         """Why this node counts as one without GPUs; "" if it does not."""
 
@@ -127,12 +131,15 @@ class NvidiaInventory:
                 numa=numa_node(nvml, gpu, self._driver.root),
                 nvlink_domain=self._nvlink_domains[index],
             )
+            node = query_or_none(nvml, lambda: f"/dev/nvidia{int(nvml.nvmlDeviceGetMinorNumber(gpu))}") or ""
+            place = DevicePlace(node, str(index))
             if not self._is_in_mig_mode(nvml, gpu):
+                self.places[gpu_offer.device_id] = place
                 return (gpu_offer,)
         except nvml.NVMLError as error:
             return explain(error)
         try:
-            return self._read_slices(nvml, gpu, gpu_offer)
+            return self._read_slices(nvml, gpu, gpu_offer, place)
         except nvml.NVMLError as error:
             reason = f"its slices cannot be read: {explain(error)}"
             known = self._gpus.get(gpu_offer.device_id, ())
@@ -153,7 +160,7 @@ class NvidiaInventory:
             raise
         return bool(current)
 
-    def _read_slices(self, nvml: Any, gpu: Any, gpu_offer: SlotOffer) -> Offers:
+    def _read_slices(self, nvml: Any, gpu: Any, gpu_offer: SlotOffer, place: DevicePlace) -> Offers:
         """Raises ``NVMLError``: without the rights to it, a slice looks like any other error."""
         slices = []
         for number in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
@@ -167,6 +174,7 @@ class NvidiaInventory:
             profile = _PROFILE.search(offer.model)
             slot = f"cuda-{profile[1] + profile[2] if profile else 'slice'}.device"
             # No NVLink domain: slices cannot use NVLink, even if their GPU does.
+            self.places[offer.device_id] = replace(place, index=f"{place.index}:{number}")
             slices.append(replace(offer, slot=slot, numa=gpu_offer.numa, parent=gpu_offer.device_id))
         if not slices:
             reason = "it is in MIG mode and has no slices: `nvidia-smi mig -cgi PROFILE -C` makes them"

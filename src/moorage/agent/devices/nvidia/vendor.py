@@ -14,6 +14,7 @@ from moorage.agent.devices.nvidia.health import NvidiaHealth
 from moorage.agent.devices.nvidia.inventory import DRIVER, UNREADABLE, NvidiaInventory
 from moorage.agent.devices.nvidia.usage import NvidiaMeter
 from moorage.agent.devices.vendor import DeviceMeasurement, DeviceParents
+from moorage.agent.runtimes.base import DevicePlace
 from moorage.common.link.messages import SlotOffer
 from moorage.common.model.ids import DeviceId
 
@@ -111,6 +112,10 @@ class NvidiaVendor:
             return self._calls.call(lambda: self._health.check(self._driver, devices)) if devices else {}
         except (DriverFailed, DriverHangs) as error:
             return dict.fromkeys(devices, str(error))
+
+    def place(self, device_id: DeviceId) -> DevicePlace | None:
+        """Where a GPU or slice was when it was read last."""
+        return self._inventory.places.get(device_id)
 
     def environment(self, devices: tuple[DeviceId, ...]) -> dict[str, str]:
         # Nothing to add: ``engines.base`` sets CUDA_VISIBLE_DEVICES for every kernel.

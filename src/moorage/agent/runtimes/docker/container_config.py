@@ -14,6 +14,7 @@ from moorage.agent.runtimes.base import (
     Launch,
     RuntimeObservation,
 )
+from moorage.agent.runtimes.docker.cdi import CdiDevices, device_name
 from moorage.common.model.status import ObservedState
 
 # The minimum that the engine accepts.
@@ -55,16 +56,6 @@ class ContainerRules:
 
 
 CACHE = "/moorage/cache"
-_CDI_KIND = "nvidia.com/gpu"
-
-
-def lists_cdi_gpus(info: Mapping[str, Any]) -> bool:
-    """Return whether the engine's ``/info`` lists NVIDIA GPUs by CDI. Engines before 28.2 never do."""
-    devices = info.get("DiscoveredDevices") or ()
-    return any(
-        device.get("Source") == "cdi" and str(device.get("ID")).startswith(f"{_CDI_KIND}=")
-        for device in devices
-    )
 
 
 def cache_env(rules: ContainerRules) -> dict[str, str]:
@@ -94,11 +85,11 @@ def is_outside(path: str, mounts: tuple[str, ...]) -> bool:
 
 
 def host_config(
-    launch: Launch, rules: ContainerRules, address: str, network: str, cdi: bool = False
+    launch: Launch, rules: ContainerRules, address: str, network: str, cdi: CdiDevices | None = None
 ) -> dict[str, Any]:
     """Limits and rights: the arguments of the SDK's ``create_host_config``. ``address``: the IP address on
-    which ports are published, unless the kernel is on the host network. ``cdi``: the engine lists GPUs by
-    CDI."""
+    which ports are published, unless the kernel is on the host network. ``cdi``: the
+    GPUs that the engine knows by CDI."""
     config: dict[str, Any] = {
         "init": True,  # as process 1, a program would ignore SIGTERM and not reap orphans
         "network_mode": network,
@@ -140,22 +131,27 @@ def host_config(
     if launch.progress:
         config["mounts"].append({"Type": "bind", "Source": launch.progress, "Target": PROGRESS_FOLDER})
     if launch.devices:
-        config["device_requests"] = [_device_request(launch.devices, uses_cdi(rules, cdi))]
+        config["device_requests"] = [_device_request(launch, rules, cdi)]
     return config
 
 
-def uses_cdi(rules: ContainerRules, cdi: bool) -> bool:
-    return rules.gpus == "cdi" or (rules.gpus == "auto" and cdi)
+def uses_cdi(rules: ContainerRules, cdi: CdiDevices | None) -> bool:
+    return rules.gpus == "cdi" or (rules.gpus == "auto" and bool(cdi))
 
 
-def _device_request(devices: tuple[str, ...], cdi: bool) -> dict[str, Any]:
-    if cdi:
-        return {"Driver": "cdi", "DeviceIDs": [f"{_CDI_KIND}={device}" for device in devices]}
-    return {"Driver": "nvidia", "DeviceIDs": list(devices), "Capabilities": [["gpu"]]}
+def _device_request(launch: Launch, rules: ContainerRules, cdi: CdiDevices | None) -> dict[str, Any]:
+    if uses_cdi(rules, cdi):
+        names = [device_name(device, launch.places.get(device), cdi or {}) for device in launch.devices]
+        return {"Driver": "cdi", "DeviceIDs": names}
+    return {"Driver": "nvidia", "DeviceIDs": list(launch.devices), "Capabilities": [["gpu"]]}
 
 
 def container_config(
-    launch: Launch, rules: ContainerRules, labels: Mapping[str, str], network: str, cdi: bool = False
+    launch: Launch,
+    rules: ContainerRules,
+    labels: Mapping[str, str],
+    network: str,
+    cdi: CdiDevices | None = None,
 ) -> dict[str, Any]:
     """The arguments of the SDK's ``create_container`` except for the host config."""
     # GPU images set NVIDIA_VISIBLE_DEVICES to all. It is overridden with the granted GPUs; with CDI by

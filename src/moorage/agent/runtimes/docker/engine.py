@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from moorage.agent.runtimes.base import OnProgress, RuntimeFailed
-from moorage.agent.runtimes.docker.container_config import lists_cdi_gpus
 from moorage.agent.runtimes.docker.errors import EngineUnavailable, NoSuchObject, RequestRefused
 from moorage.agent.runtimes.docker.pull_progress import PullProgress, ThrottledCallback
 from moorage.agent.state.log_times import LogRange
@@ -44,8 +43,6 @@ class Engine:
         self.socket = socket
         self.id = ""
         """Identity of the engine that answered last."""
-        self.cdi = False
-        """True if that engine lists NVIDIA GPUs by CDI."""
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="docker")
         self._pull_threads = ThreadPoolExecutor(_PULL_THREADS, thread_name_prefix="docker-pull")
         self._api: Any = None
@@ -144,7 +141,7 @@ class Engine:
             if not self.socket.exists():
                 raise EngineUnavailable(f"there is no {self.socket}", unsent=True)
             api, info = self._connect(_HTTP_TIMEOUT_S)
-            self._api, self.id, self.cdi = api, str(info["ID"]), lists_cdi_gpus(info)
+            self._api, self.id = api, str(info["ID"])
             return self._api
 
     def _connect(self, timeout_s: int) -> tuple[Any, dict[str, Any]]:

@@ -28,6 +28,7 @@ from moorage.agent.runtimes.base import (
     ignore_progress,
 )
 from moorage.agent.runtimes.docker import wireguard
+from moorage.agent.runtimes.docker.cdi_specifications import known_devices
 from moorage.agent.runtimes.docker.container_config import (
     ContainerRules,
     container_config,
@@ -238,7 +239,8 @@ class DockerRuntime:
         labels = self._signer.labels(launch.kernel_id, launch.port, launch.apps)
 
         def create(api: Any) -> str:
-            cdi = self._engine.cdi
+            # Asked each time: specifications come and go with the driver.
+            cdi = known_devices(api.info()) if launch.devices else None
             config = container_config(launch, self._rules, labels, network, cdi)
             host = host_config(launch, self._rules, address, network, cdi)
             return str(api.create_container(**config, host_config=api.create_host_config(**host))["Id"])
