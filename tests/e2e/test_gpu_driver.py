@@ -40,9 +40,11 @@ class Node:
         assert done.returncode == expect, done.stderr + done.stdout
         return done.stdout
 
-    def submit(self, name: str, gpus: int) -> None:
+    def submit(self, name: str, gpus: int, *options: str) -> None:
         resources = ["--gpus", str(gpus), "--resources", "cpu=0.1", "--resources", "mem=64MiB"]
-        self.run("run", "--no-wait", "--name", name, *resources, "--", sys.executable, "-c", PROGRAM)
+        self.run(
+            "run", "--no-wait", "--name", name, *resources, *options, "--", sys.executable, "-c", PROGRAM
+        )
 
     async def status(self, name: str) -> Status:
         async with self.platform.client() as client:
@@ -141,7 +143,9 @@ async def upgrade_the_driver(node: Node) -> None:
     node.nvml.install_library("590.44.01")
     await node.until_unhealthy(*node.gpus)
     assert all(MISMATCH in reason for reason in (await node.reasons()).values())
-    node.submit("third", 2)
+    # It asks for a label that the agent has found itself, and that stays while the driver fails.
+    node.submit("third", 2, "--agent-label", "gpu.model=H200")
+    assert "gpu.model=H200" in node.run("agents", "describe", "node-1")
     assert MISMATCH in node.run("why", "third")
     assert MISMATCH in node.run("agent", "doctor", expect=1)
     node.platform.kill("up")

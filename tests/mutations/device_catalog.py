@@ -78,4 +78,25 @@ MUTATIONS = (
         'if info.get("DiscoveredDevices") is None:\n        return {}',
         ("tests/unit/agent/test_docker_node_settings.py",),
     ),
+    Mutation(
+        "a label holds for one of the GPUs of a node",
+        "agent/devices/labels.py",
+        'return next(iter(values)) if len(values) == 1 else ""',
+        "return max(values)",
+        ("tests/unit/agent/test_device_labels.py",),
+    ),
+    Mutation(
+        "labels of the driver vanish when it fails",
+        "agent/devices/nvidia/facts.py",
+        "        return before",
+        "        return DriverFacts()",
+        VENDOR,
+    ),
+    Mutation(
+        "a restarted agent forgets the labels of a failing driver",
+        f"{NVIDIA}/vendor.py",
+        "self.facts = before.facts",
+        "self.facts = DriverFacts()",
+        VENDOR,
+    ),
 )

@@ -23,7 +23,10 @@ def main() -> None:
     vendor = NvidiaVendor(KnownDevices(record), limit_s=limit_s)
     for line in sys.stdin:
         name, *devices = json.loads(line)
-        print(json.dumps(getattr(vendor, name)(*devices), default=dataclasses.asdict), flush=True)
+        found = getattr(vendor, name)
+        print(
+            json.dumps(found(*devices) if callable(found) else found, default=dataclasses.asdict), flush=True
+        )
 
 
 if __name__ == "__main__":

@@ -355,3 +355,33 @@ def test_driver_that_hangs_from_the_start(make_nvml: MakeNvml, start: MakeVendor
     nvml = make_nvml(1)
     nvml.hang("nvmlInitWithFlags")
     assert "has not answered" in start(nvml, limit_s=0.3).reasons()["nvidia-driver"]
+
+
+def test_labels(make_nvml: MakeNvml, start: MakeVendor) -> None:
+    nvml = make_nvml(2)
+    nvml.link(0, 1)
+    vendor = start(nvml)
+    labels = {
+        "gpu.model": "H200",
+        "gpu.name": "NVIDIA H200",
+        "gpu.memory": "143771",
+        "gpu.compute": "9.0",
+        "gpu.count": "2",
+        "driver": "580.159.04",
+        "cuda": "13.0",
+        "links": "nvlink",
+    }
+    assert vendor.labels() == labels
+    # They stay while the driver fails: a session that asks for them waits for this node.
+    nvml.install_library("590.44.01")
+    assert vendor.labels() == labels
+    vendor.restart()
+    assert vendor.labels() == labels
+    nvml.load_module("590.44.01")
+    nvml.set({"nvmlSystemGetCudaDriverVersion_v2": "13010"})
+    assert vendor.labels() == labels | {"driver": "590.44.01", "cuda": "13.1"}
+    nvml.partition(0, ["1g.18gb", "1g.18gb"])
+    nvml.partition(1, ["1g.18gb"])
+    found = vendor.labels()
+    assert (found["mig"], found["gpu.memory"], found["links"]) == ("1g.18gb", "18432", "none")
+    assert (found["gpu.model"], found["gpu.count"]) == ("H200", "2")

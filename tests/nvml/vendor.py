@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from moorage.agent.devices.labels import DriverFacts, device_labels
 from moorage.common.link.messages import SlotOffer
 from tests.nvml.scripted import ScriptedNvml
 
@@ -51,6 +52,11 @@ class Vendor:
     def unhealthy(self, *devices: str, parents: dict[str, str] | None = None) -> dict[str, str]:
         found: dict[str, str] = self._call("unhealthy", dict.fromkeys(devices, "") | (parents or {}))
         return found
+
+    def labels(self) -> dict[str, str]:
+        """Of an agent with these GPUs."""
+        offers = self.offers()
+        return device_labels(offers, DriverFacts(**self._call("facts")))
 
     def close(self) -> None:
         self._process.kill()

@@ -26,6 +26,7 @@ from moorage.agent.devices import (
     load_inventory,
 )
 from moorage.agent.devices.known import GPUS_FILE, KnownDevices
+from moorage.agent.devices.labels import device_labels
 from moorage.agent.devices.usage import UsageSampler
 from moorage.agent.dialout.client import DialOut, dial_out
 from moorage.agent.execution.code.service import CodeService
@@ -101,7 +102,7 @@ class Agent:
         logs = self._logs = LogStore(self.state / "logs")
         # With a simulated inventory no real device is touched.
         simulated = settings.inventory.startswith("fake:")
-        nvidia = NvidiaVendor(KnownDevices(self.state / GPUS_FILE))
+        nvidia = self._nvidia = NvidiaVendor(KnownDevices(self.state / GPUS_FILE))
         self._devices = DeviceManager(() if simulated else (nvidia, *installed_vendors()))
         offered = load_inventory(
             settings.inventory,
@@ -115,6 +116,7 @@ class Agent:
         self._inventory = FencedInventory(offered, health.fences) if health else offered
         self._node = preflight.describe_node(settings.vllm_command, settings.vllm_image, settings.process_env)
         self._offers: tuple[SlotOffer, ...] = ()
+        self._driver_facts = nvidia.facts
         self._engines: tuple[str, ...] = ()
         self._offered_runtimes: tuple[str, ...] = ()
         self._stack = AsyncExitStack()
@@ -170,7 +172,7 @@ class Agent:
             runtimes=self._offered_runtimes,
             engines=self._engines,
             offers=self._offers,
-            labels=dict(self._settings.labels),
+            labels=device_labels(self._offers, self._driver_facts) | self._settings.labels,
             identity=self._start_record.identity,
             max_kernels=self._settings.max_kernels,
             share_quantum=round(1000 * self._settings.share_quantum),
@@ -395,7 +397,8 @@ class Agent:
         offered_runtimes = await self._runtimes.refresh()
         if self._kernels is not None and not self._kernels.listed.issuperset(self._runtimes.offered):
             await self._kernels.scan()  # it answers again, and may have kernels that the checkpoint lost
-        if (offers, engines, offered_runtimes) != (self._offers, self._engines, self._offered_runtimes):
-            self._offers, self._engines, self._offered_runtimes = offers, engines, offered_runtimes
+        now = offers, engines, offered_runtimes, self._nvidia.facts
+        if now != (self._offers, self._engines, self._offered_runtimes, self._driver_facts):
+            self._offers, self._engines, self._offered_runtimes, self._driver_facts = now
             if self._link is not None:
                 self._link.schedule_report()

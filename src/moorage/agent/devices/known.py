@@ -1,15 +1,16 @@
-"""Record of the devices that a node offered, which outlives the agent."""
+"""Record of the devices that a node offered, and of what its driver said, which outlives the agent."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import structlog
 
+from moorage.agent.devices.labels import DriverFacts
 from moorage.common.link.messages import SlotOffer
 
 log = structlog.get_logger("moorage.agent.devices")
@@ -19,35 +20,48 @@ GPUS_FILE = "gpus.json"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """``same_boot``: the node has not been booted since."""
+
+    offers: tuple[SlotOffer, ...] = ()
+    facts: DriverFacts = field(default_factory=DriverFacts)
+    same_boot: bool = True
+
+
 class KnownDevices:
     """``file`` is written once its directory exists. A record that cannot be read or written costs only the
     memory of devices that fail: nothing raises."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._saved: tuple[SlotOffer, ...] | None = None
+        self._saved: Known | None = None
 
-    def load(self) -> tuple[tuple[SlotOffer, ...], bool]:
-        """The recorded devices, and whether the node has not been booted since."""
+    def load(self) -> Known:
+        """What was recorded; nothing without a record."""
         try:
             record = json.loads(self._file.read_text())
             offers = tuple(SlotOffer(**offer) for offer in record["devices"])
-            return offers, record["boot"] == _boot_id()
+            return Known(offers, DriverFacts(**record["facts"]), record["boot"] == _boot_id())
         except FileNotFoundError:
-            return (), True
+            return Known()
         except (OSError, ValueError, TypeError, KeyError) as error:
             log.warning("the record of the devices cannot be read", file=str(self._file), error=repr(error))
-            return (), True
+            return Known()
 
-    def save(self, offers: Iterable[SlotOffer]) -> None:
+    def save(self, offers: Iterable[SlotOffer], facts: DriverFacts) -> None:
         """Record devices, healthy or not."""
-        now = tuple(dataclasses.replace(offer, healthy=True, unhealthy_reason="") for offer in offers)
+        now = Known(tuple(replace(offer, healthy=True, unhealthy_reason="") for offer in offers), facts)
         if now == self._saved or not self._file.parent.is_dir():
             return
-        text = json.dumps({"boot": _boot_id(), "devices": [dataclasses.asdict(offer) for offer in now]})
+        record = {
+            "boot": _boot_id(),
+            "devices": [asdict(offer) for offer in now.offers],
+            "facts": asdict(facts),
+        }
         temporary = self._file.with_suffix(".tmp")
         try:
-            temporary.write_text(text)
+            temporary.write_text(json.dumps(record))
             os.replace(temporary, self._file)
         except OSError as error:
             log.warning("the record of the devices cannot be written", file=str(self._file), error=str(error))

@@ -7,9 +7,10 @@ from typing import Any
 
 import structlog
 
-from moorage.agent.devices.known import KnownDevices
+from moorage.agent.devices.known import Known, KnownDevices
 from moorage.agent.devices.nvidia.calls import DriverCalls, DriverHangs
 from moorage.agent.devices.nvidia.driver import DriverFailed, NvidiaDriver, has_gpu
+from moorage.agent.devices.nvidia.facts import driver_version, read_facts
 from moorage.agent.devices.nvidia.health import NvidiaHealth
 from moorage.agent.devices.nvidia.inventory import DRIVER, UNREADABLE, NvidiaInventory
 from moorage.agent.devices.nvidia.usage import NvidiaMeter
@@ -50,8 +51,11 @@ class NvidiaVendor:
     ) -> None:
         self._known = known
         self._driver = NvidiaDriver(nvml)
-        before, same_boot = known.load() if known is not None else ((), True)
-        self._inventory = NvidiaInventory(self._driver, before, same_boot=same_boot)
+        before = known.load() if known is not None else Known()
+        self._inventory = NvidiaInventory(self._driver, before.offers, same_boot=before.same_boot)
+        self.facts = before.facts
+        """What the driver said last."""
+        self._facts_of: object = None
         self._meter = NvidiaMeter()
         self._health = NvidiaHealth()
         self._calls = DriverCalls(limit_s)
@@ -61,14 +65,23 @@ class NvidiaVendor:
         offers = self._read_offers()
         self._log(offers)
         if self._known is not None:
-            self._known.save(offer for offer in offers if _is_read(offer.device_id))
+            self._known.save((offer for offer in offers if _is_read(offer.device_id)), self.facts)
         return offers
 
     def _read_offers(self) -> tuple[SlotOffer, ...]:
         try:
-            return self._calls.call(self._inventory.offers)
+            offers = self._calls.call(self._inventory.offers)
+            self._calls.call(lambda: self._read_facts(offers))
         except DriverHangs as error:
             return self._inventory.failed(str(error))
+        return offers
+
+    def _read_facts(self, offers: tuple[SlotOffer, ...]) -> None:
+        """Read what cannot change while the library is open; keep what is known while the driver fails."""
+        gpus = tuple(sorted({o.parent or o.device_id for o in offers if o.healthy}))
+        if (self._driver.generation, gpus) != self._facts_of:
+            self.facts = read_facts(self._driver, gpus, self.facts)
+            self._facts_of = self._driver.generation, gpus
 
     def _log(self, offers: tuple[SlotOffer, ...]) -> None:
         """Log what fails, once for each reason."""
@@ -88,7 +101,7 @@ class NvidiaVendor:
         """What an operator is told; unlike ``offers`` it logs and records nothing."""
         offers = self._read_offers()
         try:
-            version = str(self._calls.call(lambda: self._driver.open().nvmlSystemGetDriverVersion()))
+            version = self._calls.call(lambda: driver_version(self._driver.open()))
         except DriverFailed as error:
             return DriverReport("", "" if offers else str(error), False, offers)
         except DriverHangs:

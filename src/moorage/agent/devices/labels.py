@@ -1,0 +1,88 @@
+"""Labels that an agent derives from the GPUs of its node. Pure.
+
+A label that would not hold for every GPU of the node is left out: a session that asks for it may get any of
+them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from moorage.common.link.messages import SlotOffer
+from moorage.common.model.slots import CPU_SLOT
+
+# Short names of GPUs, as they stand in the names that NVML gives: "NVIDIA H100 80GB HBM3", "Tesla
+# V100-SXM2-16GB".
+MODELS = frozenset(
+    {
+        *("GB300", "B300", "GB200", "B200", "B100", "GH200", "H200", "H100", "H800", "H20"),
+        *("A100", "A800", "A40", "A30", "A16", "A10", "A10G", "A2", "L40S", "L40", "L20", "L4", "L2"),
+        *("V100", "V100S", "T4", "P100", "P40", "P4", "K80", "M60"),
+    }
+)
+_MIB = 1024**2
+_MIG = re.compile(r" MIG (?:[0-9]+c\.)?([0-9]+g\.[0-9]+gb)")
+
+
+@dataclass(frozen=True, slots=True)
+class DriverFacts:
+    """``driver`` and ``cuda``: versions, like 580.159.04 and 13.0. ``compute``: the compute capability of
+    each GPU by its id, like 9.0. What is unknown is ""."""
+
+    driver: str = ""
+    cuda: str = ""
+    compute: Mapping[str, str] = field(default_factory=dict)
+
+
+def device_labels(offers: Iterable[SlotOffer], facts: DriverFacts) -> dict[str, str]:
+    """The labels of a node that offers these devices; none for a node without NVIDIA GPUs. GPUs that fail
+    count: a session that asks for one waits for it, instead of being told that there is none."""
+    gpus = [offer for offer in offers if _is_named_gpu(offer)]
+    if not gpus:
+        return {}
+    slices = [offer for offer in gpus if offer.parent]
+    ids = {offer.parent or offer.device_id for offer in gpus}
+    names = {_MIG.split(offer.model)[0] for offer in gpus}
+    labels = {
+        "gpu.name": _only(names),
+        "gpu.model": _only({short_name(name) for name in names}),
+        "gpu.memory": _only({str(offer.memory_bytes // _MIB) for offer in gpus}),
+        "gpu.compute": _only({facts.compute.get(gpu, "") for gpu in ids}),
+        "gpu.count": str(len(ids)),
+        "driver": facts.driver,
+        "cuda": facts.cuda,
+        "links": _links([offer.nvlink_domain for offer in gpus]),
+    }
+    if slices:
+        profiles = {found[1] if (found := _MIG.search(offer.model)) else "" for offer in slices}
+        labels["mig"] = _only(profiles) if len(slices) == len(gpus) and len(profiles) == 1 else "mixed"
+    return {name: value for name, value in labels.items() if value}
+
+
+def short_name(name: str) -> str:
+    """The usual short name of a GPU: ``H100`` for "NVIDIA H100 80GB HBM3". Of one that is not in the table,
+    the name without its brand: ``RTX-A6000``."""
+    words = re.split(r"[ \-_/]+", name)
+    known = [word for word in words if word in MODELS]
+    if known:
+        return known[0]
+    return "-".join(word for word in words if word not in ("NVIDIA", "Tesla", "GeForce", "Quadro", "(fake)"))
+
+
+def _is_named_gpu(offer: SlotOffer) -> bool:
+    is_gpu = offer.slot.startswith(("cuda.", "cuda-")) and not offer.device_id.startswith(CPU_SLOT)
+    return is_gpu and bool(offer.model)
+
+
+def _links(domains: list[str]) -> str:
+    """``nvlink``: every GPU reaches every other by NVLink; ``nvlink-some``: some do."""
+    if not any(domains):
+        return "none"
+    return "nvlink" if len(set(domains)) == 1 else "nvlink-some"
+
+
+def _only(values: set[str]) -> str:
+    """The value that all have; "" if they differ."""
+    return next(iter(values)) if len(values) == 1 else ""
