@@ -19,6 +19,7 @@ from .harness import Platform, until
 pytestmark = pytest.mark.timeout(180)
 # Prints its GPUs, and goes on until it is stopped.
 PROGRAM = "import os, time; print('sees', os.environ['CUDA_VISIBLE_DEVICES'], flush=True); time.sleep(600)"
+FAILS = "the driver fails: RM has detected an NVML/RM version mismatch"
 MISMATCH = "Driver/library version mismatch"
 
 
@@ -119,7 +120,7 @@ async def lose_and_reset(node: Node, held: str, other: str) -> None:
     assert f'moorage_agent_device_healthy{{device="{held}",slot="cuda.device"}} 1.0' in metrics
     doctor = node.run("agent", "doctor", expect=1)
     assert "1 of 2 GPUs" in doctor
-    assert f"{other}: GPU is lost" in doctor
+    assert f"{other}: the driver cannot reach it: GPU is lost" in doctor
 
     # It is reset, but its memory is still in use: the session that waits starts once it is free.
     index = node.gpus.index(other)
@@ -171,7 +172,7 @@ async def test_node_whose_driver_is_broken_from_the_start(node: Node) -> None:
     await node.platform.wait_until_ready()
     await node.until_unhealthy("nvidia-driver")
     node.submit("waits", 1)
-    assert "nvidia-driver of node-1: RM has detected an NVML/RM version mismatch" in node.run("why", "waits")
+    assert f"nvidia-driver of node-1: {FAILS}" in node.run("why", "waits")
     node.run("stop", "waits")
 
 

@@ -108,7 +108,7 @@ def test_mode_of_slices_that_the_driver_does_not_tell(make_nvml: MakeNvml, start
     nvml.partition(0, ["1g.18gb"])
     nvml.fail("gpu.0.nvmlDeviceGetMigMode", NO_PERMISSION)
     (reason,) = start(nvml).reasons().values()
-    assert reason.startswith("Insufficient Permissions")
+    assert reason.startswith("the driver cannot reach it: Insufficient Permissions")
 
 
 def test_gpu_in_mig_mode_without_slices(make_nvml: MakeNvml, start: MakeVendor) -> None:
@@ -206,7 +206,7 @@ def test_gpu_that_fails_and_is_reset(make_nvml: MakeNvml, start: MakeVendor, cod
     nvml.fail("gpu.5.*", code)
     found = vendor.reasons()
     assert found == healthy | {lost: found[lost]}
-    assert found[lost].startswith(reason)
+    assert found[lost].startswith(f"the driver cannot reach it: {reason}")
     assert list(vendor.unhealthy(*ids(nvml))) == [lost]
     assert len(vendor.measure(*ids(nvml))) == 7
     nvml.repair("gpu.5.*")

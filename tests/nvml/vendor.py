@@ -43,15 +43,14 @@ class Vendor:
         """By device that is offered: why it is unhealthy, or ""."""
         offers = self.offers()
         assert all(bool(offer.unhealthy_reason) is not offer.healthy for offer in offers)
-        return {offer.device_id: offer.unhealthy_reason for offer in offers}
+        return documented({offer.device_id: offer.unhealthy_reason for offer in offers})
 
     def measure(self, *devices: str, parents: dict[str, str] | None = None) -> dict[str, Any]:
         found: dict[str, Any] = self._call("measure", dict.fromkeys(devices, "") | (parents or {}))
         return found
 
     def unhealthy(self, *devices: str, parents: dict[str, str] | None = None) -> dict[str, str]:
-        found: dict[str, str] = self._call("unhealthy", dict.fromkeys(devices, "") | (parents or {}))
-        return found
+        return documented(self._call("unhealthy", dict.fromkeys(devices, "") | (parents or {})))
 
     def labels(self) -> dict[str, str]:
         """Of an agent with these GPUs."""
@@ -74,3 +73,13 @@ class Vendor:
         self._process.stdin.write(json.dumps(call) + "\n")
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())
+
+
+def documented(reasons: dict[str, str]) -> dict[str, str]:
+    """The same, each found among the reasons of docs/devices.md."""
+    page = (Path(__file__).parents[2] / "docs" / "devices.md").read_text()
+    table = page[page.index("| reason | detected by |") :].partition("\n\n")[0]
+    known = [line.split("|")[1].strip(" `").partition(" n`")[0] for line in table.splitlines()[2:]]
+    for reason in filter(None, reasons.values()):
+        assert any(words.removesuffix(" n") in reason for words in known), f"docs/devices.md lacks: {reason}"
+    return reasons

@@ -117,6 +117,16 @@ def explain(error: Exception) -> str:
     return f"{text}: {step}" if step else text
 
 
+def failing(reason: object) -> str:
+    """Why all GPUs of a node are unhealthy whose driver fails for this reason."""
+    return f"the driver fails: {reason}"
+
+
+def unreachable(error: Exception) -> str:
+    """Why a GPU is unhealthy of which the driver answers with this error."""
+    return f"the driver cannot reach it: {explain(error)}"
+
+
 def has_gpu(root: Path) -> bool:
     """Whether this node has an NVIDIA GPU, or its kernel module, whatever the driver says."""
     if (root / "proc/driver/nvidia/version").exists():

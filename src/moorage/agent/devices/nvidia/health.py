@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import structlog
 
 from moorage.agent.devices.health.rules import is_device_fault
-from moorage.agent.devices.nvidia.driver import NvidiaDriver, explain
+from moorage.agent.devices.nvidia.driver import NvidiaDriver, unreachable
 from moorage.agent.devices.nvidia.nvml import query_or_none
 from moorage.agent.devices.vendor import DeviceParents
 from moorage.common.model.ids import DeviceId
@@ -54,7 +54,7 @@ class NvidiaHealth:
         except nvml.NVMLError as error:
             # Its events must be registered again once it is back.
             self._registered.discard(gpu)
-            return f"the driver cannot reach it: {explain(error)}"
+            return unreachable(error)
         errors = self._query(
             lambda: nvml.nvmlDeviceGetTotalEccErrors(
                 handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
-from moorage.agent.devices.nvidia.driver import DriverFailed, NvidiaDriver, explain
+from moorage.agent.devices.nvidia.driver import DriverFailed, NvidiaDriver, explain, failing, unreachable
 from moorage.agent.devices.nvidia.nvml import query_or_none
 from moorage.agent.devices.nvidia.topology import numa_node, nvlink_domains
 from moorage.agent.runtimes.base import DevicePlace
@@ -66,12 +66,12 @@ class NvidiaInventory:
             if error.absent and not self._gpus:
                 self.absence = str(error)
                 return ()
-            return self.failed(str(error))
+            return self.failed(failing(error))
         try:
             count = nvml.nvmlDeviceGetCount()
         except nvml.NVMLError as error:
             self._driver.close()
-            return self.failed(explain(error))
+            return self.failed(failing(explain(error)))
         if self._generation != self._driver.generation:
             self._generation, self._gpu_at = self._driver.generation, {}
         self._gpus = self._merge(self._read_all(nvml, count))
@@ -137,7 +137,7 @@ class NvidiaInventory:
                 self.places[gpu_offer.device_id] = place
                 return (gpu_offer,)
         except nvml.NVMLError as error:
-            return explain(error)
+            return unreachable(error)
         try:
             return self._read_slices(nvml, gpu, gpu_offer, place)
         except nvml.NVMLError as error:

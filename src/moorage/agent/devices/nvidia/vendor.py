@@ -9,7 +9,7 @@ import structlog
 
 from moorage.agent.devices.known import Known, KnownDevices
 from moorage.agent.devices.nvidia.calls import DriverCalls, DriverHangs
-from moorage.agent.devices.nvidia.driver import DriverFailed, NvidiaDriver, has_gpu
+from moorage.agent.devices.nvidia.driver import DriverFailed, NvidiaDriver, failing, has_gpu
 from moorage.agent.devices.nvidia.facts import driver_version, read_facts
 from moorage.agent.devices.nvidia.health import NvidiaHealth
 from moorage.agent.devices.nvidia.inventory import DRIVER, UNREADABLE, NvidiaInventory
@@ -123,7 +123,9 @@ class NvidiaVendor:
         devices = _readable(devices)
         try:
             return self._calls.call(lambda: self._health.check(self._driver, devices)) if devices else {}
-        except (DriverFailed, DriverHangs) as error:
+        except DriverFailed as error:
+            return dict.fromkeys(devices, failing(error))
+        except DriverHangs as error:
             return dict.fromkeys(devices, str(error))
 
     def place(self, device_id: DeviceId) -> DevicePlace | None:
