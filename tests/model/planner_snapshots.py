@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, permutations
 from typing import Any
@@ -347,10 +347,14 @@ def can_be_helped(snapshot: Snapshot, item: Pending) -> bool:
         return any(
             _kernels_left(agent) >= len(kernels) and fit(when_emptied(agent), kernels) for agent in able
         )
-    able = [agent for agent in able if _kernels_left(agent)]
+    return fit_apart([when_emptied(agent) for agent in able if _kernels_left(agent)], kernels)
+
+
+def fit_apart(able: Sequence[Amounts], kernels: Sequence[Mapping[str, int]]) -> bool:
+    """Whether each kernel fits on an agent of its own, by trying every choice of agents."""
+    fits = [[fit(free, [slots]) for slots in kernels] for free in able]
     return any(
-        all(fit(when_emptied(agent), [slots]) for agent, slots in zip(chosen, kernels, strict=True))
-        for chosen in permutations(able, len(kernels))
+        all(row[kernel] for kernel, row in enumerate(chosen)) for chosen in permutations(fits, len(kernels))
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from itertools import cycle
 from typing import Any, Literal
@@ -12,30 +13,36 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from waiting_worlds import (
     FAR,
+    FINE,
     LONGEST,
     Limits,
     Machine,
     Work,
     World,
     arrivals,
+    busy_fleets,
     large_work,
     longest_wait,
     machines,
     overdue,
     service,
+    short_work,
 )
 
 from moorage.common.model.ids import AgentId, SessionId
 from moorage.manager.scheduling import Policy
+from moorage.simulator.scheduler import POLICIES, Fleet, simulate
+from moorage.simulator.scheduler.jobs import HOUR, SECOND, Job
+from moorage.simulator.scheduler.trace import trace_of_jobs
 
 WORLDS = examples(120)
 NAME = SessionId("waits")
-PATIENCE = 40  # ticks: with a bound on bypasses only, it may never be overtaken
+PATIENCE = 10  # of the longest run: with a bound on bypasses only, it may never be overtaken
 CROWD = 12  # pending sessions at which no more arrive
 
 
 @st.composite
-def bounded_policies(draw: st.DrawFn) -> Policy:
+def bounded_policies(draw: st.DrawFn, scale: int = 1) -> Policy:
     bypasses, age = draw(st.sampled_from([(None, 6), (None, 0), (3, None), (0, None), (4, 6), (None, 3)]))
     return Policy(
         hol=draw(st.sampled_from(["skip", "backfill", "backfill", "strict"])),
@@ -43,7 +50,7 @@ def bounded_policies(draw: st.DrawFn) -> Policy:
         agent_selection=draw(st.sampled_from(["concentrated", "dispersed", "round-robin"])),
         strategy=draw(st.sampled_from(["fifo", "lifo", "drf"])),
         max_bypasses=bypasses,
-        max_skip_age=age,
+        max_skip_age=None if age is None else age * scale,
     )
 
 
@@ -51,9 +58,10 @@ def start_within_bound(world: World, stream: list[list[Work]]) -> str:
     """Play the world until the session ``NAME`` has started, and hold it to the bound as of the tick in which
     it became overdue."""
     latest: int | None = None
+    gpus = sum(machine.gpus for machine in world.machines)
     for later in cycle(stream):
         became_overdue = latest is None and NAME in world.pending
-        world.tick(later if len(world.pending) < CROWD else [])
+        world.tick(later if len(world.pending) < max(CROWD, gpus) else [])
         if NAME not in world.pending:
             return "started overdue" if latest is not None else "started earlier"
         if became_overdue and overdue(world, NAME):
@@ -61,7 +69,7 @@ def start_within_bound(world: World, stream: list[list[Work]]) -> str:
             if latest is None:
                 return "nobody can help it"
         assert latest is None or world.now < latest, f"it waits longer than until {latest}"
-        if latest is None and world.now > PATIENCE:
+        if latest is None and world.now > PATIENCE * world.longest:
             return "never overdue"
     raise AssertionError("the stream has ended")
 
@@ -83,6 +91,30 @@ def test_overdue_session_starts_within_the_bound(
     event(start_within_bound(world, data.draw(st.lists(arrivals(limits), min_size=1, max_size=4))))
 
 
+@WORLDS
+@given(
+    st.data(),
+    bounded_policies(FINE),
+    st.sampled_from(["known", "unknown", "unknown", "mixed"]),
+    st.integers(2, 4),
+)
+def test_overdue_cluster_starts_within_the_bound(
+    data: st.DataObject, policy: Policy, limits: Limits, kernels: int
+) -> None:
+    """On many agents, which become empty one by one while a stream of small work fills the others."""
+    longest = LONGEST * FINE
+    fleet = data.draw(busy_fleets(limits, longest))
+    world = World(fleet, policy, longest=longest)
+    small = st.lists(short_work(limits, longest=longest), min_size=len(fleet), max_size=2 * len(fleet))
+    cluster = replace(data.draw(short_work(limits, longest=longest)), gpus=2, kernels=kernels)
+    cluster = replace(cluster, others=data.draw(st.sampled_from([None, None, 1])))
+    for ahead in data.draw(st.sampled_from([[], [], [], [2], [3], [2, 2]])):
+        world.submit(replace(cluster, kernels=ahead))
+    world.now += 1
+    world.submit(cluster, NAME)
+    event(start_within_bound(world, [data.draw(small)]))
+
+
 UNKNOWN = tuple(Work(1, runs) for runs in (LONGEST, 3))
 KNOWN = tuple(Work(1, runs, LONGEST) for runs in (LONGEST, 3))
 # One session more in each tick than can start, so that there is always one that would take what comes free.
@@ -90,6 +122,8 @@ STREAM = [[Work(1, LONGEST, None, 10, "bob"), Work(1, LONGEST, None, 10, "bob")]
 IMPORTANT = [[replace(work, priority=90) for work in STREAM[0]]]
 LIMITED = [[replace(work, limit=LONGEST) for work in STREAM[0]]]
 ENDLESS = [[service(), Work(1, LONGEST, LONGEST, 10, "bob")]]
+SOON, SHORTEST = (Work(1, 1), Work(1, 2)), (Work(1, 1), Work(1, 3))
+EARLY = (Work(1, 2, FAR), Work(1, 3, FAR))  # long before their limits, one after the other
 WAITS, SHORT = Work(2, 2, 2, 0), Work(1, 2, 2)
 AGED: dict[str, Any] = {"max_bypasses": None, "max_skip_age": 6}
 BYPASSED: dict[str, Any] = {"max_bypasses": 2, "max_skip_age": None}
@@ -140,6 +174,15 @@ FIRST = frozenset({AgentId("a0")})
             AGED, [Machine(2, UNKNOWN), Machine(2, UNKNOWN)], [], replace(WAITS, kernels=2), STREAM,
             id="a cluster on two agents",
         ),
+        pytest.param(
+            AT_ONCE, [Machine(2, SOON), Machine(2, UNKNOWN), *[Machine(2, SHORTEST)] * 3], [],
+            replace(WAITS, kernels=2), STREAM, id="a cluster on agents that become empty one after the other",
+        ),
+        pytest.param(
+            {**AGED, "max_bypasses": 0},
+            [Machine(2, UNKNOWN), Machine(2, (Work(1, FAR, FAR),) * 2), Machine(2, EARLY)], [], WAITS,
+            LIMITED, id="a known end that comes later than what is held",
+        ),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("strategy", ["fifo", "lifo", "drf"])
@@ -162,3 +205,40 @@ def test_named_worlds(
     world.now += bool(ahead)
     world.submit(work, NAME)
     assert start_within_bound(world, stream) in ("started overdue", "started earlier")
+
+
+SHORTEST_RUN, LONGEST_RUN = 500 * SECOND, 1500 * SECOND
+
+
+def stream_of_jobs(fleet: Fleet, load: float, limited: float) -> list[Job]:
+    """Three hours of jobs with one GPU, of which ``limited`` (1: all) have a time limit."""
+    draw, jobs = random.Random(1), []
+    mean = (SHORTEST_RUN + LONGEST_RUN) / 2 / fleet.total_gpus / load
+    at = 0
+    while at < 3 * HOUR:
+        runs = draw.randint(SHORTEST_RUN, LONGEST_RUN)
+        limit = LONGEST_RUN if draw.random() < limited else None
+        jobs.append(Job(f"small-{len(jobs):05}", at, 1, runs, draw.choice(["ann", "bob"]), limit))
+        at += round(draw.expovariate(1 / mean))
+    return jobs
+
+
+@pytest.mark.parametrize("policy", ["strict", "skip", "backfill", "lifo", "drf"])
+@pytest.mark.parametrize("limited", [0, 0.5])
+@pytest.mark.parametrize(
+    ("agents", "kernels", "load"),
+    [pytest.param(10, 2, 1.0, id="2 of 10"), pytest.param(20, 4, 0.9, id="4 of 20")],
+)
+def test_cluster_behind_hours_of_small_work(
+    agents: int, kernels: int, load: float, limited: float, policy: str
+) -> None:
+    """At real scale: patience and runs are thousands of passes long, and agents seldom empty at once."""
+    fleet = Fleet(agents, 4)
+    cluster = Job("cluster", 3000 * SECOND, 4 * kernels, 600 * SECOND, "eve")
+    jobs = sorted([*stream_of_jobs(fleet, load, limited), cluster], key=lambda job: job.at)
+    result = simulate(trace_of_jobs(jobs, fleet), POLICIES[policy])
+    (found,) = (one for one in result.outcomes if one.session == "cluster")
+    patience = POLICIES[policy].max_skip_age
+    assert found.started is not None
+    assert patience is not None
+    assert found.started - found.arrived <= patience + LONGEST_RUN

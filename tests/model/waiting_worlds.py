@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count, permutations
+from itertools import count
 from typing import Literal
 
 from hypothesis import strategies as st
-from planner_snapshots import Amounts, add, can_be_helped, fit, free_amounts
+from planner_snapshots import Amounts, add, can_be_helped, fit, fit_apart, free_amounts
 
 from moorage.common.model.ids import AgentId, DeviceId, EndpointId, KernelId, SessionId
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy, Snapshot, plan
 from moorage.manager.scheduling.core.model import Allocation, KernelRequest, Running
 
 LONGEST, FAR = 4, 60
+# Ticks for the same runs. Few agents of many become free in the same one of them.
+FINE = 5
 _PROCESS = frozenset({"process"}), frozenset({"custom"})
 
 
@@ -34,6 +36,7 @@ class Work:
     priority: int = 10
     user: str = "ann"
     kernels: int = 1
+    others: int | None = None  # GPUs of each of the other kernels; None: as many
     mode: str = "multi-node"
     designated: frozenset[AgentId] = frozenset()
 
@@ -53,6 +56,7 @@ class World:
     machines: Sequence[Machine]
     policy: Policy
     now: int = 0
+    longest: int = LONGEST  # the longest run of work, if it does not stay
     pending: dict[SessionId, Pending] = field(default_factory=dict)
     works: dict[SessionId, Work] = field(default_factory=dict)
     live: list[tuple[AgentId, Running, int | None]] = field(default_factory=list)  # with the true end
@@ -67,6 +71,7 @@ class World:
     def submit(self, work: Work, name: str = "") -> SessionId:
         session_id = SessionId(name or f"s{next(self._numbers):04}")
         slots = {"cuda.device": work.gpus}
+        other_slots = slots if work.others is None else {"cuda.device": work.others}
         others = [KernelId(f"{session_id}-{number}") for number in range(1, work.kernels)]
         self.pending[session_id] = Pending(
             session_id,
@@ -78,7 +83,7 @@ class World:
             *("process", "custom"),
             slots=slots,
             user=work.user,
-            sub_kernels=tuple(KernelRequest(kernel_id, slots) for kernel_id in others),
+            sub_kernels=tuple(KernelRequest(kernel_id, other_slots) for kernel_id in others),
             mode=work.mode,  # type: ignore[arg-type]
             designated=work.designated,
             time_limit=work.limit,
@@ -156,12 +161,15 @@ def longest_wait(world: World, name: SessionId) -> int | None:
         and (policy.head_blocks or bool(agents & _agents(snapshot, other)))
         for other in world.pending.values()
     )
+    longest = world.longest
     limits = [running.ends_at - world.now for _, running, _ in world.live if running.ends_at is not None]
     staying = {name for name, running, end in world.live if running.ends_at is None and stays(world, end)}
     # The symbols of the formula.
-    m = 0 if not ahead and _fits_without_unlimited(snapshot, item) else max([LONGEST * bool(ahead), *limits])
-    u, n, patience = LONGEST, len(staying), policy.max_skip_age or 0
-    w = m + u + (1 + n) * patience
+    m = 0 if not ahead and _fits_without_unlimited(snapshot, item) else max([longest * bool(ahead), *limits])
+    u, n, patience = longest, len(staying), policy.max_skip_age or 0
+    # Further agents are held by age, also for a session that is overdue because others have overtaken it.
+    early = max(0, item.queued_since + patience - world.now) if n else 0
+    w = m + u + n * patience + early
     if not ahead and (known := _known_start(snapshot, item, world.now)) is not None:
         w = min(known - world.now, w)
     return world.now + (1 + ahead) * w
@@ -169,7 +177,7 @@ def longest_wait(world: World, name: SessionId) -> int | None:
 
 def stays(world: World, end: int | None) -> bool:
     """Whether work without a time limit turns out to stay. Nobody knows that."""
-    return end is not None and end - world.now > LONGEST
+    return end is not None and end - world.now > world.longest
 
 
 def _known_start(snapshot: Snapshot, item: Pending, now: int) -> int | None:
@@ -205,10 +213,7 @@ def _fits_once(snapshot: Snapshot, item: Pending, gone: set[KernelId]) -> bool:
             able.append(free)
     if item.mode == "single-node" or len(kernels) == 1:
         return any(fit(free, kernels) for free in able)
-    return any(
-        all(fit(free, [slots]) for free, slots in zip(chosen, kernels, strict=True))
-        for chosen in permutations(able, len(kernels))
-    )
+    return fit_apart(able, kernels)
 
 
 def _agents(snapshot: Snapshot, item: Pending) -> set[AgentId]:
@@ -231,9 +236,11 @@ Limits = Literal["known", "unknown", "mixed"]
 
 
 @st.composite
-def short_work(draw: st.DrawFn, limits: Limits, gpus: int = 1, priorities: Sequence[int] = (10,)) -> Work:
-    runs = draw(st.integers(1, LONGEST))
-    known = st.sampled_from([runs, LONGEST])
+def short_work(
+    draw: st.DrawFn, limits: Limits, gpus: int = 1, priorities: Sequence[int] = (10,), longest: int = LONGEST
+) -> Work:
+    runs = draw(st.integers(1, longest))
+    known = st.sampled_from([runs, longest])
     limit = draw({"known": known, "unknown": st.none(), "mixed": st.none() | known}[limits])
     return Work(gpus, runs, limit, draw(st.sampled_from(priorities)), draw(st.sampled_from(["ann", "bob"])))
 
@@ -250,6 +257,18 @@ def machines(draw: st.DrawFn, limits: Limits, far: bool) -> Machine:
     loads += [st.just(Work(1, FAR, FAR))] * (2 * far)
     load = draw(st.lists(st.one_of(loads), min_size=gpus, max_size=gpus))
     return Machine(gpus, tuple(load), draw(st.sampled_from([0, 0, 0, 1])), draw(st.integers(0, 7)) == 7)
+
+
+@st.composite
+def busy_fleets(draw: st.DrawFn, limits: Limits, longest: int) -> list[Machine]:
+    """Many machines, full of small work; on few of them a service."""
+    fleet = []
+    for _ in range(draw(st.integers(4, 12))):
+        load = [draw(short_work(limits, longest=longest)) for _ in range(draw(st.integers(2, 4)))]
+        if draw(st.integers(0, 7)) == 7:
+            load[-1] = service()
+        fleet.append(Machine(len(load), tuple(load)))
+    return fleet
 
 
 @st.composite

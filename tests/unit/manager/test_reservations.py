@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,10 +11,13 @@ from planner_builders import NOW, cluster, hold, make_plan, node, placements, se
 
 from moorage.common.model.ids import DeviceId, EndpointId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
-from moorage.manager.scheduling import AgentState, DeviceState, Pending, Plan
-from moorage.manager.scheduling.core.model import Allocation, Running
+from moorage.manager.scheduling import AgentState, DeviceState, Pending, Plan, Policy
+from moorage.manager.scheduling.backfill.earliest_fit import LONG_RUN
+from moorage.manager.scheduling.core.model import Allocation, KernelRequest, Running
+from moorage.manager.scheduling.incremental.planner import IncrementalPlanner
 
 HOUR = 3_600_000_000
+MEMORY = (Allocation("mem", DeviceId(""), 100),)
 LATE: dict[str, Any] = {"max_bypasses": 1, "max_skip_age": None}
 
 
@@ -86,6 +90,83 @@ def test_one_more_agent_is_held_with_each_further_period() -> None:
         ((held, _),) = reserved(make_plan(agents, [item], max_skip_age=1000))["s"]
         found.append(len(held))
     assert found == [1, 2, 3, 4]
+
+
+def started(name: str, at: int, **fields: Any) -> AgentState:
+    """Busy with work without a time limit that began ``at`` after ``NOW``."""
+    return busy(name, None, started_at=NOW + at, **fields)
+
+
+PAIR = cluster("s", 4, 4, mode="multi-node", bypassed=1, waiting_since=NOW - 7)
+
+
+@pytest.mark.parametrize(
+    ("agents", "item", "expected"),
+    [
+        pytest.param(
+            [started("a", -5), started("b", -3), node("c", 4)], PAIR, ["c", "a"],
+            id="an agent of a cluster when it has become empty",
+        ),
+        pytest.param(
+            [started("a", -5), node("b", 4), node("c", 4)], replace(PAIR, sub_kernels=PAIR.sub_kernels * 2),
+            ["b", "c", "a"], id="two of them",
+        ),
+        pytest.param(
+            [started("a", -LONG_RUN + 5), started("b", -LONG_RUN - 2)], late("s", waiting_since=NOW - 7),
+            ["b"], id="an agent whose work has run for a day since",
+        ),
+        pytest.param(
+            [started("a", -LONG_RUN + 5), started("b", -LONG_RUN - 9)], late("s", waiting_since=NOW - 7),
+            ["a"], id="but not one whose work had run for a day before",
+        ),
+        pytest.param(
+            [started("a", -LONG_RUN + 5), started("b", -LONG_RUN - 2), node("c", 4)], PAIR, ["c", "b"],
+            id="an agent of a cluster whose work has run for a day since",
+        ),
+    ],
+)  # fmt: skip
+def test_held_agents_stay_held(agents: Sequence[AgentState], item: Pending, expected: list[str]) -> None:
+    options: dict[str, Any] = {"max_bypasses": 1, "max_skip_age": HOUR}
+    planner = IncrementalPlanner("g", Policy(**options))
+    planner.update_agents(agents)
+    planner.update_sessions([item])
+    assert reserved(planner.plan(NOW)) == reserved(make_plan(agents, [item], **options))
+    assert reserved(planner.plan(NOW)) == {"s": [(expected, None)]}
+
+
+def test_kernel_of_a_cluster_leaves_its_agent_to_another_one_that_would_wait_longer() -> None:
+    """cpu comes free first on a and then on b, mem first on a and much later on c."""
+    shared = (running("cpu", 4, None, started_at=5), replace(running("mem", 0, None), allocations=MEMORY))
+    agents = [
+        node("a", 4, 100, free_cpu=0, free_mem=0, running=shared),
+        node("b", 4, 0, free_cpu=0, running=(running("on-b", 4, None, started_at=8),)),
+        node(
+            "c", 0, 100, free_mem=0, running=(replace(shared[1], session_id=SessionId("on-c"), started_at=9),)
+        ),
+    ]
+    main, other = {"cpu": 4000}, KernelRequest(KernelId("k1"), {"mem": 100})
+    item = session("s", 4, bypassed=1, slots=main, sub_kernels=(other,), mode="multi-node")
+    assert reserved(make_plan(agents, [item], **LATE)) == {"s": [(["b", "a"], None)]}
+
+
+@pytest.mark.parametrize(
+    ("ends", "expected"),
+    [
+        pytest.param(HOUR // 2, [(["known"], HOUR // 2), (["unknown"], None)], id="a known end"),
+        pytest.param(-1, [(["known"], 0), (["unknown"], None)], id="work that is past its end and goes on"),
+    ],
+)
+def test_hold_is_not_given_up_for(ends: int, expected: list[tuple[list[str], int | None]]) -> None:
+    agents = [busy("known", ends), started("unknown", -HOUR)]
+    assert reserved(make_plan(agents, [late("s")], max_bypasses=1, max_skip_age=HOUR)) == {"s": expected}
+
+
+def test_cluster_holds_what_is_reserved_for_it_at_a_known_end() -> None:
+    """a and b are its agents at the known end; a and c may be so before."""
+    agents = [node("a", 4), busy("b", 2 * HOUR), started("c", -5)]
+    result = make_plan(agents, [PAIR, session("x", 1, created=NOW, time_limit=HOUR)], **LATE)
+    assert reserved(result) == {"s": [(["a", "b"], 2 * HOUR), (["a", "c"], None)]}
+    assert hold(result, "x").reason is Reason.RESERVED
 
 
 def test_unhealthy_device_in_use_does_not_come_free() -> None:

@@ -21,6 +21,8 @@ from moorage.manager.scheduling.placement.node_state import NodeState
 LONG_RUN = 86_400_000_000
 # The end of what an agent has in use without details.
 _UNKNOWN_END = 2**62
+# The assumed fit of a node that has enough free already: before all others.
+FREE = -(2**62)
 
 
 class Release(NamedTuple):
@@ -68,10 +70,13 @@ def earliest_fit(
 
 def assumed_fit(node: NodeState, demands: tuple[Demand, ...], fraction: str, now: int) -> int | None:
     """From when ``demands`` fit on ``node`` at once, by assumed ends where they are unknown: mostly a time in
-    the past, which gets no later while nothing new starts there. None: not before services have ended.
+    the past. None: not before services have ended.
+
+    It gets no later while nothing new starts there, also in the moment in which the node has emptied
+    (``FREE``): who orders nodes by it keeps those that it has kept free.
     """
     if node.fits_all(demands, fraction):
-        return now
+        return FREE
     if len(demands) > 1 or node.planned or KERNELS in node.free:
         releases = _assumed_releases(node, now)
         at = _replay_releases(node, demands, fraction, releases, None)
@@ -85,9 +90,14 @@ def assumed_fit(node: NodeState, demands: tuple[Demand, ...], fraction: str, now
     return None
 
 
-def assumed_key(at: int, rank: int, now: int) -> tuple[bool, int, int]:
-    """Sorts nodes by ``assumed_fit``. Those whose work has run for very long come last: it may never end."""
-    return at < now - LONG_RUN, at, rank
+def assumed_key(at: int, rank: int, since: int) -> tuple[bool, int, int]:
+    """Sorts nodes by ``assumed_fit``. Those whose work had run for very long at ``since`` come last: it may
+    never end.
+
+    ``since`` stays the same while a session waits, or a node that is held for it would lose its place when
+    its work has run for so long.
+    """
+    return FREE < at < since - LONG_RUN, at, rank
 
 
 def _fits(free: Mapping[str, int], demand: Demand) -> bool:

@@ -9,8 +9,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable
+from itertools import chain
 
-from moorage.manager.scheduling.backfill.earliest_fit import LONG_RUN, assumed_fit, assumed_key, earliest_fit
+from moorage.manager.scheduling.backfill.earliest_fit import (
+    FREE,
+    LONG_RUN,
+    assumed_fit,
+    assumed_key,
+    earliest_fit,
+)
 from moorage.manager.scheduling.core.demand import Demand
 from moorage.manager.scheduling.core.shape import Shape
 from moorage.manager.scheduling.placement.free_capacity import KERNELS
@@ -85,41 +92,42 @@ class EarliestFitIndex:
             self._log.clear()
 
     def first(
-        self, pool: NodePool, shape: Shape, now: int, excluded: Collection[int] = ()
+        self, pool: NodePool, shape: Shape, now: int, excluded: Collection[int] = (), since: int = 0
     ) -> tuple[int, NodeState] | None:
         """The earliest fit (unix microseconds, not before ``now`` unless assumed) and its node, the first
-        among equals; None if unknown. Counts what this pass has planned. ``excluded``: ranks to leave out."""
+        among equals; None if unknown. Counts what this pass has planned. ``excluded``: ranks to leave out.
+        ``since``: see ``assumed_key``."""
         request = pool.request(shape)
         busy = {node.rank for node in pool.allocated_nodes}.union(excluded)
         probed, best = False, None
         if not self._assumed and shape not in self._tables:
             probed, best = self._probe(request, busy, now)
         if not probed:
-            best = self._look_up(shape, request, busy, now)
+            table = self._table(shape, request)
+            best = _first_assumed(table, busy, since) if self._assumed else _first_known(table, busy, now)
         for node in pool.allocated_nodes:
             if node.rank in excluded or node.rank not in request.ranks:
                 continue
-            found = self._planned_fit(node, request.demand, now, best)
+            found = self._planned_fit(node, request.demand, now, since, best)
             if found is not None and (best is None or found < best):
                 best = found
         return None if best is None else (best[1], pool.nodes[best[2]])
 
-    def _planned_fit(self, node: NodeState, demand: Demand, now: int, best: _Key | None) -> _Key | None:
+    def _planned_fit(
+        self, node: NodeState, demand: Demand, now: int, since: int, best: _Key | None
+    ) -> _Key | None:
         """Of a node on which this pass has planned something. None also if it is not better than ``best``."""
         if not node.fits_when_empty(demand):
             return None
         if self._assumed:
             at = assumed_fit(node, (demand,), self._fraction, now)
-        else:
-            ends = [ends_at for ends_at, _ in node.planned if ends_at is not None]
-            first = min([self._first_release[node.rank] or now, *ends], default=now)
-            if best is not None and max(first, now) > best[1] and not node.fits(demand):
-                return None
-            at = earliest_fit(node, (demand,), self._fraction, now, None)
-        return None if at is None else self._key(at, node.rank, now)
-
-    def _key(self, at: int, rank: int, now: int) -> _Key:
-        return assumed_key(at, rank, now) if self._assumed else (False, max(at, now), rank)
+            return None if at is None else assumed_key(at, node.rank, since)
+        ends = [ends_at for ends_at, _ in node.planned if ends_at is not None]
+        first = min([self._first_release[node.rank] or now, *ends], default=now)
+        if best is not None and max(first, now) > best[1] and not node.fits(demand):
+            return None
+        at = earliest_fit(node, (demand,), self._fraction, now, None)
+        return None if at is None else _known_key(at, node.rank, now)
 
     def _probe(self, request: ResourceRequest, busy: set[int], now: int) -> tuple[bool, _Key | None]:
         """Whether ``_MAX_PROBES`` nodes sufficed, and the result."""
@@ -131,22 +139,9 @@ class EarliestFitIndex:
                 return False, None
             if rank in request.ranks and rank not in busy:
                 at = self._earliest_fit(self._nodes[rank], request.demand)
-                if at is not None and (best is None or self._key(at, rank, now) < best):
-                    best = self._key(at, rank, now)
+                if at is not None and (best is None or _known_key(at, rank, now) < best):
+                    best = _known_key(at, rank, now)
         return True, best
-
-    def _look_up(self, shape: Shape, request: ResourceRequest, busy: set[int], now: int) -> _Key | None:
-        by_time = self._table(shape, request).by_time
-        since = (now - LONG_RUN,) if self._assumed else (now, len(self._nodes))
-        past = bisect_left(by_time, since)
-        found = next((entry for entry in by_time[past:] if entry[1] not in busy), None)
-        if past and (found is None or not self._assumed):
-            ranks = [entry for entry in by_time[:past] if entry[1] not in busy]
-            if ranks and self._assumed:
-                found = ranks[0]
-            elif ranks:
-                found = now, min(rank for _, rank in ranks)
-        return None if found is None else self._key(*found, now)
 
     def _table(self, shape: Shape, request: ResourceRequest) -> _ShapeTable:
         table, demand = self._tables.get(shape), request.demand
@@ -183,6 +178,31 @@ class EarliestFits:
         ranks = list(ranks)
         self.known.update(ranks)
         self.assumed.update(ranks)
+
+
+def _known_key(at: int, rank: int, now: int) -> _Key:
+    return False, max(at, now), rank
+
+
+def _first_known(table: _ShapeTable, busy: Collection[int], now: int) -> _Key | None:
+    """All times up to ``now`` count as the same."""
+    by_time = table.by_time
+    past = bisect_left(by_time, (now + 1,))
+    ranks = [rank for _, rank in by_time[:past] if rank not in busy]
+    if ranks:
+        return False, now, min(ranks)
+    found = next((entry for entry in by_time[past:] if entry[1] not in busy), None)
+    return None if found is None else (False, *found)
+
+
+def _first_assumed(table: _ShapeTable, busy: Collection[int], since: int) -> _Key | None:
+    """In the order of ``assumed_key``: free nodes, then the others, then those with very long work."""
+    by_time = table.by_time
+    others = bisect_left(by_time, (FREE + 1,))
+    recent = max(others, bisect_left(by_time, (since - LONG_RUN,)))
+    order = chain(by_time[:others], by_time[recent:], by_time[others:recent])
+    found = next((entry for entry in order if entry[1] not in busy), None)
+    return None if found is None else assumed_key(*found, since)
 
 
 def _first_end(node: NodeState) -> int | None:

@@ -6,11 +6,12 @@ it, whether or not an end is known. ``docs/scheduling.md`` states the bound that
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 
-from moorage.common.model.ids import AgentId
+from moorage.common.model.ids import AgentId, SessionId
 from moorage.manager.scheduling.backfill.earliest_fit import (
     assumed_fit,
     assumed_key,
@@ -18,7 +19,7 @@ from moorage.manager.scheduling.backfill.earliest_fit import (
     capacity_at,
     earliest_fit,
 )
-from moorage.manager.scheduling.backfill.earliest_fit_index import EarliestFits
+from moorage.manager.scheduling.backfill.earliest_fit_index import EarliestFitIndex, EarliestFits
 from moorage.manager.scheduling.backfill.reservation_guard import ReservationGuard
 from moorage.manager.scheduling.core.demand import Demand
 from moorage.manager.scheduling.core.model import Pending
@@ -34,6 +35,8 @@ GuardedReservation = tuple[Reservation, list[ReservationGuard]]
 GuardsOf = Mapping[int, Sequence[ReservationGuard]]  # by the rank of their node
 # The kernels that one node of the reservation must hold: all of them, or one.
 Part = tuple[Demand, ...]
+# Sorts by time: whether it comes last, the time, the rank of the node.
+_Fit = tuple[bool, int, int]
 
 # Overdue sessions for which agents are held at a time, the oldest ones.
 MAX_HOLDING = 8
@@ -89,13 +92,17 @@ class Reserver:
             for node, part in zip(nodes, self._parts, strict=True)
         ]
 
-    def by_holding(self, spare: int, taken: Collection[int]) -> GuardedReservation | None:
+    def by_holding(self, spare: int, before: int | None) -> GuardedReservation | None:
         """On the unreserved nodes that are probably the first to have enough free, from an unknown time on:
-        nothing new takes what is short there. ``spare``: hold this many more. ``taken``: ranks to leave out.
+        nothing new takes what is short there. ``spare``: hold this many more. ``before``: only if all of them
+        may have enough earlier than that.
+
+        The same nodes are held until they are free, unless others come free before them.
         """
-        nodes = self._held_nodes(len(self._parts) + spare, {*taken, *self._guards_of})
-        if nodes is None:
+        found = self._held_nodes(len(self._parts) + spare)
+        if found is None or (before is not None and found[0] >= before):
             return None
+        nodes = found[1]
         # What is held beyond the number of kernels could take the largest one.
         parts = self._parts + [max(self._parts)] * (len(nodes) - len(self._parts))
         reservation = Reservation(self._item.session_id, _agent_ids(nodes), None, "held")
@@ -147,49 +154,50 @@ class Reserver:
 
     def _earliest_match(self) -> tuple[int, list[NodeState]] | None:
         """The first time at which every kernel has a node of its own, and these nodes."""
-        fits: dict[Part, list[tuple[int, int]]] = {}
+        fits: dict[Part, list[_Fit]] = {}
         for part in set(self._parts):
             found = [
-                (at, node.rank)
+                (False, at, node.rank)
                 for node in self._acceptable(self._guards_of.keys())
                 if node.fits_when_empty(part[0])
                 and (at := earliest_fit(node, part, self._fraction, self._now, None)) is not None
             ]
             # With as many nodes as there are kernels, a kernel always finds one that is left.
             fits[part] = sorted(found)[: len(self._parts)]
-        for time in sorted({at for entries in fits.values() for at, _ in entries}):
-            matched = match_distinct(
-                [[rank for at, rank in fits[part] if at <= time] for part in self._parts]
-            )
-            if matched is not None:
-                return time, [self._pool.nodes[rank] for rank in matched]
-        return None
+        matched = _match_first([fits[part] for part in self._parts])
+        return None if matched is None else (matched[0], [self._pool.nodes[rank] for rank in matched[1]])
 
-    def _held_nodes(self, count: int, excluded: set[int]) -> list[NodeState] | None:
-        """One node for each kernel, and more up to ``count`` if there are."""
+    def _held_nodes(self, count: int) -> tuple[int, list[NodeState]] | None:
+        """One node for each kernel, and more up to ``count`` if there are; and the last assumed fit of those
+        for the kernels."""
         if self._index is not None:
-            held: list[NodeState] = []
-            while len(held) < count:
-                ranks = excluded.union([node.rank for node in held])
-                found = self._index.assumed.first(self._pool, self._item.shape, self._now, ranks)
-                if found is None:
-                    break
-                held.append(found[1])
-            return held or None
-        nearest: dict[Part, list[int]] = {}
+            return self._held_by_index(self._index.assumed, count)
+        fits: dict[Part, list[_Fit]] = {}
         for part in set(self._parts):
             order = sorted(
-                assumed_key(at, node.rank, self._now)
-                for node in self._acceptable(excluded)
+                assumed_key(at, node.rank, self._item.queued_since)
+                for node in self._acceptable(self._guards_of.keys())
                 if all(node.fits_when_empty(demand) for demand in part)
                 and (at := assumed_fit(node, part, self._fraction, self._now)) is not None
             )
-            nearest[part] = [rank for _, _, rank in order[:count]]
-        matched = match_distinct([nearest[part] for part in self._parts])
+            fits[part] = order[:count]
+        matched = _match_first([fits[part] for part in self._parts])
         if matched is None:
             return None
-        matched += [rank for rank in nearest[max(self._parts)] if rank not in matched]
-        return [self._pool.nodes[rank] for rank in matched[:count]]
+        at, ranks = matched
+        ranks += [rank for _, _, rank in fits[max(self._parts)] if rank not in ranks]
+        return at, [self._pool.nodes[rank] for rank in ranks[:count]]
+
+    def _held_by_index(self, index: EarliestFitIndex, count: int) -> tuple[int, list[NodeState]] | None:
+        held: list[tuple[int, NodeState]] = []
+        excluded = set(self._guards_of)
+        while len(held) < count:
+            found = index.first(self._pool, self._item.shape, self._now, excluded, self._item.queued_since)
+            if found is None:
+                break
+            held.append(found)
+            excluded.add(found[1].rank)
+        return (held[0][0], [node for _, node in held]) if held else None
 
     def _can_come_free(self, nodes: Iterable[NodeState]) -> list[NodeState] | None:
         """The first of ``nodes`` that have enough for each kernel once all that ends by itself has ended."""
@@ -214,16 +222,38 @@ class Reserver:
     def _left_by_others(self, node: NodeState) -> FreeCapacity:
         starts_at = self._latest_start(node)
         left = node.copy() if starts_at is None else capacity_at(node, starts_at, self._now)
+        # A session may both have the node at a known end and hold it, for another one of its kernels.
+        needs: dict[SessionId, Part] = {}
         for guard in self._guards_of.get(node.rank, ()):
-            if guard.session_id != self._item.session_id:
-                for demand in guard.demands:
-                    left.take_what_is_left(demand, self._fraction)
+            needs[guard.session_id] = max(guard.demands, needs.get(guard.session_id, ()))
+        needs.pop(self._item.session_id, None)
+        for demands in needs.values():
+            for demand in demands:
+                left.take_what_is_left(demand, self._fraction)
         return left
 
     def _guard(
         self, node: NodeState, starts_at: int | None, part: Part, capacity: Callable[[], FreeCapacity]
     ) -> ReservationGuard:
         return ReservationGuard(self._item.session_id, node, starts_at, part, capacity, self._fraction)
+
+
+def _match_first(fits: Sequence[Sequence[_Fit]]) -> tuple[int, list[int]] | None:
+    """The first time by which each row has an entry with a rank of its own, and these ranks.
+
+    It gets no later while no entry does. So nodes stay held: if each row took the entry that it prefers, one
+    might have to move to a node that is free much later, and lose the one that was held for it.
+    """
+    times = sorted({entry[:2] for entries in fits for entry in entries})
+
+    def match_by(time: tuple[bool, int]) -> list[int] | None:
+        return match_distinct([[rank for *at, rank in entries if tuple(at) <= time] for entries in fits])
+
+    first = bisect_left(times, True, key=lambda time: match_by(time) is not None)
+    if first == len(times):
+        return None
+    matched = match_by(times[first])
+    return None if matched is None else (times[first][1], matched)
 
 
 def _agent_ids(nodes: Iterable[NodeState]) -> tuple[AgentId, ...]:
@@ -233,18 +263,17 @@ def _agent_ids(nodes: Iterable[NodeState]) -> tuple[AgentId, ...]:
 def reserve_overdue(reserver: Reserver, item: Pending, policy: Policy, now: int) -> list[GuardedReservation]:
     """The reservations of an overdue session, so that nothing new delays it; none if nobody can help it now.
 
-    Where no end is known, or none within the patience of the group (``max_skip_age``), nodes are held: one
-    for each kernel, and one more with each further period of that length, in case those that are held do
-    not empty. If other sessions hold all of its nodes it comes after them.
+    It has one at known ends, and holds nodes that may be free before: one for each kernel, and one more with
+    each further patience of the group (``max_skip_age``), in case those that are held do not empty. What it
+    holds it never gives up for a known end: such an end may come with work that has just begun, and so come
+    again and again. If other sessions hold all of its nodes it comes after them.
     """
     known, patience = reserver.at_known_ends(), policy.max_skip_age
     found = [] if known is None else [known]
-    starts_at = None if known is None else known[0].starts_at
-    if starts_at is None or patience is None or starts_at - now > patience:
-        spare = 0 if patience is None else (now - item.queued_since) // max(patience, 1) - 1
-        taken = [guard.node.rank for _, guards in found for guard in guards]
-        held = reserver.by_holding(min(max(spare, 0), _MAX_SPARE), taken)
-        found += [] if held is None else [held]
+    spare = 0 if patience is None else (now - item.queued_since) // max(patience, 1) - 1
+    before = None if known is None else known[0].starts_at
+    held = reserver.by_holding(min(max(spare, 0), _MAX_SPARE), before)
+    found += [] if held is None else [held]
     if not found:
         behind = reserver.behind_others()
         found += [] if behind is None else [behind]
