@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from planner_builders import node, session
 
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
@@ -162,3 +163,50 @@ def test_infeasible_agents_are_counted_separately() -> None:
         "1 agent: needs 2 cuda.device, has 0 even when empty",
     ]
     assert AgentId("gpu-01") in view.basis
+
+
+@pytest.mark.parametrize(
+    ("running", "waits_on", "expected"),
+    [
+        pytest.param([("a", 2, 20), ("b", 1, 30)], ["a"], 20, id="one with a limit"),
+        pytest.param([("a", 2, 20), ("b", 1, 30)], ["a", "b"], 30, id="the last of two"),
+        pytest.param([("a", 2, -1)], ["a"], 0, id="past its limit"),
+        pytest.param([("a", 2, None)], ["a"], None, id="no limit"),
+        pytest.param([("a", 2, 20), ("b", 1, None)], ["a", "b"], None, id="one of them has none"),
+        pytest.param([("a", 2, 20)], ["a", "elsewhere"], None, id="one that does not run here"),
+    ],
+)
+def test_dependent_is_expected_when_its_dependencies_have_ended(
+    running: list[tuple[str, int, int | None]], waits_on: list[str], expected: int | None
+) -> None:
+    item = pending_session("it", 1, dependencies="unmet", waits_on=tuple(map(SessionId, waits_on)))
+    view = explain([busy("gpu-01", *running)], [item], "it")
+    if expected is None:
+        assert (view.expected_start, view.expected_kind) == (None, None)
+        assert view.basis.startswith("unknown: a condition is not met")
+    else:
+        assert (view.expected_start, view.expected_kind) == (at_time(NOW + expected * MINUTE), "dependency")
+        assert f"at {at_time(NOW + expected * MINUTE):%H:%M} UTC at the latest" in view.basis
+
+
+def test_dependent_that_a_quota_holds_back_too_has_no_expected_start() -> None:
+    quota = Quota("user", "ann", {"cuda.device": 3}, {"cuda.device": 2})
+    item = pending_session("it", 2, user="ann", dependencies="unmet", waits_on=(SessionId("a"),))
+    view = explain([busy("gpu-01", ("a", 2, 20))], [item], "it", quotas=(quota,))
+    assert view.expected_start is None
+
+
+def test_answer_does_not_call_free_what_goes_to_those_ahead() -> None:
+    """The agent has 4 free GPUs, and the session ahead gets them in this pass."""
+    view = explain([busy("gpu-01")], [pending_session("first", 4, 1), pending_session("it", 4, 2)], "it")
+    assert view.refusals == ["needs 4 cuda.device; best agent gpu-01 has 0 free after those ahead of it"]
+    assert view.basis == "unknown: what is free goes to sessions ahead of it now"
+
+
+def test_answer_does_not_call_free_what_is_reserved() -> None:
+    agents = [busy("gpu-01", ("a", 3, 30)), busy("gpu-02", ("b", 4, 90))]
+    view = explain(agents, [pending_session("big", 4, 1), pending_session("it", 1, 2)], "it")
+    assert view.basis == "unknown: the capacity for it is reserved, and it starts after big!"
+    assert view.refusals[0].startswith(
+        "needs 1 cuda.device; best agent gpu-02 has 0 free besides what is reserved"
+    )

@@ -20,8 +20,9 @@ class Condition(View):
 
 
 # What an expected start rests on: there is capacity now; capacity is reserved for the session; known ends,
-# behind other sessions; the begin time that its user set, or the end of its retry backoff.
-StartKind = Literal["capacity-now", "reserved", "earliest", "begin-time"]
+# behind other sessions; the begin time that its user set, or the end of its retry backoff; the known ends of
+# the sessions that it depends on.
+StartKind = Literal["capacity-now", "reserved", "earliest", "begin-time", "dependency"]
 
 
 class StartCalibration(View):

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -77,7 +77,8 @@ class PlacementProbe:
     ``position``: its place among the ``waiting`` sessions that wait for capacity, from 1. ``reservation``:
     its own, or (``alone``) the one that it would get if no other session were pending. ``fits_now``: it
     would start now if no other session were pending. ``unlimited_ahead``: how many sessions ahead of it have
-    no time limit.
+    no time limit. ``dependencies_end``: when all sessions that it depends on have ended (Unix microseconds),
+    if nothing else is unmet; None: unknown.
     """
 
     place: Place | None
@@ -89,6 +90,7 @@ class PlacementProbe:
     reservation: Reservation | None = None
     alone: bool = False
     fits_now: bool = False
+    dependencies_end: int | None = None
 
     def mentions(self) -> set[SessionId]:
         """The sessions that the explanation names."""
@@ -120,6 +122,8 @@ def probe_placement(
     item = items[session_id]
     agents = {agent.agent_id: agent for agent in snapshot.agents}
     found = PlacementProbe(None, hold, _earliest_fits(hold, item, agents, policy, now))
+    if hold.unmet:
+        return replace(found, dependencies_end=_dependencies_end(hold.unmet, snapshot.agents, now))
     if not _waits_for_capacity(hold):
         return found
     position = queue.index(hold) + 1
@@ -137,6 +141,20 @@ def probe_placement(
         found = replace(found, hold=hold._replace(refusals=tried.refusals), earliest_fits=fits)
     first = next(iter(alone.reservations), None)
     return replace(found, reservation=first, alone=True, fits_now=bool(alone.places))
+
+
+def _dependencies_end(unmet: Iterable[UnmetCondition], agents: Iterable[AgentState], now: int) -> int | None:
+    """By the limits of the dependencies that run on ``agents``."""
+    names: set[str] = set()
+    for condition in unmet:
+        if condition.kind is not UnmetKind.DEPENDENCY:
+            return None
+        names.update(condition.names)
+    running = [kernel for agent in agents for kernel in agent.running if kernel.session_id in names]
+    ends = [kernel.ends_at for kernel in running if kernel.ends_at is not None]
+    if len(ends) < len(running) or {kernel.session_id for kernel in running} != names:
+        return None
+    return max(now, *ends)
 
 
 def _waits_for_capacity(hold: Hold) -> bool:
@@ -206,13 +224,21 @@ def _expected(found: PlacementProbe, names: Mapping[SessionId, str], now: int) -
         until = max(unmet.until for unmet in hold.unmet)
         when = f"from {_clock(until, now)}, when node-hours count anew, if there is capacity then"
         return until, f"{when}; sooner if jobs end before their walltime"
+    if found.dependencies_end is not None:
+        named = tuple(SessionId(name) for unmet in hold.unmet for name in unmet.names)
+        end = f"{_list(named, names)} {'has' if len(named) == 1 else 'have'} ended"
+        latest = _clock(found.dependencies_end, now)
+        return found.dependencies_end, f"when {end}, at {latest} at the latest, if there is capacity then"
     if hold.unmet:
         return None, "unknown: a condition is not met, and agents are considered only after that"
     if not _waits_for_capacity(hold):
         return None, f"unknown: waiting does not help; {REASONS[hold.reason].next_step}"
     if found.fits_now:
-        behind = names.get(hold.blocked_by, hold.blocked_by) if hold.blocked_by is not None else "those ahead"
-        return None, f"unknown: there is capacity for it, and it starts after {behind}"
+        if hold.blocked_by is None:
+            return None, "unknown: what is free goes to sessions ahead of it now"
+        behind = names.get(hold.blocked_by, hold.blocked_by)
+        has = "the capacity for it is reserved" if hold.attempted else "there is capacity for it"
+        return None, f"unknown: {has}, and it starts after {behind}"
     if reservation is None or reservation.starts_at is None:
         unlimited = sum(fit.unlimited for fit in found.earliest_fits)
         kept = f"; {', '.join(reservation.agents)} is held for it" if reservation and not found.alone else ""
@@ -232,6 +258,8 @@ def _expected(found: PlacementProbe, names: Mapping[SessionId, str], now: int) -
 
 
 def _kind(found: PlacementProbe) -> StartKind:
+    if found.dependencies_end is not None:
+        return "dependency"
     if found.hold is not None and found.hold.unmet:
         return "begin-time"
     return "earliest" if found.alone else "reserved"
@@ -252,10 +280,16 @@ def _refusals(found: PlacementProbe, names: Mapping[SessionId, str], now: int) -
             format_amount(refusal.slot, n) for n in (refusal.requested, refusal.available, fit.amount)
         )
         line = f"needs {asked} {refusal.slot}; best agent {refusal.best} has {had} free"
-        if fit.at is not None:
+        if found.fits_now:
+            line += (
+                " besides what is reserved"
+                if found.hold.blocked_by is not None
+                else " after those ahead of it"
+            )
+        if fit.at is not None and fit.after:  # without: it is free, and goes to those ahead
             ends = "session " + _list(fit.after, names)
             line += f", {then} after {ends} ends at about {_clock(fit.at, now)}"
-        elif fit.unlimited:
+        elif fit.at is None and fit.unlimited:
             line += f", and {_count(fit.unlimited)} there without a time limit"
         lines.append(f"{line} ({refusal.agents} agents)" if refusal.agents > 1 else line)
     return lines
