@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.mutations.mutation import Mutation
 
+EXPLAIN = ("tests/unit/manager/test_pending_explanation.py",)
 PLANNER = ("tests/model",)
 PREEMPTION = ("tests/model/test_preemption_rules.py",)
 REPLAY = ("tests/unit/simulator/test_scheduler_recording.py",)
@@ -381,5 +382,26 @@ MUTATIONS = (
         "if item.session_id in self.requeued:",
         "if False:",
         REPLAY,
+    ),
+    Mutation(
+        "a dependency without a time limit has a known end",
+        "manager/explain/pending.py",
+        "if len(ends) < len(running) or {kernel",
+        "if {kernel",
+        EXPLAIN,
+    ),
+    Mutation(
+        "what goes to sessions ahead is called free",
+        "manager/explain/pending.py",
+        "if fit.at is not None and fit.after:",
+        "if fit.at is not None:",
+        EXPLAIN,
+    ),
+    Mutation(
+        "expected starts are not corrected",
+        "manager/explain/pending.py",
+        "now + (at - now) * share",
+        "at",
+        ("tests/store/test_expected_starts.py",),
     ),
 )

@@ -17,7 +17,7 @@ from moorage.manager.identity.scope import Scope
 from moorage.manager.loops import Leader, StartCalibrator
 from moorage.manager.metrics import Metrics
 from moorage.manager.store import Store
-from moorage.manager.store.expected_starts import KEPT_PER_ATTEMPT, ExpectedStart
+from moorage.manager.store.expected_starts import KEPT_PER_ATTEMPT, MIN_CORRECTED, ExpectedStart
 from moorage.manager.termination import SessionTerminator
 from tests.clocks import StoreClock
 
@@ -118,6 +118,35 @@ async def test_only_new_answers_about_pending_sessions_are_kept(store: Store) ->
         at = now + timedelta(seconds=10 + 2 * number)
         await store.expected_starts.record(ExpectedStart(ids["next"], at, "earliest"))
     assert len(await told(store)) == KEPT_PER_ATTEMPT
+
+
+async def test_estimates_are_corrected_by_what_was_measured(store: Store) -> None:
+    """Ten sessions started after a quarter of the time that they were told, or nearly so."""
+    await waiting(store)
+    explain = ExplanationService(store, StoreClock())
+    raw = (await explain.why(SYSTEM, "next")).expected_start
+    assert raw is not None
+    for number in range(MIN_CORRECTED):
+        (before,) = await store.expected_starts.calibration("default", "reserved") or [None]
+        assert before is None or before.share_p50 == 1.0, "too few are no measure"
+        await store.database.fetch(
+            "INSERT INTO expected_starts (session_id, attempt, expected_at, told_at, kind, resource_group, "
+            "outcome, started_at) SELECT gen_random_uuid(), 1, t + interval '1000 s', t, 'reserved', "
+            "'default', 'started', t + make_interval(secs => $1) "
+            "FROM (SELECT now() - interval '1 hour' AS t) times",
+            250.0 + number % 2,
+        )
+    view = await explain.why(SYSTEM, "next")
+    assert view.calibration is not None
+    assert view.expected_start is not None
+    assert view.calibration.share_p50 == pytest.approx(0.2505)
+    assert view.calibration.error_p90_s == pytest.approx(0.5, abs=0.01)
+    left = (raw - datetime.now(UTC)).total_seconds()
+    assert (view.expected_start - datetime.now(UTC)).total_seconds() == pytest.approx(0.2505 * left, abs=5)
+    assert "started after 25% of that time" in view.basis
+    assert [row["expected_at"] for row in await told(store) if not row["outcome"]] == [raw], (
+        "what is kept is not corrected, or each correction would be undone by the next one"
+    )
 
 
 async def test_metrics_and_retention(store: Store) -> None:

@@ -26,11 +26,17 @@ StartKind = Literal["capacity-now", "reserved", "earliest", "begin-time", "depen
 
 
 class StartCalibration(View):
-    """How far expected starts were off, earlier or later, by what then happened."""
+    """How far expected starts were off, earlier or later, by what then happened. The errors are those that
+    are left after the correction."""
 
     resource_group: str
     kind: StartKind
     starts: int = Field(description="Number of expected starts that this is computed from: the latest ones.")
+    share_p50: float = Field(
+        default=1.0,
+        description="Share of the time until the known end after which half of them had started, by which an "
+        "expected start is corrected. 1: it is not.",
+    )
     error_p50_s: float = Field(description="Half of them were off by at most this many seconds.")
     error_p90_s: float = Field(description="Nine of ten were off by at most this many seconds.")
 

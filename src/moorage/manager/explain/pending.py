@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from moorage.common.model.ids import AgentId, SessionId
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.slots import WHOLE_DEVICE, format_amount
-from moorage.common.views.pending import Condition, PendingExplanation, StartKind
+from moorage.common.views.pending import Condition, PendingExplanation, StartCalibration, StartKind
 from moorage.manager.scheduling import (
     AgentState,
     Hold,
@@ -318,6 +318,20 @@ def waits_for_time(until: int, now: int, text: str) -> PendingExplanation:
         expected_kind="begin-time",
         basis=f"{not_before}, if there is capacity then",
     )
+
+
+def corrected(outlook: PendingExplanation, past: StartCalibration, now: datetime) -> PendingExplanation:
+    """With the accuracy of such estimates, and the start expected when half of them had started. Known ends
+    are limits, and most sessions end before."""
+    outlook, at, share = (
+        outlook.model_copy(update={"calibration": past}),
+        outlook.expected_start,
+        past.share_p50,
+    )
+    if at is None or at <= now or share == 1.0:
+        return outlook
+    basis = f"{outlook.basis}; half of {past.starts} such sessions started after {share:.0%} of that time"
+    return outlook.model_copy(update={"expected_start": now + (at - now) * share, "basis": basis})
 
 
 def at_time(micros: int) -> datetime:

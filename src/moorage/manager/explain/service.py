@@ -21,7 +21,13 @@ from moorage.common.views.pending import KernelPlaceView, PendingExplanation, Pl
 from moorage.common.views.resources import DeviceView, SessionView
 from moorage.manager.explain.candidate import CANDIDATE_ID, candidate
 from moorage.manager.explain.feasibility import FeasibilityCheck
-from moorage.manager.explain.pending import PlacementProbe, explain_probe, probe_placement, waits_for_time
+from moorage.manager.explain.pending import (
+    PlacementProbe,
+    corrected,
+    explain_probe,
+    probe_placement,
+    waits_for_time,
+)
 from moorage.manager.explain.site_queue import explain_late, explain_queued, history_text
 from moorage.manager.explain.unreachable import explain_unreachable
 from moorage.manager.identity.scope import Scope
@@ -54,10 +60,11 @@ class ExplanationService:
             fenced = await self._fenced(session.resource_group, session.slots)
             outlook = outlook.model_copy(update={"fenced": fenced})
         outlook = await self._of_site(scope, session, outlook)
-        outlook = await self._calibrated(outlook, session.resource_group)
         if outlook.expected_start is not None and outlook.expected_kind is not None:
+            # Without the correction, which is computed from what is kept.
             told = ExpectedStart(SessionId(session.id), outlook.expected_start, outlook.expected_kind)
             await self._store.expected_starts.record(told)
+        outlook = await self._calibrated(outlook, session.resource_group)
         return WhyView(
             session_id=session.id,
             name=session.name,
@@ -117,11 +124,11 @@ class ExplanationService:
         return outlook.model_copy(update={"basis": basis})
 
     async def _calibrated(self, outlook: PendingExplanation, group: str) -> PendingExplanation:
-        """With the accuracy of past estimates of that kind."""
+        """Corrected by past estimates of that kind, and with their accuracy."""
         if outlook.expected_kind is None:
             return outlook
         found = await self._store.expected_starts.calibration(group, outlook.expected_kind)
-        return outlook.model_copy(update={"calibration": found[0] if found else None})
+        return corrected(outlook, found[0], self._clock.now()) if found else outlook
 
     async def _fenced(self, group: str, slots: Collection[str]) -> list[str]:
         """Fenced devices of the families that the session requests."""

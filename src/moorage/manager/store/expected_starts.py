@@ -18,6 +18,10 @@ from moorage.manager.store.queries import SQL
 KEPT_PER_ATTEMPT = 100
 # Answers from which the calibration of a resource group and kind is computed: the latest ones.
 CALIBRATED = 1_000
+# Kinds that rest on known ends, which mostly come before their limits. They are corrected by what was
+# measured, from this many answers on.
+CORRECTED: tuple[StartKind, ...] = ("reserved", "earliest", "dependency")
+MIN_CORRECTED = 10
 # Rows looked at or deleted per statement.
 BATCH = 1_000
 _FIRST = SessionId("00000000-0000-0000-0000-000000000000")
@@ -68,12 +72,20 @@ class ExpectedStartStore:
     ) -> list[StartCalibration]:
         """By resource group and kind; None: of all."""
         kinds = get_args(StartKind) if kind is None else (kind,)
-        rows = await self._db.fetch(SQL["expected_starts_calibration"], group, list(kinds), CALIBRATED)
+        rows = await self._db.fetch(
+            SQL["expected_starts_calibration"],
+            group,
+            list(kinds),
+            CALIBRATED,
+            MIN_CORRECTED,
+            list(CORRECTED),
+        )
         return [
             StartCalibration(
                 resource_group=row["resource_group"],
                 kind=row["kind"],
                 starts=row["starts"],
+                share_p50=row["share"],
                 error_p50_s=row["p50"],
                 error_p90_s=row["p90"],
             )
