@@ -404,4 +404,18 @@ MUTATIONS = (
         "at",
         ("tests/store/test_expected_starts.py",),
     ),
+    Mutation(
+        "sessions ahead do not count in an estimate",
+        "manager/explain/pending.py",
+        "if found.alone and found.forecast is not None:",
+        "if False:",
+        EXPLAIN,
+    ),
+    Mutation(
+        "a forecast frees no device",
+        "manager/explain/forecast.py",
+        "                devices[device_id] += sign * amount",
+        "                pass",
+        EXPLAIN,
+    ),
 )

@@ -9,9 +9,10 @@ from planner_builders import node, session
 
 from moorage.common.model.ids import AgentId, DeviceId, KernelId, SessionId
 from moorage.common.views.pending import PendingExplanation
+from moorage.manager.explain.forecast import MAX_AHEAD
 from moorage.manager.explain.pending import at_time, explain_probe, probe_placement
 from moorage.manager.scheduling import AgentState, DeviceState, Pending, Policy, Snapshot
-from moorage.manager.scheduling.core.model import Allocation, Quota, Running
+from moorage.manager.scheduling.core.model import Allocation, KernelRequest, Quota, Running
 
 MINUTE = 60_000_000
 NOW = 1_767_276_000_000_000  # 2026-01-01 14:00 UTC
@@ -74,7 +75,7 @@ def test_start_is_unknown_without_time_limits() -> None:
     ]
 
 
-def test_later_session_has_a_position_and_an_earliest_start() -> None:
+def test_later_session_has_a_position_and_counts_those_ahead() -> None:
     agents = [busy("gpu-01", ("a", 4, 30))]
     known = [
         pending_session("first", 4, 1, minutes=10),
@@ -83,8 +84,34 @@ def test_later_session_has_a_position_and_an_earliest_start() -> None:
     ]
     view = explain(agents, known, "it")
     assert (view.position, view.waiting) == (3, 3)
+    assert view.expected_start == at_time(NOW + 50 * MINUTE)
+    assert view.expected_kind == "earliest"
+    assert view.basis == "behind 2 sessions ahead of it, if all run until their limits"
+
+
+def test_session_behind_one_that_starts_now_counts_its_limit() -> None:
+    first = pending_session("first", 4, 1, minutes=10)
+    view = explain([busy("gpu-01")], [first, pending_session("it", 4, 2)], "it")
+    assert view.expected_start == at_time(NOW + 10 * MINUTE)
+    assert view.basis.endswith("these end by 14:10 UTC at the latest: those that start now")
+
+
+def test_clusters_and_devices_of_those_ahead_are_counted() -> None:
+    """The cluster takes both agents at 30 for 10 minutes, and "it" fits on one of them after that."""
+    agents = [busy("gpu-01", ("a", 4, 30)), busy("gpu-02", ("b", 4, 20))]
+    pair = pending_session(
+        "pair", 4, 1, minutes=10, mode="multi-node",
+        sub_kernels=(KernelRequest(KernelId("sub"), {"cuda.device": 4}),),
+    )  # fmt: skip
+    view = explain(agents, [pair, pending_session("it", 4, 2, minutes=60)], "it")
+    assert view.expected_start == at_time(NOW + 40 * MINUTE)
+
+
+def test_thousands_of_sessions_ahead_are_not_played_for_an_answer() -> None:
+    ahead = [pending_session(f"s{n}", 4, 1, minutes=10) for n in range(MAX_AHEAD + 1)]
+    view = explain([busy("gpu-01", ("a", 4, 30))], [*ahead, pending_session("it", 4, 2)], "it")
     assert view.expected_start == at_time(NOW + 30 * MINUTE)
-    assert view.basis.startswith("at the earliest, with 2 sessions ahead of it")
+    assert view.basis.startswith(f"at the earliest, with {MAX_AHEAD + 1} sessions ahead of it")
 
 
 def test_start_is_unknown_behind_sessions_without_time_limits() -> None:
@@ -204,7 +231,7 @@ def test_answer_does_not_call_free_what_goes_to_those_ahead() -> None:
 
 
 def test_answer_does_not_call_free_what_is_reserved() -> None:
-    agents = [busy("gpu-01", ("a", 3, 30)), busy("gpu-02", ("b", 4, 90))]
+    agents = [busy("gpu-01", ("a", 3, 30)), busy("gpu-02", ("b", 4, None))]
     view = explain(agents, [pending_session("big", 4, 1), pending_session("it", 1, 2)], "it")
     assert view.basis == "unknown: the capacity for it is reserved, and it starts after big!"
     assert view.refusals[0].startswith(

@@ -13,6 +13,7 @@ from moorage.common.model.ids import AgentId, SessionId
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.slots import WHOLE_DEVICE, format_amount
 from moorage.common.views.pending import Condition, PendingExplanation, StartCalibration, StartKind
+from moorage.manager.explain.forecast import forecast_start
 from moorage.manager.scheduling import (
     AgentState,
     Hold,
@@ -78,7 +79,8 @@ class PlacementProbe:
     its own, or (``alone``) the one that it would get if no other session were pending. ``fits_now``: it
     would start now if no other session were pending. ``unlimited_ahead``: how many sessions ahead of it have
     no time limit. ``dependencies_end``: when all sessions that it depends on have ended (Unix microseconds),
-    if nothing else is unmet; None: unknown.
+    if nothing else is unmet; None: unknown. ``forecast``: when it starts behind those ahead, if all run until
+    their limits; None: unknown.
     """
 
     place: Place | None
@@ -91,6 +93,7 @@ class PlacementProbe:
     alone: bool = False
     fits_now: bool = False
     dependencies_end: int | None = None
+    forecast: int | None = None
 
     def mentions(self) -> set[SessionId]:
         """The sessions that the explanation names."""
@@ -140,7 +143,9 @@ def probe_placement(
         fits = _earliest_fits(tried, item, agents, policy, now)
         found = replace(found, hold=hold._replace(refusals=tried.refusals), earliest_fits=fits)
     first = next(iter(alone.reservations), None)
-    return replace(found, reservation=first, alone=True, fits_now=bool(alone.places))
+    ahead = [other.session_id for other in queue[: position - 1]] + [one.session_id for one in made.places]
+    forecast = forecast_start(snapshot, policy, now, session_id, ahead, selectors)
+    return replace(found, reservation=first, alone=True, fits_now=bool(alone.places), forecast=forecast)
 
 
 def _dependencies_end(unmet: Iterable[UnmetCondition], agents: Iterable[AgentState], now: int) -> int | None:
@@ -233,6 +238,10 @@ def _expected(found: PlacementProbe, names: Mapping[SessionId, str], now: int) -
         return None, "unknown: a condition is not met, and agents are considered only after that"
     if not _waits_for_capacity(hold):
         return None, f"unknown: waiting does not help; {REASONS[hold.reason].next_step}"
+    if found.alone and found.forecast is not None:
+        ahead = (found.position or 1) - 1
+        behind = f"behind {_count(ahead)} ahead of it" if ahead else "behind those that start now"
+        return found.forecast, f"{behind}, if all run until their limits"
     if found.fits_now:
         if hold.blocked_by is None:
             return None, "unknown: what is free goes to sessions ahead of it now"
@@ -243,7 +252,7 @@ def _expected(found: PlacementProbe, names: Mapping[SessionId, str], now: int) -
         unlimited = sum(fit.unlimited for fit in found.earliest_fits)
         kept = f"; {', '.join(reservation.agents)} is held for it" if reservation and not found.alone else ""
         return None, f"unknown: {_count(unlimited)} without a time limit on the agents where it fits{kept}"
-    ends = _list(reservation.waits_for, names)
+    ends = _list(reservation.waits_for, names) if reservation.waits_for else "those that start now"
     when = f"these end by {_clock(reservation.starts_at, now)} at the latest: {ends}"
     if not found.alone:
         return (
@@ -347,11 +356,7 @@ def _clock(micros: int, now: int) -> str:
 def _list(sessions: tuple[SessionId, ...], names: Mapping[SessionId, str]) -> str:
     shown = [names.get(one, one) for one in sessions[:_MAX_NAMES]]
     others = len(sessions) - len(shown)
-    return (
-        ", ".join(shown) + (f" and {others} more" if others else "")
-        if shown
-        else "sessions that are being stopped"
-    )
+    return ", ".join(shown) + (f" and {others} more" if others else "")
 
 
 def _count(n: int) -> str:
