@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
 from moorage.common.model.ids import AgentId, KernelId, SessionId
+from moorage.manager.loops.scheduler import waits_s
 from moorage.manager.scheduling import AgentState, Pending, Policy, Snapshot
 from moorage.manager.scheduling.core.model import AgentChanges, PendingChanges, Quota
 from moorage.manager.scheduling.incremental.planner_cache import PlannerCache
@@ -124,3 +126,23 @@ def test_holds_are_repeated_only_after_forget(again: bool) -> None:
         planners.forget("g")
     held = {hold.session_id for hold in planners.plan(snapshot(1, 2), POLICY, 2).holds}
     assert ("s2" in held) is again
+
+
+class Queue(dict[SessionId, Pending]):
+    """Fifty thousand sessions: looked up, never gone through."""
+
+    def __iter__(self) -> Iterator[SessionId]:
+        raise AssertionError("a pass looks at all pending sessions")
+
+    keys = values = items = __iter__  # type: ignore[assignment]
+
+
+def test_waits_of_placed_sessions_are_looked_up() -> None:
+    planners = PlannerCache()
+    made = planners.plan(snapshot(1, 2, 3, agent=ROOMY), POLICY, 1)
+    assert planners.pending("g").keys() == {"s1", "s2", "s3"}, "also those that were placed"
+    waits = waits_s(Queue(planners.pending("g")), made, 5_000_000)
+    assert waits == [
+        (5_000_000 - planners.pending("g")[place.session_id].created) / 1e6 for place in made.places
+    ]
+    assert len(waits) == 2

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 import structlog
 
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.loop import Loop
+from moorage.common.model.ids import SessionId
 from moorage.manager.loops.decision_recorder import DecisionRecorder
 from moorage.manager.loops.leader import Leader
 from moorage.manager.loops.start_tracer import StartTracer
 from moorage.manager.metrics import Metrics
-from moorage.manager.scheduling import Plan, Policy, Snapshot
+from moorage.manager.scheduling import Pending, Plan, Policy, Snapshot
 from moorage.manager.scheduling.incremental.planner_cache import PlannerCache
 from moorage.manager.selector_plugins import SelectorPlugins
 from moorage.manager.store import Store, Topic
@@ -83,7 +85,7 @@ class Scheduler:
             snapshot, made.holds, policy.num_retries_to_skip, made.bypasses, term=term
         )
         if placed == len(made.places):  # of a stale plan, the store does not tell which were placed
-            self._metrics.capacity.sessions_placed(group, waits_s(snapshot, made, now))
+            self._metrics.capacity.sessions_placed(group, waits_s(self._planners.pending(group), made, now))
         took = self._clock.monotonic() - started
         self._metrics.pass_finished(took, placed, len(snapshot.pending) - placed)
         if self._recorder is not None:
@@ -103,11 +105,7 @@ class Scheduler:
         return await asyncio.to_thread(self._planners.plan, snapshot, policy, now, selectors), now
 
 
-def waits_s(snapshot: Snapshot, made: Plan, now: int) -> list[float]:
-    """How long each session of the plan has been pending. ``now``: unix microseconds."""
-    placed = {place.session_id for place in made.places}
-    return [
-        max(0, now - (one.waiting_since or one.created)) / 1_000_000
-        for one in snapshot.pending
-        if one.session_id in placed
-    ]
+def waits_s(pending: Mapping[SessionId, Pending], made: Plan, now: int) -> list[float]:
+    """How long each session that the plan places has been pending. ``now``: unix microseconds."""
+    placed = [pending[place.session_id] for place in made.places]
+    return [max(0, now - one.queued_since) / 1_000_000 for one in placed]

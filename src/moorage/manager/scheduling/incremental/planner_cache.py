@@ -129,6 +129,10 @@ class PlannerCache:
             return len(snapshot.pending)
         return len(changes.changed) + len(changes.gone)
 
+    def pending(self, group: str) -> Mapping[SessionId, Pending]:
+        """The pending sessions for which the last plan of the group was made."""
+        return self._cached[group].pending
+
     def forget(self, group: str) -> None:
         """Plan the group from scratch the next time, with a place or a hold for every session."""
         self._cached.pop(group, None)
