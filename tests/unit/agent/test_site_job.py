@@ -1,4 +1,4 @@
-"""Jobs of kernels at a site: what is reported of them, and the start timeout beside them."""
+"""Jobs of kernels at a site: what is reported of them."""
 
 from __future__ import annotations
 
@@ -18,23 +18,15 @@ from moorage.common.model.status import ObservedState as S
 SEEN = Observation(KernelId("k"), SessionId("s"), S.QUEUED)
 
 
-def test_time_in_the_queue_does_not_count_to_the_start_timeout() -> None:
-    job = SiteJob(100)
-    for now in (110.0, 5_000.0):
-        job.note(RuntimeObservation(S.QUEUED), now)
-    job.note(RuntimeObservation(S.CREATING), 5_010)
-    assert job.remaining_s(60, 5_020) == 40
-
-
 def test_times_of_the_site_are_reported_once_they_differ() -> None:
-    job = SiteJob(0)
-    assert not job.note(RuntimeObservation(S.QUEUED), 1)
+    job = SiteJob()
+    assert not job.note(RuntimeObservation(S.QUEUED))
     assert job.reported(SEEN) is SEEN
-    assert job.note(RuntimeObservation(S.QUEUED, expected_start=500), 1)
-    assert not job.note(RuntimeObservation(S.QUEUED, expected_start=500.5), 2)
+    assert job.note(RuntimeObservation(S.QUEUED, expected_start=500))
+    assert not job.note(RuntimeObservation(S.QUEUED, expected_start=500.5))
     assert job.reported(SEEN).expected_start == 500
-    assert job.note(RuntimeObservation(S.CREATING, ends_at=900), 3)
-    assert not job.note(RuntimeObservation(S.UNKNOWN), 4)
+    assert job.note(RuntimeObservation(S.CREATING, ends_at=900))
+    assert not job.note(RuntimeObservation(S.UNKNOWN))
     assert (job.reported(SEEN).expected_start, job.reported(SEEN).ends_at) == (0, 900)
 
 
@@ -51,8 +43,8 @@ def test_times_of_the_site_are_reported_once_they_differ() -> None:
 def test_a_silent_job_ends_a_while_after_its_walltime(
     state: S, ends_at: float | None, now: float, ends: bool
 ) -> None:
-    job, seen = SiteJob(0), RuntimeObservation(state, ends_at=ends_at)
-    job.note(seen, 1)
+    job, seen = SiteJob(), RuntimeObservation(state, ends_at=ends_at)
+    job.note(seen)
     ended = job.outlived(seen, now)
     assert (ended is not None) is ends
     assert ended is None or (ended.state, ended.walltime_over) == (S.EXITED, True)
@@ -66,22 +58,22 @@ def test_end_of_the_walltime_is_a_reason_of_its_own() -> None:
 
 
 def test_address_is_reported_where_the_job_listens_and_may_change() -> None:
-    job = SiteJob(0, finds_address=True)
+    job = SiteJob(finds_address=True)
     assert job.awaits_address
-    assert job.note(RuntimeObservation(S.CREATING, address=("node-7", 7001)), 1)
+    assert job.note(RuntimeObservation(S.CREATING, address=("node-7", 7001)))
     assert not job.awaits_address
-    assert not job.note(RuntimeObservation(S.UNKNOWN), 2), "an address that is not known now stays"
-    assert job.note(RuntimeObservation(S.RUNNING, address=("node-7", 7002)), 3)
+    assert not job.note(RuntimeObservation(S.UNKNOWN)), "an address that is not known now stays"
+    assert job.note(RuntimeObservation(S.RUNNING, address=("node-7", 7002)))
     seen = job.reported(SEEN)
     assert (seen.host, seen.port) == ("node-7", 7002)
 
 
 def test_service_ports_are_reported_once_the_job_has_picked_them() -> None:
-    job = SiteJob(0, finds_address=True)
+    job = SiteJob(finds_address=True)
     declared = replace(SEEN, apps=(AppPort("web", 0), AppPort("db", 0, "tcp")))
     assert job.reported(declared).apps == ()
     found = RuntimeObservation(S.RUNNING, address=("node-7", 0), app_ports={"web": 7003, "db": 7004})
-    assert job.note(found, 1)
+    assert job.note(found)
     assert not job.awaits_address
     seen = job.reported(declared)
     assert (seen.host, seen.apps) == (

@@ -47,6 +47,7 @@ class Probing:
         self._task = SupervisedTask("kernel.probe", probe, key=self._key, finite=True)
 
     async def stop(self) -> None:
-        task, self._task = self._task, None
+        """What it has found counts no more: a later ``begin`` probes anew."""
+        task, self._task, self._succeeded = self._task, None, False
         if task is not None:
             await task.close()

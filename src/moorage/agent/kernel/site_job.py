@@ -1,17 +1,12 @@
-"""Job of a kernel at a site, as the site describes it, and the start timeout, which does not count its queue.
-
-Pure. Times are monotonic seconds, except where they come from the site: Unix seconds, 0 if unknown.
-"""
+"""Job of a kernel at a site, as the site describes it. Pure. Times are Unix seconds, 0 if unknown."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from moorage.agent.kernel.outcome import TerminationCause
 from moorage.agent.runtimes import RuntimeObservation
 from moorage.common.link.messages import Observation
-from moorage.common.model.reasons import Reason
 from moorage.common.model.status import ObservedState
 
 # A job that nobody has seen since cannot run any more so long after the end of its walltime: sites kill a
@@ -23,21 +18,17 @@ _SAME_S = 1.0
 
 @dataclass(slots=True)
 class SiteJob:
-    """``counts_from``: when the start timeout began to count. It is counted anew by an agent that was
-    restarted: the wall clock may have jumped meanwhile, and the manager has a deadline of its own.
-    ``finds_address``: only the job knows where it listens: ``address``, and ``app_ports`` there by name."""
+    """``finds_address``: only the job knows where it listens: ``address``, and ``app_ports`` there by
+    name."""
 
-    counts_from: float
     finds_address: bool = False
     address: tuple[str, int] | None = None
     app_ports: Mapping[str, int] = field(default_factory=dict)
     expected_start: float = 0.0
     ends_at: float = 0.0
 
-    def note(self, observed: RuntimeObservation, now: float) -> bool:
+    def note(self, observed: RuntimeObservation) -> bool:
         """Take over what the runtime observed. Returns whether there is something new to report."""
-        if observed.state is ObservedState.QUEUED:
-            self.counts_from = now
         starts, ends = observed.expected_start or 0.0, observed.ends_at or self.ends_at
         if self.finds_address and observed.address not in (None, self.address):
             self.address, self.app_ports = observed.address, observed.app_ports
@@ -51,18 +42,13 @@ class SiteJob:
         return self.finds_address and self.address is None
 
     def outlived(self, observed: RuntimeObservation, now: float) -> RuntimeObservation | None:
-        """The end of a job of which nothing is known, once its walltime is over; None: it may run. ``now``:
-        Unix seconds."""
+        """The end of a job of which nothing is known, once its walltime is over; None: it may run."""
         if observed.state is not ObservedState.UNKNOWN or not self.ends_at:
             return None
         if now < self.ends_at + WALLTIME_GRACE_S:
             return None
         detail = "nothing was heard of its job since, and its walltime is over"
         return RuntimeObservation(ObservedState.EXITED, walltime_over=True, detail=detail)
-
-    def remaining_s(self, limit_s: float, now: float) -> float:
-        """Seconds until the start timeout; 0 or less: it has passed."""
-        return self.counts_from + limit_s - now
 
     def reported(self, observation: Observation) -> Observation:
         if self.finds_address:
@@ -74,9 +60,3 @@ class SiteJob:
         host, port = self.address or (observation.host, observation.port)
         starts, ends = self.expected_start, self.ends_at
         return replace(observation, host=host, port=port, expected_start=starts, ends_at=ends)
-
-
-def start_timeout(limit_s: float, last_result: str) -> TerminationCause:
-    """``last_result``: of the readiness check, "" for none."""
-    last = f"; last attempt: {last_result}" if last_result else ""
-    return TerminationCause(Reason.START_TIMEOUT, f"it was not ready within {limit_s:g} s{last}")

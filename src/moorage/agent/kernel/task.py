@@ -25,7 +25,8 @@ from moorage.agent.kernel.outcome import Outcome, TerminationCause, determine_ou
 from moorage.agent.kernel.probing import Probing
 from moorage.agent.kernel.reconcile import ENDED
 from moorage.agent.kernel.reload import Reloading
-from moorage.agent.kernel.site_job import SiteJob, start_timeout
+from moorage.agent.kernel.site_job import SiteJob
+from moorage.agent.kernel.start_clock import StartClock, start_timeout
 from moorage.agent.kernel.start_trace import start_trace
 from moorage.agent.link.report_timing import HOUSEKEEPING, IMMEDIATE, UNHURRIED, OnChange, coalescing_window
 from moorage.agent.runtimes import CreateFailed, Handle, Runtime, RuntimeFailed, RuntimeObservation
@@ -49,8 +50,9 @@ _LOG_TAIL_BYTES = 8192
 
 class KernelTask:
     """``record`` is what the checkpoint keeps of the kernel, except while ``_record_unsaved``; ``state`` is
-    what is reported. ``on_change`` is called when there is something new to report, or to know of the
-    kernel; ``on_removed`` when only its log remains.
+    what the agent acts by. It is reported once it is known: a kernel of which this task has neither seen nor
+    done anything yet is reported as UNKNOWN. ``on_change`` is called when there is something new to report,
+    or to know of the kernel; ``on_removed`` when only its log remains.
 
     ``maybe_started``: an earlier run of the agent intended to start it; the runtime has not answered yet.
     """
@@ -68,6 +70,7 @@ class KernelTask:
         self._on_change, self._on_removed = on_change, on_removed
         self._maybe_started = maybe_started
         self.state = ObservedState.RUNNING if record.ready else ObservedState.CREATING
+        self._is_known = record.outcome is not None
         if record.outcome is not None:
             self.state = record.outcome.state
         else:
@@ -85,7 +88,9 @@ class KernelTask:
         self._end = teardown.Termination(context.clock, record.spec.stop_grace_s)
         self._creation_failure = ""  # of this task, while it created the kernel
         self._trace = start_trace(context.tracer, record, context.clock)
-        self._job = SiteJob(context.clock.monotonic(), context.finds_address(record.spec))
+        self._job = SiteJob(context.finds_address(record.spec))
+        is_new = record.handle is None and not maybe_started
+        self._start_clock = StartClock(context.clock.monotonic() if is_new else None)
         self._log = log.bind(kernel=record.kernel_id, session=record.spec.session_name)
 
     @property
@@ -115,7 +120,8 @@ class KernelTask:
         self._removal_requested.set()
 
     def observation(self) -> Observation:
-        return self._job.reported(self.record.observation(self.state, self._context.host, self._activity))
+        state = self.state if self._is_known else ObservedState.UNKNOWN
+        return self._job.reported(self.record.observation(state, self._context.host, self._activity))
 
     # The task.
 
@@ -227,6 +233,10 @@ class KernelTask:
         await step("device memory", waiting)
         if self._must_end():
             return self._outcome_of(RuntimeObservation(ObservedState.GONE))
+        if context.capabilities(spec).max_jobs is None:
+            self._set_state(ObservedState.CREATING)
+        else:  # only its site knows whether it then starts or waits
+            self._set_preparing("submitting its job")
         await create.create_directories(context, spec)
         if spec.lease_s:
             leases = context.leases.acquire(spec.lease_s)
@@ -234,7 +244,6 @@ class KernelTask:
             if self._must_end():
                 return self._outcome_of(RuntimeObservation(ObservedState.GONE))
             launch = replace(launch, lease=lease)
-        self._set_state(ObservedState.CREATING)
         handle = await step("create", create.start(runtime, launch))
         if isinstance(handle, CreateFailed):
             if not handle.clean:
@@ -276,7 +285,8 @@ class KernelTask:
 
     async def _note_job(self, observed: RuntimeObservation) -> None:
         before = self._job.address
-        if self._job.note(observed, self._context.clock.monotonic()):
+        self._start_clock.note(observed.state, self._context.clock.monotonic())
+        if self._job.note(observed):
             moved = self._job.address != before
             self._on_change(IMMEDIATE if moved else HOUSEKEEPING)
             if moved:
@@ -309,6 +319,7 @@ class KernelTask:
             self._set_state(ObservedState.RUNNING)
             return None
         if observed.state is ObservedState.QUEUED:
+            await probing.stop()
             self._set_state(ObservedState.QUEUED)
             self._set_activity(observed.detail)
             return None
@@ -319,7 +330,7 @@ class KernelTask:
     def _check_start_timeout(self) -> float:
         """Terminate the kernel if its start timeout has passed. Returns the seconds until then."""
         limit = self.record.spec.start_timeout_s
-        remaining = self._job.remaining_s(limit, self._context.clock.monotonic())
+        remaining = self._start_clock.remaining_s(limit, self._context.clock.monotonic())
         if remaining <= 0:
             self._termination = start_timeout(limit, self._probing.last_result)
         return max(0, remaining)
@@ -373,9 +384,13 @@ class KernelTask:
     def _set_state(self, state: ObservedState) -> None:
         # An end is always worth a report: its outcome is new even where the state is not.
         if self.state is not state or state in ENDED:
-            self.state, self._activity = state, ""
+            self.state, self._is_known, self._activity = state, True, ""
             self._trace.note(state, self.record)
             self._on_change(coalescing_window(state))
+        elif not self._is_known:
+            # What was to be expected. A process that starts fast is ready before this is reported.
+            self._is_known = True
+            self._on_change(HOUSEKEEPING)
 
     def _set_unknown(self) -> None:
         self._set_state(ObservedState.UNKNOWN)
