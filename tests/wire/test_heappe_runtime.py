@@ -113,6 +113,28 @@ async def test_a_model_runs_and_is_reached_at_a_local_address(tmp_path: Path, pr
 
 
 @PROFILES
+async def test_a_job_in_the_queue_is_observed_whenever_the_site_says_something_else(
+    tmp_path: Path, profile: str
+) -> None:
+    async with agent(tmp_path, profile) as at:
+        runtime = at.runtime()
+        at.server.cluster.script = lambda job: Script(queue_s=10_000, reason="Priority")
+        handle = await runtime.create(launch())
+        await at.pass_time(runtime, 60)
+        first = await runtime.observe(handle)
+        assert (first.state, first.detail) == (S.QUEUED, "Priority")
+        waiting = asyncio.ensure_future(runtime.wait(handle, first.state))
+        await at.pass_time(runtime, 120)
+        assert not waiting.done(), "the site says the same"
+        [truth] = at.server.cluster.jobs
+        truth.reason = "ReqNodeNotAvail"
+        await at.pass_time(runtime, 60)
+        async with asyncio.timeout(10):
+            await waiting
+        assert (await runtime.observe(handle)).detail == "ReqNodeNotAvail"
+
+
+@PROFILES
 @pytest.mark.parametrize("way", ["slurm", "ssh-command", "empty"])
 async def test_a_submit_in_doubt_is_watched_and_never_repeated(
     tmp_path: Path, profile: str, way: str

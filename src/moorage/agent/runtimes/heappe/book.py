@@ -15,7 +15,14 @@ from moorage.agent.runtimes.heappe.interpretation import Doubt, Interpretation, 
 from moorage.agent.runtimes.heappe.listing import JobListing, Seen, kernel_of
 from moorage.agent.runtimes.heappe.records import JobRecord, JobRecords
 from moorage.agent.runtimes.heappe.relay import Relay
-from moorage.agent.runtimes.heappe.tracked import JobLogs, Told, TrackedJob, progress_of, target_of
+from moorage.agent.runtimes.heappe.tracked import (
+    JobLogs,
+    Told,
+    TrackedJob,
+    progress_of,
+    shown,
+    target_of,
+)
 from moorage.agent.runtimes.heappe.tunnel import TunnelKeeper
 from moorage.agent.runtimes.heappe.wire import ACTIVE, DELETABLE, ENDED, Job, JobState
 from moorage.agent.state.ports import NoFreePort
@@ -343,5 +350,5 @@ class JobBook:
 
     def _notify(self, jobs: list[TrackedJob]) -> None:
         for job in jobs:
-            if self.interpret(job).observation.state is not job.last:
+            if shown(self.interpret(job).observation) != job.last:
                 job.changed.set()

@@ -34,7 +34,7 @@ from moorage.agent.runtimes.heappe.files import CopyIn, CopyOut, send
 from moorage.agent.runtimes.heappe.records import JobRecord, JobRecords
 from moorage.agent.runtimes.heappe.site import Wanted
 from moorage.agent.runtimes.heappe.submission import Submitter
-from moorage.agent.runtimes.heappe.tracked import JobLogs, TrackedJob
+from moorage.agent.runtimes.heappe.tracked import JobLogs, TrackedJob, shown
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import Clock
 from moorage.common.aio.tasks import cancel_and_wait, spawn
@@ -168,7 +168,7 @@ class HeappeRuntime:
         if job.seen is None or job.seen.job.id != job.record.job_id:
             await self.book.sync(only=job)
         found = self.book.interpret(job)
-        job.last = found.observation.state
+        job.last = shown(found.observation)
         return found.observation
 
     async def wait(self, handle: Handle, last_state: ObservedState) -> None:

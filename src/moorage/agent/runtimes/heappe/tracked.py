@@ -9,6 +9,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
+from moorage.agent.runtimes.base import RuntimeObservation
 from moorage.agent.runtimes.heappe import wire
 from moorage.agent.runtimes.heappe.client import HeappeClient
 from moorage.agent.runtimes.heappe.errors import HeappeFailed
@@ -19,6 +20,7 @@ from moorage.agent.runtimes.heappe.relay import Relay
 from moorage.agent.runtimes.heappe.tunnel import Target, TunnelKeeper
 from moorage.agent.state.logs import LogStore
 from moorage.common.aio.clock import Clock
+from moorage.common.model.status import ObservedState
 
 # The resolver on the login node may answer with its error, such as 3(NXDOMAIN).
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?")
@@ -30,8 +32,9 @@ _LONGEST_CUT = 3
 @dataclass(eq=False)
 class TrackedJob:
     """``seen``: its last listing; ``end_read``: what the job wrote at its end was looked for. ``attempts``:
-    how often. ``address``: of its relay. ``removed``: its record is gone, and stays gone; changes under
-    ``writing``, in a thread. ``doubt``: one that what is known of it now does not show."""
+    how often. ``last``: what was last observed of it. ``address``: of its relay. ``removed``: its record is
+    gone, and stays gone; changes under ``writing``, in a thread. ``doubt``: one that what is known of it now
+    does not show."""
 
     record: JobRecord
     seen: Seen | None = None
@@ -41,7 +44,7 @@ class TrackedJob:
     relay: Relay | None = None
     address: tuple[str, int] | None = None
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    last: object = None
+    last: tuple[ObservedState, str, float | None] | None = None
     pulled_at: float = float("-inf")
     pulling: asyncio.Lock = field(default_factory=asyncio.Lock)
     removed: bool = False
@@ -75,6 +78,11 @@ class TrackedJob:
             terminated=record.terminated,
             stopping=record.stopping,
         )
+
+
+def shown(seen: RuntimeObservation) -> tuple[ObservedState, str, float | None]:
+    """What is worth another observation: also why a job waits, and until when."""
+    return seen.state, seen.detail, seen.expected_start
 
 
 @dataclass(frozen=True, slots=True)
