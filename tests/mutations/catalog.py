@@ -17,6 +17,7 @@ from tests.mutations import (
     scheduler_catalog,
     serving_catalog,
     session_catalog,
+    start_catalog,
     workload_catalog,
 )
 from tests.mutations.mutation import Mutation
@@ -41,12 +42,13 @@ MUTATIONS = (
     *routing_catalog.MUTATIONS,
     *serving_catalog.MUTATIONS,
     *session_catalog.MUTATIONS,
+    *start_catalog.MUTATIONS,
     *workload_catalog.MUTATIONS,
     Mutation(
         "a cluster runs when one kernel runs",
         "manager/lifecycle/reconcile.py",
-        "last, first = STATUS_ORDER[min(live)], STATUS_ORDER[max(live)]",
-        "last, first = STATUS_ORDER[max(live)], STATUS_ORDER[max(live)]",
+        "if live == {Status.RUNNING}:",
+        "if Status.RUNNING in live:",
         LIFECYCLE,
     ),
     Mutation(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -14,11 +15,13 @@ from moorage.common.model.group_options import GroupOptions, QuotaLimits
 from moorage.common.model.hpc_options import HpcOptions
 from moorage.common.model.ids import AgentId
 from moorage.common.model.kernel import HpcJob, SiteNodes
+from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import EndpointSpec, Probe, SessionSpec
 from moorage.common.model.status import ObservedState, Status
 from moorage.common.views.endpoints import EndpointView
 from moorage.manager.explain.service import ExplanationService
 from moorage.manager.identity.scope import Scope
+from moorage.manager.lifecycle.deadlines import WALLTIME_MARGIN_S
 from moorage.manager.loops import Leader, ReplicaController
 from moorage.manager.serving.endpoints import EndpointService, endpoint_view
 from moorage.manager.store import Store
@@ -29,6 +32,7 @@ from tests.clocks import StoreClock
 from .conftest import LOST_GRACE_S, FakeAgent, reconcile_all, schedule
 
 SYSTEM = Scope.system("t")
+SITE: dict[str, Any] = {"runtime": "fake", "walltime_s": 600}
 
 
 async def test_queue_of_a_site_is_kept_and_shown(store: Store) -> None:
@@ -73,6 +77,90 @@ async def test_queue_of_a_site_is_kept_and_shown(store: Store) -> None:
     assert (view.kernels[0].expected_start, view.kernels[0].ends_at) == (None, ends)
     assert view.deadline_at is not None
     assert abs((view.deadline_at - ends).total_seconds() - 300) < 5
+
+
+async def placed_job(store: Store, **fields: object) -> tuple[FakeAgent, str]:
+    """The agent of a site, and a session that was placed there."""
+    site = HpcOptions(**SITE)
+    await store.groups.put("hpc", GroupOptions(hpc=site), actor="t")
+    agent = FakeAgent(store, "login", group="hpc")
+    as_site(agent, 5)
+    await agent.report()
+    spec = SessionSpec.model_validate({"command": ["x"], "resource_group": "hpc"} | fields)
+    made = await store.sessions.create(SYSTEM, as_job(spec, site))
+    assert await schedule(store) == 1
+    return agent, made.id
+
+
+async def test_newest_observation_of_a_start_counts_with_the_deadline_of_its_status(store: Store) -> None:
+    """A job was said to start before it was looked at, or its site puts it back into the queue."""
+    agent, session = await placed_job(store, start_timeout_s=5)
+    [kernel] = (await store.sessions.get(SYSTEM, session)).kernels
+    limit_s = 600 + WALLTIME_MARGIN_S  # which only the agent can keep better
+    for state, status, within_s in (
+        (ObservedState.UNKNOWN, Status.SCHEDULED, 60),
+        (ObservedState.CREATING, Status.CREATING, limit_s),
+        (ObservedState.QUEUED, Status.QUEUED, None),
+        (ObservedState.UNKNOWN, Status.QUEUED, None),
+        (ObservedState.CREATING, Status.CREATING, limit_s),
+        (ObservedState.PREPARING, Status.PREPARING, limit_s),
+        (ObservedState.QUEUED, Status.QUEUED, None),
+        (ObservedState.RUNNING, Status.RUNNING, limit_s),
+        (ObservedState.QUEUED, Status.RUNNING, limit_s),
+    ):
+        agent.see(kernel.id, state)
+        await agent.report()
+        await reconcile_all(store)
+        view = await store.sessions.get(SYSTEM, session)
+        assert view.status is status
+        left_s = view.deadline_at and (view.deadline_at - view.status_since).total_seconds()
+        assert left_s == (within_s if within_s is None else pytest.approx(within_s, abs=5))
+        assert await store.integrity.check(grace_s=0) == []
+
+
+async def test_limit_of_a_queue_does_not_count_while_nobody_says_that_the_job_waits(store: Store) -> None:
+    agent, session = await placed_job(store, queue_timeout_s=1, max_attempts=1)
+    [kernel] = (await store.sessions.get(SYSTEM, session)).kernels
+
+    async def see(state: ObservedState, expected_start: float = 0.0) -> int:
+        agent.see(kernel.id, state, expected_start=expected_start)
+        return await agent.report()
+
+    async def status_past_its_deadline() -> Status:
+        await store.database.fetch("UPDATE sessions SET deadline_at = now() - interval '1 minute'")
+        await reconcile_all(store)
+        return (await store.sessions.get(SYSTEM, session)).status
+
+    starts = (datetime.now(UTC) + timedelta(hours=2)).timestamp()
+    await see(ObservedState.QUEUED, starts)
+    await reconcile_all(store)
+    assert await see(ObservedState.UNKNOWN) == 1, "its silence is stored"
+    assert await see(ObservedState.UNKNOWN) == 0, "once"
+    assert await status_past_its_deadline() is Status.QUEUED
+    view = await store.sessions.get(SYSTEM, session)
+    assert view.kernels[0].expected_start is not None, "what its site last said"
+    assert await store.integrity.check(grace_s=0) == []
+    assert await see(ObservedState.QUEUED, starts) == 1
+    await store.database.fetch("UPDATE agents SET status = 'SUSPECT'")
+    assert await status_past_its_deadline() is Status.QUEUED
+    await store.database.fetch("UPDATE agents SET status = 'ALIVE'")
+    assert await status_past_its_deadline() is Status.TERMINATING
+    assert (await store.sessions.get(SYSTEM, session)).reason is Reason.QUEUE_TIMEOUT
+
+
+async def test_group_without_a_limit_for_its_queue_is_known_to_the_release_before(store: Store) -> None:
+    """To which the limit is a number, with a default."""
+    unlimited = HpcOptions(**SITE)
+    assert unlimited.queue_timeout_s is None
+    await store.groups.put("hpc", GroupOptions(hpc=unlimited), actor="t")
+    [row] = await store.database.fetch(
+        "SELECT options -> 'hpc' AS hpc FROM resource_groups WHERE name = 'hpc'"
+    )
+    assert "queue_timeout_s" not in row["hpc"]
+    assert await store.groups.site("hpc") == unlimited
+    limited = unlimited.model_copy(update={"queue_timeout_s": 60.0})
+    await store.groups.put("hpc", GroupOptions(hpc=limited), actor="t")
+    assert await store.groups.site("hpc") == limited
 
 
 def as_site(agent: FakeAgent, jobs: int) -> None:

@@ -29,6 +29,7 @@ def update(**fields: Any) -> AgentUpdate:
     [
         (Status.SCHEDULED, ObservedState.RUNNING, "", Status.RUNNING),
         (Status.SCHEDULED, ObservedState.CREATING, "", Status.CREATING),
+        (Status.CREATING, ObservedState.PREPARING, "", Status.PREPARING),
         (Status.RUNNING, ObservedState.CREATING, "", Status.RUNNING),
         (Status.RUNNING, ObservedState.UNKNOWN, "", Status.RUNNING),
         (Status.RUNNING, ObservedState.STOPPING, "", Status.RUNNING),
@@ -40,7 +41,7 @@ def update(**fields: Any) -> AgentUpdate:
         (Status.TERMINATED, ObservedState.RUNNING, "", Status.TERMINATED),
     ],
 )
-def test_kernel_status_moves_only_forward(
+def test_kernel_that_has_run_moves_only_forward(
     status: Status, observed: ObservedState, reason: str, expected: Status
 ) -> None:
     assert next_kernel_status(status, Observation(K, S, observed, reason=Reason(reason))) is expected
@@ -101,7 +102,6 @@ def test_kernel_that_was_given_up_is_freed_once_it_has_ended(
         (Status.PREPARING, ObservedState.PREPARING, "pulling: 2 of 3 MB", "pulling: 1 of 3 MB", True),
         (Status.PREPARING, ObservedState.PREPARING, "pulling: 2 of 3 MB", "pulling: 2 of 3 MB", False),
         (Status.PREPARING, ObservedState.PREPARING, "", "pulling: 2 of 3 MB", False),
-        (Status.CREATING, ObservedState.PREPARING, "pulling: 2 of 3 MB", "", False),  # a late report
         (Status.CREATING, ObservedState.CREATING, "loading", "", True),
         (Status.RUNNING, ObservedState.RUNNING, "anything", None, False),
         (Status.CREATING, ObservedState.UNKNOWN, "it did not answer", "loading", False),

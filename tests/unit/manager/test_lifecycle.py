@@ -86,7 +86,7 @@ def test_terminal_sessions_are_not_reconciled(status: Status, kernel: Status) ->
 def test_every_live_status_has_a_deadline_or_states_why_not() -> None:
     assert set(DEADLINES) == LIVE
     unlimited = {s for s, d in DEADLINES.items() if d.seconds(INTERACTIVE, 120) is None}
-    assert unlimited == {Status.PENDING, Status.RUNNING}
+    assert unlimited == {Status.PENDING, Status.QUEUED, Status.RUNNING}
     assert all(DEADLINES[s].description for s in unlimited)
     assert DEADLINES[Status.RUNNING].seconds(BATCH, 120) == 5
 

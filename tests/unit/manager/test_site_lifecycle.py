@@ -8,12 +8,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from moorage.common.link.messages import Observation
+from moorage.common.model.hpc_options import SiteJob
 from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.reasons import Reason
 from moorage.common.model.spec import SessionSpec
 from moorage.common.model.status import ObservedState, Result, SessionType, Status
 from moorage.manager.lifecycle import Event, KernelSnapshot, SessionSnapshot, reconcile_session
-from moorage.manager.lifecycle.deadlines import QUEUE_S, WALLTIME_MARGIN_S, deadline_s, run_limit_s
+from moorage.manager.lifecycle.deadlines import WALLTIME_MARGIN_S, deadline_s, run_limit_s
 from moorage.manager.lifecycle.kernels import AgentUpdate, StoredKernel, kernel_changes, next_kernel_status
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -34,6 +35,10 @@ def session(status: Status, kernel: Status, spec: SessionSpec = MODEL, **fields:
         (Status.PREPARING, Status.QUEUED, Event.QUEUED, Status.QUEUED),
         (Status.QUEUED, Status.CREATING, Event.CREATING, Status.CREATING),
         (Status.QUEUED, Status.RUNNING, Event.READY, Status.RUNNING),
+        # What an agent said too early, and a site that puts a job back into its queue.
+        (Status.CREATING, Status.QUEUED, Event.QUEUED, Status.QUEUED),
+        (Status.CREATING, Status.PREPARING, Event.PREPARING, Status.PREPARING),
+        (Status.QUEUED, Status.PREPARING, Event.PREPARING, Status.PREPARING),
     ],
 )
 def test_session_follows_its_job_through_the_queue(
@@ -46,7 +51,7 @@ def test_session_follows_its_job_through_the_queue(
 
 def test_queue_has_its_own_deadline_and_the_start_timeout_counts_after_it() -> None:
     assert deadline_s(Status.QUEUED, BATCH, 120) == 60
-    assert deadline_s(Status.QUEUED, MODEL, 120) == QUEUE_S > MODEL.start_timeout_s
+    assert deadline_s(Status.QUEUED, MODEL, 120) is None, "its site says how long jobs may wait"
     waiting = session(Status.QUEUED, Status.QUEUED, detail="Priority")
     move = reconcile_session(replace(waiting, deadline_at=NOW), NOW, 120)
     assert move is not None
@@ -54,6 +59,51 @@ def test_queue_has_its_own_deadline_and_the_start_timeout_counts_after_it() -> N
     loads = reconcile_session(session(Status.QUEUED, Status.CREATING), NOW, 120)
     assert loads is not None
     assert loads.deadline_s == MODEL.start_timeout_s + 30
+
+
+def test_manager_leaves_the_start_timeout_of_a_job_to_its_agent() -> None:
+    """Which knows for how long the site was silent. No job outlives its walltime."""
+    job = MODEL.model_copy(update={"job": SiteJob()})
+    for status in (Status.PREPARING, Status.CREATING):
+        assert deadline_s(status, job, 120) == 3600 + WALLTIME_MARGIN_S
+        assert deadline_s(status, job.model_copy(update={"start_timeout_s": 7200.0}), 120) == 7230
+        assert deadline_s(status, MODEL, 120) == MODEL.start_timeout_s + 30
+
+
+@pytest.mark.parametrize("status", [Status.PREPARING, Status.QUEUED, Status.CREATING])
+def test_no_deadline_of_a_job_counts_while_nobody_speaks_of_it(status: Status) -> None:
+    for spec, silent, waits in (
+        (BATCH.model_copy(update={"job": SiteJob()}), True, True),
+        (BATCH.model_copy(update={"job": SiteJob()}), False, False),
+        (BATCH, True, status is Status.QUEUED),  # a kernel of a node
+    ):
+        late = replace(session(status, status, spec, silent=silent), deadline_at=NOW)
+        assert (reconcile_session(late, NOW, 120) is None) is waits
+
+
+def test_silence_about_a_job_in_the_queue_is_stored_and_ends() -> None:
+    def changes(status: Status, seen: ObservedState, *, is_silent: bool) -> bool:
+        stored = StoredKernel(K, S, status, is_silent=is_silent)
+        update = AgentUpdate(None, "i", 1, False, {K: Observation(K, S, seen)})  # type: ignore[arg-type]
+        return bool(kernel_changes([stored], update))
+
+    for seen, is_silent, changed in (
+        (ObservedState.UNKNOWN, False, True),
+        (ObservedState.UNKNOWN, True, False),
+        (ObservedState.QUEUED, True, True),
+        (ObservedState.QUEUED, False, False),
+    ):
+        assert changes(Status.QUEUED, seen, is_silent=is_silent) is changed
+    for status in (Status.SCHEDULED, Status.CREATING, Status.RUNNING):
+        assert not changes(status, ObservedState.UNKNOWN, is_silent=False), "it costs no write"
+
+
+def test_cluster_waits_while_a_job_of_it_waits() -> None:
+    first, second = session(Status.CREATING, Status.RUNNING), session(Status.CREATING, Status.QUEUED)
+    sub = replace(second.kernels[0], hostname="sub1")
+    move = reconcile_session(replace(first, kernels=(*first.kernels, sub)), NOW, 120)
+    assert move is not None
+    assert (move.new, move.deadline_s) == (Status.QUEUED, None)
 
 
 def test_deadline_of_a_running_session_is_the_end_of_its_walltime() -> None:
@@ -89,13 +139,18 @@ def test_end_by_walltime_is_no_error_of_a_replica_and_fails_a_batch_program() ->
         assert (move.new, move.reason, move.result) == (Status.TERMINATED, Reason.WALLTIME, result)
 
 
-def test_kernel_moves_forward_only_and_unknown_changes_nothing() -> None:
+def test_newest_observation_of_a_start_counts_and_unknown_changes_nothing() -> None:
     def seen(state: ObservedState) -> Observation:
         return Observation(K, S, state)
 
     assert next_kernel_status(Status.PREPARING, seen(ObservedState.QUEUED)) is Status.QUEUED
     assert next_kernel_status(Status.QUEUED, seen(ObservedState.UNKNOWN)) is Status.QUEUED
-    assert next_kernel_status(Status.CREATING, seen(ObservedState.QUEUED)) is Status.CREATING
+    assert next_kernel_status(Status.CREATING, seen(ObservedState.QUEUED)) is Status.QUEUED
+    assert next_kernel_status(Status.CREATING, seen(ObservedState.PREPARING)) is Status.PREPARING
+    assert next_kernel_status(Status.CREATING, seen(ObservedState.UNKNOWN)) is Status.CREATING
+    for started in (Status.RUNNING, Status.TERMINATING):
+        for state in (ObservedState.PREPARING, ObservedState.QUEUED, ObservedState.CREATING):
+            assert next_kernel_status(started, seen(state)) is started
 
 
 @pytest.mark.parametrize(

@@ -63,12 +63,13 @@ function SiteFields({ value, set }: { value: Hpc; set: (value: Hpc) => void }) {
         label={t("hpc.walltime")}
         help={t("hpc.walltimeHelp")}
         seconds={value.walltime_s}
-        set={(walltime_s) => change({ walltime_s })}
+        set={(walltime_s) => change({ walltime_s: walltime_s ?? 0 })}
       />
       <Hours
         label={t("hpc.queue")}
         help={t("hpc.queueHelp")}
-        seconds={value.queue_timeout_s ?? 168 * HOUR_S}
+        optional
+        seconds={value.queue_timeout_s ?? null}
         set={(queue_timeout_s) => change({ queue_timeout_s })}
       />
       {FIELDS.filter((field) => known.includes(field)).map((field) => (
@@ -109,22 +110,24 @@ function Hours({
   help,
   seconds,
   set,
+  optional = false,
 }: {
   label: string;
   help: string;
-  seconds: number;
-  set: (seconds: number) => void;
+  seconds: number | null;
+  set: (seconds: number | null) => void;
+  optional?: boolean;
 }) {
   return (
     <NumberInput
       label={label}
       description={help}
-      required
+      required={!optional}
       min={0}
       decimalScale={2}
-      error={seconds > 0 ? undefined : t("hpc.positive")}
-      value={seconds / HOUR_S}
-      onChange={(hours) => set(Math.round(Number(hours) * HOUR_S))}
+      error={seconds === null || seconds > 0 ? undefined : t("hpc.positive")}
+      value={seconds === null ? "" : seconds / HOUR_S}
+      onChange={(hours) => set(optional && hours === "" ? null : Math.round(Number(hours) * HOUR_S))}
     />
   );
 }

@@ -45,8 +45,9 @@ class HpcOptions(SiteJob):
 
     runtime: SiteRuntimeChoice = Field(description="Runtime of the agents of the group.")
     walltime_s: Seconds = Field(description="Runtime that jobs ask for, in seconds.")
-    queue_timeout_s: Seconds = Field(
-        default=604_800, description="Maximum time of a job in the queue of the site, in seconds."
+    queue_timeout_s: Seconds | None = Field(
+        default=None,
+        description="Maximum time of a job in the queue of the site, in seconds; null: unlimited.",
     )
     node_cores: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
         default=None, description="Processors of a node, which a session may not exceed; null: not checked."

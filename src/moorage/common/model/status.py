@@ -13,7 +13,7 @@ class Status(StrEnum):
 
     PENDING = "PENDING"  # waiting for the scheduler
     SCHEDULED = "SCHEDULED"  # agent and devices are allocated; the agent has not started work
-    PREPARING = "PREPARING"  # the agent is fetching an image or a model
+    PREPARING = "PREPARING"  # the agent is fetching an image or a model, or submits its job
     QUEUED = "QUEUED"  # its job waits in the queue of a batch system
     CREATING = "CREATING"  # started, not ready
     RUNNING = "RUNNING"
@@ -54,7 +54,8 @@ class AgentStatus(StrEnum):
 
 
 class ObservedState(StrEnum):
-    """State of a kernel as its agent observes it. UNKNOWN (the runtime did not answer) never means GONE."""
+    """State of a kernel as its agent observes it. UNKNOWN (the runtime did not answer, or was not asked yet)
+    never means GONE."""
 
     PREPARING = "PREPARING"
     QUEUED = "QUEUED"  # its job waits in the queue of a batch system

@@ -18,8 +18,6 @@ APPLY_ORDERS_S = 60.0
 # The agent enforces start_timeout_s itself and reports the cause. The manager's deadline is the later one.
 START_MARGIN_S = 30.0
 STOP_MARGIN_S = 30.0
-# The longest wait in the queue of a batch system, where neither the session nor its group has a limit.
-QUEUE_S = 7 * 86_400.0
 # A site ends a job at its walltime; the agent sees that later.
 WALLTIME_MARGIN_S = 300.0
 
@@ -50,7 +48,18 @@ def run_limit_reason(spec: SessionSpec) -> Reason:
 
 
 def _start_limit(spec: SessionSpec, _: float) -> float | None:
-    return spec.start_timeout_s + START_MARGIN_S
+    """Of a job only its agent knows for how long its site was silent, and does not count that. No job
+    outlives its walltime."""
+    limit_s = spec.start_timeout_s + START_MARGIN_S
+    if spec.job is None or spec.walltime_s is None:
+        return limit_s
+    return max(limit_s, spec.walltime_s + WALLTIME_MARGIN_S)
+
+
+_START_DESCRIPTION = (
+    f"start_timeout_s + {START_MARGIN_S:.0f} s; of a job of a site its walltime + {WALLTIME_MARGIN_S:.0f} s, "
+    "because only its agent knows since when it starts"
+)
 
 
 DEADLINES: Mapping[Status, Deadline] = {
@@ -60,12 +69,12 @@ DEADLINES: Mapping[Status, Deadline] = {
     Status.SCHEDULED: Deadline(
         lambda _spec, _grace: APPLY_ORDERS_S, f"{APPLY_ORDERS_S:.0f} s for the agent to apply its orders"
     ),
-    Status.PREPARING: Deadline(_start_limit, f"start_timeout_s + {START_MARGIN_S:.0f} s"),
+    Status.PREPARING: Deadline(_start_limit, _START_DESCRIPTION),
     Status.QUEUED: Deadline(
-        lambda spec, _: QUEUE_S if spec.queue_timeout_s is None else spec.queue_timeout_s,
-        f"queue_timeout_s of the session or its resource group; {QUEUE_S / 86_400:.0f} days if not set",
+        lambda spec, _: spec.queue_timeout_s,
+        "queue_timeout_s of the session or its resource group; unlimited if not set",
     ),
-    Status.CREATING: Deadline(_start_limit, f"start_timeout_s + {START_MARGIN_S:.0f} s"),
+    Status.CREATING: Deadline(_start_limit, _START_DESCRIPTION),
     Status.RUNNING: Deadline(
         lambda spec, _: run_limit_s(spec),
         "timeout_s (batch), max_lifetime_s, or the end of the walltime; unlimited if not set",
@@ -79,5 +88,6 @@ DEADLINES: Mapping[Status, Deadline] = {
 
 
 def deadline_s(status: Status, spec: SessionSpec, lost_grace_s: float) -> float | None:
-    """Seconds that a session may stay in ``status``; None: no limit (PENDING, RUNNING, or terminal)."""
+    """Seconds that a session may stay in ``status``; None: no limit (PENDING, QUEUED, RUNNING, or
+    terminal)."""
     return None if status in TERMINAL else DEADLINES[status].seconds(spec, lost_grace_s)

@@ -11,7 +11,7 @@ from moorage.common.model.ids import AgentId, KernelId, SessionId
 from moorage.common.model.reasons import REASONS, Reason
 from moorage.common.model.status import TERMINAL, ObservedState, Status
 
-# Kernels move only forward in this order.
+# Kernels move forward in this order, except among ``STARTING_STEPS``.
 STATUS_ORDER = [
     Status.PENDING,
     Status.SCHEDULED,
@@ -21,6 +21,9 @@ STATUS_ORDER = [
     Status.RUNNING,
     Status.TERMINATING,
 ]
+# Among these the newest observation counts, whatever it is: a site may put a job back into its queue, and an
+# agent may have said what it did not know yet.
+STARTING_STEPS = frozenset({Status.PREPARING, Status.QUEUED, Status.CREATING})
 _OBSERVED_STATUS = {
     ObservedState.PREPARING: Status.PREPARING,
     ObservedState.QUEUED: Status.QUEUED,
@@ -89,7 +92,8 @@ class AgentUpdate:
 
 class StoredKernel(NamedTuple):
     """``start_detail``: the stored progress text of a kernel that is starting, else None. ``expected_start``
-    and ``ends_at``: as ``Observation`` has them. ``address``: host and port; None: not known."""
+    and ``ends_at``: as ``Observation`` has them. ``address``: host and port; None: not known. ``is_silent``:
+    its agent last said UNKNOWN, where that was stored."""
 
     kernel_id: KernelId
     session_id: SessionId
@@ -99,6 +103,7 @@ class StoredKernel(NamedTuple):
     expected_start: float = 0.0
     ends_at: float = 0.0
     address: tuple[str, int] | None = None
+    is_silent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +117,16 @@ class KernelChange:
 
 
 def next_kernel_status(status: Status, observation: Observation) -> Status:
-    """A kernel's status after an observation: it moves only forward, and UNKNOWN changes nothing."""
+    """A kernel's status after an observation: a kernel that has run does not start again, and UNKNOWN changes
+    nothing."""
     if status in TERMINAL:
         return status
     if observation.state in _ENDED:
         succeeded = status is Status.TERMINATING or observation.reason is Reason.EXIT_ZERO
         return Status.TERMINATED if succeeded or not REASONS[observation.reason].failure else Status.ERROR
     new = _OBSERVED_STATUS.get(observation.state, status)
+    if {status, new} <= STARTING_STEPS:
+        return new
     return new if STATUS_ORDER.index(new) > STATUS_ORDER.index(status) else status
 
 
@@ -128,7 +136,7 @@ def kernel_changes(stored: Iterable[StoredKernel], update: AgentUpdate) -> list[
     A kernel that the agent has had and a full report omits is gone. One that is only ordered may not have
     arrived yet, and one that is being stopped may not have been withdrawn yet: these are gone once they are
     listed as absent. A new progress text is a change, and so is the health of a running kernel, even though
-    the status stays the same.
+    the status stays the same; and of a job in a queue, that its site or its agent no longer says so.
     """
     changes = []
     for kernel in stored:
@@ -154,11 +162,16 @@ def kernel_changes(stored: Iterable[StoredKernel], update: AgentUpdate) -> list[
             and bool(observation.unhealthy) is not kernel.unhealthy
         )
         timed = _OBSERVED_STATUS.get(observation.state) is status and _times_differ(kernel, observation)
+        silenced = new is status is Status.QUEUED and _is_silent(observation) is not kernel.is_silent
         moved = kernel.address is not None and observation.port > 0 and new is status is Status.RUNNING
         moved = moved and (observation.host, observation.port) != kernel.address
-        if new is not status or progressed or judged or timed or moved:
+        if new is not status or progressed or judged or timed or moved or silenced:
             changes.append(KernelChange(kernel_id, status, new, observation))
     return changes
+
+
+def _is_silent(observation: Observation) -> bool:
+    return observation.state is ObservedState.UNKNOWN
 
 
 def _times_differ(kernel: StoredKernel, observation: Observation) -> bool:

@@ -33,6 +33,11 @@ PROGRAM_RAN = PROGRAM_FAILED | {Reason.EXIT_ZERO}
 # Reasons for which a program is known to have ended with its node.
 _ENDED_WITH_NODE = frozenset({Reason.KERNEL_GONE, Reason.AGENT_LOST, Reason.LEASE_EXPIRED})
 BACKOFF_MAX_S = 300.0
+_STEPS = {
+    Status.PREPARING: Event.PREPARING,
+    Status.QUEUED: Event.QUEUED,
+    Status.CREATING: Event.CREATING,
+}
 
 
 def stop_session(
@@ -101,6 +106,8 @@ def reconcile_session(
     if overdue:
         if session.status is Status.RUNNING:
             return _run_limit_reached(session, now, lost_grace_s)
+        if _is_silent(session):
+            return None
         if session.status is Status.QUEUED:
             detail = _main_kernel(session.kernels).detail
             return _kernel_failed(session, Reason.QUEUE_TIMEOUT, detail, lost_grace_s)
@@ -182,6 +189,14 @@ def _agent_lost(session: SessionSnapshot, lost_grace_s: float) -> Transition | N
     return _finish(session, Reason.AGENT_LOST, detail, True, lost_grace_s, Status.TERMINATING)
 
 
+def _is_silent(session: SessionSnapshot) -> bool:
+    """Nobody says what has become of a job of it, which may have left the status whose deadline passed."""
+    is_job = session.status is Status.QUEUED or session.spec.job is not None
+    if not is_job or session.status is Status.SCHEDULED:
+        return False
+    return any(kernel.silent for kernel in session.kernels if kernel.status not in TERMINAL)
+
+
 def _silent(agents: Iterable[AgentId | None], rest: str) -> str:
     names = ", ".join(sorted({agent or "" for agent in agents}))
     return f"agent {names} does not report, and {rest}"
@@ -246,20 +261,19 @@ def _reconcile_pending(session: SessionSnapshot, overdue: bool, lost_grace_s: fl
 
 
 def _advance(session: SessionSnapshot, now: datetime, lost_grace_s: float) -> Transition | None:
-    """READY needs every kernel; earlier steps follow the kernel that is furthest ahead."""
-    live = [STATUS_ORDER.index(kernel.status) for kernel in session.kernels if kernel.status not in TERMINAL]
-    last, first = STATUS_ORDER[min(live)], STATUS_ORDER[max(live)]
-    if session.status in STARTING and last is Status.RUNNING:
+    """READY needs every kernel. Earlier steps follow the kernel that is furthest ahead, unless a job waits in
+    the queue of its site: then no start counts."""
+    if session.status not in STARTING:
+        return None
+    live = {kernel.status for kernel in session.kernels if kernel.status not in TERMINAL}
+    if live == {Status.RUNNING}:
         ready = _transition(session, Event.READY, lost_grace_s, Reason.NONE)
         return replace(ready, deadline_s=run_limit_s(session.spec, _ends_in_s(session, now)))
-    before_queue = session.status in (Status.SCHEDULED, Status.PREPARING)
-    if (before_queue or session.status is Status.QUEUED) and first in (Status.CREATING, Status.RUNNING):
-        return _transition(session, Event.CREATING, lost_grace_s, Reason.NONE)
-    if before_queue and first is Status.QUEUED:
-        return _transition(session, Event.QUEUED, lost_grace_s, Reason.NONE)
-    if session.status is Status.SCHEDULED and first is Status.PREPARING:
-        return _transition(session, Event.PREPARING, lost_grace_s, Reason.NONE)
-    return None
+    first = Status.QUEUED if Status.QUEUED in live else max(live, key=STATUS_ORDER.index)
+    step = Status.CREATING if first is Status.RUNNING else first
+    if step is session.status or step not in _STEPS:
+        return None
+    return _transition(session, _STEPS[step], lost_grace_s, Reason.NONE)
 
 
 def _kernel_failed(

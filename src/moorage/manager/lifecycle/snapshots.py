@@ -15,7 +15,8 @@ from moorage.common.model.status import Result, Status
 @dataclass(frozen=True, slots=True)
 class KernelSnapshot:
     """A kernel of a session's current attempt, as stored. ``unreachable``: it is live, and its agent LOST.
-    ``ends_at``: the end of its walltime, where its agent knows it."""
+    ``ends_at``: the end of its walltime, where its agent knows it. ``silent``: nobody says at the moment what
+    becomes of it: its agent is silent, or, of a job that waits, its site."""
 
     kernel_id: KernelId
     status: Status
@@ -26,6 +27,7 @@ class KernelSnapshot:
     hostname: str = MAIN
     unreachable: bool = False
     ends_at: datetime | None = None
+    silent: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,12 +61,10 @@ TRANSITIONS: Mapping[tuple[Status, Event], Status] = {
     (Status.PENDING, Event.ENDED): Status.TERMINATED,
     (Status.PENDING, Event.FAILED): Status.ERROR,
     (Status.PENDING, Event.FAIL): Status.ERROR,  # a start failed, and no agent is left to try
-    (Status.SCHEDULED, Event.PREPARING): Status.PREPARING,
-    (Status.SCHEDULED, Event.QUEUED): Status.QUEUED,
-    (Status.PREPARING, Event.QUEUED): Status.QUEUED,
-    (Status.SCHEDULED, Event.CREATING): Status.CREATING,
-    (Status.PREPARING, Event.CREATING): Status.CREATING,
-    (Status.QUEUED, Event.CREATING): Status.CREATING,
+    # A later observation may correct an earlier one, and a site may put a job back into its queue.
+    **{(status, Event.PREPARING): Status.PREPARING for status in _STARTING if status is not Status.PREPARING},
+    **{(status, Event.QUEUED): Status.QUEUED for status in _STARTING if status is not Status.QUEUED},
+    **{(status, Event.CREATING): Status.CREATING for status in _STARTING if status is not Status.CREATING},
     # A fast kernel is RUNNING, or has ended, before the manager sees it start.
     **{(status, Event.READY): Status.RUNNING for status in _STARTING},
     (Status.RUNNING, Event.DEGRADED): Status.RUNNING,

@@ -133,7 +133,10 @@ class GroupStore:
         """
         await self._check_kind(name, options)
         # A manager of the release before skips a group whose options have a field that it does not know.
-        new = {field for field in _NEW_OPTIONS if getattr(options, field) in (None, "", "never")}
+        new: dict[str, Any] = {f: True for f in _NEW_OPTIONS if getattr(options, f) in (None, "", "never")}
+        if options.hpc is not None and options.hpc.queue_timeout_s is None:
+            # There it is a number, with a default of its own.
+            new["hpc"] = {"queue_timeout_s"}
         stored = options.model_dump(mode="json", exclude=new)
         if not await self._write_connection.fetch(
             SQL["group_put"], name, stored, sent(if_match), actor, create

@@ -232,6 +232,7 @@ def _snapshots(rows: Iterable[Row]) -> list[SessionSnapshot]:
                 m["hostname"],
                 m["unreachable"],
                 m["ends_at"],
+                m["silent"],
             )
             for m in kernel_rows
         )

@@ -273,8 +273,9 @@ class ReportStore:
                 status, detail = Status(row["status"]), row["start_detail"]
                 ids = KernelId(row["id"]), SessionId(row["session_id"])
                 times = row["expected_start"] or 0.0, row["ends_at"] or 0.0
+                seen = StoredKernel(*ids, status, detail, row["unhealthy"], *times)
                 address = row["host"], row["port"]
-                kernels.append(StoredKernel(*ids, status, detail, row["unhealthy"], *times, address))
+                kernels.append(seen._replace(address=address, is_silent=row["is_silent"]))
         return found
 
     async def _write_changes(

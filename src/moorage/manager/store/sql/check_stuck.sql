@@ -2,7 +2,8 @@
 -- more than $1 seconds, or without a kernel to wait for. A late stop has no deadline: it waits for its kernels.
 SELECT s.id::text AS subject, 'it is ' || s.status || ' without a deadline' AS detail FROM sessions s
 WHERE ($2::uuid[] IS NULL OR s.id = ANY ($2)) AND s.deadline_at IS NULL AND (
-    s.status IN ('SCHEDULED', 'PREPARING', 'QUEUED', 'CREATING')
+    s.status IN ('SCHEDULED', 'PREPARING', 'CREATING')
+    OR (s.status = 'QUEUED' AND s.spec ->> 'queue_timeout_s' IS NOT NULL)
     OR (s.status = 'TERMINATING' AND NOT EXISTS (
         SELECT FROM session_history h WHERE h.session_id = s.id AND h.revision = s.revision AND h.event = 'stop-overdue'))
     OR (s.status = 'PENDING' AND s.spec ->> 'pending_timeout_s' IS NOT NULL AND s.adopted_from IS NULL)
@@ -10,6 +11,10 @@ WHERE ($2::uuid[] IS NULL OR s.id = ANY ($2)) AND s.deadline_at IS NULL AND (
 UNION ALL
 SELECT s.id::text, 'it is ' || s.status || ' and its deadline passed at ' || s.deadline_at FROM sessions s
 WHERE ($2::uuid[] IS NULL OR s.id = ANY ($2)) AND s.deadline_at < now() - make_interval(secs => $1) AND s.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR')
+  -- No deadline of a job counts while nobody says what has become of it.
+  AND NOT ((s.status = 'QUEUED' OR (s.status IN ('PREPARING', 'CREATING') AND s.spec ? 'job')) AND EXISTS (
+      SELECT FROM kernels k JOIN agents n ON n.id = k.agent_id
+      WHERE k.session_id = s.id AND k.attempt = s.attempt AND (n.status <> 'ALIVE' OR k.observed = 'UNKNOWN')))
 UNION ALL
 SELECT s.id::text, 'it shares the run of session ' || o.id || ', which is ' || o.status || ' since ' || o.status_since
 FROM sessions s JOIN sessions o ON o.id = s.adopted_from

@@ -25,7 +25,8 @@ UPDATE kernels k SET
     -- What it was when it ended stays.
     unhealthy_since = CASE WHEN i.new <> 'RUNNING' THEN k.unhealthy_since WHEN i.unhealthy <> '' THEN coalesce(k.unhealthy_since, now()) END,
     unhealthy_detail = CASE WHEN i.new <> 'RUNNING' THEN k.unhealthy_detail ELSE i.unhealthy END,
-    expected_start = to_timestamp(nullif(i.expected_start, 0)),
+    -- Of a job that nobody speaks of for a moment it stays what it was.
+    expected_start = CASE WHEN i.observed = 'UNKNOWN' THEN k.expected_start ELSE to_timestamp(nullif(i.expected_start, 0)) END,
     ends_at = coalesce(to_timestamp(nullif(i.ends_at, 0)), k.ends_at),
     -- Of a job: the walltime may have begun long before its agent, which was away, says so.
     started_at = CASE WHEN k.started_at IS NULL AND i.ends_at > 0

@@ -15,6 +15,7 @@ SELECT s.id, s.status, s.revision, s.attempt, s.requeues, s.requeued_from, s.spe
        s.deadline_at, k.id AS kernel_id, k.status AS kernel_status, k.reason AS kernel_reason,
        k.detail AS kernel_detail, k.exit_code, k.agent_id, k.hostname, k.ends_at, now() AS now,
        coalesce(n.status = 'LOST' AND k.status NOT IN ('TERMINATED', 'CANCELLED', 'ERROR'), false) AS unreachable,
+       coalesce(n.status <> 'ALIVE' OR k.observed = 'UNKNOWN', false) AS silent,
        coalesce(s.spec ->> 'overlap', CASE WHEN s.endpoint_id IS NOT NULL THEN 'allowed' END) = 'allowed' IS TRUE AS overlap,
        CASE WHEN s.status = 'PENDING' AND s.attempt > 1 THEN ARRAY(
            SELECT DISTINCT e.agent_id FROM kernels e JOIN agents a ON a.id = e.agent_id AND a.status = 'LOST'
