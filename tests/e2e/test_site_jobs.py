@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from moorage.common.model.spec import SessionSpec
+from moorage.common.model.spec import EndpointSpec, SessionSpec
+from moorage.common.model.status import STARTING
 from moorage.common.views.resources import GroupOptions, SessionView
 from moorage.sdk import Client
 from tests.e2e.harness import Platform, until
@@ -18,6 +20,7 @@ from tests.heappe import HeappeServer, Script, ScriptedCluster, Site, Template, 
 from tests.hpc.sites import PROGRAM, heappe_agent
 
 GROUP = "site"
+ENGINE = str(Path(__file__).parent / "slow_engine.py")
 WITHIN_S = 90.0
 
 
@@ -92,6 +95,53 @@ async def test_batch_sessions_run_as_jobs(client: Client, server: HeappeServer, 
         wanted = ["PENDING", "QUEUED", "RUNNING", "TERMINATED"]
         assert [status for status in passed if status in wanted] == wanted, passed
     assert set(cluster.started.values()) == {1}, "no job ran twice"
+
+
+async def test_a_queue_that_is_longer_than_the_start_timeout(
+    platform: Platform, client: Client, server: HeappeServer
+) -> None:
+    """Of two models at once, whose first observations overlap. Their agent is killed meanwhile."""
+    cluster, names = server.cluster, ("one", "two")
+    assert isinstance(cluster, ScriptedCluster)
+    cluster.holding, cluster.script = True, lambda job: Script(engine="program")
+    await asyncio.gather(*(client.create_endpoint(model(name, start_timeout_s=10)) for name in names))
+
+    async def replicas() -> list[SessionView]:
+        return [one for name in names for one in (await client.list_sessions(endpoint=name)).items]
+
+    async def statuses() -> list[str]:
+        return [one.status for one in await replicas()]
+
+    async def all_wait() -> bool:
+        return await statuses() == ["QUEUED", "QUEUED"]
+
+    await until("both jobs wait", all_wait, WITHIN_S)
+    platform.kill("agent")
+    platform.start("agent")
+    began = asyncio.get_running_loop().time()
+    while asyncio.get_running_loop().time() < began + 12:
+        assert await all_wait(), await statuses()
+        await asyncio.sleep(0.2)
+    cluster.holding = False
+
+    async def has_started() -> bool:
+        return STARTING.isdisjoint(await statuses())
+
+    await until("both jobs have started", has_started, WITHIN_S)
+    assert await statuses() == ["RUNNING", "RUNNING"]
+    for replica in await replicas():
+        passed = [entry.to_status for entry in await client.history(replica.name)]
+        assert "CREATING" not in passed[: passed.index("QUEUED")], "it was not known to start"
+    assert len(cluster.jobs) == len(names), "no job was submitted again"
+
+
+def model(name: str, **fields: object) -> EndpointSpec:
+    """Of an engine without dependencies, which takes a moment to start."""
+    given = {
+        "name": name, "engine": "custom", "command": [sys.executable, ENGINE, "{port}", "{host}"],
+        "probe": {"path": "/health"}, "resource_group": GROUP, "resources": {"cpu": 1},
+    }  # fmt: skip
+    return EndpointSpec.model_validate(given | fields)
 
 
 async def test_files_are_copied_in_and_out_of_a_job(

@@ -140,6 +140,16 @@ class SlurmCluster:
         finally:
             self.wrap(name, f'exec {shutil.which(name)} "$@"')
 
+    @contextlib.contextmanager
+    def drained(self) -> Iterator[None]:
+        """The node takes no job for a while: all wait."""
+        node = "scontrol", "update", f"NodeName={self.host}"
+        self.run(*node, "State=DRAIN", "Reason=test")
+        try:
+            yield
+        finally:
+            self.run(*node, "State=RESUME")
+
     def run(self, *argv: str, check: bool = True) -> str:
         done = subprocess.run(argv, env=self.env, capture_output=True, text=True, check=False, timeout=60)
         if check and done.returncode:

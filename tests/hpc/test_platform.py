@@ -282,6 +282,36 @@ async def test_batch_session_and_its_log(platform: Platform, site: DirectSite) -
         assert done.stdout.startswith("hello\n"), done
 
 
+async def test_a_queue_that_is_longer_than_the_start_timeout(platform: Platform, site: DirectSite) -> None:
+    """Its node is drained, and its agent is killed meanwhile."""
+    names = ("one", "two")
+    async with ready(platform, site) as client:
+
+        async def statuses() -> list[str]:
+            found = [one for name in names for one in (await client.list_sessions(endpoint=name)).items]
+            return [one.status for one in found]
+
+        async def all_wait() -> bool:
+            return await statuses() == ["QUEUED", "QUEUED"]
+
+        with site.cluster.drained():
+            for name in names:
+                await client.create_endpoint(scripted(name, start_timeout_s=10))
+            await until("both jobs wait", all_wait, WITHIN_S)
+            platform.kill("agent")
+            platform.start("agent")
+            began = asyncio.get_running_loop().time()
+            while asyncio.get_running_loop().time() < began + 50:
+                assert await all_wait(), await statuses()
+                await asyncio.sleep(0.5)
+        for name in names:
+            await until(f"{name} is ready", lambda name=name: is_ready(client, name), WITHIN_S)
+        assert len(await statuses()) == len(names), "no replica was replaced"
+        for name in names:
+            await client.delete_endpoint(name)
+        await until("no job is left", lambda: nothing_left(site), WITHIN_S)
+
+
 async def test_files_are_copied_in_and_out(platform: Platform, site: DirectSite, tmp_path: Path) -> None:
     async with ready(platform, site) as client:
         command = ["sh", "-c", "while [ ! -e go ]; do sleep 0.1; done; mkdir out; cp go out/went; sleep 1000"]
