@@ -92,12 +92,13 @@ class NodeClock(ManualClock):
 @dataclass
 class Entry:
     """A kernel in the agent's checkpoint, which survives the agent. ``started``: the runtime was called.
-    ``new``: this agent process created it."""
+    ``new``: this agent process created it. ``known``: it has taken a step with it, or seen it."""
 
     spec: KernelSpec
     created_at: float
     started: bool = False
     new: bool = True
+    known: bool = False
     ready: bool = False
     withdrawn: bool = False
     cause: TerminationCause | None = None
@@ -168,7 +169,7 @@ class Node:
         self.up, self.incarnation, self.listed = True, self.new_id(), False
         self.leases = self._new_leases()
         for entry in self.checkpoint.values():
-            entry.withdrawn = entry.new = False
+            entry.withdrawn = entry.new = entry.known = False
             if entry.outcome is None:
                 self.leases.hold(entry.spec)
         self._list()
@@ -278,6 +279,7 @@ class Node:
     def _advance(self, kernel_id: KernelId, entry: Entry) -> None:
         if entry.outcome is not None or not (self.listed or entry.new):
             return
+        entry.known = True
         if not entry.started:
             if entry.withdrawn:
                 entry.outcome = _outcome(ObservedState.GONE, None, entry.cause or TerminationCause())
@@ -355,7 +357,7 @@ class Node:
                         del self.runtime[kernel_id]
 
     def _observation(self, kernel_id: KernelId, entry: Entry) -> Observation:
-        outcome = entry.outcome or Outcome(self._state(entry))
+        outcome = entry.outcome or Outcome(self._state(entry) if entry.known else ObservedState.UNKNOWN)
         base = Observation(kernel_id, entry.spec.session_id, outcome.state, "127.0.0.1", 21000)
         return replace(base, exit_code=outcome.exit_code, reason=outcome.reason, detail=outcome.detail)
 
