@@ -76,7 +76,14 @@ async def test_first_report_describes_the_agent(manager: h.FakeManager, tmp_path
     async with h.make_agent(manager, tmp_path, labels={"rack": "7"}):
         report = await manager.wait_for_report(lambda r: True)
     assert (report.info.agent_id, report.orders_generation, report.kernels) == ("one", 0, ())
-    assert report.info.labels == {"rack": "7"}
+    assert report.info.labels == {
+        "rack": "7",
+        "gpu.name": "NVIDIA H100 (fake)",
+        "gpu.model": "H100",
+        "gpu.memory": "81920",
+        "gpu.count": "2",
+        "links": "none",
+    }
     # Whether it isolates processes depends on the machine.
     assert [name for name in report.info.runtimes if not unisolated(name)] == ["process", "fake"]
     assert {"llamacpp", "custom"} <= set(report.info.engines)
