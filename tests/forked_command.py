@@ -1,4 +1,4 @@
-"""Processes of ``moorage`` for tests of signals, terminals and exit codes, without the imports of each.
+"""Processes of ``moorage`` for tests that run many commands, without the imports of each.
 
 One process has imported the commands, and is forked for each command line: that takes a tenth of the CPU of a
 start, which is imports. The command is a process of its own, with its own standard streams, environment,
@@ -30,6 +30,7 @@ PREPARED = (
     "moorage.__main__",
     *(f"moorage.cli.commands.{name}" for name in ("chat", "exec", "list", "logs", "port_forward", "reload")),
     *(f"moorage.cli.commands.{name}" for name in ("run", "serve", "start", "stop")),
+    "moorage.manager.store.migrate",
     "moorage.sdk.client",
     "moorage.server.commands.daemons",
 )

@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 
 from moorage.sdk import Client
 from tests.addresses import agent_ports, free_port, port_range
+from tests.forked_command import run_forked
 
 TIMEOUT_S = 60.0
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -101,11 +103,13 @@ class Platform:
     def run(
         self, *arguments: str, timeout: float = TIMEOUT_S, stdin: str | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command to completion."""
-        command = [sys.executable, "-m", "moorage", *arguments]
-        return subprocess.run(
-            command, env=self.env, capture_output=True, text=True, timeout=timeout, check=False, input=stdin
-        )
+        """Run a command to completion. Without ``stdin``, its input is that of this process."""
+        if stdin is None:
+            return run_forked(arguments, self.env, timeout)
+        with tempfile.TemporaryFile("w+") as given:
+            given.write(stdin)
+            given.seek(0)
+            return run_forked(arguments, self.env, timeout, stdin=given.fileno())
 
     def start(
         self,
