@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,11 @@ def processes() -> dict[int, dict[str, str]]:
         if state != "Z":
             found[int(entry.name)] = dict(e.partition("=")[::2] for e in environ.split("\0") if "=" in e)
     return found
+
+
+def read_at_start(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that the loader and Python read before a program begins: too early for a forked one."""
+    return {name: value for name, value in environment.items() if name.startswith(("LD_", "PYTHON"))}
 
 
 def kernels_below(home: Path) -> dict[int, str]:
@@ -104,6 +109,17 @@ class Platform:
         self, *arguments: str, timeout: float = TIMEOUT_S, stdin: str | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run a command to completion. Without ``stdin``, its input is that of this process."""
+        if read_at_start(self.env) != read_at_start(os.environ):
+            command = [sys.executable, "-m", "moorage", *arguments]
+            return subprocess.run(
+                command,
+                env=self.env,
+                capture_output=True,
+                text=True,
+                timeout=timeout,
+                check=False,
+                input=stdin,
+            )
         if stdin is None:
             return run_forked(arguments, self.env, timeout)
         with tempfile.TemporaryFile("w+") as given:
